@@ -1,0 +1,45 @@
+"""What time is it?
+
+Every function that stamps a value takes `now=`, integer milliseconds UTC. Where it is left out the answer
+comes from here, and `using` replaces that answer for a block of code, so that a whole run can be repeated
+exactly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from omoide.errors import Invalid
+
+Clock = Callable[[], int]
+
+_time_ns = time.time_ns
+_clock: ContextVar[Clock | None] = ContextVar("omoide_clock", default=None)
+
+
+def now() -> int:
+    """Milliseconds since 1970-01-01 UTC, from the clock in use."""
+    clock = _clock.get()
+    return _time_ns() // 1_000_000 if clock is None else clock()
+
+
+def resolve(at: int | None) -> int:
+    """The moment a caller gave, checked, or else the present."""
+    if at is None:
+        return now()
+    if type(at) is not int or at < 0:
+        raise Invalid("now", f"must be milliseconds since 1970 as an int, not {at!r}", "pass clock.now()")
+    return at
+
+
+@contextmanager
+def using(clock: Clock) -> Iterator[Clock]:
+    """Tell the time from `clock` inside the block (this thread and task only)."""
+    token = _clock.set(clock)
+    try:
+        yield clock
+    finally:
+        _clock.reset(token)

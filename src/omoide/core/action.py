@@ -1,0 +1,258 @@
+"""What can an agent do?
+
+An action is declared once, from a function or a class, and its parameters are checked against the signature
+every time. A pure one runs inside `cmd`; one marked `effectful` may be async and do I/O, so `cmd` only asks
+for it with a `RunInstruction` directive.
+
+What an action returns is merged into the state: a mapping, a slot value (`Memory`, `Identity`, `Thread`) that
+replaces its slot, or None; any of them may come in a pair with a list of directives.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
+
+import msgspec
+
+from omoide.core.codec import MapField
+from omoide.core.frozen import EMPTY_MAP, check_text, freeze_map, own
+from omoide.core.schema import Schema
+from omoide.core.value import Value, force
+from omoide.errors import InvalidDefinition, InvalidParams, WrongType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """Something an agent can do, with the shape of its parameters."""
+
+    name: str
+    run: Callable[..., Any]
+    schema: Schema
+    description: str = ""
+    effectful: bool = False
+    idempotent: bool = False
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "action name")
+        if not callable(self.run):
+            raise WrongType("run", "a function", self.run)
+        if inspect.iscoroutinefunction(self.run) and not self.effectful:
+            raise InvalidDefinition(
+                f"action {self.name!r}",
+                "is async but not effectful",
+                "declare it with @action(effectful=True)",
+            )
+        force(self, "tags", tuple(check_text(tag, "tag") for tag in self.tags))
+
+    def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters, checked and complete, as arguments of one's own."""
+        if not isinstance(params, Mapping):
+            raise WrongType(f"action {self.name!r}: params", "a mapping", params, "pass a dict")
+
+        def refuse(field: str, problem: str, remedy: str) -> InvalidParams:
+            return InvalidParams(self.name, field, problem, remedy)
+
+        checked = self.schema.check(params, refuse)
+        return (
+            checked
+            if isinstance(checked, dict)
+            else {name: getattr(checked, name) for name in self.schema.fields}
+        )
+
+    def json_schema(self) -> dict[str, Any]:
+        """The shape of the parameters as JSON Schema."""
+        return self.schema.json_schema()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, as if it had not been decorated."""
+        return self.run(*args, **kwargs)
+
+
+@own
+class Instruction(Value, frozen=True, kw_only=True):
+    """An action to run, by name, with its parameters."""
+
+    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"target"})
+
+    action: str
+    params: MapField = EMPTY_MAP
+    target: Action | None = None
+    """The action itself where it is at hand; after a round trip through JSON it is found by its name."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name(self.action, "action")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Instruction):
+            return NotImplemented
+        return (self.action, self.params) == (other.action, other.params)
+
+    def __hash__(self) -> int:
+        return hash((self.action, self.params))
+
+    @classmethod
+    def of(cls, wanted: object) -> Instruction:
+        """An instruction from an action, a name, or either with its parameters."""
+        match wanted:
+            case Instruction():
+                return wanted
+            case (first, Mapping() as params):
+                return msgspec.structs.replace(cls.of(first), params=freeze_map(params, "params"))
+            case Action():
+                return cls(action=wanted.name, target=wanted)
+            case str():
+                return cls(action=wanted)
+            case _:
+                raise WrongType("action", "an Action, its name, or (action, params)", wanted, "use @action")
+
+    @classmethod
+    def several(cls, wanted: object) -> tuple[Instruction, ...]:
+        """Instructions from any of these forms, or from a list of them."""
+        return tuple(cls.of(one) for one in wanted) if isinstance(wanted, list) else (cls.of(wanted),)
+
+
+@overload
+def action(run: F, /) -> Action: ...
+@overload
+def action(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    schema: type | None = None,
+    effectful: bool = False,
+    idempotent: bool = False,
+    tags: tuple[str, ...] = (),
+) -> Callable[[F], Action]: ...
+def action(
+    run: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    schema: type | None = None,
+    effectful: bool = False,
+    idempotent: bool = False,
+    tags: tuple[str, ...] = (),
+) -> Any:
+    """Make an action of a function `f(ctx, …)`, or of a class with its parameters and `run(self, ctx)`."""
+
+    def make(subject: Any) -> Action:
+        called = name or _snake(getattr(subject, "__name__", ""))
+        function, shape = _taken_apart(subject, called, schema)
+        return Action(
+            name=called,
+            run=function,
+            schema=Schema(shape, f"action {called!r}"),
+            description=inspect.cleandoc(subject.__doc__ or "") if description is None else description,
+            effectful=effectful,
+            idempotent=idempotent,
+            tags=tags,
+        )
+
+    return make if run is None else make(run)
+
+
+def check_name(value: object, field: str) -> str:
+    """A name by which things are called across programs."""
+    text = check_text(value, field)
+    if not _NAME.match(text):
+        raise InvalidDefinition(
+            field, f"is {text!r}", "use letters, digits, _ . and -, starting with a letter"
+        )
+    return text
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _taken_apart(subject: Any, name: str, schema: type | None) -> tuple[Callable[..., Any], type]:
+    """The function to run and the shape of its parameters."""
+    if isinstance(subject, type):
+        return _from_class(subject, name)
+    if not callable(subject):
+        raise InvalidDefinition(
+            f"action {name!r}", "is neither a function nor a class", "decorate one of them"
+        )
+    return cast("Callable[..., Any]", subject), schema or _shape_of(subject, name)
+
+
+def _shape_of(function: Callable[..., Any], name: str) -> type:
+    """A struct with a field for each parameter after the context."""
+    hints = _hints(function, name)
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise InvalidDefinition(f"action {name!r}", "takes no context", "make its first parameter ctx")
+    fields: list[Any] = []
+    for parameter in parameters[1:]:
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+            raise InvalidDefinition(
+                f"action {name!r}", f"has the parameter {parameter}", "name each parameter, or pass schema="
+            )
+        kind = hints.get(parameter.name, Any)
+        fields.append(
+            (parameter.name, kind) if parameter.default is parameter.empty else _optional(parameter, kind)
+        )
+    return _struct(name, fields)
+
+
+def _optional(parameter: inspect.Parameter, kind: Any) -> tuple[str, Any, Any]:
+    default = parameter.default
+    if isinstance(default, (list, dict, set)):
+        return parameter.name, kind, msgspec.field(default_factory=default.copy)
+    return parameter.name, kind, default
+
+
+def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
+    method = getattr(subject, "run", None)
+    if not callable(method):
+        raise InvalidDefinition(f"action {name!r}", "is a class without run", "give it run(self, ctx)")
+    shape: Any = subject
+    if not (hasattr(subject, "__struct_fields__") or hasattr(subject, "__dataclass_fields__")):
+        hints = _hints(subject, name)
+        fields = [
+            (key, hint, vars(subject)[key]) if key in vars(subject) else (key, hint)
+            for key, hint in hints.items()
+        ]
+        members = {
+            key: value
+            for key, value in vars(subject).items()
+            if key not in hints and key not in _MADE_BY_PYTHON
+        }
+        shape = _struct(subject.__name__, fields, members)
+
+    def run(ctx: Any, **params: Any) -> Any:
+        return shape(**params).run(ctx)
+
+    return run, shape
+
+
+_MADE_BY_PYTHON = ("__dict__", "__weakref__", "__annotations__")
+
+
+def _struct(name: str, fields: list[Any], members: dict[str, Any] | None = None) -> type:
+    try:
+        return msgspec.defstruct(name, fields, namespace=members, kw_only=True, frozen=True)
+    except (TypeError, ValueError) as error:
+        raise InvalidDefinition(
+            f"action {name!r}", f"has parameters no schema can say ({error})", "simplify them"
+        ) from error
+
+
+def _hints(subject: Any, name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(subject, include_extras=True)
+    except NameError as error:
+        raise InvalidDefinition(
+            f"action {name!r}",
+            f"has an annotation that cannot be resolved ({error})",
+            "define it at module level",
+        ) from error

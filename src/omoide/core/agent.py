@@ -1,0 +1,148 @@
+"""Who is this, and what is its state?
+
+An agent is an immutable value. `cmd` turns it and an action into another agent and a list of directives, and
+does nothing else; the state holds the agent's own data, a slice for each plugin, and its memory, identity and
+thread under reserved keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+import msgspec
+
+from omoide import clock, ids
+from omoide.core import codec
+from omoide.core.action import Instruction
+from omoide.core.context import Context
+from omoide.core.definition import Definition
+from omoide.core.directives import Directive
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
+from omoide.core.mounting import initial_state, mounted
+from omoide.core.state import check_state
+from omoide.core.strategy import failure
+from omoide.core.value import Id, Name, Value, force
+from omoide.errors import Invalid, WrongType
+
+
+class Agent(Value, frozen=True, kw_only=True):
+    """An agent: what it is called, its state, and the definition it shares with others of its kind."""
+
+    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"definition"})
+
+    id: Id
+    name: Name
+    description: str = ""
+    state: FrozenMap[str, Any] = EMPTY_MAP
+    definition: Definition = msgspec.field(default_factory=lambda: Definition(name=""))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_state(self.state)
+        if not self.definition.name:
+            force(self, "definition", Definition.new(self.name, description=self.description))
+
+    @classmethod
+    def new(
+        cls,
+        kind: str | Definition,
+        *,
+        id: str | None = None,
+        state: Mapping[str, Any] = EMPTY_MAP,
+        now: int | None = None,
+        **definition: Any,
+    ) -> Agent:
+        """A new agent, named here with the parts of its definition, or of a definition that exists.
+
+        The state is built in this order: defaults of the schema, defaults of the plugins, `state`, the
+        plugins' mounts, the strategy's init.
+        """
+        if isinstance(kind, Definition):
+            if definition:
+                raise Invalid(min(definition), "belongs to the definition, which is given", "put it there")
+            shared = kind
+        else:
+            shared = Definition.new(kind, **definition)
+        with _at(now):
+            bare = cls(
+                id=ids.new("agent_") if id is None or id == "" else str(id),
+                name=shared.name,
+                description=shared.description,
+                state=initial_state(shared, freeze_map(state, "state")),
+                definition=shared,
+            )
+            agent = mounted(bare)
+            agent, _ = shared.strategy.init(agent, Context(agent))
+            check_state(agent.state)
+            shared.check_state(agent.state)
+        return agent
+
+    def cmd(
+        self, action: Any, *, signal: Any = None, now: int | None = None
+    ) -> tuple[Agent, list[Directive]]:
+        """The agent after an action, and its directives; `(action, params)`, a name or a list will do, too.
+
+        Nothing is raised for what an action does wrong: its failure leaves the state as it was and is an
+        `Error` among the directives.
+        """
+        with _at(now):
+            try:
+                instructions = Instruction.several(action)
+            except Exception as error:
+                return self, [failure(error, "normalize")]
+            stage, agent = "hook", self
+            try:
+                if self.definition.on_before_cmd is not None:
+                    agent, instructions = _before(
+                        self.definition.on_before_cmd(agent, instructions), instructions
+                    )
+                stage = "strategy"
+                agent, directives = self.definition.strategy.cmd(agent, instructions, Context(agent, signal))
+                stage = "hook"
+                if self.definition.on_after_cmd is not None:
+                    agent, directives = self.definition.on_after_cmd(agent, instructions, directives)
+                    _check_agent(agent, "on_after_cmd")
+            except Exception as error:
+                return self, [failure(error, stage)]
+            return agent, list(directives)
+
+    @classmethod
+    def from_json(cls, data: bytes | str, definition: Definition | None = None) -> Agent:
+        """The agent that `to_json` wrote; its definition is code, to be given where it is not a bare name."""
+        agent = codec.decode(data, cls)
+        if definition is None:
+            return agent
+        if definition.name != agent.name:
+            raise Invalid(
+                "definition", f"is of {definition.name!r}, the agent is a {agent.name!r}", "pass its own"
+            )
+        return msgspec.structs.replace(agent, definition=definition)
+
+
+def cmd(
+    agent: Agent, action: Any, *, signal: Any = None, now: int | None = None
+) -> tuple[Agent, list[Directive]]:
+    """The agent after an action, and the directives it asks for; see `Agent.cmd`."""
+    return _check_agent(agent, "agent").cmd(action, signal=signal, now=now)
+
+
+def _check_agent(agent: object, field: str) -> Agent:
+    if not isinstance(agent, Agent):
+        raise WrongType(field, "an Agent", agent)
+    return agent
+
+
+def _at(now: int | None) -> Any:
+    if now is None:
+        return nullcontext()
+    moment = clock.resolve(now)
+    return clock.using(lambda: moment)
+
+
+def _before(result: Any, instructions: tuple[Instruction, ...]) -> tuple[Any, tuple[Instruction, ...]]:
+    """What `on_before_cmd` returned: an agent, or one with the action to run in place of the one given."""
+    if isinstance(result, tuple) and len(result) == 2:
+        return _check_agent(result[0], "on_before_cmd"), Instruction.several(result[1])
+    return _check_agent(result, "on_before_cmd"), instructions

@@ -1,0 +1,99 @@
+"""How is an agent put aside, and taken up again?
+
+Each plugin says what becomes of its slice. The checkpoint is data; keeping it, and what was kept out of it,
+is the business of others.
+"""
+
+from __future__ import annotations
+
+from omoide.core.agent import Agent
+from omoide.core.codec import MapField
+from omoide.core.context import Context
+from omoide.core.definition import Definition
+from omoide.core.frozen import EMPTY_MAP, own
+from omoide.core.mounting import initial_state
+from omoide.core.plugin import Externalize
+from omoide.core.slot import SLOTS, with_state
+from omoide.core.state import check_state
+from omoide.core.value import Id, Name, Value
+from omoide.errors import OmoideError, RestoreFailed, WrongType
+
+VERSION = 1
+
+
+@own
+class Checkpoint(Value, frozen=True, kw_only=True):
+    """An agent at rest: its state, and pointers to what is kept elsewhere."""
+
+    id: Id
+    name: Name
+    description: str = ""
+    state: MapField = EMPTY_MAP
+    externalized: MapField = EMPTY_MAP
+    externalized_keys: MapField | None = None
+    version: int = VERSION
+
+
+def checkpoint(agent: Agent) -> Checkpoint:
+    """The agent at rest, after each plugin said whether its slice is kept, dropped or externalized."""
+    state, pointers, keys = agent.state, EMPTY_MAP, EMPTY_MAP
+    for plugin in agent.definition.plugins:
+        slice = state.get(plugin.key)
+        if slice is None:
+            continue
+        match plugin.on_checkpoint(slice, Context(agent)):
+            case "keep":
+                continue
+            case "drop":
+                state = state.delete(plugin.key)
+            case Externalize(key=key, pointer=pointer):
+                if key in pointers:
+                    raise WrongType(
+                        f"on_checkpoint of {plugin.label!r}", "a key of its own", key, "choose another key"
+                    )
+                state = state.delete(plugin.key)
+                pointers, keys = pointers.set(key, pointer), keys.set(key, plugin.key)
+            case other:
+                raise WrongType(f"on_checkpoint of {plugin.label!r}", '"keep", "drop" or Externalize', other)
+    return Checkpoint(
+        id=agent.id,
+        name=agent.name,
+        description=agent.description,
+        state=state,
+        externalized=pointers,
+        externalized_keys=keys or None,
+    )
+
+
+def restore(saved: Checkpoint, definition: Definition) -> Agent:
+    """The agent again. A pointer whose plugin answers None is left to whoever keeps what it points to."""
+    if saved.version != VERSION:
+        raise RestoreFailed(
+            f"agent {saved.id!r}", f"its checkpoint has version {saved.version}, this reads {VERSION}"
+        )
+    if definition.name != saved.name:
+        raise RestoreFailed(
+            f"agent {saved.id!r}", f"it is a {saved.name!r}, the definition is of {definition.name!r}"
+        )
+    state = initial_state(definition, EMPTY_MAP).update(saved.state)
+    agent = Agent(
+        id=saved.id, name=saved.name, description=saved.description, state=state, definition=definition
+    )
+    owners = {plugin.key: plugin for plugin in definition.plugins}
+    for key, pointer in saved.externalized.items():
+        state_key = (saved.externalized_keys or EMPTY_MAP).get(key) or (
+            f"__{key}__" if f"__{key}__" in SLOTS else key
+        )
+        plugin = owners.get(state_key)
+        if plugin is None:
+            raise RestoreFailed(
+                f"agent {saved.id!r}", f"no plugin owns {state_key!r}, which was externalized"
+            )
+        try:
+            slice = plugin.on_restore(pointer, Context(agent))
+            if slice is not None:
+                agent = with_state(agent, check_state(agent.state.set(state_key, slice)))
+        except Exception as error:
+            reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
+            raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", reason) from error
+    return agent

@@ -1,0 +1,178 @@
+"""What do all agents of one kind share?
+
+Name, schema of the state, plugins, actions, routes, strategy and hooks: the code of an agent, apart from its
+data. It is checked once, when it is made, and then serves any number of agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any, Self
+
+import msgspec
+
+from omoide.core.action import Action
+from omoide.core.default_plugins import Overrides, default_plugins
+from omoide.core.frozen import FrozenMap, check_text
+from omoide.core.plugin import Plugin, PluginLike, as_plugin
+from omoide.core.router import AGENT_PRIORITY, STRATEGY_PRIORITY, Route, RouteLike
+from omoide.core.schema import Schema
+from omoide.core.slot import SLOTS
+from omoide.core.strategy import Direct, Routed, Strategy
+from omoide.errors import InvalidDefinition, InvalidState, NotFound, WrongType
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """The code of an agent."""
+
+    name: str
+    description: str = ""
+    schema: Schema | None = None
+    plugins: tuple[Plugin, ...] = ()
+    actions: tuple[Action, ...] = ()
+    routes: tuple[Route, ...] = ()
+    strategy: Strategy = msgspec.field(default_factory=Direct)
+    on_before_cmd: Callable[..., Any] | None = None
+    on_after_cmd: Callable[..., Any] | None = None
+
+    @classmethod
+    def new(
+        cls,
+        name: str,
+        *,
+        description: str = "",
+        schema: type | None = None,
+        plugins: Sequence[PluginLike] = (),
+        default_plugins: Overrides = None,
+        actions: Sequence[Action] = (),
+        routes: Sequence[RouteLike] = (),
+        strategy: Strategy | None = None,
+        on_before_cmd: Callable[..., Any] | None = None,
+        on_after_cmd: Callable[..., Any] | None = None,
+    ) -> Self:
+        """A definition with every part checked against the others; default plugins come before yours."""
+        owner = f"agent {check_text(name, 'name', 'name the agent')!r}"
+        if not isinstance(description, str):
+            raise WrongType(f"{owner}: description", "a string", description)
+        shape = None if schema is None else Schema(schema, owner)
+        mounted = tuple(_defaults(default_plugins)) + tuple(as_plugin(like) for like in plugins)
+        _check_plugins(mounted, shape, owner)
+        for offered in actions:
+            if not isinstance(offered, Action):
+                raise WrongType(f"{owner}: actions", "Actions only", offered, "decorate it with @action")
+        for field, hook in (("on_before_cmd", on_before_cmd), ("on_after_cmd", on_after_cmd)):
+            if hook is not None and not callable(hook):
+                raise WrongType(f"{owner}: {field}", "a function", hook)
+        definition = cls(
+            name=name,
+            description=description,
+            schema=shape,
+            plugins=mounted,
+            actions=tuple(actions),
+            routes=_routes(owner, strategy, routes, mounted),
+            strategy=Direct() if strategy is None else strategy,
+            on_before_cmd=on_before_cmd,
+            on_after_cmd=on_after_cmd,
+        )
+        definition._check_names(owner)
+        return definition
+
+    def __repr__(self) -> str:
+        return f"Definition({self.name!r})"
+
+    def offered(self) -> tuple[str, ...]:
+        """The names of the actions that the agent really has: its own and those of its plugins."""
+        return tuple(dict.fromkeys(action.name for action in self._all_actions()))
+
+    def action(self, name: str) -> Action:
+        """The action of this name."""
+        for action in self._all_actions():
+            if action.name == name:
+                return action
+        known = ", ".join(self.offered()) or "no actions at all"
+        raise NotFound("action", name, f"this agent has {known}; pass the action itself, or mount its plugin")
+
+    def plugin_capabilities(self) -> tuple[str, ...]:
+        """What the mounted plugins say they bring, which is not what the identity says the agent can do."""
+        return tuple(dict.fromkeys(tag for plugin in self.plugins for tag in plugin.capabilities))
+
+    def check_state(self, state: FrozenMap[str, Any]) -> None:
+        """Raise unless the state fits the schema, in the part that is not the plugins'."""
+        if self.schema is not None:
+            self.schema.check(self.own_part(state), _refuse)
+
+    def own_part(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
+        """The state without slots and slices."""
+        owned = {*SLOTS, *(plugin.key for plugin in self.plugins)}
+        return {key: value for key, value in state.items() if key not in owned}
+
+    def _all_actions(self) -> list[Action]:
+        return [*self.actions, *(action for plugin in self.plugins for action in plugin.actions)]
+
+    def _check_names(self, owner: str) -> None:
+        """Two actions must not answer to one name, or which of them ran would depend on their order."""
+        named: dict[str, Action] = {}
+        for action in self._all_actions():
+            if named.setdefault(action.name, action) is not action:
+                raise InvalidDefinition(
+                    f"{owner}: action {action.name!r}", "is offered twice", "rename one of them"
+                )
+
+
+def _defaults(overrides: Overrides) -> list[Plugin]:
+    return default_plugins(overrides)
+
+
+def _refuse(field: str, problem: str, remedy: str) -> InvalidState:
+    return InvalidState(f"state.{field}", problem, remedy)
+
+
+def _routes(
+    owner: str, strategy: Strategy | None, routes: Sequence[RouteLike], plugins: Sequence[Plugin]
+) -> tuple[Route, ...]:
+    asked: object = strategy
+    wanted = asked.signal_routes() if isinstance(asked, Routed) else ()
+    return (
+        *(Route.of(like, f"the strategy of {owner}", STRATEGY_PRIORITY) for like in wanted),
+        *(Route.of(like, owner, AGENT_PRIORITY) for like in routes),
+        *(route for plugin in plugins for route in plugin.routes),
+    )
+
+
+def _check_plugins(plugins: Sequence[Plugin], schema: Schema | None, owner: str) -> None:
+    labels: set[str] = set()
+    keys: dict[str, str] = {}
+    for plugin in plugins:
+        at = f"{owner}: plugin {plugin.label!r}"
+        if plugin.label in labels:
+            remedy = "mount it once" if plugin.singleton else "mount it once, or give one of them an alias"
+            raise InvalidDefinition(at, "is a duplicate", remedy)
+        if plugin.key in keys:
+            raise InvalidDefinition(
+                at, f"shares the state key {plugin.key!r} with {keys[plugin.key]!r}", "rename one"
+            )
+        if schema is not None and plugin.key in schema.fields:
+            raise InvalidDefinition(
+                at, f"owns {plugin.key!r}, a key of the agent's schema", "rename one of them"
+            )
+        labels.add(plugin.label)
+        keys[plugin.key] = plugin.label
+    for plugin in plugins:
+        for requirement in plugin.requires:
+            _check_requirement(plugin, requirement, {other.name for other in plugins}, owner)
+
+
+def _check_requirement(plugin: Plugin, requirement: str, mounted: set[str], owner: str) -> None:
+    kind, _, name = requirement.partition(":")
+    at = f"{owner}: plugin {plugin.label!r}"
+    if kind == "config" and name:
+        met, remedy = name in plugin.config, f"pass {name!r} in its configuration"
+    elif kind == "plugin" and name:
+        met, remedy = name in mounted, f"mount the plugin {name!r} too"
+    elif kind == "package" and name:
+        met, remedy = find_spec(name) is not None, f"install the package {name!r}"
+    else:
+        raise InvalidDefinition(at, f"requires {requirement!r}", "write config:…, plugin:… or package:…")
+    if not met:
+        raise InvalidDefinition(at, f"requires {requirement}, which is missing", remedy)

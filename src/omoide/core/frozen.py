@@ -1,0 +1,371 @@
+"""How is data kept so that nobody can change it behind an agent's back?
+
+`freeze` takes a copy of what a caller gives, deeply: a dict becomes a `FrozenMap`, a list or tuple a
+`FrozenList`, a set a frozenset. Both read as the Mapping or Sequence they came from, compare equal to a dict
+or list, share structure between versions, and thaw with `.to_python()`. What no codec could hold without loss
+is refused with its path.
+
+Maps have no order of their own: wherever one is shown or written, its keys are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Callable,
+    Hashable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from collections.abc import (
+    Set as AbstractSet,
+)
+from datetime import datetime, timezone
+from enum import Enum
+from math import isfinite
+from typing import Any, Self, SupportsIndex, TypeVar, cast, overload
+
+from immutables import Map
+
+from omoide.core.vector import Vector
+from omoide.errors import Invalid, Unsupported, WrongType
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+S = TypeVar("S", bound=type)
+
+MAX_DEPTH = 100
+SMALLEST, LARGEST = -(2**63), 2**64 - 1
+
+_ABSENT = object()
+_EMPTY: Map[Any, Any] = Map()
+
+
+class FrozenMap(Mapping[K, V]):
+    """An immutable mapping with text keys; `set`, `delete`, `update` and `|` return a new one."""
+
+    __slots__ = ("_map",)
+
+    def __init__(self, items: Mapping[K, V] = _EMPTY) -> None:
+        # A bare Map is trusted to be frozen already: that is how every change below makes its result.
+        self._map: Map[K, V] = items if type(items) is Map else freeze_map(items)._map
+
+    def __getitem__(self, key: K) -> V:
+        return self._map[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._map)
+
+    def __len__(self) -> int:
+        return len(self._map)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._map
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | T, /) -> V | T: ...
+    def get(self, key: K, default: Any = None, /) -> Any:
+        """The value under a key, or the default."""
+        return self._map.get(key, default)
+
+    def items(self) -> ItemsView[K, V]:
+        """Pairs of key and value."""
+        return cast("ItemsView[K, V]", self._map.items())
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is FrozenMap:
+            return self._map == other._map
+        if not isinstance(other, Mapping) or len(other) != len(self._map):
+            return NotImplemented if not isinstance(other, Mapping) else False
+        return all(self._map.get(key, _ABSENT) == value for key, value in other.items())
+
+    def __hash__(self) -> int:
+        return hash(self._map)
+
+    def __repr__(self) -> str:
+        return f"FrozenMap({self.to_python()!r})"
+
+    def set(self, key: K, value: V) -> Self:
+        """With one entry put."""
+        return type(self)(self._map.set(freeze_key(key), freeze(value, str(key))))
+
+    def delete(self, key: K) -> Self:
+        """Without one key, whether it was there or not."""
+        return type(self)(self._map.delete(key)) if key in self._map else self
+
+    def update(self, changes: Mapping[K, V]) -> Self:
+        """With the entries of another mapping put over these."""
+        return type(self)(self._map.update(freeze_map(changes)._map))
+
+    def __or__(self, other: object) -> Self:
+        return self.update(other) if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: object) -> Self:
+        return (
+            type(self)(freeze_map(other)._map.update(self._map))
+            if isinstance(other, Mapping)
+            else NotImplemented
+        )
+
+    def to_python(self) -> dict[Any, Any]:
+        """A dict of one's own, thawed all the way down."""
+        return {key: thaw(self._map[key]) for key in sorted(cast("Map[Any, Any]", self._map))}
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+class FrozenList(Vector[T], Sequence[T]):
+    """An immutable sequence; `append`, `insert`, `set`, `remove` and `+` return a new one."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def id_of(item: Any) -> Hashable:
+        """The `id` of a map item."""
+        return item._map.get("id") if type(item) is FrozenMap else None
+
+    @classmethod
+    def of(cls, items: Iterable[T], path: str = "list") -> Self:
+        """The items of an iterable, frozen."""
+        return cls().extended([freeze(item, f"{path}[{at}]") for at, item in enumerate(items)])
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Self: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> T | Self:
+        if isinstance(at, slice):
+            return type(self)().extended([self.at(i) for i in range(*at.indices(self._size))])
+        position = at.__index__()
+        if position < 0:
+            position += self._size
+        if not 0 <= position < self._size:
+            raise IndexError(f"position {at} of a list of {self._size}")
+        return self.at(position)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (FrozenList, list, tuple)):
+            return NotImplemented
+        return len(other) == self._size and all(
+            mine == theirs for mine, theirs in zip(self, other, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"FrozenList({self.to_python()!r})"
+
+    def append(self, item: T) -> Self:
+        """With one more item at the end."""
+        return self.added(freeze(item, f"[{self._size}]"))
+
+    def insert(self, position: int, item: T) -> Self:
+        """With an item before `position`; past the end appends, −1 appends, −2 is before the last."""
+        if type(position) is not int:
+            raise WrongType("index", "an int", position)
+        if position < 0:
+            position += self._size + 1
+        return self.inserted(min(max(position, 0), self._size), freeze(item, f"[{position}]"))
+
+    def set(self, position: int, item: T) -> Self:
+        """With another item at a position that exists."""
+        self[position]
+        return self.replaced(position % self._size, freeze(item, f"[{position}]"))
+
+    def delete(self, position: int) -> Self:
+        """Without the item at a position that exists."""
+        self[position]
+        return self.dropped(position % self._size)
+
+    def extend(self, items: Iterable[T]) -> Self:
+        """With these items at the end."""
+        return self.extended([freeze(item, f"[+{at}]") for at, item in enumerate(items)])
+
+    def __add__(self, other: Iterable[T]) -> Self:
+        return self.extend(other) if isinstance(other, (FrozenList, list, tuple)) else NotImplemented
+
+    def __radd__(self, other: Iterable[T]) -> Self:
+        return self.of(other).extended(self) if isinstance(other, (list, tuple)) else NotImplemented
+
+    def to_python(self) -> list[Any]:
+        """A list of one's own, thawed all the way down."""
+        return [thaw(item) for item in self]
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+OWN: dict[type, str] = {}
+"""The frozen structs that may stand inside other data, with the names they are written under."""
+
+
+def own(cls: S) -> S:
+    """Decorator: values of this struct may be held in maps and lists, and come back as what they were."""
+    OWN[cls] = cls.__name__
+    return cls
+
+
+def freeze(value: Any, path: str = "value") -> Any:
+    """A frozen copy of `value`, or `Unsupported` naming the place of what cannot be kept."""
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() and "\0" not in value else _text(value, path)
+    if kind is int:
+        if SMALLEST <= value <= LARGEST:
+            return value
+        raise Unsupported(path, "is an integer beyond 64 bits", "keep it as a string")
+    if kind is bool or value is None or kind is FrozenMap or kind is FrozenList or kind in OWN:
+        return value
+    return _frozen(value, path, 0)
+
+
+def freeze_map(value: object, path: str = "map") -> FrozenMap[Any, Any]:
+    """The same for a value that has to be a mapping."""
+    if type(value) is FrozenMap:
+        return value
+    if not isinstance(value, Mapping):
+        raise WrongType(path, "a mapping", value, "pass a dict")
+    frozen: FrozenMap[Any, Any] = _frozen(value, path, 0)
+    return frozen
+
+
+def freeze_list(value: object, path: str = "list") -> FrozenList[Any]:
+    """The same for a value that has to be a list."""
+    if type(value) is FrozenList:
+        return value
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise WrongType(path, "a list", value)
+    frozen: FrozenList[Any] = _frozen(value, path, 0)
+    return frozen
+
+
+def freeze_key(key: object, path: str = "key") -> Any:
+    """A key that a map can have: text."""
+    if type(key) is str:
+        return key if key.isascii() and "\0" not in key else _text(key, path)
+    if isinstance(key, str):
+        return _text(key.value if isinstance(key, Enum) else str.__str__(key), path)
+    raise Unsupported(path, f"is a {type(key).__name__}; keys are text", f"use str({key!r})")
+
+
+def thaw(value: Any) -> Any:
+    """Plain dicts, lists and sets of one's own in place of frozen ones."""
+    if isinstance(value, (FrozenMap, FrozenList)):
+        return value.to_python()
+    if type(value) is frozenset:
+        # A thawed dict or list cannot be a member of a set: those members stay frozen.
+        return set(value)
+    return value
+
+
+def _frozen(value: Any, path: str, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise Unsupported(path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself", "flatten it")
+    kind = type(value)
+    if kind in (FrozenMap, FrozenList) or kind in OWN:
+        return value
+    for accepted, take in _TAKERS:
+        if isinstance(value, accepted):
+            return take(value, path, depth)
+    raise Unsupported(path, f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
+
+
+def _text(value: str, path: str) -> str:
+    if "\0" in value:
+        raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unsupported(path, "contains a lone surrogate", "decode the text properly first") from None
+    return str.__str__(value)
+
+
+def _number(value: float, path: str, depth: int) -> float:
+    if not isfinite(value):
+        raise Unsupported(path, f"is {value!r}, which JSON has no word for", "keep None or a string")
+    return float(value)
+
+
+def _moment(value: datetime, path: str, depth: int) -> datetime:
+    # A named zone would come back as an offset; taking it now keeps equality exact, around clock changes too.
+    offset = value.utcoffset()
+    zone = None if offset is None else timezone(offset)
+    return datetime(
+        value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
+    )
+
+
+def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> FrozenMap[Any, Any]:
+    return FrozenMap(
+        Map(
+            {
+                freeze_key(key, f"{path}.{key}"): _frozen(item, f"{path}.{key}", depth + 1)
+                for key, item in value.items()
+            }
+        )
+    )
+
+
+def _sequence(value: Iterable[Any], path: str, depth: int) -> FrozenList[Any]:
+    return FrozenList[Any]().extended(
+        [_frozen(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
+    )
+
+
+def _members(value: AbstractSet[Any], path: str, depth: int) -> frozenset[Any]:
+    return frozenset(_frozen(item, f"{path}{{…}}", depth + 1) for item in value)
+
+
+def _remedy(value: object) -> str:
+    if hasattr(value, "__dataclass_fields__"):
+        return "use dataclasses.asdict"
+    if hasattr(value, "__struct_fields__"):
+        return "use msgspec.to_builtins"
+    if hasattr(value, "model_dump"):
+        return "use model_dump()"
+    if hasattr(value, "isoformat"):
+        return "use isoformat(), or a datetime"
+    if hasattr(value, "tolist"):
+        return "use tolist()"
+    return "use JSON types, datetime, bytes, sets, or Omoide's own values"
+
+
+Taker = Callable[[Any, str, int], Any]
+
+_TAKERS: tuple[tuple[Any, Taker], ...] = (
+    (Enum, lambda value, path, depth: _frozen(value.value, path, depth + 1)),
+    (str, lambda value, path, depth: _text(value, path)),
+    ((bool, type(None)), lambda value, path, depth: value),
+    (int, lambda value, path, depth: freeze(int(value), path)),
+    (float, _number),
+    (Mapping, _mapping),
+    ((bytes, bytearray, memoryview), lambda value, path, depth: bytes(value)),
+    (AbstractSet, _members),
+    (datetime, _moment),
+    (Sequence, _sequence),
+)
+
+EMPTY_MAP: FrozenMap[Any, Any] = FrozenMap()
+EMPTY_LIST: FrozenList[Any] = FrozenList()
+
+
+def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
+    """A non-empty string that can be kept, or `Invalid` naming the field."""
+    if not isinstance(value, str):
+        raise WrongType(field, "a string", value)
+    if not value.strip():
+        raise Invalid(field, "is empty", remedy)
+    return _text(value, field)

@@ -1,0 +1,355 @@
+"""What does the agent believe and want right now?
+
+A memory is a container of named spaces. `world` (a map: what it knows) and `tasks` (a list: what it means to
+do) always exist; others are added as needed. Every change returns a new memory, counts up the revision of the
+container and of the space it touched, and shares the rest with the older one. `omoide.memory` offers the same
+operations on an agent.
+
+Every change takes `expected_rev`, most take `expected_space_rev` (a mismatch raises `Conflict`), and all take
+`now`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypedDict, Unpack
+
+import msgspec
+from immutables import Map
+
+from omoide import ids
+from omoide.core import tasks as task_list
+from omoide.core.frozen import (
+    EMPTY_LIST,
+    EMPTY_MAP,
+    FrozenList,
+    FrozenMap,
+    check_text,
+    freeze,
+    freeze_key,
+    freeze_map,
+    own,
+)
+from omoide.core.space import Space
+from omoide.core.tasks import Task, Tasks
+from omoide.core.value import Id, Revised, copied, force
+from omoide.errors import Conflict, NotFound, ReservedSpace, WrongType
+
+_FRESH: FrozenMap[str, Space] = FrozenMap(
+    Map({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
+)
+
+
+class Write(TypedDict, total=False):
+    """What every change takes besides its own arguments."""
+
+    expected_rev: int | None
+    expected_space_rev: int | None
+    now: int | None
+
+
+def reserved_spaces() -> tuple[str, ...]:
+    """The names of the spaces that every memory has."""
+    return ("tasks", "world")
+
+
+@own
+class Memory(Revised, frozen=True, kw_only=True):
+    """The container of an agent's spaces."""
+
+    id: Id = msgspec.field(default_factory=lambda: ids.new("mem_"))
+    spaces: FrozenMap[str, Space] = _FRESH
+    metadata: FrozenMap[str, Any] = EMPTY_MAP
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, space in self.spaces.items():
+            _checked_kind(check_text(name, "space name"), space, f"spaces.{name}")
+        force(self, "spaces", _FRESH.update(self.spaces))
+
+    # Spaces
+
+    def space(self, name: str) -> Space | None:
+        """A space, or None."""
+        return self.spaces.get(name)
+
+    def has_space(self, name: str) -> bool:
+        """Whether there is a space of this name."""
+        return name in self.spaces
+
+    def ensure_space(
+        self,
+        name: str,
+        default: Any = EMPTY_MAP,
+        *,
+        max_items: int | None = None,
+        max_item_bytes: int | None = None,
+        expected_rev: int | None = None,
+        now: int | None = None,
+    ) -> Self:
+        """With a space of this name, made from `default` unless there is one already."""
+        self._expect(expected_rev)
+        if check_text(name, "space name") in self.spaces:
+            return self
+        space = Space(data=default, max_items=max_items, max_item_bytes=max_item_bytes)
+        return self._with_space(name, space, now)
+
+    def put_space(self, name: str, space: Space, **options: Unpack[Write]) -> Self:
+        """With a space put whole; one that replaces another goes on counting from the higher revision."""
+        _checked_kind(check_text(name, "space name"), space)
+        if name in self.spaces:
+            space = _after(self._open(name, **options), space)
+        else:
+            self._expect(options.get("expected_rev"))
+            Conflict.check(f"space {name!r}", options.get("expected_space_rev"), 0)
+        return self._with_space(name, space, options.get("now"))
+
+    def update_space(self, name: str, change: Callable[[Space], Space], **options: Unpack[Write]) -> Self:
+        """With `change` applied to a whole space."""
+        old = self._open(name, **options)
+        space = _checked_kind(name, change(old), "the result of the update")
+        return self._with_space(name, _after(old, space), options.get("now"))
+
+    def delete_space(self, name: str, **options: Unpack[Write]) -> Self:
+        """Without a space; deleting one that is not there counts as a change too."""
+        if check_text(name, "space name") in reserved_spaces():
+            raise ReservedSpace(name, "delete reserved space", "empty it with update_space instead")
+        if name in self.spaces:
+            self._open(name, **options)
+        self._expect(options.get("expected_rev"))
+        new = self._advanced(options.get("now"))
+        force(new, "spaces", self.spaces.delete(name))
+        return new
+
+    space_put = put_space
+    space_update = update_space
+    space_delete = delete_space
+
+    # Map spaces
+
+    def get_in_space(self, space: str, key: str, default: Any = None) -> Any:
+        """The value under a key of a map space, or the default."""
+        found = self.spaces.get(space)
+        return default if found is None else found.map_data(space).get(key, default)
+
+    def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[Write]) -> Self:
+        """With a value put under a key of a map space."""
+        old = self._open(space, **options)
+        data = old.map_data(space)
+        key = freeze_key(key)
+        item = freeze(value, key)
+        return self._with_data(space, old, FrozenMap(data._map.set(key, item)), options.get("now"), item)
+
+    def delete_from_space(self, space: str, key: str, **options: Unpack[Write]) -> Self:
+        """Without a key of a map space; deleting one that is not there counts as a change too."""
+        old = self._open(space, **options)
+        return self._with_data(space, old, old.map_data(space).delete(freeze_key(key)), options.get("now"))
+
+    def update_space_data(
+        self,
+        space: str,
+        change: Callable[[FrozenMap[str, Any]], Mapping[str, Any]],
+        **options: Unpack[Write],
+    ) -> Self:
+        """With `change` applied to the whole data of a map space."""
+        old = self._open(space, **options)
+        data = freeze_map(change(old.map_data(space)), "the result of the update")
+        return self._with_data(space, old, data, options.get("now"), *data.values())
+
+    # List spaces
+
+    def append_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
+        """With an item at the end of a list space."""
+        old = self._open(space, **options)
+        item = freeze(item, "item")
+        return self._with_data(space, old, old.list_data(space).added(item), options.get("now"), item)
+
+    def prepend_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
+        """With an item at the front of a list space."""
+        return self.insert_in_space(space, 0, item, **options)
+
+    def insert_in_space(self, space: str, index: int, item: Any, **options: Unpack[Write]) -> Self:
+        """With an item before `index`: past the end appends, −1 appends, −2 is before the last."""
+        old = self._open(space, **options)
+        item = freeze(item, "item")
+        return self._with_data(space, old, old.list_data(space).insert(index, item), options.get("now"), item)
+
+    def remove_from_space(
+        self,
+        space: str,
+        item_id: str,
+        *,
+        strict: bool = False,
+        **options: Unpack[Write],
+    ) -> Self:
+        """Without the items of this id; when there is none, unchanged, or `NotFound` if `strict`."""
+        old = self._open(space, **options)
+        data = old.list_data(space)
+        return self._settled(
+            space, old, data, data.without(freeze(item_id, "item_id")), item_id, strict, options.get("now")
+        )
+
+    def update_in_space(
+        self,
+        space: str,
+        item_id: str,
+        change: Callable[[Any], Any],
+        *,
+        strict: bool = False,
+        **options: Unpack[Write],
+    ) -> Self:
+        """With `change` applied to the items of this id; when there is none, as `remove_from_space`."""
+        old = self._open(space, **options)
+        data = old.list_data(space)
+        fresh: list[Any] = []
+
+        def changed(item: Any) -> Any:
+            fresh.append(freeze(change(item), "the result of the update"))
+            return fresh[-1]
+
+        new = data.changed(freeze(item_id, "item_id"), changed)
+        return self._settled(space, old, data, new, item_id, strict, options.get("now"), *fresh)
+
+    # The world: what the agent knows
+
+    def world(self) -> FrozenMap[str, Any]:
+        """The data of the world space."""
+        return self.spaces["world"].map_data("world")
+
+    def world_get(self, key: str, default: Any = None) -> Any:
+        """What is known under a key, or the default."""
+        return self.get_in_space("world", key, default)
+
+    def world_put(self, key: str, value: Any, **options: Unpack[Write]) -> Self:
+        """With something known under a key."""
+        return self.put_in_space("world", key, value, **options)
+
+    def world_delete(self, key: str, **options: Unpack[Write]) -> Self:
+        """Without what was known under a key."""
+        return self.delete_from_space("world", key, **options)
+
+    def world_update(
+        self, change: Callable[[FrozenMap[str, Any]], Mapping[str, Any]], **options: Unpack[Write]
+    ) -> Self:
+        """With `change` applied to everything known."""
+        return self.update_space_data("world", change, **options)
+
+    # Tasks: what the agent means to do, the most important first
+
+    def tasks(self) -> Tasks:
+        """All tasks in order of priority."""
+        return self.spaces["tasks"].list_data("tasks")
+
+    def tasks_open(self) -> list[Task]:
+        """The tasks that wait to be done, in order."""
+        return [task for task in self.tasks() if task_list.is_open(task)]
+
+    def tasks_next(self) -> Task | None:
+        """The first task that waits to be done."""
+        return next(filter(task_list.is_open, self.tasks()), None)
+
+    def tasks_add(
+        self,
+        text: str,
+        *,
+        id: str | None = None,
+        fields: Mapping[str, Any] | None = None,
+        **options: Unpack[Write],
+    ) -> Self:
+        """With a new open task at the end; `fields` may carry more about it."""
+        return self.append_to_space("tasks", task_list.make(self.tasks(), text, id, fields), **options)
+
+    def tasks_insert(
+        self,
+        index: int,
+        text: str,
+        *,
+        id: str | None = None,
+        fields: Mapping[str, Any] | None = None,
+        **options: Unpack[Write],
+    ) -> Self:
+        """With a new open task before `index`, counted as in `insert_in_space`."""
+        return self.insert_in_space("tasks", index, task_list.make(self.tasks(), text, id, fields), **options)
+
+    def tasks_complete(self, task_id: str, *, strict: bool = False, **options: Unpack[Write]) -> Self:
+        """With a task marked done; it stays in the list."""
+        return self.update_in_space("tasks", task_id, task_list.completed, strict=strict, **options)
+
+    def tasks_remove(self, task_id: str, *, strict: bool = False, **options: Unpack[Write]) -> Self:
+        """Without a task."""
+        return self.remove_from_space("tasks", task_id, strict=strict, **options)
+
+    def tasks_reorder(self, order: Iterable[str], **options: Unpack[Write]) -> Self:
+        """With the tasks named first in this order, and the others after them as they were."""
+        old = self._open("tasks", **options)
+        return self._with_data("tasks", old, task_list.reordered(self.tasks(), order), options.get("now"))
+
+    # How every change is made
+
+    def _expect(self, expected_rev: int | None) -> None:
+        Conflict.check(f"memory {self.id!r}", expected_rev, self.rev)
+
+    def _open(
+        self,
+        name: str,
+        expected_rev: int | None = None,
+        expected_space_rev: int | None = None,
+        now: int | None = None,
+    ) -> Space:
+        """The space to change, if it exists and nobody changed it first."""
+        space = self.spaces._map.get(name) if type(name) is str else None
+        if space is None:
+            check_text(name, "space name")
+            raise NotFound("space", name, f"create it first with ensure_space({name!r}, {{}} or [])")
+        if expected_rev is not None:
+            self._expect(expected_rev)
+        if expected_space_rev is not None:
+            Conflict.check(f"space {name!r}", expected_space_rev, space.rev)
+        return space
+
+    def _with_data(self, name: str, old: Space, data: Any, now: int | None, *items: Any) -> Self:
+        """With other data in a space, one revision on; `items` are those whose size has to be checked."""
+        space = copied(old)
+        force(space, "data", data)
+        force(space, "rev", old.rev + 1)
+        if old.limited:
+            space.check_limits(name, *items)
+        return self._with_space(name, space, now)
+
+    def _with_space(self, name: str, space: Space, now: int | None) -> Self:
+        new = self._advanced(now)
+        force(new, "spaces", FrozenMap(self.spaces._map.set(name, space)))
+        return new
+
+    def _settled(
+        self,
+        name: str,
+        old: Space,
+        before: FrozenList[Any],
+        after: FrozenList[Any],
+        item_id: str,
+        strict: bool,
+        now: int | None,
+        *items: Any,
+    ) -> Self:
+        """The result of a change by id: nothing counts as changed where no item had it."""
+        if after is not before:
+            return self._with_data(name, old, after, now, *items)
+        if strict:
+            raise NotFound("item", item_id, f"see which ids space {name!r} holds")
+        return self
+
+
+def _after(old: Space, space: Space) -> Space:
+    return msgspec.structs.replace(space, rev=max(old.rev, space.rev) + 1)
+
+
+def _checked_kind(name: str, space: object, field: str = "space") -> Space:
+    """A space that may stand under this name: the reserved ones keep their kind."""
+    if not isinstance(space, Space):
+        raise WrongType(field, "a Space", space, "pass Space.new_kv(…) or Space.new_list(…)")
+    if name == "world" and not Space.is_map(space):
+        raise ReservedSpace(name, "change the kind of", "give it a map: Space.new_kv(…)")
+    if name == "tasks" and not Space.is_list(space):
+        raise ReservedSpace(name, "change the kind of", "give it a list: Space.new_list(…)")
+    return space

@@ -1,0 +1,163 @@
+"""How is an agent extended?
+
+A plugin owns one key of the state, its slice, and may offer actions, route and watch signals, and write the
+agent's memory, identity and thread when it is mounted. Plugins are pure: what they want done in the world,
+their actions ask for with directives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from omoide.core import pattern
+from omoide.core.action import Action
+from omoide.core.codec import Frozen
+from omoide.core.context import Context
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze_map
+from omoide.core.router import PLUGIN_PRIORITY, Route, RouteLike
+from omoide.core.schema import Schema
+from omoide.core.signal import Signal
+from omoide.core.value import Name, Value
+from omoide.errors import InvalidDefinition, WrongType
+
+if TYPE_CHECKING:
+    from omoide.core.agent import Agent
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class Externalize(Value, frozen=True, kw_only=True):
+    """Keep a slice out of the checkpoint and leave a pointer to it there."""
+
+    key: Name
+    pointer: Frozen
+
+
+Kept = Literal["keep", "drop"] | Externalize
+Mounted = "None | Mapping[str, Any] | Value | Agent | tuple[Mapping[str, Any] | None, Agent]"
+
+
+class Plugin:
+    """Subclass it, name it, and override what is needed; `config` is frozen."""
+
+    name: ClassVar[str] = ""
+    state_key: ClassVar[str] = ""
+    actions: ClassVar[Sequence[Action]] = ()
+    description: ClassVar[str] = ""
+    category: ClassVar[str] = ""
+    vsn: ClassVar[str] = ""
+    schema: ClassVar[type | None] = None
+    config_schema: ClassVar[type | None] = None
+    signal_patterns: ClassVar[Sequence[str]] = ()
+    tags: ClassVar[Sequence[str]] = ()
+    capabilities: ClassVar[Sequence[str]] = ()
+    requires: ClassVar[Sequence[str]] = ()
+    subscriptions: ClassVar[Sequence[Any]] = ()
+    schedules: ClassVar[Sequence[Any]] = ()
+    singleton: ClassVar[bool] = False
+
+    def __init__(self, config: Mapping[str, Any] = EMPTY_MAP, *, alias: str | None = None) -> None:
+        owner = f"plugin {self.name or type(self).__name__!r}"
+        if not _NAME.match(self.name):
+            raise InvalidDefinition(
+                f"{owner}: name", f"is {self.name!r}", "use letters, digits and underscores"
+            )
+        if alias is not None and self.singleton:
+            raise InvalidDefinition(
+                owner, "is a singleton: Cannot alias singleton plugin", "mount it once, without alias"
+            )
+        if alias is not None and not _NAME.match(check_text(alias, "alias")):
+            raise InvalidDefinition(f"{owner}: alias", f"is {alias!r}", "use letters, digits and underscores")
+        self.alias = alias
+        self.slice_schema = None if self.schema is None else Schema(self.schema, owner)
+        self.config: FrozenMap[str, Any] = self._checked_config(config, owner)
+        for offered in self.actions:
+            if not isinstance(offered, Action):
+                raise WrongType(f"{owner}: actions", "Actions only", offered, "decorate it with @action")
+        for wanted in self.signal_patterns:
+            pattern.check(wanted, f"{owner}: signal_patterns")
+        self.routes = tuple(Route.of(like, owner, PLUGIN_PRIORITY) for like in self.router(self.config))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and (other.config, other.alias) == (self.config, self.alias)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.config, self.alias))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label!r})"
+
+    @property
+    def key(self) -> str:
+        """The key of the state that this plugin owns."""
+        key = self.state_key or self.name
+        return key if self.alias is None else f"{key}_{self.alias}"
+
+    @property
+    def label(self) -> str:
+        """The name it is known by among the plugins of an agent."""
+        return self.name if self.alias is None else f"{self.name}:{self.alias}"
+
+    def sees(self, signal: Signal) -> bool:
+        """Whether `handle_signal` is asked about a signal: always, or where one of the patterns matches."""
+        return not self.signal_patterns or any(pattern.matches(p, signal.type) for p in self.signal_patterns)
+
+    # What a plugin may override
+
+    def mount(self, agent: Agent, config: FrozenMap[str, Any]) -> Any:
+        """Join an agent that is being made.
+
+        Return None, or a mapping that goes over the plugin's slice; to write the agent's memory, identity or
+        thread as well, return the changed agent, alone or as `(mapping, agent)`. Other keys of the state are
+        not the plugin's to write.
+        """
+        return None
+
+    def router(self, config: FrozenMap[str, Any]) -> Sequence[RouteLike]:
+        """Routes `(pattern, target)` with full signal types; nothing is prefixed."""
+        return ()
+
+    def handle_signal(self, signal: Signal, ctx: Context) -> Any:
+        """Look at a signal before it is routed.
+
+        Return None to let it go on, a Signal to go on in its place, or an action (as `cmd` takes it) to run
+        instead of the routes.
+        """
+        return None
+
+    def on_checkpoint(self, state: Any, ctx: Context) -> Kept:
+        """What becomes of the slice when the agent is saved: "keep", "drop", or `Externalize`."""
+        return "keep"
+
+    def on_restore(self, pointer: Any, ctx: Context) -> Any:
+        """The slice that an externalized pointer stands for; None leaves it to whoever restores the agent."""
+        return None
+
+    def _checked_config(self, config: Mapping[str, Any], owner: str) -> FrozenMap[str, Any]:
+        given = freeze_map(config, f"{owner}: config")
+        if self.config_schema is None:
+            return given
+
+        def refuse(field: str, problem: str, remedy: str) -> InvalidDefinition:
+            return InvalidDefinition(f"{owner}: config.{field}", problem, remedy)
+
+        schema = Schema(self.config_schema, owner)
+        schema.check(given, refuse)
+        return freeze_map(schema.defaults(), "config").update(given)
+
+
+PluginLike = Plugin | type[Plugin] | tuple[type[Plugin], Mapping[str, Any]]
+
+
+def as_plugin(like: object) -> Plugin:
+    """A plugin from an instance, a class, or a class with its configuration."""
+    match like:
+        case Plugin():
+            return like
+        case type() if issubclass(like, Plugin):
+            return like()
+        case (type() as kind, Mapping() as config) if issubclass(kind, Plugin):
+            return kind(config)
+    raise WrongType("plugins", "Plugin classes, instances, or (class, config)", like)

@@ -1,0 +1,78 @@
+"""What does an agent do about a signal?
+
+The pure half of an agent server: the plugins look at the signal, the routes lead it to actions, and `cmd`
+runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omoide.core.agent import Agent
+from omoide.core.context import Context
+from omoide.core.directives import Directive, Error, Stop
+from omoide.core.frozen import EMPTY_MAP
+from omoide.core.router import STRATEGY_CMD, STRATEGY_TICK, Route, matching
+from omoide.core.signal import Signal
+from omoide.core.strategy import failure
+from omoide.errors import WrongType
+
+STOP = "jido.agent.stop"
+
+
+def receive(agent: Agent, signal: Signal, *, now: int | None = None) -> tuple[Agent, list[Directive]]:
+    """The agent after a signal, and the directives it asks for; what goes wrong is an `Error` among them."""
+    if not isinstance(signal, Signal):
+        raise WrongType("signal", "a Signal", signal)
+    for plugin in agent.definition.plugins:
+        if plugin.sees(signal):
+            try:
+                answer = plugin.handle_signal(signal, Context(agent, signal))
+            except Exception as error:
+                return agent, [failure(error, "signal")]
+            if isinstance(answer, Signal):
+                signal = answer
+            elif answer is not None:
+                return agent.cmd(answer, signal=signal, now=now)
+    routes = matching(agent.definition.routes, signal.type)
+    if not routes:
+        return agent, [Stop(reason=STOP)] if signal.type == STOP else [_unrouted(agent, signal)]
+    directives: list[Directive] = []
+    for route in routes:
+        agent, more = _follow(agent, route, signal, now)
+        directives += more
+    return agent, directives
+
+
+def _follow(agent: Agent, route: Route, signal: Signal, now: int | None) -> tuple[Agent, list[Directive]]:
+    target = route.target
+    strategy = agent.definition.strategy
+    if target in (STRATEGY_TICK, (STRATEGY_TICK,)):
+        try:
+            agent, directives = strategy.tick(agent, Context(agent, signal))
+        except Exception as error:
+            return agent, [failure(error, "strategy")]
+        return agent, list(directives)
+    if isinstance(target, tuple) and target[0] == STRATEGY_CMD:
+        target = target[1]
+    return agent.cmd(_with_data(target, signal), signal=signal, now=now)
+
+
+def _with_data(target: Any, signal: Signal) -> Any:
+    """A target without parameters of its own takes the signal's data for them."""
+    if isinstance(target, tuple):
+        return target
+    return target, signal.data if isinstance(
+        signal.data, Mapping
+    ) else EMPTY_MAP if signal.data is None else {"data": signal.data}
+
+
+def _unrouted(agent: Agent, signal: Signal) -> Error:
+    known = ", ".join(sorted({route.pattern for route in agent.definition.routes})) or "none"
+    return Error(
+        message=f"no route for signal {signal.type!r}; agent {agent.name!r} has routes for: {known}",
+        context="routing",
+        field=signal.type,
+        kind="RoutingError",
+    )

@@ -1,0 +1,92 @@
+"""Who of many agents should do this, and why?
+
+A candidate supports the action, carries every tag and allows for every limit. The most experienced comes
+first; agents without an age come last, and where two are of one age the order in which they were given
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from omoide.core.agent import Agent
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
+from omoide.core.identity import Identity
+from omoide.core.slot import IDENTITY
+from omoide.errors import WrongType
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that can do what was asked, and the reason to think so."""
+
+    agent: Agent
+    reason: str
+    age: int | None = None
+
+
+def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
+    """What the identity declares, then what the agent's plugins offer beyond that."""
+    declared = identity.actions()
+    return declared.extended(name for name in agent.definition.offered() if name not in declared)
+
+
+def rank(
+    agents: Iterable[Agent],
+    action: str | None,
+    tags: Iterable[str],
+    limits: Mapping[str, Any],
+) -> list[Candidate]:
+    """The agents that fit, best first, each with its reason."""
+    if action is not None:
+        check_text(action, "action")
+    if isinstance(tags, str):
+        raise WrongType("tags", "a list of strings", tags, f"pass [{tags!r}]")
+    wanted = EMPTY_LIST.extended(check_text(tag, "tag") for tag in tags)
+    needed = freeze_map(limits, "limits")
+    found = []
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise WrongType("agents", "Agents only", agent)
+        candidate = _considered(agent, action, wanted, needed)
+        if candidate is not None:
+            found.append(candidate)
+    return sorted(found, key=lambda one: -1 if one.age is None else one.age, reverse=True)
+
+
+def _considered(
+    agent: Agent, action: str | None, tags: FrozenList[str], limits: FrozenMap[str, Any]
+) -> Candidate | None:
+    identity = IDENTITY.get(agent)
+    if identity is None:
+        return None
+    reasons = []
+    if action is not None:
+        if action not in all_actions(agent, identity):
+            return None
+        how = "declares" if identity.supports_action(action) else "offers through a plugin"
+        reasons.append(f"{how} {action}")
+    for tag in tags:
+        if not identity.has_tag(tag):
+            return None
+        reasons.append(f"carries the tag {tag}")
+    declared = identity.capabilities.get("limits", EMPTY_MAP)
+    for name in sorted(limits):
+        reason = _within(name, declared.get(name), limits[name])
+        if reason is None:
+            return None
+        reasons.append(reason)
+    reasons.append("has no age yet" if identity.age is None else f"is {identity.age} years old")
+    return Candidate(agent=agent, reason=f"{agent.name}: {'; '.join(reasons)}", age=identity.age)
+
+
+def _within(name: str, allowed: Any, needed: Any) -> str | None:
+    """Why a limit is no obstacle, or None. A number must reach what is needed, all else must equal it."""
+    if allowed is None:
+        return f"declares no {name}"
+    numbers = all(isinstance(side, (int, float)) and not isinstance(side, bool) for side in (allowed, needed))
+    if allowed < needed if numbers else allowed != needed:
+        return None
+    return f"{name} {allowed} allows for {needed}" if numbers else f"{name} is {allowed}"

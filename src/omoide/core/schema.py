@@ -1,0 +1,97 @@
+"""Does this data have the shape that was agreed?
+
+A shape is a class that its owner already has: a msgspec struct, a dataclass, a TypedDict or a pydantic model.
+All of them are asked the same questions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from omoide.core import codec
+from omoide.core.frozen import thaw
+from omoide.errors import Invalid, InvalidDefinition, OmoideError
+
+Refusal = Callable[[str, str, str], OmoideError]
+"""Makes the error for a field, a problem and a remedy."""
+
+
+class Schema:
+    """The shape of a mapping."""
+
+    def __init__(self, shape: Any, owner: str) -> None:
+        self.shape = shape
+        self._pydantic = hasattr(shape, "model_validate")
+        if not isinstance(shape, type):
+            raise InvalidDefinition(f"schema of {owner}", f"is {shape!r}, not a class", _REMEDY)
+        try:
+            self.fields: dict[str, bool] = self._required()
+        except (TypeError, AttributeError) as error:
+            raise InvalidDefinition(f"schema of {owner}", f"cannot be used ({error})", _REMEDY) from error
+
+    def _required(self) -> dict[str, bool]:
+        """The names of the fields, and whether each has to be given."""
+        if self._pydantic:
+            return {name: field.is_required() for name, field in self.shape.model_fields.items()}
+        info: Any = msgspec.inspect.type_info(self.shape)
+        return {field.encode_name: field.required for field in info.fields}
+
+    def check(self, data: Mapping[str, Any], refuse: Refusal = Invalid) -> Any:
+        """An instance of the shape made from `data`; unknown fields are refused too."""
+        plain = {str(key): thaw(value) for key, value in data.items()}
+        for name in plain:
+            if name not in self.fields:
+                raise refuse(name, "is unknown", f"use {', '.join(self.fields) or 'no fields'}")
+        try:
+            return self._converted(plain)
+        except OmoideError:
+            raise
+        except (msgspec.ValidationError, ValueError) as error:
+            raise refuse(*self._explained(error)) from error
+
+    def _converted(self, plain: dict[str, Any]) -> Any:
+        if self._pydantic:
+            return self.shape.model_validate(plain)
+        return msgspec.convert(plain, self.shape, dec_hook=codec.dec_hook)
+
+    def _explained(self, error: Exception) -> tuple[str, str, str]:
+        if self._pydantic and hasattr(error, "errors"):
+            first = error.errors()[0]
+            field, problem = ".".join(str(part) for part in first["loc"]), f"is wrong: {first['msg'].lower()}"
+        else:
+            field, problem = codec.read_error(str(error))
+        return field or "value", problem, "correct it, or see json_schema()"
+
+    def defaults(self) -> dict[str, Any]:
+        """The fields that need not be given, with what they are then."""
+        if self._pydantic:
+            return {
+                name: field.get_default(call_default_factory=True)
+                for name, field in self.shape.model_fields.items()
+                if not field.is_required()
+            }
+        info: Any = msgspec.inspect.type_info(self.shape)
+        found = {}
+        for field in info.fields:
+            if field.default_factory is not msgspec.NODEFAULT:
+                found[field.encode_name] = field.default_factory()
+            elif field.default is not msgspec.NODEFAULT:
+                found[field.encode_name] = field.default
+        return found
+
+    def json_schema(self) -> dict[str, Any]:
+        """The shape as JSON Schema, for models and for people."""
+        if self._pydantic:
+            described: dict[str, Any] = self.shape.model_json_schema()
+            return described
+        (described,), components = msgspec.json.schema_components(
+            [self.shape], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
+        )
+        own = components.pop(described["$ref"].rpartition("/")[2]) if "$ref" in described else described
+        return own | ({"$defs": components} if components else {})
+
+
+_REMEDY = "use a msgspec struct, a dataclass, a TypedDict or a pydantic model"

@@ -1,0 +1,204 @@
+"""What is the agent told?
+
+A signal is a CloudEvents 1.0 event. `to_structured` and `to_binary` give the HTTP form that other programs
+read, `from_http` reads either; `to_json` keeps data exactly, with what CloudEvents has no word for.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from omoide import clock, ids
+from omoide.core import pattern
+from omoide.core.codec import Frozen, MapField
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, own, thaw
+from omoide.core.value import Id, Millis, Name, Value, force
+from omoide.errors import Invalid, WrongType
+
+SPECVERSION = "1.0"
+READABLE_VERSIONS = ("1.0", "1.0.2")  # the Elixir family writes the second
+STRUCTURED = "application/cloudevents+json"
+
+_ATTRIBUTES = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INT32 = range(-(2**31), 2**31)
+
+Http = tuple[dict[str, str], bytes]
+
+
+@own
+class Signal(Value, frozen=True, kw_only=True):
+    """An event addressed to an agent, or told by one."""
+
+    type: Name
+    data: Frozen = None
+    id: Id = msgspec.field(default_factory=lambda: ids.new("sig_"))
+    source: Name = "/omoide"
+    subject: Name | None = None
+    time: Millis | None = msgspec.field(default_factory=clock.now)
+    datacontenttype: Name | None = None
+    dataschema: Name | None = None
+    extensions: MapField = EMPTY_MAP
+    specversion: str = SPECVERSION
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.specversion not in READABLE_VERSIONS:
+            raise Invalid("specversion", f"is {self.specversion!r}", f"use {SPECVERSION}")
+        force(self, "specversion", SPECVERSION)
+        for segment in self.type.split("."):
+            if not segment or "*" in segment:
+                raise Invalid("type", f"{self.type!r} has the segment {segment!r}", "use dotted names, no *")
+        _check_extensions(self.extensions)
+
+    def matches(self, wanted: str) -> bool:
+        """Whether its type fits a pattern: exact, `*` for one segment, `**` for any number."""
+        return pattern.matches(pattern.check(wanted), self.type)
+
+    def to_structured(self) -> Http:
+        """Headers and body of the structured mode: one JSON object."""
+        event: dict[str, Any] = {**self._attributes(), **self.extensions}
+        if isinstance(self.data, bytes):
+            event["data_base64"] = b64encode(self.data).decode()
+        elif self.data is not None:
+            event["data"] = _plain(self.data)
+        return {"content-type": STRUCTURED}, msgspec.json.encode(event, order="deterministic")
+
+    def to_binary(self) -> Http:
+        """Headers and body of the binary mode: attributes as `ce-` headers, the data as it is."""
+        headers = {
+            f"ce-{name}": _header(value) for name, value in (self._attributes() | {**self.extensions}).items()
+        }
+        content_type = headers.pop("ce-datacontenttype", None)
+        if content_type is not None:
+            headers["content-type"] = unquote(content_type)
+        if self.data is None:
+            return headers, b""
+        if isinstance(self.data, bytes):
+            return headers, self.data
+        if isinstance(self.data, str) and not _is_json(content_type):
+            return headers, self.data.encode()
+        return headers, msgspec.json.encode(_plain(self.data), order="deterministic")
+
+    @classmethod
+    def from_http(cls, headers: Mapping[str, str], body: bytes) -> Self:
+        """The signal in an HTTP message of either mode."""
+        lower = {str(name).lower(): value for name, value in headers.items()}
+        content_type = lower.get("content-type", "")
+        if content_type.split(";")[0].strip().lower() == STRUCTURED:
+            event = _parsed(body, "body")
+            if not isinstance(event, dict):
+                raise WrongType("body", "one JSON object", event)
+            data = event.pop("data", None)
+            if "data_base64" in event:
+                data = _unbase64(event.pop("data_base64"))
+        else:
+            event = {name[3:]: _unheader(value) for name, value in lower.items() if name.startswith("ce-")}
+            if not event:
+                raise Invalid(
+                    "headers", "hold no CloudEvent", "send ce-… headers, or the structured content type"
+                )
+            data = (
+                _parsed(body, "body")
+                if body and _is_json(content_type)
+                else _text_or_bytes(body, content_type)
+            )
+            if content_type:
+                event["datacontenttype"] = content_type
+        return cls._read(event, data)
+
+    @classmethod
+    def _read(cls, event: dict[str, Any], data: Any) -> Self:
+        for name in ("specversion", "id", "source", "type"):
+            if name not in event:
+                raise Invalid(name, "is missing", "CloudEvents requires specversion, id, source and type")
+        known = {name: event.pop(name) for name in _ATTRIBUTES if name in event}
+        known["time"] = _read_time(known.get("time"))
+        return cls(data=data, extensions=event, **known)
+
+    def _attributes(self) -> dict[str, Any]:
+        """What CloudEvents calls the context, without what is not there."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in _ATTRIBUTES}
+        if self.time is not None:
+            moment = _EPOCH + timedelta(milliseconds=self.time)
+            found["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if self.data is not None and self.datacontenttype is None:
+            binary = isinstance(self.data, bytes)
+            found["datacontenttype"] = "application/octet-stream" if binary else "application/json"
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _check_extensions(extensions: FrozenMap[str, Any]) -> None:
+    for name, value in extensions.items():
+        if not (name.isascii() and name.isalnum() and name == name.lower()) or name in (*_ATTRIBUTES, "data"):
+            raise Invalid(
+                f"extensions.{name}", "is not an attribute name of CloudEvents", "use a-z and 0-9 only"
+            )
+        if type(value) not in (str, bool, int) or (type(value) is int and value not in _INT32):
+            raise Invalid(f"extensions.{name}", "must be a string, bool or 32-bit int", "put it into data")
+
+
+def _is_json(content_type: str | None) -> bool:
+    media = (content_type or "").split(";")[0].strip().lower()
+    return media.endswith(("/json", "+json"))
+
+
+def _plain(data: Any) -> Any:
+    """Data as other programs expect it: ISO times, base64 bytes, sorted sets."""
+    if isinstance(data, frozenset):
+        return sorted((_plain(item) for item in data), key=msgspec.json.encode)
+    if isinstance(data, FrozenMap):
+        return {key: _plain(value) for key, value in data.items()}
+    if isinstance(data, FrozenList):
+        return [_plain(item) for item in data]
+    return msgspec.to_builtins(thaw(data))
+
+
+def _header(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return quote(text, safe="".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '"%'))
+
+
+def _unheader(value: str) -> str:
+    return unquote(value, errors="strict") if "%" in value else value
+
+
+def _parsed(body: bytes, field: str) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(field, f"is not readable JSON ({error})", "send what the content type says") from error
+
+
+def _unbase64(text: object) -> bytes:
+    try:
+        return b64decode(text, validate=True)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise Invalid("data_base64", f"cannot be decoded ({error})", "send standard base64") from error
+
+
+def _text_or_bytes(body: bytes, content_type: str) -> str | bytes | None:
+    if not body:
+        return None
+    if content_type.lower().startswith("text/"):
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            return body
+    return body
+
+
+def _read_time(value: object) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    try:
+        moment = datetime.fromisoformat(str(value))
+        return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError) as error:
+        raise Invalid("time", f"{value!r} is not an RFC 3339 time", "send YYYY-MM-DDThh:mm:ssZ") from error

@@ -1,0 +1,134 @@
+"""What happened?
+
+An append-only log: entries are added and never changed, each with the position it got. `omoide.thread` offers
+the same operations on an agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import msgspec
+
+from omoide import clock, ids
+from omoide.core.codec import MapField
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, own
+from omoide.core.value import Count, Id, Millis, Name, Revised, Value, force
+from omoide.errors import Conflict, Invalid, WrongType
+
+KINDS = (
+    "message",
+    "tool_call",
+    "tool_result",
+    "signal_in",
+    "signal_out",
+    "instruction_start",
+    "instruction_end",
+    "note",
+    "error",
+    "checkpoint",
+)
+"""The conventional kinds; any other name is allowed."""
+
+
+@own
+class ThreadEntry(Value, frozen=True, kw_only=True):
+    """One thing that happened."""
+
+    id: Id = msgspec.field(default_factory=lambda: ids.new("entry_"))
+    seq: Count = 0
+    at: Millis = msgspec.field(default_factory=clock.now)
+    kind: Name = "note"
+    payload: MapField = EMPTY_MAP
+    refs: MapField = EMPTY_MAP
+
+
+NewEntry = ThreadEntry | Mapping[str, Any]
+
+
+@own
+class Thread(Revised, frozen=True, kw_only=True):
+    """A log of entries, whose revision is the number of entries ever appended."""
+
+    id: Id = msgspec.field(default_factory=lambda: ids.new("thread_"))
+    entries: FrozenList[ThreadEntry] = EMPTY_LIST
+    metadata: MapField = EMPTY_MAP
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for seq, entry in enumerate(self.entries):
+            if not isinstance(entry, ThreadEntry):
+                raise WrongType(f"entries[{seq}]", "a ThreadEntry", entry)
+            if entry.seq != seq:
+                raise Invalid(
+                    f"entries[{seq}].seq", f"is {entry.seq}", "append entries instead of placing them"
+                )
+
+    @property
+    def stats(self) -> FrozenMap[str, int]:
+        """Figures about the log."""
+        return FrozenMap({"entry_count": len(self.entries)})
+
+    def append(
+        self,
+        entries: NewEntry | Iterable[NewEntry],
+        *,
+        expected_rev: int | None = None,
+        now: int | None = None,
+    ) -> Self:
+        """With one entry or several at the end; each gets the next `seq`, whatever it said itself."""
+        Conflict.check(f"thread {self.id!r}", expected_rev, self.rev)
+        at = clock.resolve(now)
+        given = [entries] if isinstance(entries, (ThreadEntry, Mapping)) else _listed(entries)
+        first = len(self.entries)
+        placed = [_placed(entry, first + position, at) for position, entry in enumerate(given)]
+        if not placed:
+            return self
+        new = self._advanced(at, len(placed))
+        log = self.entries
+        force(new, "entries", log.added(placed[0]) if len(placed) == 1 else log.extended(placed))
+        return new
+
+    def get_entry(self, seq: int) -> ThreadEntry | None:
+        """The entry at a position, or None."""
+        if type(seq) is not int:
+            raise WrongType("seq", "an int", seq)
+        return self.entries[seq] if 0 <= seq < len(self.entries) else None
+
+    def last(self) -> ThreadEntry | None:
+        """The newest entry, or None."""
+        return self.entries[-1] if self.entries else None
+
+    def slice(self, first: int, last: int) -> list[ThreadEntry]:
+        """The entries from `first` to `last`, both included; what lies outside is left out."""
+        for field, seq in (("first", first), ("last", last)):
+            if type(seq) is not int:
+                raise WrongType(field, "an int", seq)
+        return [*self.entries[max(first, 0) : max(last + 1, 0)]]
+
+    def filter_by_kind(self, kinds: str | Iterable[str]) -> list[ThreadEntry]:
+        """The entries of one kind, or of several."""
+        wanted = {kinds} if isinstance(kinds, str) else {*kinds}
+        return [entry for entry in self.entries if entry.kind in wanted]
+
+
+def _listed(entries: object) -> list[Any]:
+    if isinstance(entries, (str, bytes)) or not isinstance(entries, Iterable):
+        raise WrongType("entries", "a ThreadEntry, a mapping, or a list of them", entries)
+    return [*entries]
+
+
+def _placed(entry: object, seq: int, at: int) -> ThreadEntry:
+    if isinstance(entry, ThreadEntry):
+        return entry if entry.seq == seq else msgspec.structs.replace(entry, seq=seq)
+    if not isinstance(entry, Mapping):
+        raise WrongType("entry", "a ThreadEntry or a mapping", entry)
+    unknown = {str(key) for key in entry} - set(ThreadEntry.__struct_fields__)
+    if unknown:
+        raise Invalid(
+            f"entry.{min(unknown)}",
+            "is unknown",
+            f"use {', '.join(ThreadEntry.__struct_fields__)}; data goes in payload",
+        )
+    return ThreadEntry(**{"at": at, **entry, "seq": seq})

@@ -1,0 +1,157 @@
+"""What do all values have in common?
+
+They are frozen structs. What is put into one is checked against the annotation of its field and frozen,
+whether it was constructed or read, and it goes to JSON and back without loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from omoide import clock, ids
+from omoide.core import codec
+from omoide.core.codec import Frozen
+from omoide.core.frozen import FrozenList, FrozenMap, check_text, freeze, freeze_list, freeze_map
+from omoide.errors import Invalid, WrongType
+
+Id = Annotated[str, msgspec.Meta(min_length=1, description="an id: up to 512 bytes, no control characters")]
+Name = Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
+Count = Annotated[int, msgspec.Meta(ge=0, description="an integer from 0 upwards")]
+Millis = Annotated[int, msgspec.Meta(ge=0, description="milliseconds since 1970 UTC")]
+
+T = TypeVar("T")
+
+Check = Callable[[Any, str], Any]
+
+force = msgspec.structs.force_setattr
+"""Fills in a field of a value that is still being made: in `__post_init__`, or on a fresh copy."""
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every value."""
+
+    UNWRITTEN: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are code and not data: they are left out of the JSON form."""
+
+    def __post_init__(self) -> None:
+        for field, check in _checks(type(self)):
+            force(self, field, check(getattr(self, field), field))
+
+    def to_json(self) -> bytes:
+        """This value as JSON."""
+        return codec.encode(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """The value that `to_json` wrote, checked like any other input."""
+        return codec.decode(data, cls)
+
+
+class Revised(Value, frozen=True, kw_only=True):
+    """A value that lives on under one identity: it counts its changes and knows when the last one was."""
+
+    rev: Count = 0
+    created_at: Millis = msgspec.field(default_factory=clock.now)
+    updated_at: Millis = cast("int", msgspec.UNSET)
+
+    def __post_init__(self) -> None:
+        if cast("object", self.updated_at) is msgspec.UNSET:
+            force(self, "updated_at", self.created_at)
+        super().__post_init__()
+
+    @classmethod
+    def new(cls, *, now: int | None = None, **fields: Any) -> Self:
+        """A value stamped with `now`; fields left out, or None, get their defaults."""
+        if now is not None:
+            fields["created_at"] = clock.resolve(now)
+        return cls(**{name: value for name, value in fields.items() if value is not None})
+
+    def _advanced(self, now: int | None, by: int = 1) -> Self:
+        """A copy, one revision on, for the caller to fill in before anyone else sees it."""
+        new = copied(self)
+        force(new, "rev", self.rev + by)
+        force(new, "updated_at", clock.now() if now is None else clock.resolve(now))
+        return new
+
+
+def copied(value: T) -> T:
+    """A copy that nobody has seen yet, whose fields may still be filled in."""
+    new: T = value.__copy__()  # type: ignore[attr-defined]  # msgspec's stubs leave it out
+    return new
+
+
+def check_count(value: object, field: str) -> int:
+    """An int from 0 upwards."""
+    if type(value) is not int:
+        raise WrongType(field, "an int", value)
+    if value < 0:
+        raise Invalid(field, f"is {value}", "pass 0 or more")
+    return value
+
+
+def check_millis(value: object, field: str) -> int:
+    """A moment: integer milliseconds UTC."""
+    if type(value) is not int:
+        raise WrongType(field, "milliseconds since 1970 as an int", value, "leave it out for now")
+    if value < 0:
+        raise Invalid(field, f"is {value}, before 1970", "pass milliseconds since 1970 UTC")
+    return value
+
+
+def check_instance(value: object, field: str, *, kind: type) -> Any:
+    """An instance of the kind; bool is no int here."""
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise WrongType(field, f"a {kind.__name__}", value)
+    return value
+
+
+def _check_str(value: object, field: str) -> str:
+    return check_text(value, field) if not isinstance(value, str) or value else value
+
+
+def _check_texts(value: object, field: str) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise WrongType(field, "a list of strings", value)
+    return tuple(check_text(item, f"{field}[{at}]") for at, item in enumerate(value))
+
+
+def _unless_none(value: object, field: str, *, check: Check) -> Any:
+    return None if value is None else check(value, field)
+
+
+_BY_TYPE: dict[Any, Check] = {
+    Id: ids.check,
+    Name: check_text,
+    Count: check_count,
+    Millis: check_millis,
+    str: _check_str,
+    tuple[str, ...]: _check_texts,
+    Frozen: freeze,
+    FrozenMap: freeze_map,
+    FrozenList: freeze_list,
+}
+
+
+def _check_for(kind: Any) -> Check | None:
+    """How a field of this annotation is checked; None where there is nothing to check."""
+    origin = get_origin(kind)
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind]
+    if origin in _BY_TYPE:
+        return _BY_TYPE[origin]
+    if origin in (Union, UnionType):
+        inner = [arg for arg in get_args(kind) if arg is not NoneType]
+        check = _check_for(inner[0]) if len(inner) == 1 else None
+        return None if check is None else partial(_unless_none, check=check)
+    return partial(check_instance, kind=kind) if isinstance(kind, type) else None
+
+
+@cache
+def _checks(kind: type[Value]) -> tuple[tuple[str, Check], ...]:
+    found = ((field.name, _check_for(field.type)) for field in msgspec.structs.fields(kind))
+    return tuple((name, check) for name, check in found if check is not None)

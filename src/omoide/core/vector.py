@@ -1,0 +1,247 @@
+"""How is a list of any length changed without copying it?
+
+Items lie in small chunks, kept in an `immutables.Map` under numbers that never change; a spine lists those
+numbers in order, and the last few items wait in a tail. A change copies one chunk and shares everything else
+with the older version. Because chunk numbers are stable, an index from an item's id to its chunk (and to the
+item) survives insertions and removals: finding, changing and removing by id do not depend on the length. The
+index is built at the first search by id and kept up to date from then on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import accumulate, chain
+from typing import Any, Generic, Self, TypeVar
+
+from immutables import Map
+
+T = TypeVar("T")
+
+WIDTH = 32  # a chunk is cut in two beyond twice this
+
+Chunk = tuple[Any, ...]
+Places = tuple[tuple[int, Any], ...]
+Index = Map[Hashable, Places]
+
+_NO_CHUNKS: Map[int, Chunk] = Map()
+
+
+class Vector(Generic[T]):
+    """A persistent sequence; every method returns a new one and leaves this one as it was."""
+
+    __slots__ = ("_chunks", "_dense", "_index", "_last", "_next", "_size", "_spine", "_starts", "_tail")
+
+    def __init__(
+        self,
+        chunks: Map[int, Chunk] = _NO_CHUNKS,
+        spine: tuple[int, ...] = (),
+        tail: Chunk = (),
+        size: int = 0,
+        last: int = 0,
+        following: int = 1,
+        dense: bool = True,
+        index: Index | None = None,
+    ) -> None:
+        self._chunks = chunks
+        self._spine = spine
+        self._tail = tail
+        self._size = size
+        self._last = last  # the tail's number
+        self._next = following  # the next number that is free
+        self._dense = dense  # all chunks but the tail are WIDTH long, so positions can be computed
+        self._index = index
+        self._starts: list[int] | None = None
+
+    @staticmethod
+    def id_of(item: Any) -> Hashable:
+        """What an item is found by; None when it has no id."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        if not self._spine:
+            return iter(self._tail)
+        return chain(chain.from_iterable(map(self._chunks.__getitem__, self._spine)), self._tail)
+
+    def at(self, position: int) -> T:
+        """The item at a position that exists."""
+        number, offset = self._locate(position)
+        item: T = self._chunk(number)[offset]
+        return item
+
+    def found(self, item_id: Hashable) -> list[T]:
+        """The items of this id."""
+        return [item for _, item in self._lookup().get(item_id, ())]
+
+    def added(self, item: T) -> Self:
+        """With one more item at the end."""
+        index = self._index
+        if index is not None:
+            index = _noted(index, self.id_of(item), self._last, item)
+        return self._swapped(self._last, (*self._tail, item), index)
+
+    def extended(self, items: Iterable[T]) -> Self:
+        """With these items at the end."""
+        pending = [*self._tail, *items]
+        size = self._size - len(self._tail) + len(pending)
+        chunks, spine, number, following = self._chunks.mutate(), [*self._spine], self._last, self._next
+        full = len(pending) - len(pending) % WIDTH
+        for start in range(0, full, WIDTH):
+            chunks[number] = tuple(pending[start : start + WIDTH])
+            spine.append(number)
+            number, following = following, following + 1
+        tail = tuple(pending[full:])
+        return type(self)(chunks.finish(), tuple(spine), tail, size, number, following, self._dense)
+
+    def inserted(self, position: int, item: T) -> Self:
+        """With an item before the one at `position`, which lies between 0 and the length."""
+        if position == self._size:
+            return self.added(item)
+        number, offset = self._locate(position)
+        chunk = self._chunk(number)
+        index = self._index
+        if index is not None:
+            index = _noted(index, self.id_of(item), number, item)
+        return self._swapped(number, (*chunk[:offset], item, *chunk[offset:]), index)
+
+    def replaced(self, position: int, item: T) -> Self:
+        """With another item at `position`."""
+        number, offset = self._locate(position)
+        chunk = self._chunk(number)
+        return self._swapped(number, (*chunk[:offset], item, *chunk[offset + 1 :]), None)
+
+    def dropped(self, position: int) -> Self:
+        """Without the item at `position`."""
+        number, offset = self._locate(position)
+        chunk = self._chunk(number)
+        return self._swapped(number, chunk[:offset] + chunk[offset + 1 :], None)
+
+    def changed(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
+        """With `change` applied to every item of this id; itself when there is none."""
+        index = self._lookup()
+        places = index.get(item_id, ())
+        if not places:
+            return self
+        new, fresh, renamed = self, [], False
+        for number, item in places:
+            chunk = [*new._chunk(number)]
+            chunk[_offset(chunk, item)] = changed = change(item)
+            fresh.append((number, changed))
+            renamed = renamed or self.id_of(changed) != item_id
+            new = new._swapped(number, tuple(chunk), None)
+        index = index.delete(item_id) if renamed else index.set(item_id, tuple(fresh))
+        for number, item in fresh if renamed else ():
+            index = _noted(index, self.id_of(item), number, item)
+        new._index = index
+        return new
+
+    def without(self, item_id: Hashable) -> Self:
+        """Without any item of this id; itself when there is none."""
+        index = self._lookup()
+        places = index.get(item_id, ())
+        if not places:
+            return self
+        new = self
+        for number, item in places:
+            chunk = [*new._chunk(number)]
+            del chunk[_offset(chunk, item)]
+            new = new._swapped(number, tuple(chunk), None)
+        new._index = index.delete(item_id)
+        return new
+
+    def _chunk(self, number: int) -> Chunk:
+        return self._tail if number == self._last else self._chunks[number]
+
+    def _locate(self, position: int) -> tuple[int, int]:
+        """The number of the chunk that holds a position, and the offset in it."""
+        in_tail = position - (self._size - len(self._tail))
+        if in_tail >= 0:
+            return self._last, in_tail
+        if self._dense:
+            return self._spine[position // WIDTH], position % WIDTH
+        starts = self._starts
+        if starts is None:
+            sizes = (len(self._chunks[number]) for number in self._spine)
+            starts = self._starts = list(accumulate(sizes, initial=0))
+        at = bisect_right(starts, position) - 1
+        return self._spine[at], position - starts[at]
+
+    def _lookup(self) -> Index:
+        index = self._index
+        if index is None:
+            found: dict[Hashable, Places] = {}
+            for number in (*self._spine, self._last):
+                for item in self._chunk(number):
+                    item_id = self.id_of(item)
+                    if item_id is not None:
+                        found[item_id] = (*found.get(item_id, ()), (number, item))
+            index = self._index = Map(found)
+        return index
+
+    def _swapped(self, number: int, chunk: Chunk, index: Index | None) -> Self:
+        """With one chunk exchanged: dropped when empty, cut in two when too long."""
+        if number == self._last:
+            size = self._size - len(self._tail) + len(chunk)
+            if len(chunk) < WIDTH:
+                return type(self)(
+                    self._chunks, self._spine, chunk, size, number, self._next, self._dense, index
+                )
+            return type(self)(
+                self._chunks.set(number, chunk),
+                (*self._spine, number),
+                (),
+                size,
+                self._next,
+                self._next + 1,
+                self._dense,
+                index,
+            )
+        old = self._chunks[number]
+        size = self._size - len(old) + len(chunk)
+        chunks, spine, following = self._chunks, self._spine, self._next
+        dense = self._dense and len(chunk) == WIDTH
+        if not chunk:
+            at = spine.index(number)
+            chunks, spine = chunks.delete(number), spine[:at] + spine[at + 1 :]
+        elif len(chunk) > 2 * WIDTH:
+            at = spine.index(number)
+            chunk, moved = chunk[:WIDTH], chunk[WIDTH:]
+            chunks = chunks.set(number, chunk).set(following, moved)
+            spine = (*spine[: at + 1], following, *spine[at + 1 :])
+            index = None if index is None else self._moved(index, moved, number)
+            following += 1
+        else:
+            chunks = chunks.set(number, chunk)
+        return type(self)(chunks, spine, self._tail, size, self._last, following, dense, index)
+
+    def _moved(self, index: Index, items: Chunk, number: int) -> Index:
+        """The index after `items` went from chunk `number` to the next free one."""
+        for item in items:
+            item_id = self.id_of(item)
+            if item_id is not None:
+                places = tuple(
+                    [
+                        (self._next, held) if held is item and at == number else (at, held)
+                        for at, held in index[item_id]
+                    ]
+                )
+                index = index.set(item_id, places)
+        return index
+
+
+def _offset(chunk: list[Any], item: object) -> int:
+    # By identity: comparing items, or reading their ids, costs several times the rest of a change.
+    for at, held in enumerate(chunk):
+        if held is item:
+            return at
+    raise AssertionError("the index names a chunk that does not hold the item")
+
+
+def _noted(index: Index, item_id: Hashable, number: int, item: object) -> Index:
+    """The index with one more place for an id."""
+    if item_id is None:
+        return index
+    return index.set(item_id, (*index.get(item_id, ()), (number, item)))

@@ -1,0 +1,168 @@
+"""What can go wrong, and what should be done about it?
+
+```
+OmoideError
+├── Invalid                 (ValueError)  something given is wrong: field, problem, remedy
+│   ├── WrongType           (TypeError)   it is of another type than the field takes
+│   ├── Unsupported                       a value, at a path, that no codec can hold without loss
+│   ├── TooLarge                          a space or an item beyond the space's limit
+│   ├── WrongSpaceType                    a map operation on a list space, or the reverse
+│   ├── ReservedSpace                     deleting or retyping `world` or `tasks`
+│   ├── InvalidParams                     an action's parameters
+│   ├── InvalidState                      an agent's state breaks its schema or its slots
+│   └── InvalidDefinition                 an action, plugin or agent declared wrongly
+│       └── CapabilityDrift               an identity claims actions that nothing offers
+├── NotFound                (LookupError) a named thing does not exist
+├── Conflict                              the revision expected is not the revision found
+├── MountFailed                           a plugin could not be mounted
+└── RestoreFailed                         a checkpoint could not be restored
+```
+
+Every error says what happened, to which thing, and what to do next, and carries the same as attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class OmoideError(Exception):
+    """Everything that Omoide raises on purpose."""
+
+
+class Invalid(OmoideError, ValueError):
+    """Something given is wrong; `field` names it, `remedy` says what to do."""
+
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{field} {problem}; {remedy}")
+        self.field = field
+        self.problem = problem
+        self.remedy = remedy
+
+
+class WrongType(Invalid, TypeError):
+    """A value of another type than the field takes."""
+
+    def __init__(self, field: str, expected: str, given: object, remedy: str | None = None) -> None:
+        super().__init__(
+            field, f"must be {expected}, not {type(given).__name__}", remedy or f"pass {expected}"
+        )
+        self.expected = expected
+
+
+class Unsupported(Invalid):
+    """A value that cannot be kept without loss; `path` says where it lies."""
+
+    def __init__(self, path: str, problem: str, remedy: str) -> None:
+        super().__init__(path, problem, remedy)
+        self.path = path
+
+
+class TooLarge(Invalid):
+    """A space, or one of its items, would outgrow the limit set for it."""
+
+    def __init__(self, space: str, limit: str, allowed: int, actual: int) -> None:
+        super().__init__(
+            f"space {space!r}",
+            f"allows {limit} {allowed}, this would make {actual}",
+            f"remove something first, keep large things elsewhere, or raise {limit}",
+        )
+        self.space = space
+        self.limit = limit
+        self.allowed = allowed
+        self.actual = actual
+
+
+class WrongSpaceType(Invalid):
+    """An operation met a space whose data is of another kind."""
+
+    def __init__(self, space: str, expected: str, data: object) -> None:
+        super().__init__(
+            f"space {space!r}",
+            f"is not a {expected} space (it holds {type(data).__name__})",
+            f"use the operations of its own kind, or another space made with "
+            f"ensure_space(…, {'{}' if expected == 'map' else '[]'})",
+        )
+        self.space = space
+        self.expected = expected
+
+
+class ReservedSpace(Invalid):
+    """`world` and `tasks` exist in every memory and keep their kind."""
+
+    def __init__(self, space: str, attempt: str, remedy: str) -> None:
+        super().__init__(f"space {space!r}", f"is reserved: cannot {attempt} {space!r}", remedy)
+        self.space = space
+
+
+class InvalidParams(Invalid):
+    """The parameters given to an action do not fit its schema."""
+
+    def __init__(self, action: str, field: str, problem: str, remedy: str) -> None:
+        super().__init__(f"action {action!r}: parameter {field!r}", problem, remedy)
+        self.action = action
+        self.parameter = field
+
+
+class InvalidState(Invalid):
+    """A change would leave an agent's state unlike its schema or its slots."""
+
+
+class InvalidDefinition(Invalid):
+    """An action, plugin or agent is declared in a way that cannot work."""
+
+
+class CapabilityDrift(InvalidDefinition):
+    """An identity declares actions that the agent does not really offer."""
+
+    def __init__(self, agent: str, missing: Iterable[str]) -> None:
+        self.missing = tuple(missing)
+        super().__init__(
+            f"identity of agent {agent!r}",
+            f"declares actions that nothing offers: {', '.join(self.missing)}",
+            "mount the plugin that offers them, give them to the agent, or remove_action them",
+        )
+
+
+class NotFound(OmoideError, LookupError):
+    """A named thing does not exist."""
+
+    def __init__(self, kind: str, name: object, remedy: str) -> None:
+        super().__init__(f"{kind} {name!r} does not exist; {remedy}")
+        self.kind = kind
+        self.name = name
+        self.remedy = remedy
+
+
+class Conflict(OmoideError):
+    """Someone else changed the thing since it was read."""
+
+    def __init__(self, thing: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"{thing} is at revision {actual}, not {expected}; read it again and repeat the change"
+        )
+        self.thing = thing
+        self.expected = expected
+        self.actual = actual
+
+    @classmethod
+    def check(cls, thing: str, expected: int | None, actual: int) -> None:
+        """Raise unless nothing was expected or the expectation holds."""
+        if expected is not None and expected != actual:
+            raise cls(thing, expected, actual)
+
+
+class MountFailed(OmoideError):
+    """A plugin's mount failed, so no agent was made."""
+
+    def __init__(self, plugin: str, reason: object) -> None:
+        super().__init__(f"Plugin mount failed: {plugin!r}: {reason}")
+        self.plugin = plugin
+
+
+class RestoreFailed(OmoideError):
+    """A checkpoint could not be turned back into an agent."""
+
+    def __init__(self, thing: str, reason: object) -> None:
+        super().__init__(f"cannot restore {thing}: {reason}")
+        self.thing = thing

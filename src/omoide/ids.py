@@ -1,0 +1,59 @@
+"""What is this thing called?
+
+Ids are a prefix and a UUID of version 7, so they sort by time. `using` replaces the source for a block of
+code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from omoide import clock
+from omoide.errors import Invalid
+
+MAX_BYTES = 512
+
+IdSource = Callable[[str], str]
+
+_source: ContextVar[IdSource | None] = ContextVar("omoide_ids", default=None)
+
+
+def uuid7() -> str:
+    """A UUID of version 7 (RFC 9562) in 32 hexadecimal digits."""
+    random = int.from_bytes(os.urandom(10), "big")
+    rand_a, rand_b = random >> 68, random & ((1 << 62) - 1)
+    return f"{(clock.now() & ((1 << 48) - 1)) << 80 | 7 << 76 | rand_a << 64 | 2 << 62 | rand_b:032x}"
+
+
+def new(prefix: str) -> str:
+    """A fresh id such as `mem_0192…`."""
+    source = _source.get()
+    return prefix + uuid7() if source is None else check(source(prefix), "generated id")
+
+
+def check(value: object, field: str = "id") -> str:
+    """The id itself, if it can serve as one everywhere: 1 to 512 bytes of text without control characters."""
+    if type(value) is not str or not value:
+        raise Invalid(field, f"must be a non-empty string, not {value!r}", "pass one, or leave it out")
+    if not value.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
+        raise Invalid(field, "contains a control character", "use printable text")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Invalid(field, "contains a lone surrogate", "pass valid Unicode text") from None
+    if size > MAX_BYTES:
+        raise Invalid(field, f"has {size} bytes", f"use at most {MAX_BYTES}")
+    return value
+
+
+@contextmanager
+def using(source: IdSource) -> Iterator[IdSource]:
+    """Take ids from `source(prefix)` inside the block (this thread and task only)."""
+    token = _source.set(source)
+    try:
+        yield source
+    finally:
+        _source.reset(token)

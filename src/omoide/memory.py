@@ -1,0 +1,166 @@
+"""What does this agent believe and want right now?
+
+Functions on an agent: each takes one and returns a new one, and the agent given stays as it was. Changes
+create the memory where it is missing; reads never do. The operations themselves are methods of `Memory`,
+under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from omoide.core.agent import Agent
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenMap
+from omoide.core.memory import Memory, reserved_spaces
+from omoide.core.slot import MEMORY
+from omoide.core.space import Space
+from omoide.core.tasks import Task, Tasks
+
+P = ParamSpec("P")
+
+KEY = MEMORY.key
+get = MEMORY.get
+put = MEMORY.put
+update = MEMORY.update
+ensure = MEMORY.ensure
+has_memory = MEMORY.has
+
+
+def key() -> str:
+    """The key of the state that holds the memory."""
+    return KEY
+
+
+def _change(method: Callable[Concatenate[Memory, P], Memory]) -> Callable[Concatenate[Agent, P], Agent]:
+    """A method of Memory as a function on agents."""
+
+    @wraps(method)
+    def on_agent(agent: Agent, /, *args: P.args, **kwargs: P.kwargs) -> Agent:
+        return MEMORY.put(agent, method(MEMORY.value(agent), *args, **kwargs))
+
+    return on_agent
+
+
+ensure_space = _change(Memory.ensure_space)
+put_space = space_put = _change(Memory.put_space)
+update_space = space_update = _change(Memory.update_space)
+delete_space = space_delete = _change(Memory.delete_space)
+
+put_in_space = _change(Memory.put_in_space)
+delete_from_space = _change(Memory.delete_from_space)
+update_space_data = _change(Memory.update_space_data)
+
+append_to_space = _change(Memory.append_to_space)
+prepend_to_space = _change(Memory.prepend_to_space)
+insert_in_space = _change(Memory.insert_in_space)
+remove_from_space = _change(Memory.remove_from_space)
+update_in_space = _change(Memory.update_in_space)
+
+world_put = _change(Memory.world_put)
+world_delete = _change(Memory.world_delete)
+world_update = _change(Memory.world_update)
+
+tasks_add = _change(Memory.tasks_add)
+tasks_insert = _change(Memory.tasks_insert)
+tasks_complete = _change(Memory.tasks_complete)
+tasks_remove = _change(Memory.tasks_remove)
+tasks_reorder = _change(Memory.tasks_reorder)
+
+
+def space(agent: Agent, name: str) -> Space | None:
+    """A space, or None where there is no such space or no memory."""
+    memory = get(agent)
+    return None if memory is None else memory.space(name)
+
+
+def spaces(agent: Agent) -> FrozenMap[str, Space] | None:
+    """All spaces by name, or None where there is no memory."""
+    memory = get(agent)
+    return None if memory is None else memory.spaces
+
+
+def has_space(agent: Agent, name: str) -> bool:
+    """Whether there is a space of this name."""
+    memory = get(agent)
+    return memory is not None and memory.has_space(name)
+
+
+def get_in_space(agent: Agent, space: str, key: str, default: Any = None) -> Any:
+    """The value under a key of a map space; the default where key, space or memory is missing."""
+    memory = get(agent)
+    return default if memory is None else memory.get_in_space(space, key, default)
+
+
+def world_get(agent: Agent, key: str, default: Any = None) -> Any:
+    """What is known under a key, or the default."""
+    return get_in_space(agent, "world", key, default)
+
+
+def world(agent: Agent) -> FrozenMap[str, Any]:
+    """Everything known."""
+    memory = get(agent)
+    return EMPTY_MAP if memory is None else memory.world()
+
+
+def tasks(agent: Agent) -> Tasks:
+    """All tasks in order of priority."""
+    memory = get(agent)
+    return EMPTY_LIST if memory is None else memory.tasks()
+
+
+def tasks_open(agent: Agent) -> list[Task]:
+    """The tasks that wait to be done, in order."""
+    memory = get(agent)
+    return [] if memory is None else memory.tasks_open()
+
+
+def tasks_next(agent: Agent) -> Task | None:
+    """The first task that waits to be done."""
+    memory = get(agent)
+    return None if memory is None else memory.tasks_next()
+
+
+__all__ = [
+    "KEY",
+    "append_to_space",
+    "delete_from_space",
+    "delete_space",
+    "ensure",
+    "ensure_space",
+    "get",
+    "get_in_space",
+    "has_memory",
+    "has_space",
+    "insert_in_space",
+    "key",
+    "prepend_to_space",
+    "put",
+    "put_in_space",
+    "put_space",
+    "remove_from_space",
+    "reserved_spaces",
+    "space",
+    "space_delete",
+    "space_put",
+    "space_update",
+    "spaces",
+    "tasks",
+    "tasks_add",
+    "tasks_complete",
+    "tasks_insert",
+    "tasks_next",
+    "tasks_open",
+    "tasks_remove",
+    "tasks_reorder",
+    "update",
+    "update_in_space",
+    "update_space",
+    "update_space_data",
+    "world",
+    "world_delete",
+    "world_get",
+    "world_put",
+    "world_update",
+]

@@ -1,0 +1,82 @@
+"""What happened to this agent?
+
+Functions on an agent: `append` creates the thread where it is missing, reads never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from omoide.core.agent import Agent
+from omoide.core.slot import THREAD
+from omoide.core.thread import NewEntry, ThreadEntry
+
+KEY = THREAD.key
+get = THREAD.get
+put = THREAD.put
+update = THREAD.update
+ensure = THREAD.ensure
+has_thread = THREAD.has
+
+
+def key() -> str:
+    """The key of the state that holds the thread."""
+    return KEY
+
+
+def append(
+    agent: Agent,
+    entries: NewEntry | Iterable[NewEntry],
+    *,
+    expected_rev: int | None = None,
+    now: int | None = None,
+) -> Agent:
+    """The agent with one entry or several more in its thread."""
+    return put(agent, THREAD.value(agent).append(entries, expected_rev=expected_rev, now=now))
+
+
+def entries(agent: Agent) -> list[ThreadEntry]:
+    """All entries, oldest first."""
+    thread = get(agent)
+    return [] if thread is None else [*thread.entries]
+
+
+def get_entry(agent: Agent, seq: int) -> ThreadEntry | None:
+    """The entry at a position, or None."""
+    thread = get(agent)
+    return None if thread is None else thread.get_entry(seq)
+
+
+def last(agent: Agent) -> ThreadEntry | None:
+    """The newest entry, or None."""
+    thread = get(agent)
+    return None if thread is None else thread.last()
+
+
+def slice(agent: Agent, first: int, last: int) -> list[ThreadEntry]:
+    """The entries from `first` to `last`, both included."""
+    thread = get(agent)
+    return [] if thread is None else thread.slice(first, last)
+
+
+def filter_by_kind(agent: Agent, kinds: str | Iterable[str]) -> list[ThreadEntry]:
+    """The entries of one kind, or of several."""
+    thread = get(agent)
+    return [] if thread is None else thread.filter_by_kind(kinds)
+
+
+__all__ = [
+    "KEY",
+    "append",
+    "ensure",
+    "entries",
+    "filter_by_kind",
+    "get",
+    "get_entry",
+    "has_thread",
+    "key",
+    "last",
+    "put",
+    "slice",
+    "update",
+]
