@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 import msgspec
-from bench.measure import Report, side_by_side
 from immutables import Map
 from pyrsistent import pvector
 
+from bench.measure import Report, side_by_side
 from omoide import Agent, Context, Memory, Space, Thread, action, memory
 from omoide.core.frozen import FrozenMap
 
@@ -100,7 +100,7 @@ def lists(report: Report, sizes: tuple[int, ...]) -> None:
         items = [{"id": f"item-{at}", "n": at} for at in range(size)]
         agent = memory.put_space(Agent.new("bench"), "log", Space(data=items))
         memory.remove_from_space(agent, "log", "item-0")  # the index by id is built at the first search
-        plain = [FrozenMap(item) for item in items[:1]] * size
+        plain = [FrozenMap(item) for item in items]
         persistent = pvector(plain)
         names = _cycle([f"item-{at}" for at in Random(SEED).sample(range(size), 1_000)])
         item = FrozenMap({"id": "new", "n": 0})
@@ -117,20 +117,25 @@ def lists(report: Report, sizes: tuple[int, ...]) -> None:
         def insert(agent: Agent = agent, item: Any = item, at: int = size // 2) -> object:
             return memory.insert_in_space(agent, "log", at, item)
 
-        got = side_by_side({
-            "append": append,
-            "update by id": update,
-            "remove by id": remove,
-            "insert in the middle": insert,
-            "list copy": lambda plain=plain: plain.copy(),  # type: ignore[misc]
-            "pyrsistent: append, bare": lambda p=persistent, item=item: p.append(item),  # type: ignore[misc]
-            "pyrsistent: delete in the middle, bare": lambda p=persistent, at=size // 2: p.delete(at),  # type: ignore[misc]
-        }, rounds=5)
+        got = side_by_side(
+            {
+                "append": append,
+                "update by id": update,
+                "remove by id": remove,
+                "insert in the middle": insert,
+                "list copy": lambda plain=plain: plain.copy(),  # type: ignore[misc]
+                "pyrsistent: append, bare": lambda p=persistent, item=item: p.append(item),  # type: ignore[misc]
+                "pyrsistent: delete in the middle, bare": lambda p=persistent, at=size // 2: p.delete(at),  # type: ignore[misc]
+            },
+            rounds=5,
+        )
         for name, ns in got.items():
             report.row(name, ns, f"{got['list copy'] / ns:.3g}× faster than a list copy")
         if size == 100_000:
             for name in ("append", "update by id"):
-                report.goal(f"{name}: faster than a list copy", got["list copy"] / got[name], 20, at_most=False)
+                report.goal(
+                    f"{name}: faster than a list copy", got["list copy"] / got[name], 20, at_most=False
+                )
 
 
 def threads(report: Report) -> None:
@@ -149,7 +154,9 @@ def threads(report: Report) -> None:
     got = side_by_side({"10 k": grown(10_000), "100 k": grown(100_000)}, rounds=3)
     report.row("10 k entries in all", got["10 k"], f"{got['10 k'] / 10_000 / 1e3:.2f} µs each")
     report.row("100 k entries in all", got["100 k"], f"{got['100 k'] / 100_000 / 1e3:.2f} µs each")
-    report.goal("cost of an entry at 100 k, of that at 10 k", got["100 k"] / got["10 k"] / 10, 1.5, at_most=True)
+    report.goal(
+        "cost of an entry at 100 k, of that at 10 k", got["100 k"] / got["10 k"] / 10, 1.5, at_most=True
+    )
 
 
 @action
@@ -164,13 +171,15 @@ def commands(report: Report) -> None:
     agent = Agent.new("bench", actions=[observe])
     tracked = Agent.new("bench", actions=[observe], state={"__thread__": Thread(id="bench")})
     params = {"temp": 21.5, "room": "lab"}
-    got = side_by_side({
-        "cmd((action, params))": lambda: agent.cmd((observe, params)),
-        "cmd by name": lambda: agent.cmd(("observe", params)),
-        "cmd, bad parameter (an Error directive)": lambda: agent.cmd((observe, {"temp": "warm"})),
-        "cmd, recorded in a thread": lambda: tracked.cmd((observe, params)),
-        "the action alone, called directly": lambda: observe(Context(agent), **params),
-    })
+    got = side_by_side(
+        {
+            "cmd((action, params))": lambda: agent.cmd((observe, params)),
+            "cmd by name": lambda: agent.cmd(("observe", params)),
+            "cmd, bad parameter (an Error directive)": lambda: agent.cmd((observe, {"temp": "warm"})),
+            "cmd, recorded in a thread": lambda: tracked.cmd((observe, params)),
+            "the action alone, called directly": lambda: observe(Context(agent), **params),
+        }
+    )
     for name, ns in got.items():
         report.row(name, ns, f"{ns / got['the action alone, called directly']:.2f}× the action alone")
 

@@ -1,7 +1,7 @@
 """How is a ratio measured so that it can be believed?
 
-Contenders take turns in one process, round after round, and the best round of each counts: noise only ever adds time. Garbage
-collection is off while the clock runs.
+Contenders take turns in one process, round after round, and the best round of each counts: noise only ever
+adds time. Garbage collection is off while the clock runs.
 """
 
 from __future__ import annotations

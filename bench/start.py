@@ -20,9 +20,7 @@ def run(report: Report) -> None:
         bare, imported = min(bare, _cpu_ns("pass")), min(imported, _cpu_ns("import omoide"))
     report.row("python -c pass", bare)
     report.row("python -c 'import omoide'", imported, f"{(imported - bare) / 1e6:.0f} ms more")
-    report.goal(
-        f"of the {ALLOWED_MS} ms allowed", (imported - bare) / 1e6 / ALLOWED_MS, 1, at_most=True
-    )
+    report.goal(f"of the {ALLOWED_MS} ms allowed", (imported - bare) / 1e6 / ALLOWED_MS, 1, at_most=True)
 
 
 def _cpu_ns(code: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omoide import clock, directives, errors, identity, ids, memory, thread
+from omoide import clock, directives, errors, identity, ids, memory, strategy, thread
 from omoide.core.action import Action, Instruction, action
 from omoide.core.agent import Agent, cmd
 from omoide.core.checkpoint import Checkpoint, checkpoint, restore
@@ -56,5 +56,6 @@ __all__ = [
     "memory",
     "receive",
     "restore",
+    "strategy",
     "thread",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from omoide.errors import Invalid
+from omoide.errors import Invalid, WrongType
 
 Clock = Callable[[], int]
 
@@ -23,15 +23,20 @@ _clock: ContextVar[Clock | None] = ContextVar("omoide_clock", default=None)
 def now() -> int:
     """Milliseconds since 1970-01-01 UTC, from the clock in use."""
     clock = _clock.get()
-    return _time_ns() // 1_000_000 if clock is None else clock()
+    return _time_ns() // 1_000_000 if clock is None else check(clock(), "clock")
 
 
 def resolve(at: int | None) -> int:
     """The moment a caller gave, checked, or else the present."""
-    if at is None:
-        return now()
-    if type(at) is not int or at < 0:
-        raise Invalid("now", f"must be milliseconds since 1970 as an int, not {at!r}", "pass clock.now()")
+    return now() if at is None else check(at, "now")
+
+
+def check(at: object, field: str) -> int:
+    """A moment itself, if it is one: integer milliseconds UTC."""
+    if type(at) is not int:
+        raise WrongType(field, "milliseconds since 1970 as an int", at, "leave it out for the present")
+    if at < 0:
+        raise Invalid(field, f"is {at}, before 1970", "leave it out for the present")
     return at
 
 

@@ -15,6 +15,7 @@ OmoideError
 ├── NotFound                (LookupError) a named thing does not exist
 ├── Conflict                              the revision expected is not the revision found
 ├── MountFailed                           a plugin could not be mounted
+├── CheckpointFailed                      a plugin's slice could not be saved
 └── RestoreFailed                         a checkpoint could not be restored
 ```
 
@@ -24,10 +25,16 @@ Every error says what happened, to which thing, and what to do next, and carries
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
+from typing import Any, Self
 
 
 class OmoideError(Exception):
     """Everything that Omoide raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and other processes get the words and the attributes; constructors are not asked again."""
+        return _again, (type(self), self.args), self.__dict__
 
 
 class Invalid(OmoideError, ValueError):
@@ -38,6 +45,16 @@ class Invalid(OmoideError, ValueError):
         self.field = field
         self.problem = problem
         self.remedy = remedy
+
+    def under(self, path: str) -> Self:
+        """The same error, seen from a value that holds the field at `path`."""
+        if not path or " " in self.field:  # it speaks of a thing and not of a place
+            return self
+        new = copy(self)
+        joint = "" if not self.field or self.field.startswith("[") else "."
+        new.field = f"{path}{joint}{self.field}"
+        new.args = (f"{new.field} {self.problem}; {self.remedy}",)
+        return new
 
 
 class WrongType(Invalid, TypeError):
@@ -51,11 +68,15 @@ class WrongType(Invalid, TypeError):
 
 
 class Unsupported(Invalid):
-    """A value that cannot be kept without loss; `path` says where it lies."""
+    """A value that cannot be kept without loss; `field` is the path to where it lies."""
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
-        super().__init__(path, problem, remedy)
-        self.path = path
+        super().__init__(path if len(path) <= 200 else f"{path[:200]}…", problem, remedy)
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return self.field
 
 
 class TooLarge(Invalid):
@@ -148,7 +169,11 @@ class Conflict(OmoideError):
     @classmethod
     def check(cls, thing: str, expected: int | None, actual: int) -> None:
         """Raise unless nothing was expected or the expectation holds."""
-        if expected is not None and expected != actual:
+        if expected is None:
+            return
+        if type(expected) is not int:
+            raise WrongType(f"expected revision of {thing}", "an int", expected)
+        if expected != actual:
             raise cls(thing, expected, actual)
 
 
@@ -160,9 +185,23 @@ class MountFailed(OmoideError):
         self.plugin = plugin
 
 
+class CheckpointFailed(OmoideError):
+    """A plugin could not say what becomes of its slice, so nothing was saved."""
+
+    def __init__(self, plugin: str, reason: object) -> None:
+        super().__init__(f"cannot checkpoint plugin {plugin!r}: {reason}")
+        self.plugin = plugin
+
+
 class RestoreFailed(OmoideError):
     """A checkpoint could not be turned back into an agent."""
 
     def __init__(self, thing: str, reason: object) -> None:
         super().__init__(f"cannot restore {thing}: {reason}")
         self.thing = thing
+
+
+def _again(kind: type[OmoideError], words: tuple[Any, ...]) -> OmoideError:
+    error = kind.__new__(kind)
+    error.args = words
+    return error

@@ -26,6 +26,7 @@ P = ParamSpec("P")
 
 KEY = IDENTITY.key
 get = IDENTITY.get
+of = IDENTITY.value
 put = IDENTITY.put
 update = IDENTITY.update
 has_identity = IDENTITY.has
@@ -224,6 +225,7 @@ __all__ = [
     "know_snapshot",
     "known_agents",
     "merge_extension",
+    "of",
     "put",
     "put_extension",
     "put_profile",

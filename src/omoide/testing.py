@@ -17,15 +17,15 @@ class FrozenClock:
     """A clock that shows `at` milliseconds and only moves when told to."""
 
     def __init__(self, at: int = 1_000) -> None:
-        self.at = clock.resolve(at)
+        self.at = clock.check(at, "at")
 
     def __call__(self) -> int:
         return self.at
 
     def advance(self, ms: int) -> int:
         """Move on by some milliseconds; the new time."""
-        if ms < 0:
-            raise Invalid("ms", f"is {ms}", "set .at to move a clock back")
+        if type(ms) is not int or ms < 0:
+            raise Invalid("ms", f"is {ms!r}", "pass whole milliseconds; set .at to move a clock back")
         self.at += ms
         return self.at
 

@@ -13,6 +13,7 @@ from omoide.core.thread import NewEntry, ThreadEntry
 
 KEY = THREAD.key
 get = THREAD.get
+of = THREAD.value
 put = THREAD.put
 update = THREAD.update
 ensure = THREAD.ensure
@@ -76,6 +77,7 @@ __all__ = [
     "has_thread",
     "key",
     "last",
+    "of",
     "put",
     "slice",
     "update",

@@ -13,14 +13,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 
 from omoide.core.codec import MapField
-from omoide.core.frozen import EMPTY_MAP, check_text, freeze_map, own
+from omoide.core.frozen import EMPTY_MAP, check_str, check_text, freeze_map, own
 from omoide.core.schema import Schema
-from omoide.core.value import Value, force
+from omoide.core.value import Value, check_instance, check_texts, force
 from omoide.errors import InvalidDefinition, InvalidParams, WrongType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,15 +43,19 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name(self.name, "action name")
+        owner = f"action {self.name!r}"
         if not callable(self.run):
-            raise WrongType("run", "a function", self.run)
-        if inspect.iscoroutinefunction(self.run) and not self.effectful:
+            raise WrongType(f"{owner}: run", "a function", self.run)
+        if not isinstance(self.schema, Schema):
+            raise WrongType(f"{owner}: schema", "a Schema", self.schema, "make it with @action")
+        check_str(self.description, f"{owner}: description")
+        for field in ("effectful", "idempotent"):
+            check_instance(getattr(self, field), f"{owner}: {field}", kind=bool)
+        force(self, "tags", check_texts(self.tags, f"{owner}: tags"))
+        if inspect.iscoroutinefunction(inspect.unwrap(self.run)) and not self.effectful:
             raise InvalidDefinition(
-                f"action {self.name!r}",
-                "is async but not effectful",
-                "declare it with @action(effectful=True)",
+                owner, "is async but not effectful", "declare it with @action(effectful=True)"
             )
-        force(self, "tags", tuple(check_text(tag, "tag") for tag in self.tags))
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters, checked and complete, as arguments of one's own."""
@@ -60,11 +66,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
             return InvalidParams(self.name, field, problem, remedy)
 
         checked = self.schema.check(params, refuse)
-        return (
-            checked
-            if isinstance(checked, dict)
-            else {name: getattr(checked, name) for name in self.schema.fields}
-        )
+        if isinstance(checked, dict):
+            return checked
+        return {name: getattr(checked, name) for name in self.schema.fields.values()}
 
     def json_schema(self) -> dict[str, Any]:
         """The shape of the parameters as JSON Schema."""
@@ -207,7 +211,7 @@ def _shape_of(function: Callable[..., Any], name: str) -> type:
 def _optional(parameter: inspect.Parameter, kind: Any) -> tuple[str, Any, Any]:
     default = parameter.default
     if isinstance(default, (list, dict, set)):
-        return parameter.name, kind, msgspec.field(default_factory=default.copy)
+        return parameter.name, kind, msgspec.field(default_factory=partial(deepcopy, default))
     return parameter.name, kind, default
 
 
@@ -229,6 +233,7 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
         }
         shape = _struct(subject.__name__, fields, members)
 
+    @wraps(method)
     def run(ctx: Any, **params: Any) -> Any:
         return shape(**params).run(ctx)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -22,7 +22,7 @@ from omoide.core.directives import Directive
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
 from omoide.core.mounting import initial_state, mounted
 from omoide.core.state import check_state
-from omoide.core.strategy import failure
+from omoide.core.strategy import failure, outcome
 from omoide.core.value import Id, Name, Value, force
 from omoide.errors import Invalid, WrongType
 
@@ -36,13 +36,13 @@ class Agent(Value, frozen=True, kw_only=True):
     name: Name
     description: str = ""
     state: FrozenMap[str, Any] = EMPTY_MAP
-    definition: Definition = msgspec.field(default_factory=lambda: Definition(name=""))
+    definition: Definition = cast("Definition", msgspec.UNSET)
 
     def __post_init__(self) -> None:
+        if cast("object", self.definition) is msgspec.UNSET:
+            force(self, "definition", Definition.new(self.name, description=self.description))
         super().__post_init__()
         check_state(self.state)
-        if not self.definition.name:
-            force(self, "definition", Definition.new(self.name, description=self.description))
 
     @classmethod
     def new(
@@ -65,7 +65,7 @@ class Agent(Value, frozen=True, kw_only=True):
             shared = kind
         else:
             shared = Definition.new(kind, **definition)
-        with _at(now):
+        with at(now):
             bare = cls(
                 id=ids.new("agent_") if id is None or id == "" else str(id),
                 name=shared.name,
@@ -74,7 +74,7 @@ class Agent(Value, frozen=True, kw_only=True):
                 definition=shared,
             )
             agent = mounted(bare)
-            agent, _ = shared.strategy.init(agent, Context(agent))
+            agent, _ = outcome(shared.strategy.init(agent, Context(agent)), "the strategy's init", Agent)
             check_state(agent.state)
             shared.check_state(agent.state)
         return agent
@@ -87,7 +87,7 @@ class Agent(Value, frozen=True, kw_only=True):
         Nothing is raised for what an action does wrong: its failure leaves the state as it was and is an
         `Error` among the directives.
         """
-        with _at(now):
+        with at(now):
             try:
                 instructions = Instruction.several(action)
             except Exception as error:
@@ -99,14 +99,15 @@ class Agent(Value, frozen=True, kw_only=True):
                         self.definition.on_before_cmd(agent, instructions), instructions
                     )
                 stage = "strategy"
-                agent, directives = self.definition.strategy.cmd(agent, instructions, Context(agent, signal))
+                result = self.definition.strategy.cmd(agent, instructions, Context(agent, signal))
+                agent, directives = outcome(result, "the strategy", Agent)
                 stage = "hook"
                 if self.definition.on_after_cmd is not None:
-                    agent, directives = self.definition.on_after_cmd(agent, instructions, directives)
-                    _check_agent(agent, "on_after_cmd")
+                    result = self.definition.on_after_cmd(agent, instructions, directives)
+                    agent, directives = outcome(result, "on_after_cmd", Agent)
             except Exception as error:
                 return self, [failure(error, stage)]
-            return agent, list(directives)
+            return agent, directives
 
     @classmethod
     def from_json(cls, data: bytes | str, definition: Definition | None = None) -> Agent:
@@ -114,6 +115,8 @@ class Agent(Value, frozen=True, kw_only=True):
         agent = codec.decode(data, cls)
         if definition is None:
             return agent
+        if not isinstance(definition, Definition):
+            raise WrongType("definition", "a Definition", definition)
         if definition.name != agent.name:
             raise Invalid(
                 "definition", f"is of {definition.name!r}, the agent is a {agent.name!r}", "pass its own"
@@ -125,16 +128,18 @@ def cmd(
     agent: Agent, action: Any, *, signal: Any = None, now: int | None = None
 ) -> tuple[Agent, list[Directive]]:
     """The agent after an action, and the directives it asks for; see `Agent.cmd`."""
-    return _check_agent(agent, "agent").cmd(action, signal=signal, now=now)
+    return check_agent(agent, "agent").cmd(action, signal=signal, now=now)
 
 
-def _check_agent(agent: object, field: str) -> Agent:
+def check_agent(agent: object, field: str = "agent") -> Agent:
+    """The agent itself, if it is one."""
     if not isinstance(agent, Agent):
         raise WrongType(field, "an Agent", agent)
     return agent
 
 
-def _at(now: int | None) -> Any:
+def at(now: int | None) -> Any:
+    """A block in which the time is the one given, if one is."""
     if now is None:
         return nullcontext()
     moment = clock.resolve(now)
@@ -144,5 +149,5 @@ def _at(now: int | None) -> Any:
 def _before(result: Any, instructions: tuple[Instruction, ...]) -> tuple[Any, tuple[Instruction, ...]]:
     """What `on_before_cmd` returned: an agent, or one with the action to run in place of the one given."""
     if isinstance(result, tuple) and len(result) == 2:
-        return _check_agent(result[0], "on_before_cmd"), Instruction.several(result[1])
-    return _check_agent(result, "on_before_cmd"), instructions
+        return check_agent(result[0], "on_before_cmd"), Instruction.several(result[1])
+    return check_agent(result, "on_before_cmd"), instructions

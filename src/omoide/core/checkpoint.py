@@ -6,7 +6,7 @@ is the business of others.
 
 from __future__ import annotations
 
-from omoide.core.agent import Agent
+from omoide.core.agent import Agent, check_agent
 from omoide.core.codec import MapField
 from omoide.core.context import Context
 from omoide.core.definition import Definition
@@ -16,7 +16,7 @@ from omoide.core.plugin import Externalize
 from omoide.core.slot import SLOTS, with_state
 from omoide.core.state import check_state
 from omoide.core.value import Id, Name, Value
-from omoide.errors import OmoideError, RestoreFailed, WrongType
+from omoide.errors import CheckpointFailed, OmoideError, RestoreFailed, WrongType
 
 VERSION = 1
 
@@ -36,12 +36,17 @@ class Checkpoint(Value, frozen=True, kw_only=True):
 
 def checkpoint(agent: Agent) -> Checkpoint:
     """The agent at rest, after each plugin said whether its slice is kept, dropped or externalized."""
+    check_agent(agent)
     state, pointers, keys = agent.state, EMPTY_MAP, EMPTY_MAP
     for plugin in agent.definition.plugins:
         slice = state.get(plugin.key)
         if slice is None:
             continue
-        match plugin.on_checkpoint(slice, Context(agent)):
+        try:
+            answer: object = plugin.on_checkpoint(slice, Context(agent))
+        except Exception as error:
+            raise CheckpointFailed(plugin.label, f"{type(error).__name__}: {error}") from error
+        match answer:
             case "keep":
                 continue
             case "drop":
@@ -67,6 +72,10 @@ def checkpoint(agent: Agent) -> Checkpoint:
 
 def restore(saved: Checkpoint, definition: Definition) -> Agent:
     """The agent again. A pointer whose plugin answers None is left to whoever keeps what it points to."""
+    if not isinstance(saved, Checkpoint):
+        raise WrongType("saved", "a Checkpoint", saved, "pass what checkpoint(agent) returned")
+    if not isinstance(definition, Definition):
+        raise WrongType("definition", "a Definition", definition)
     if saved.version != VERSION:
         raise RestoreFailed(
             f"agent {saved.id!r}", f"its checkpoint has version {saved.version}, this reads {VERSION}"

@@ -10,18 +10,32 @@ class is looked up by a name that came from outside.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from immutables import Map
 
-from omoide.core.frozen import OWN, FrozenList, FrozenMap, freeze, freeze_map
-from omoide.errors import Invalid, OmoideError, Unsupported
+from omoide.core.frozen import (
+    EMPTY_LIST,
+    MAX_DEPTH,
+    OWN,
+    FrozenList,
+    FrozenMap,
+    freeze,
+    freeze_list,
+    freeze_map,
+    frozen_map,
+)
+from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 
 T = TypeVar("T")
+
+DEPTH = 2 * MAX_DEPTH
+"""How deep written data may be: what may be kept inside a value, and the value around it."""
 
 if TYPE_CHECKING:
     # Constructors take plain dicts and lists and freeze them, which no annotation can say.
@@ -47,65 +61,79 @@ def encode(value: object) -> bytes:
 
 def decode(data: bytes | str, kind: type[T]) -> T:
     """A value of the given kind from JSON, validated."""
+    if not isinstance(data, (bytes, bytearray, memoryview, str)):
+        raise WrongType(kind.__name__, "JSON as bytes or text", data, "pass what to_json() wrote")
     try:
         plain = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise Invalid(
             kind.__name__, f"is not readable JSON ({error})", "pass what to_json() wrote"
         ) from error
     except RecursionError:
-        raise Unsupported(kind.__name__, "is nested too deeply", "flatten it") from None
+        raise _too_deep(kind.__name__) from None
     return from_builtins(plain, kind)
 
 
 def to_builtins(value: object) -> Any:
     """A value as dicts, lists and scalars that JSON can hold; a struct becomes the dict of its fields."""
-    return _fields(value) if isinstance(value, msgspec.Struct) else dump(value)
+    return _fields(value, 0) if isinstance(value, msgspec.Struct) else dump(freeze(value))
 
 
 def from_builtins(plain: object, kind: type[T]) -> T:
     """The reverse of `to_builtins`, validated."""
     try:
+        return _converted(plain, kind)
+    except Invalid as error:
+        raise error.under(getattr(kind, "__name__", "value")) from error
+
+
+def _converted(plain: object, kind: type[T]) -> T:
+    try:
         return msgspec.convert(plain, kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
-        raise explain(error, kind.__name__) from error
+        raise explain(error) from error
     except RecursionError:
-        raise Unsupported(kind.__name__, "is nested too deeply", "flatten it") from None
+        raise _too_deep("") from None
 
 
-def dump(value: Any) -> Any:
+def dump(value: Any, depth: int = 0) -> Any:
     """Free data as JSON types."""
     kind = type(value)
     if kind is str or kind is int or kind is float or kind is bool or value is None:
         return value
+    if depth > DEPTH:
+        raise _too_deep("data")
     if kind is FrozenMap:
-        plain = {key: dump(value[key]) for key in sorted(value)}
+        plain = {key: dump(value[key], depth + 1) for key in sorted(value)}
         return {"$map": plain} if len(plain) == 1 and next(iter(plain)).startswith("$") else plain
     if kind is FrozenList:
-        return [dump(item) for item in value]
+        return [dump(item, depth + 1) for item in value]
     if kind in OWN:
-        return {f"${OWN[kind]}": _fields(value)}
+        return {f"${OWN[kind]}": _fields(value, depth + 1)}
     if kind is datetime:
         return {"$datetime": value.isoformat()}
     if kind is bytes:
         return {"$bytes": b64encode(value).decode()}
     if kind is frozenset:
-        return {"$set": sorted((dump(item) for item in value), key=msgspec.json.encode)}
-    return dump(freeze(value))
+        return {"$set": sorted((dump(item, depth + 1) for item in value), key=msgspec.json.encode)}
+    return dump(freeze(value), depth)
 
 
-def load(plain: Any, path: str = "data") -> Any:
+def load(plain: Any, path: str = "", depth: int = 0) -> Any:
     """Frozen data from JSON types."""
+    if depth > DEPTH:
+        raise _too_deep(path)
     if type(plain) is dict:
         if len(plain) == 1:
             ((key, inner),) = plain.items()
             if key == "$map" and type(inner) is dict:
-                return _loaded_map(inner, path)
+                return _loaded_map(inner, path, depth)
             if type(key) is str and key.startswith("$"):
-                return _revived(key, inner, path)
-        return _loaded_map(plain, path)
+                return _revived(key, inner, path, depth)
+        return _loaded_map(plain, path, depth)
     if type(plain) is list:
-        return FrozenList[Any]().extended([load(item, f"{path}[{at}]") for at, item in enumerate(plain)])
+        items = [load(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(plain)]
+        return EMPTY_LIST.extended(items)
     return freeze(plain, path)
 
 
@@ -122,22 +150,51 @@ def dec_hook(kind: Any, plain: Any) -> Any:
         return plain
     if kind is Frozen:
         return load(plain)
-    origin, inner = get_origin(kind) or kind, get_args(kind)
-    item = (
-        inner[-1] if inner and isinstance(inner[-1], type) and issubclass(inner[-1], msgspec.Struct) else None
-    )
-    if origin is FrozenMap and isinstance(plain, Mapping):
+    origin, item = get_origin(kind) or kind, _item_struct(kind)
+    if origin is FrozenMap and type(plain) is dict:
         if item is None:
-            return freeze_map(load(dict(plain)))
-        return FrozenMap(Map({key: from_builtins(value, item) for key, value in plain.items()}))
+            return _as_map(load(plain))
+        return frozen_map(Map({key: _item(plain[key], item, str(key)) for key in plain}))
     if origin is FrozenList and isinstance(plain, (list, tuple)):
         if item is None:
             return load(list(plain))
-        return FrozenList[Any]().extended([from_builtins(value, item) for value in plain])
+        return EMPTY_LIST.extended([_item(value, item, f"[{at}]") for at, value in enumerate(plain)])
     expected = {FrozenMap: "an object", FrozenList: "an array"}.get(origin)
     if expected is None:
         raise NotImplementedError(f"{kind} has no reader")
     raise TypeError(f"Expected {expected}, got {type(plain).__name__}")
+
+
+def take_hook(kind: Any, given: Any) -> Any:
+    """The same for what a caller of ours gives: it is frozen as it is, and no tag is looked for."""
+    origin = get_origin(kind) or kind
+    if origin is FrozenMap:
+        return freeze_map(given)
+    if origin is FrozenList:
+        return freeze_list(given)
+    if kind is Frozen:
+        return freeze(given)
+    raise NotImplementedError(f"{kind} has no reader")
+
+
+def _item_struct(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that a typed container holds, as in `FrozenMap[str, Space]`."""
+    inner = get_args(kind)
+    return (
+        inner[-1] if inner and isinstance(inner[-1], type) and issubclass(inner[-1], msgspec.Struct) else None
+    )
+
+
+def _item(plain: object, kind: type[msgspec.Struct], at: str) -> msgspec.Struct:
+    try:
+        return _converted(plain, kind)
+    except Invalid as error:
+        raise error.under(at) from error
+
+
+def _as_map(value: object) -> FrozenMap[Any, Any]:
+    """A map that looked like a tagged value was written inside `$map`; anything else here was never a map."""
+    return freeze_map(value, "")
 
 
 def schema_hook(kind: Any) -> dict[str, Any]:
@@ -153,19 +210,26 @@ def schema_hook(kind: Any) -> dict[str, Any]:
         raise NotImplementedError(f"{kind} has no JSON Schema") from None
 
 
-def explain(error: msgspec.ValidationError, what: str) -> OmoideError:
+def explain(error: msgspec.ValidationError) -> OmoideError:
     """Our error for msgspec's: its cause when that is one of ours, else field, problem and remedy."""
     cause = error.__cause__
+    if isinstance(cause, Invalid):
+        return cause.under(_path(str(error)))
     if isinstance(cause, OmoideError):
         return cause
-    field, problem = read_error(str(error))
-    return Invalid(f"{what}.{field}" if field else what, problem, "correct it and try again")
+    return Invalid(*read_error(str(error)), "correct it and try again")
+
+
+def _path(message: str) -> str:
+    """The place that a msgspec message ends with, empty for the whole."""
+    return (
+        message.rpartition(" - at `$")[2].removesuffix("`").removeprefix(".") if " - at `$" in message else ""
+    )
 
 
 def read_error(message: str) -> tuple[str, str]:
     """The field a msgspec message speaks of (empty for the whole), and what is wrong with it."""
-    problem, _, path = message.partition(" - at `")
-    field = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    problem, field = message.partition(" - at `")[0], _path(message)
     for start, text in (
         ("Object missing required field `", "is missing"),
         ("Object contains unknown field `", "is unknown"),
@@ -176,51 +240,65 @@ def read_error(message: str) -> tuple[str, str]:
     return field, f"is wrong: {problem[:1].lower()}{problem[1:]}"
 
 
-def _fields(struct: msgspec.Struct) -> dict[str, Any]:
-    return {name: write(getattr(struct, name)) for name, write in _plan(type(struct))}
+def _fields(struct: msgspec.Struct, depth: int) -> dict[str, Any]:
+    return {name: write(getattr(struct, name), depth + 1) for name, write in _plan(type(struct))}
 
 
 @cache
-def _plan(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+def _plan(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int], Any]], ...]:
     """How each field of a struct is written: as free data, or as what its annotation already says."""
     unwritten = getattr(kind, "UNWRITTEN", ())
     plan = []
     for field in msgspec.structs.fields(kind):
-        items = get_args(field.type)
-        typed = bool(items) and isinstance(items[-1], type) and issubclass(items[-1], msgspec.Struct)
-        free = field.type is Frozen or (get_origin(field.type) or field.type) in (FrozenMap, FrozenList)
+        inner = [arg for arg in get_args(field.type) if arg is not NoneType]
+        declared = (
+            inner[0] if get_origin(field.type) in (Union, UnionType) and len(inner) == 1 else field.type
+        )
+        free = declared is Frozen or (get_origin(declared) or declared) in (FrozenMap, FrozenList)
         if field.name not in unwritten:
-            plan.append((field.name, dump if free and not typed else _typed))
+            plan.append((field.name, dump if free and _item_struct(declared) is None else _typed))
     return tuple(plan)
 
 
-def _typed(value: Any) -> Any:
+def _typed(value: Any, depth: int) -> Any:
     if isinstance(value, msgspec.Struct):
-        return _fields(value)
+        return _fields(value, depth)
     if type(value) is FrozenMap:
-        return {key: _typed(value[key]) for key in sorted(value)}
+        return {key: _typed(value[key], depth + 1) for key in sorted(value)}
     if isinstance(value, (FrozenList, tuple)):
-        return [_typed(item) for item in value]
-    return dump(value)
+        return [_typed(item, depth + 1) for item in value]
+    return dump(value, depth)
 
 
-def _loaded_map(plain: dict[str, Any], path: str) -> FrozenMap[str, Any]:
-    return FrozenMap({key: load(value, f"{path}.{key}") for key, value in plain.items()})
+def _too_deep(path: str) -> Unsupported:
+    return Unsupported(path, f"is nested deeper than {DEPTH} levels", "flatten it")
 
 
-def _revived(tag: str, inner: Any, path: str) -> Any:
+def _loaded_map(plain: dict[str, Any], path: str, depth: int) -> FrozenMap[str, Any]:
+    loaded = {
+        key: load(value, f"{path}.{key}" if path else str(key), depth + 1) for key, value in plain.items()
+    }
+    return freeze_map(loaded, path)
+
+
+def _revived(tag: str, inner: Any, path: str, depth: int) -> Any:
     try:
         if tag == "$datetime":
             return freeze(datetime.fromisoformat(inner), path)
         if tag == "$bytes":
             return b64decode(inner, validate=True)
-        if tag == "$set":
-            return frozenset(load(item, path) for item in inner)
+        if tag == "$set" and type(inner) is list:
+            return frozenset(load(item, path, depth + 1) for item in inner)
     except (TypeError, ValueError) as error:
-        raise Unsupported(path, f"holds an unreadable {tag} ({error})", "write it again") from error
+        raise Unsupported(
+            path or "value", f"holds an unreadable {tag} ({error})", "write it again"
+        ) from error
     for kind, name in OWN.items():
         if tag == f"${name}":
-            return from_builtins(inner, kind)
+            try:
+                return _converted(inner, kind)
+            except Invalid as error:
+                raise error.under(path) from error
     raise Unsupported(
-        path, f"holds {tag}, which is not a kind of value known here", "read it with a newer Omoide"
+        path or "value", f"holds {tag}, which is no kind of value known here", "use a newer Omoide"
     )

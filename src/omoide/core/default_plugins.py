@@ -54,7 +54,7 @@ DEFAULTS: tuple[type[Plugin], ...] = (ThreadPlugin, IdentityPlugin, MemoryPlugin
 Overrides = None | bool | Mapping[str, Any]
 
 
-def default_plugins(overrides: Overrides = None) -> list[Plugin]:
+def chosen_defaults(overrides: Overrides = None) -> list[Plugin]:
     """All of them for None, none for False; or changed by state key: False, a plugin, (class, config)."""
     if overrides is None or overrides is True:
         return [kind() for kind in DEFAULTS]

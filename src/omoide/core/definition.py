@@ -13,13 +13,14 @@ from typing import Any, Self
 import msgspec
 
 from omoide.core.action import Action
-from omoide.core.default_plugins import Overrides, default_plugins
-from omoide.core.frozen import FrozenMap, check_text
+from omoide.core.default_plugins import Overrides, chosen_defaults
+from omoide.core.frozen import FrozenMap, check_str, check_text
 from omoide.core.plugin import Plugin, PluginLike, as_plugin
-from omoide.core.router import AGENT_PRIORITY, STRATEGY_PRIORITY, Route, RouteLike
+from omoide.core.router import AGENT_PRIORITY, STRATEGY_PRIORITY, Route, RouteLike, as_routes
 from omoide.core.schema import Schema
 from omoide.core.slot import SLOTS
 from omoide.core.strategy import Direct, Routed, Strategy
+from omoide.core.value import check_instance
 from omoide.errors import InvalidDefinition, InvalidState, NotFound, WrongType
 
 
@@ -53,30 +54,40 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Self:
         """A definition with every part checked against the others; default plugins come before yours."""
         owner = f"agent {check_text(name, 'name', 'name the agent')!r}"
-        if not isinstance(description, str):
-            raise WrongType(f"{owner}: description", "a string", description)
-        shape = None if schema is None else Schema(schema, owner)
-        mounted = tuple(_defaults(default_plugins)) + tuple(as_plugin(like) for like in plugins)
-        _check_plugins(mounted, shape, owner)
-        for offered in actions:
-            if not isinstance(offered, Action):
-                raise WrongType(f"{owner}: actions", "Actions only", offered, "decorate it with @action")
-        for field, hook in (("on_before_cmd", on_before_cmd), ("on_after_cmd", on_after_cmd)):
-            if hook is not None and not callable(hook):
-                raise WrongType(f"{owner}: {field}", "a function", hook)
-        definition = cls(
+        mounted = (
+            *chosen_defaults(default_plugins),
+            *(as_plugin(like) for like in _listed(plugins, owner, "plugins")),
+        )
+        return cls(
             name=name,
             description=description,
-            schema=shape,
+            schema=None if schema is None else Schema(schema, owner),
             plugins=mounted,
-            actions=tuple(actions),
+            actions=tuple(_listed(actions, owner, "actions")),
             routes=_routes(owner, strategy, routes, mounted),
             strategy=Direct() if strategy is None else strategy,
             on_before_cmd=on_before_cmd,
             on_after_cmd=on_after_cmd,
         )
-        definition._check_names(owner)
-        return definition
+
+    def __post_init__(self) -> None:
+        owner = f"agent {check_text(self.name, 'name', 'name the agent')!r}"
+        check_str(self.description, f"{owner}: description")
+        if self.schema is not None:
+            check_instance(self.schema, f"{owner}: schema", kind=Schema)
+        for field, kind in (("plugins", Plugin), ("actions", Action), ("routes", Route)):
+            for part in check_instance(getattr(self, field), f"{owner}: {field}", kind=tuple):
+                if not isinstance(part, kind):
+                    raise WrongType(f"{owner}: {field}", f"{kind.__name__}s only", part)
+        if not isinstance(self.strategy, Strategy):
+            raise WrongType(
+                f"{owner}: strategy", "a Strategy", self.strategy, "give it init, cmd, tick, snapshot"
+            )
+        for field in ("on_before_cmd", "on_after_cmd"):
+            if getattr(self, field) is not None and not callable(getattr(self, field)):
+                raise WrongType(f"{owner}: {field}", "a function", getattr(self, field))
+        _check_plugins(self.plugins, self.schema, owner)
+        self._check_names(owner)
 
     def __repr__(self) -> str:
         return f"Definition({self.name!r})"
@@ -98,9 +109,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(tag for plugin in self.plugins for tag in plugin.capabilities))
 
     def check_state(self, state: FrozenMap[str, Any]) -> None:
-        """Raise unless the state fits the schema, in the part that is not the plugins'."""
+        """Raise unless the state fits the schema, and each slice its plugin's."""
         if self.schema is not None:
             self.schema.check(self.own_part(state), _refuse)
+        for plugin in self.plugins:
+            plugin.check_slice(state.get(plugin.key))
 
     def own_part(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
         """The state without slots and slices."""
@@ -120,8 +133,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-def _defaults(overrides: Overrides) -> list[Plugin]:
-    return default_plugins(overrides)
+def _listed(given: object, owner: str, field: str) -> Sequence[Any]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise WrongType(f"{owner}: {field}", "a list", given)
+    return given
 
 
 def _refuse(field: str, problem: str, remedy: str) -> InvalidState:
@@ -134,8 +149,8 @@ def _routes(
     asked: object = strategy
     wanted = asked.signal_routes() if isinstance(asked, Routed) else ()
     return (
-        *(Route.of(like, f"the strategy of {owner}", STRATEGY_PRIORITY) for like in wanted),
-        *(Route.of(like, owner, AGENT_PRIORITY) for like in routes),
+        *as_routes(wanted, f"the strategy of {owner}", STRATEGY_PRIORITY),
+        *as_routes(routes, owner, AGENT_PRIORITY),
         *(route for plugin in plugins for route in plugin.routes),
     )
 
@@ -171,8 +186,15 @@ def _check_requirement(plugin: Plugin, requirement: str, mounted: set[str], owne
     elif kind == "plugin" and name:
         met, remedy = name in mounted, f"mount the plugin {name!r} too"
     elif kind == "package" and name:
-        met, remedy = find_spec(name) is not None, f"install the package {name!r}"
+        met, remedy = _installed(name), f"install the package {name!r}"
     else:
         raise InvalidDefinition(at, f"requires {requirement!r}", "write config:…, plugin:… or package:…")
     if not met:
         raise InvalidDefinition(at, f"requires {requirement}, which is missing", remedy)
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False

@@ -34,7 +34,7 @@ class Emit(Directive, frozen=True, kw_only=True):
 
 @own
 class Error(Directive, frozen=True, kw_only=True):
-    """Something failed; `context` says where: normalize, params, run, result, hook, routing or mount."""
+    """Something failed, in the context normalize, params, run, result, hook, strategy, signal or routing."""
 
     message: str
     context: Name = "run"

@@ -41,6 +41,10 @@ MAX_DEPTH = 100
 SMALLEST, LARGEST = -(2**63), 2**64 - 1
 
 _ABSENT = object()
+_BYTES = (bytes, bytearray, memoryview)
+
+blank = object.__new__
+"""Makes a FrozenMap whose `_map` the caller sets at once; a call less, and every change makes several."""
 _EMPTY: Map[Any, Any] = Map()
 
 
@@ -49,9 +53,10 @@ class FrozenMap(Mapping[K, V]):
 
     __slots__ = ("_map",)
 
+    _map: Map[K, V]
+
     def __init__(self, items: Mapping[K, V] = _EMPTY) -> None:
-        # A bare Map is trusted to be frozen already: that is how every change below makes its result.
-        self._map: Map[K, V] = items if type(items) is Map else freeze_map(items)._map
+        self._map = freeze_map(items)._map
 
     def __getitem__(self, key: K) -> V:
         return self._map[key]
@@ -90,24 +95,24 @@ class FrozenMap(Mapping[K, V]):
     def __repr__(self) -> str:
         return f"FrozenMap({self.to_python()!r})"
 
-    def set(self, key: K, value: V) -> Self:
+    def set(self, key: K, value: V) -> FrozenMap[K, V]:
         """With one entry put."""
-        return type(self)(self._map.set(freeze_key(key), freeze(value, str(key))))
+        return frozen_map(self._map.set(freeze_key(key), freeze(value, str(key))))
 
-    def delete(self, key: K) -> Self:
+    def delete(self, key: K) -> FrozenMap[K, V]:
         """Without one key, whether it was there or not."""
-        return type(self)(self._map.delete(key)) if key in self._map else self
+        return frozen_map(self._map.delete(key)) if key in self._map else self
 
-    def update(self, changes: Mapping[K, V]) -> Self:
+    def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
         """With the entries of another mapping put over these."""
-        return type(self)(self._map.update(freeze_map(changes)._map))
+        return frozen_map(self._map.update(freeze_map(changes)._map))
 
-    def __or__(self, other: object) -> Self:
+    def __or__(self, other: object) -> FrozenMap[K, V]:
         return self.update(other) if isinstance(other, Mapping) else NotImplemented
 
-    def __ror__(self, other: object) -> Self:
+    def __ror__(self, other: object) -> FrozenMap[K, V]:
         return (
-            type(self)(freeze_map(other)._map.update(self._map))
+            frozen_map(freeze_map(other)._map.update(self._map))
             if isinstance(other, Mapping)
             else NotImplemented
         )
@@ -123,20 +128,28 @@ class FrozenMap(Mapping[K, V]):
         return self
 
 
+def frozen_map(held: Map[K, V]) -> FrozenMap[K, V]:
+    """A FrozenMap over a Map that is known to hold frozen data only."""
+    new: FrozenMap[K, V] = blank(FrozenMap)
+    new._map = held
+    return new
+
+
 class FrozenList(Vector[T], Sequence[T]):
     """An immutable sequence; `append`, `insert`, `set`, `remove` and `+` return a new one."""
 
     __slots__ = ()
 
+    def __new__(cls, items: Iterable[T] = ()) -> Self:
+        """The items of an iterable, frozen."""
+        if isinstance(items, (str, *_BYTES)) or not isinstance(items, Iterable):
+            raise WrongType("items", "a list", items)
+        return cls._made().extend(items)
+
     @staticmethod
     def id_of(item: Any) -> Hashable:
         """The `id` of a map item."""
         return item._map.get("id") if type(item) is FrozenMap else None
-
-    @classmethod
-    def of(cls, items: Iterable[T], path: str = "list") -> Self:
-        """The items of an iterable, frozen."""
-        return cls().extended([freeze(item, f"{path}[{at}]") for at, item in enumerate(items)])
 
     @overload
     def __getitem__(self, at: SupportsIndex) -> T: ...
@@ -144,13 +157,14 @@ class FrozenList(Vector[T], Sequence[T]):
     def __getitem__(self, at: slice) -> Self: ...
     def __getitem__(self, at: SupportsIndex | slice) -> T | Self:
         if isinstance(at, slice):
-            return type(self)().extended([self.at(i) for i in range(*at.indices(self._size))])
-        position = at.__index__()
-        if position < 0:
-            position += self._size
-        if not 0 <= position < self._size:
+            return self._made().extended([self.at(i) for i in range(*at.indices(self._size))])
+        return self.at(self._position(at.__index__()))
+
+    def _position(self, at: int) -> int:
+        """A position counted from the front, if there is an item."""
+        if not -self._size <= at < self._size:
             raise IndexError(f"position {at} of a list of {self._size}")
-        return self.at(position)
+        return at % self._size
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (FrozenList, list, tuple)):
@@ -179,13 +193,11 @@ class FrozenList(Vector[T], Sequence[T]):
 
     def set(self, position: int, item: T) -> Self:
         """With another item at a position that exists."""
-        self[position]
-        return self.replaced(position % self._size, freeze(item, f"[{position}]"))
+        return self.replaced(self._position(position), freeze(item, f"[{position}]"))
 
     def delete(self, position: int) -> Self:
         """Without the item at a position that exists."""
-        self[position]
-        return self.dropped(position % self._size)
+        return self.dropped(self._position(position))
 
     def extend(self, items: Iterable[T]) -> Self:
         """With these items at the end."""
@@ -195,7 +207,7 @@ class FrozenList(Vector[T], Sequence[T]):
         return self.extend(other) if isinstance(other, (FrozenList, list, tuple)) else NotImplemented
 
     def __radd__(self, other: Iterable[T]) -> Self:
-        return self.of(other).extended(self) if isinstance(other, (list, tuple)) else NotImplemented
+        return type(self)(other).extended(self) if isinstance(other, (list, tuple)) else NotImplemented
 
     def to_python(self) -> list[Any]:
         """A list of one's own, thawed all the way down."""
@@ -246,7 +258,7 @@ def freeze_list(value: object, path: str = "list") -> FrozenList[Any]:
     """The same for a value that has to be a list."""
     if type(value) is FrozenList:
         return value
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+    if isinstance(value, (str, *_BYTES)) or not isinstance(value, Sequence):
         raise WrongType(path, "a list", value)
     frozen: FrozenList[Any] = _frozen(value, path, 0)
     return frozen
@@ -309,7 +321,7 @@ def _moment(value: datetime, path: str, depth: int) -> datetime:
 
 
 def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> FrozenMap[Any, Any]:
-    return FrozenMap(
+    return frozen_map(
         Map(
             {
                 freeze_key(key, f"{path}.{key}"): _frozen(item, f"{path}.{key}", depth + 1)
@@ -320,7 +332,7 @@ def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> FrozenMap[Any, 
 
 
 def _sequence(value: Iterable[Any], path: str, depth: int) -> FrozenList[Any]:
-    return FrozenList[Any]().extended(
+    return FrozenList._made().extended(
         [_frozen(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
     )
 
@@ -352,20 +364,26 @@ _TAKERS: tuple[tuple[Any, Taker], ...] = (
     (int, lambda value, path, depth: freeze(int(value), path)),
     (float, _number),
     (Mapping, _mapping),
-    ((bytes, bytearray, memoryview), lambda value, path, depth: bytes(value)),
+    (_BYTES, lambda value, path, depth: bytes(value)),
     (AbstractSet, _members),
     (datetime, _moment),
     (Sequence, _sequence),
 )
 
-EMPTY_MAP: FrozenMap[Any, Any] = FrozenMap()
+EMPTY_MAP: FrozenMap[Any, Any] = frozen_map(_EMPTY)
 EMPTY_LIST: FrozenList[Any] = FrozenList()
 
 
-def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
-    """A non-empty string that can be kept, or `Invalid` naming the field."""
+def check_str(value: object, field: str) -> str:
+    """Text that can be kept, empty or not."""
     if not isinstance(value, str):
         raise WrongType(field, "a string", value)
-    if not value.strip():
-        raise Invalid(field, "is empty", remedy)
     return _text(value, field)
+
+
+def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
+    """Text that can be kept and is not empty."""
+    text = check_str(value, field)
+    if not text.strip():
+        raise Invalid(field, "is empty", remedy)
+    return text

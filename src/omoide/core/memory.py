@@ -12,30 +12,34 @@ Every change takes `expected_rev`, most take `expected_space_rev` (a mismatch ra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 from immutables import Map
 
-from omoide import ids
+from omoide import clock, ids
 from omoide.core import tasks as task_list
 from omoide.core.frozen import (
     EMPTY_LIST,
     EMPTY_MAP,
     FrozenList,
     FrozenMap,
+    blank,
     check_text,
     freeze,
     freeze_key,
     freeze_map,
+    frozen_map,
     own,
 )
 from omoide.core.space import Space
 from omoide.core.tasks import Task, Tasks
 from omoide.core.value import Id, Revised, copied, force
-from omoide.errors import Conflict, NotFound, ReservedSpace, WrongType
+from omoide.errors import Conflict, NotFound, ReservedSpace, WrongSpaceType, WrongType
 
-_FRESH: FrozenMap[str, Space] = FrozenMap(
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FRESH: FrozenMap[str, Space] = frozen_map(
     Map({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
 )
 
@@ -54,7 +58,7 @@ def reserved_spaces() -> tuple[str, ...]:
 
 
 @own
-class Memory(Revised, frozen=True, kw_only=True):
+class Memory(Revised, frozen=True, kw_only=True, gc=False):
     """The container of an agent's spaces."""
 
     id: Id = msgspec.field(default_factory=lambda: ids.new("mem_"))
@@ -71,11 +75,11 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def space(self, name: str) -> Space | None:
         """A space, or None."""
-        return self.spaces.get(name)
+        return self.spaces._map.get(_named(name))
 
     def has_space(self, name: str) -> bool:
         """Whether there is a space of this name."""
-        return name in self.spaces
+        return self.space(name) is not None
 
     def ensure_space(
         self,
@@ -89,34 +93,37 @@ class Memory(Revised, frozen=True, kw_only=True):
     ) -> Self:
         """With a space of this name, made from `default` unless there is one already."""
         self._expect(expected_rev)
-        if check_text(name, "space name") in self.spaces:
+        name = _named(name)
+        if name in self.spaces:
             return self
         space = Space(data=default, max_items=max_items, max_item_bytes=max_item_bytes)
-        return self._with_space(name, space, now)
+        return self._with_space(name, space, {"now": now})
 
     def put_space(self, name: str, space: Space, **options: Unpack[Write]) -> Self:
         """With a space put whole; one that replaces another goes on counting from the higher revision."""
-        _checked_kind(check_text(name, "space name"), space)
+        name = _named(name)
+        _checked_kind(name, space)
         if name in self.spaces:
             space = _after(self._open(name, **options), space)
         else:
-            self._expect(options.get("expected_rev"))
-            Conflict.check(f"space {name!r}", options.get("expected_space_rev"), 0)
-        return self._with_space(name, space, options.get("now"))
+            self._expect_absent(name, options)
+        return self._with_space(name, space, options)
 
     def update_space(self, name: str, change: Callable[[Space], Space], **options: Unpack[Write]) -> Self:
         """With `change` applied to a whole space."""
         old = self._open(name, **options)
-        space = _checked_kind(name, change(old), "the result of the update")
-        return self._with_space(name, _after(old, space), options.get("now"))
+        space = _checked_kind(name, _function(change)(old), "the result of the update")
+        return self._with_space(name, _after(old, space), options)
 
     def delete_space(self, name: str, **options: Unpack[Write]) -> Self:
         """Without a space; deleting one that is not there counts as a change too."""
-        if check_text(name, "space name") in reserved_spaces():
+        name = _named(name)
+        if name in reserved_spaces():
             raise ReservedSpace(name, "delete reserved space", "empty it with update_space instead")
         if name in self.spaces:
             self._open(name, **options)
-        self._expect(options.get("expected_rev"))
+        else:
+            self._expect_absent(name, options)
         new = self._advanced(options.get("now"))
         force(new, "spaces", self.spaces.delete(name))
         return new
@@ -129,21 +136,26 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def get_in_space(self, space: str, key: str, default: Any = None) -> Any:
         """The value under a key of a map space, or the default."""
-        found = self.spaces.get(space)
-        return default if found is None else found.map_data(space).get(key, default)
+        found = self.space(space)
+        return default if found is None else found.map_data(space).get(freeze_key(key), default)
 
     def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[Write]) -> Self:
         """With a value put under a key of a map space."""
-        old = self._open(space, **options)
-        data = old.map_data(space)
-        key = freeze_key(key)
+        old = self._open(space, **options) if options else self._open(space)
+        data = old.data
+        if type(data) is not FrozenMap:
+            raise WrongSpaceType(space, "map", data)
+        if type(key) is not str or not key.isascii() or "\0" in key:
+            key = freeze_key(key)
         item = freeze(value, key)
-        return self._with_data(space, old, FrozenMap(data._map.set(key, item)), options.get("now"), item)
+        changed: FrozenMap[str, Any] = blank(FrozenMap)
+        changed._map = data._map.set(key, item)
+        return self._with_data(space, old, changed, options, item)
 
     def delete_from_space(self, space: str, key: str, **options: Unpack[Write]) -> Self:
         """Without a key of a map space; deleting one that is not there counts as a change too."""
         old = self._open(space, **options)
-        return self._with_data(space, old, old.map_data(space).delete(freeze_key(key)), options.get("now"))
+        return self._with_data(space, old, old.map_data(space).delete(freeze_key(key)), options)
 
     def update_space_data(
         self,
@@ -153,8 +165,8 @@ class Memory(Revised, frozen=True, kw_only=True):
     ) -> Self:
         """With `change` applied to the whole data of a map space."""
         old = self._open(space, **options)
-        data = freeze_map(change(old.map_data(space)), "the result of the update")
-        return self._with_data(space, old, data, options.get("now"), *data.values())
+        data = freeze_map(_function(change)(old.map_data(space)), "the result of the update")
+        return self._with_data(space, old, data, options, *data.values())
 
     # List spaces
 
@@ -162,7 +174,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         """With an item at the end of a list space."""
         old = self._open(space, **options)
         item = freeze(item, "item")
-        return self._with_data(space, old, old.list_data(space).added(item), options.get("now"), item)
+        return self._with_data(space, old, old.list_data(space).added(item), options, item)
 
     def prepend_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
         """With an item at the front of a list space."""
@@ -172,7 +184,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         """With an item before `index`: past the end appends, −1 appends, −2 is before the last."""
         old = self._open(space, **options)
         item = freeze(item, "item")
-        return self._with_data(space, old, old.list_data(space).insert(index, item), options.get("now"), item)
+        return self._with_data(space, old, old.list_data(space).insert(index, item), options, item)
 
     def remove_from_space(
         self,
@@ -186,7 +198,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         old = self._open(space, **options)
         data = old.list_data(space)
         return self._settled(
-            space, old, data, data.without(freeze(item_id, "item_id")), item_id, strict, options.get("now")
+            space, old, data, data.without(freeze(item_id, "item_id")), item_id, strict, options
         )
 
     def update_in_space(
@@ -202,13 +214,14 @@ class Memory(Revised, frozen=True, kw_only=True):
         old = self._open(space, **options)
         data = old.list_data(space)
         fresh: list[Any] = []
+        _function(change)
 
         def changed(item: Any) -> Any:
             fresh.append(freeze(change(item), "the result of the update"))
             return fresh[-1]
 
         new = data.changed(freeze(item_id, "item_id"), changed)
-        return self._settled(space, old, data, new, item_id, strict, options.get("now"), *fresh)
+        return self._settled(space, old, data, new, item_id, strict, options, *fresh)
 
     # The world: what the agent knows
 
@@ -282,12 +295,17 @@ class Memory(Revised, frozen=True, kw_only=True):
     def tasks_reorder(self, order: Iterable[str], **options: Unpack[Write]) -> Self:
         """With the tasks named first in this order, and the others after them as they were."""
         old = self._open("tasks", **options)
-        return self._with_data("tasks", old, task_list.reordered(self.tasks(), order), options.get("now"))
+        return self._with_data("tasks", old, task_list.reordered(self.tasks(), order), options)
 
     # How every change is made
 
     def _expect(self, expected_rev: int | None) -> None:
         Conflict.check(f"memory {self.id!r}", expected_rev, self.rev)
+
+    def _expect_absent(self, name: str, options: Write) -> None:
+        """A space that is not there is at revision 0."""
+        self._expect(options.get("expected_rev"))
+        Conflict.check(f"space {name!r}", options.get("expected_space_rev"), 0)
 
     def _open(
         self,
@@ -297,9 +315,11 @@ class Memory(Revised, frozen=True, kw_only=True):
         now: int | None = None,
     ) -> Space:
         """The space to change, if it exists and nobody changed it first."""
-        space = self.spaces._map.get(name) if type(name) is str else None
+        if type(name) is not str:
+            name = _named(name)
+        space = self.spaces._map.get(name)
         if space is None:
-            check_text(name, "space name")
+            _named(name)
             raise NotFound("space", name, f"create it first with ensure_space({name!r}, {{}} or [])")
         if expected_rev is not None:
             self._expect(expected_rev)
@@ -307,18 +327,26 @@ class Memory(Revised, frozen=True, kw_only=True):
             Conflict.check(f"space {name!r}", expected_space_rev, space.rev)
         return space
 
-    def _with_data(self, name: str, old: Space, data: Any, now: int | None, *items: Any) -> Self:
+    def _with_data(self, name: str, old: Space, data: Any, options: Write, *items: Any) -> Self:
         """With other data in a space, one revision on; `items` are those whose size has to be checked."""
+        if type(name) is not str:
+            name = _named(name)
         space = copied(old)
         force(space, "data", data)
         force(space, "rev", old.rev + 1)
-        if old.limited:
+        if old.max_items is not None or old.max_item_bytes is not None:
             space.check_limits(name, *items)
-        return self._with_space(name, space, now)
+        spaces: FrozenMap[str, Space] = blank(FrozenMap)
+        spaces._map = self.spaces._map.set(name, space)
+        new = copied(self)
+        force(new, "rev", self.rev + 1)
+        force(new, "updated_at", clock.now() if not options else clock.resolve(options.get("now")))
+        force(new, "spaces", spaces)
+        return new
 
-    def _with_space(self, name: str, space: Space, now: int | None) -> Self:
-        new = self._advanced(now)
-        force(new, "spaces", FrozenMap(self.spaces._map.set(name, space)))
+    def _with_space(self, name: str, space: Space, options: Write) -> Self:
+        new = self._advanced(options.get("now"))
+        force(new, "spaces", frozen_map(self.spaces._map.set(name, space)))
         return new
 
     def _settled(
@@ -329,15 +357,25 @@ class Memory(Revised, frozen=True, kw_only=True):
         after: FrozenList[Any],
         item_id: str,
         strict: bool,
-        now: int | None,
+        options: Write,
         *items: Any,
     ) -> Self:
         """The result of a change by id: nothing counts as changed where no item had it."""
         if after is not before:
-            return self._with_data(name, old, after, now, *items)
+            return self._with_data(name, old, after, options, *items)
         if strict:
             raise NotFound("item", item_id, f"see which ids space {name!r} holds")
         return self
+
+
+def _named(name: object) -> str:
+    return check_text(name, "space name", "name the space")
+
+
+def _function(change: F) -> F:
+    if not callable(change):
+        raise WrongType("change", "a function", change)
+    return change
 
 
 def _after(old: Space, space: Space) -> Space:

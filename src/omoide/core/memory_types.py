@@ -45,9 +45,9 @@ PARENTS = MappingProxyType(
 MEMORY_TYPES = tuple(PARENTS)
 
 
-def check(name: str) -> str:
+def check(name: object) -> str:
     """The name itself, if it is a type or the root."""
-    if name != ROOT and name not in PARENTS:
+    if not isinstance(name, str) or (name != ROOT and name not in PARENTS):
         raise NotFound("memory type", name, f"use one of {', '.join(MEMORY_TYPES)}")
     return name
 

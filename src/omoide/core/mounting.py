@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from omoide.core.agent import Agent
 
 
+_ABSENT = object()
+
+
 def initial_state(definition: Definition, given: FrozenMap[str, Any]) -> FrozenMap[str, Any]:
     """The state before any plugin is mounted."""
     base = (
@@ -55,15 +58,14 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
     slice, written = _taken_apart(result, agent)
     state = written.state
     for key in {*state, *before}:
-        if key not in SLOTS and key != plugin.key and state.get(key) is not before.get(key):
+        if key not in SLOTS and key != plugin.key and state.get(key, _ABSENT) is not before.get(key, _ABSENT):
             raise Invalid(
                 f"state.{key}", "is not the plugin's to write", f"write {plugin.key!r}, memory or identity"
             )
     if slice is not None:
         state = state.set(plugin.key, _merged(state.get(plugin.key), slice, plugin))
     check_state(state)
-    if plugin.slice_schema is not None:
-        plugin.slice_schema.check(freeze_map(state.get(plugin.key, EMPTY_MAP), plugin.key))
+    plugin.check_slice(state.get(plugin.key))
     return with_state(agent, state)
 
 

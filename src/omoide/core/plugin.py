@@ -15,12 +15,12 @@ from omoide.core import pattern
 from omoide.core.action import Action
 from omoide.core.codec import Frozen
 from omoide.core.context import Context
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze_map
-from omoide.core.router import PLUGIN_PRIORITY, Route, RouteLike
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
+from omoide.core.router import PLUGIN_PRIORITY, RouteLike, as_routes
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal
-from omoide.core.value import Name, Value
-from omoide.errors import InvalidDefinition, WrongType
+from omoide.core.value import Name, Value, check_instance, check_texts
+from omoide.errors import InvalidDefinition, InvalidState, WrongType
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
@@ -60,25 +60,42 @@ class Plugin:
 
     def __init__(self, config: Mapping[str, Any] = EMPTY_MAP, *, alias: str | None = None) -> None:
         owner = f"plugin {self.name or type(self).__name__!r}"
+        for field in ("name", "state_key", "description", "category", "vsn"):
+            check_str(getattr(self, field), f"{owner}: {field}")
+        for field in ("signal_patterns", "tags", "capabilities", "requires"):
+            check_texts(getattr(self, field), f"{owner}: {field}")
+        check_instance(self.singleton, f"{owner}: singleton", kind=bool)
         if not _NAME.match(self.name):
             raise InvalidDefinition(
                 f"{owner}: name", f"is {self.name!r}", "use letters, digits and underscores"
             )
+        if self.state_key:
+            check_text(self.state_key, f"{owner}: state_key")
         if alias is not None and self.singleton:
             raise InvalidDefinition(
                 owner, "is a singleton: Cannot alias singleton plugin", "mount it once, without alias"
             )
-        if alias is not None and not _NAME.match(check_text(alias, "alias")):
+        if alias is not None and not _NAME.match(check_text(alias, f"{owner}: alias")):
             raise InvalidDefinition(f"{owner}: alias", f"is {alias!r}", "use letters, digits and underscores")
         self.alias = alias
         self.slice_schema = None if self.schema is None else Schema(self.schema, owner)
         self.config: FrozenMap[str, Any] = self._checked_config(config, owner)
+        if not isinstance(self.actions, Sequence):
+            raise WrongType(f"{owner}: actions", "a list of Actions", self.actions)
         for offered in self.actions:
             if not isinstance(offered, Action):
                 raise WrongType(f"{owner}: actions", "Actions only", offered, "decorate it with @action")
         for wanted in self.signal_patterns:
             pattern.check(wanted, f"{owner}: signal_patterns")
-        self.routes = tuple(Route.of(like, owner, PLUGIN_PRIORITY) for like in self.router(self.config))
+        self.routes = as_routes(self._router(owner), owner, PLUGIN_PRIORITY)
+
+    def _router(self, owner: str) -> Sequence[RouteLike]:
+        try:
+            return self.router(self.config)
+        except Exception as error:
+            raise InvalidDefinition(
+                f"{owner}: router", f"failed ({type(error).__name__}: {error})", "mend it"
+            ) from error
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (other.config, other.alias) == (self.config, self.alias)
@@ -103,6 +120,16 @@ class Plugin:
     def sees(self, signal: Signal) -> bool:
         """Whether `handle_signal` is asked about a signal: always, or where one of the patterns matches."""
         return not self.signal_patterns or any(pattern.matches(p, signal.type) for p in self.signal_patterns)
+
+    def check_slice(self, slice: object) -> None:
+        """Raise unless the slice fits the plugin's schema."""
+        if self.slice_schema is not None:
+            self.slice_schema.check(
+                freeze_map(EMPTY_MAP if slice is None else slice, f"state.{self.key}"), self._refuse
+            )
+
+    def _refuse(self, field: str, problem: str, remedy: str) -> InvalidState:
+        return InvalidState(f"state.{self.key}.{field}", problem, remedy)
 
     # What a plugin may override
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omoide.core.agent import Agent
+from omoide.core.agent import Agent, at, check_agent
 from omoide.core.context import Context
 from omoide.core.directives import Directive, Error, Stop
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.router import STRATEGY_CMD, STRATEGY_TICK, Route, matching
 from omoide.core.signal import Signal
-from omoide.core.strategy import failure
+from omoide.core.strategy import failure, outcome
 from omoide.errors import WrongType
 
 STOP = "jido.agent.stop"
@@ -23,8 +23,14 @@ STOP = "jido.agent.stop"
 
 def receive(agent: Agent, signal: Signal, *, now: int | None = None) -> tuple[Agent, list[Directive]]:
     """The agent after a signal, and the directives it asks for; what goes wrong is an `Error` among them."""
+    check_agent(agent)
     if not isinstance(signal, Signal):
         raise WrongType("signal", "a Signal", signal)
+    with at(now):
+        return _received(agent, signal)
+
+
+def _received(agent: Agent, signal: Signal) -> tuple[Agent, list[Directive]]:
     for plugin in agent.definition.plugins:
         if plugin.sees(signal):
             try:
@@ -34,29 +40,28 @@ def receive(agent: Agent, signal: Signal, *, now: int | None = None) -> tuple[Ag
             if isinstance(answer, Signal):
                 signal = answer
             elif answer is not None:
-                return agent.cmd(answer, signal=signal, now=now)
+                return agent.cmd(answer, signal=signal)
     routes = matching(agent.definition.routes, signal.type)
     if not routes:
         return agent, [Stop(reason=STOP)] if signal.type == STOP else [_unrouted(agent, signal)]
     directives: list[Directive] = []
     for route in routes:
-        agent, more = _follow(agent, route, signal, now)
+        agent, more = _follow(agent, route, signal)
         directives += more
     return agent, directives
 
 
-def _follow(agent: Agent, route: Route, signal: Signal, now: int | None) -> tuple[Agent, list[Directive]]:
+def _follow(agent: Agent, route: Route, signal: Signal) -> tuple[Agent, list[Directive]]:
     target = route.target
     strategy = agent.definition.strategy
     if target in (STRATEGY_TICK, (STRATEGY_TICK,)):
         try:
-            agent, directives = strategy.tick(agent, Context(agent, signal))
+            return outcome(strategy.tick(agent, Context(agent, signal)), "the strategy's tick", Agent)
         except Exception as error:
             return agent, [failure(error, "strategy")]
-        return agent, list(directives)
     if isinstance(target, tuple) and target[0] == STRATEGY_CMD:
         target = target[1]
-    return agent.cmd(_with_data(target, signal), signal=signal, now=now)
+    return agent.cmd(_with_data(target, signal), signal=signal)
 
 
 def _with_data(target: Any, signal: Signal) -> Any:

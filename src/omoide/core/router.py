@@ -6,13 +6,13 @@ the one registered earlier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from omoide.core import pattern
-from omoide.core.action import Action
+from omoide.core.action import Action, check_name
 from omoide.errors import Invalid, InvalidDefinition, WrongType
 
 STRATEGY_PRIORITY, AGENT_PRIORITY, PLUGIN_PRIORITY = 50, 0, -10
@@ -30,23 +30,41 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         pattern.check(self.pattern)
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
             raise Invalid("priority", f"is {self.priority!r}", "use an int from -100 to 100")
-        first = self.target[0] if isinstance(self.target, tuple) and self.target else self.target
-        if not isinstance(first, (Action, str)) or not first:
-            raise WrongType("target", "an Action, its name, or (action, params)", self.target)
+        match self.target:
+            case (kind,) | kind if kind == STRATEGY_TICK:
+                return
+            case (kind, _) if kind == STRATEGY_CMD:
+                return
+            case Action() | (Action(), Mapping()):
+                return
+            case str(name) | (str(name), Mapping()):
+                check_name(name, "target")
+            case _:
+                raise WrongType("target", "an Action, its name, or (action, params)", self.target)
 
     @classmethod
-    def of(cls, like: RouteLike, owner: str, priority: int) -> Route:
+    def of(cls, like: object, owner: str, priority: int) -> Route:
         """A route from `(pattern, target)`, `(pattern, target, priority)` or a Route."""
         match like:
             case Route():
                 return like
-            case (wanted, target):
+            case (str(wanted), target):
                 return cls(pattern=wanted, target=target, priority=priority)
-            case (wanted, target, int() as own):
+            case (str(wanted), target, int(own)):
                 return cls(pattern=wanted, target=target, priority=own)
-        raise InvalidDefinition(
-            f"route of {owner}", f"is {like!r}", "use (pattern, target) or (pattern, target, priority)"
-        )
+            case _:
+                raise InvalidDefinition(
+                    f"route of {owner}",
+                    f"is {like!r}",
+                    "use (pattern, target) or (pattern, target, priority)",
+                )
+
+
+def as_routes(likes: object, owner: str, priority: int) -> tuple[Route, ...]:
+    """Routes from a list of them in any of their forms."""
+    if isinstance(likes, (str, bytes)) or not isinstance(likes, Sequence):
+        raise WrongType(f"routes of {owner}", "a list of (pattern, target)", likes)
+    return tuple(Route.of(like, owner, priority) for like in likes)
 
 
 RouteLike = Route | tuple[str, Any] | tuple[str, Any, int]

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from omoide.core.agent import Agent
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
 from omoide.core.identity import Identity
 from omoide.core.slot import IDENTITY
+from omoide.core.value import check_texts
 from omoide.errors import WrongType
 
 
@@ -42,10 +43,10 @@ def rank(
     """The agents that fit, best first, each with its reason."""
     if action is not None:
         check_text(action, "action")
-    if isinstance(tags, str):
-        raise WrongType("tags", "a list of strings", tags, f"pass [{tags!r}]")
-    wanted = EMPTY_LIST.extended(check_text(tag, "tag") for tag in tags)
+    wanted = check_texts(tags, "tags")
     needed = freeze_map(limits, "limits")
+    if isinstance(agents, Agent) or not isinstance(agents, Iterable):
+        raise WrongType("agents", "a list of Agents", agents)
     found = []
     for agent in agents:
         if not isinstance(agent, Agent):
@@ -57,7 +58,7 @@ def rank(
 
 
 def _considered(
-    agent: Agent, action: str | None, tags: FrozenList[str], limits: FrozenMap[str, Any]
+    agent: Agent, action: str | None, tags: tuple[str, ...], limits: FrozenMap[str, Any]
 ) -> Candidate | None:
     identity = IDENTITY.get(agent)
     if identity is None:
@@ -66,7 +67,7 @@ def _considered(
     if action is not None:
         if action not in all_actions(agent, identity):
             return None
-        how = "declares" if identity.supports_action(action) else "offers through a plugin"
+        how = "declares" if identity.supports_action(action) else "offers"
         reasons.append(f"{how} {action}")
     for tag in tags:
         if not identity.has_tag(tag):
@@ -78,7 +79,7 @@ def _considered(
         if reason is None:
             return None
         reasons.append(reason)
-    reasons.append("has no age yet" if identity.age is None else f"is {identity.age} years old")
+    reasons.append(_experience(identity.age))
     return Candidate(agent=agent, reason=f"{agent.name}: {'; '.join(reasons)}", age=identity.age)
 
 
@@ -90,3 +91,9 @@ def _within(name: str, allowed: Any, needed: Any) -> str | None:
     if allowed < needed if numbers else allowed != needed:
         return None
     return f"{name} {allowed} allows for {needed}" if numbers else f"{name} is {allowed}"
+
+
+def _experience(age: int | None) -> str:
+    if age is None:
+        return "has no age yet"
+    return f"is {age} year old" if age == 1 else f"is {age} years old"

@@ -24,20 +24,21 @@ class Schema:
 
     def __init__(self, shape: Any, owner: str) -> None:
         self.shape = shape
+        self.owner = owner
         self._pydantic = hasattr(shape, "model_validate")
         if not isinstance(shape, type):
             raise InvalidDefinition(f"schema of {owner}", f"is {shape!r}, not a class", _REMEDY)
         try:
-            self.fields: dict[str, bool] = self._required()
+            self.fields: dict[str, str] = self._names()
         except (TypeError, AttributeError) as error:
             raise InvalidDefinition(f"schema of {owner}", f"cannot be used ({error})", _REMEDY) from error
 
-    def _required(self) -> dict[str, bool]:
-        """The names of the fields, and whether each has to be given."""
+    def _names(self) -> dict[str, str]:
+        """The fields as they are given, and the attributes they become."""
         if self._pydantic:
-            return {name: field.is_required() for name, field in self.shape.model_fields.items()}
+            return {field.alias or name: name for name, field in self.shape.model_fields.items()}
         info: Any = msgspec.inspect.type_info(self.shape)
-        return {field.encode_name: field.required for field in info.fields}
+        return {field.encode_name: field.name for field in info.fields}
 
     def check(self, data: Mapping[str, Any], refuse: Refusal = Invalid) -> Any:
         """An instance of the shape made from `data`; unknown fields are refused too."""
@@ -55,7 +56,7 @@ class Schema:
     def _converted(self, plain: dict[str, Any]) -> Any:
         if self._pydantic:
             return self.shape.model_validate(plain)
-        return msgspec.convert(plain, self.shape, dec_hook=codec.dec_hook)
+        return msgspec.convert(plain, self.shape, dec_hook=codec.take_hook)
 
     def _explained(self, error: Exception) -> tuple[str, str, str]:
         if self._pydantic and hasattr(error, "errors"):
@@ -63,7 +64,7 @@ class Schema:
             field, problem = ".".join(str(part) for part in first["loc"]), f"is wrong: {first['msg'].lower()}"
         else:
             field, problem = codec.read_error(str(error))
-        return field or "value", problem, "correct it, or see json_schema()"
+        return field.strip() or "value", problem, "correct it, or see json_schema()"
 
     def defaults(self) -> dict[str, Any]:
         """The fields that need not be given, with what they are then."""

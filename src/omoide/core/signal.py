@@ -15,13 +15,14 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from omoide import clock, ids
-from omoide.core import pattern
+from omoide.core import codec, pattern
 from omoide.core.codec import Frozen, MapField
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, own, thaw
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, own
 from omoide.core.value import Id, Millis, Name, Value, force
 from omoide.errors import Invalid, WrongType
 
 SPECVERSION = "1.0"
+LATEST = 253_402_300_799_999  # the last millisecond that a four-digit year can say
 READABLE_VERSIONS = ("1.0", "1.0.2")  # the Elixir family writes the second
 STRUCTURED = "application/cloudevents+json"
 
@@ -49,6 +50,10 @@ class Signal(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for field in ("type", "source", "subject", "datacontenttype", "dataschema"):
+            _check_attribute(getattr(self, field), field)
+        if self.time is not None and self.time > LATEST:
+            raise Invalid("time", f"is {self.time}, after the year 9999", "pass milliseconds since 1970 UTC")
         if self.specversion not in READABLE_VERSIONS:
             raise Invalid("specversion", f"is {self.specversion!r}", f"use {SPECVERSION}")
         force(self, "specversion", SPECVERSION)
@@ -89,26 +94,30 @@ class Signal(Value, frozen=True, kw_only=True):
     @classmethod
     def from_http(cls, headers: Mapping[str, str], body: bytes) -> Self:
         """The signal in an HTTP message of either mode."""
+        if not isinstance(headers, Mapping) or not all(isinstance(value, str) for value in headers.values()):
+            raise WrongType("headers", "a mapping of strings", headers)
+        if not isinstance(body, (bytes, bytearray, memoryview)):
+            raise WrongType("body", "bytes", body)
+        body = bytes(body)
         lower = {str(name).lower(): value for name, value in headers.items()}
         content_type = lower.get("content-type", "")
         if content_type.split(";")[0].strip().lower() == STRUCTURED:
             event = _parsed(body, "body")
             if not isinstance(event, dict):
                 raise WrongType("body", "one JSON object", event)
+            event = {name: value for name, value in event.items() if value is not None}
             data = event.pop("data", None)
             if "data_base64" in event:
                 data = _unbase64(event.pop("data_base64"))
         else:
-            event = {name[3:]: _unheader(value) for name, value in lower.items() if name.startswith("ce-")}
+            event = {
+                name[3:]: _unheader(value, name) for name, value in lower.items() if name.startswith("ce-")
+            }
             if not event:
                 raise Invalid(
                     "headers", "hold no CloudEvent", "send ce-… headers, or the structured content type"
                 )
-            data = (
-                _parsed(body, "body")
-                if body and _is_json(content_type)
-                else _text_or_bytes(body, content_type)
-            )
+            data = _body(body, content_type)
             if content_type:
                 event["datacontenttype"] = content_type
         return cls._read(event, data)
@@ -142,6 +151,8 @@ def _check_extensions(extensions: FrozenMap[str, Any]) -> None:
             )
         if type(value) not in (str, bool, int) or (type(value) is int and value not in _INT32):
             raise Invalid(f"extensions.{name}", "must be a string, bool or 32-bit int", "put it into data")
+        if isinstance(value, str):
+            _check_attribute(value, f"extensions.{name}")
 
 
 def _is_json(content_type: str | None) -> bool:
@@ -157,7 +168,7 @@ def _plain(data: Any) -> Any:
         return {key: _plain(value) for key, value in data.items()}
     if isinstance(data, FrozenList):
         return [_plain(item) for item in data]
-    return msgspec.to_builtins(thaw(data))
+    return codec.to_builtins(data) if isinstance(data, msgspec.Struct) else msgspec.to_builtins(data)
 
 
 def _header(value: object) -> str:
@@ -165,8 +176,13 @@ def _header(value: object) -> str:
     return quote(text, safe="".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '"%'))
 
 
-def _unheader(value: str) -> str:
-    return unquote(value, errors="strict") if "%" in value else value
+def _unheader(value: str, name: str) -> str:
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            name, f"is not percent-encoded UTF-8 ({error})", "encode it as CloudEvents asks"
+        ) from error
 
 
 def _parsed(body: bytes, field: str) -> Any:
@@ -183,22 +199,35 @@ def _unbase64(text: object) -> bytes:
         raise Invalid("data_base64", f"cannot be decoded ({error})", "send standard base64") from error
 
 
-def _text_or_bytes(body: bytes, content_type: str) -> str | bytes | None:
+def _body(body: bytes, content_type: str) -> Any:
+    """The data of the binary mode. Without a content type it is JSON where it can be, as CloudEvents senders mean it."""
     if not body:
         return None
-    if content_type.lower().startswith("text/"):
-        try:
-            return body.decode()
-        except UnicodeDecodeError:
-            return body
-    return body
+    if _is_json(content_type):
+        return _parsed(body, "body")
+    try:
+        if not content_type:
+            return msgspec.json.decode(body)
+        return body.decode() if content_type.lower().startswith("text/") else body
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body
 
 
 def _read_time(value: object) -> int | None:
-    if value is None or type(value) is int:
-        return value
+    if value is None:
+        return None
     try:
-        moment = datetime.fromisoformat(str(value))
-        return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError) as error:
-        raise Invalid("time", f"{value!r} is not an RFC 3339 time", "send YYYY-MM-DDThh:mm:ssZ") from error
+        moment = datetime.fromisoformat(value.upper() if isinstance(value, str) else "")
+        if moment.tzinfo is not None:
+            return (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        pass
+    raise Invalid("time", f"{value!r} is not an RFC 3339 time", "send YYYY-MM-DDThh:mm:ssZ")
+
+
+def _check_attribute(text: str | None, field: str) -> None:
+    """CloudEvents allows no control characters, which could also break out of a header."""
+    if text is not None and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
+        raise Invalid(field, "contains a control character", "remove it")
+    if field == "datacontenttype" and text is not None and not text.isascii():
+        raise Invalid(field, "is no media type", "use one such as application/json")

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from omoide.core.frozen import FrozenMap
+from immutables import Map
+
+from omoide.core.frozen import FrozenMap, blank
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory
 from omoide.core.parent import Parent
 from omoide.core.strategy_state import StrategyState
 from omoide.core.thread import Thread
-from omoide.core.value import copied, force
+from omoide.core.value import Value, copied, force
 from omoide.errors import WrongType
 
 if TYPE_CHECKING:
@@ -44,10 +46,16 @@ class Slot(Generic[T]):
         """The agent with another value in the slot; nothing else of its state changes."""
         if not isinstance(value, self.kind):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
-        return with_state(agent, FrozenMap(_state(agent)._map.set(self.key, value)))
+        changed: FrozenMap[str, Any] = blank(FrozenMap)
+        changed._map = _state(agent).set(self.key, value)
+        new = copied(agent)
+        force(new, "state", changed)
+        return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
         """The agent with `change` applied to the value or None; revisions are the caller's."""
+        if not callable(change):
+            raise WrongType("change", "a function", change)
         return self.put(agent, change(self.get(agent)))
 
     def ensure(self, agent: Agent, **options: Any) -> Agent:
@@ -64,11 +72,13 @@ class Slot(Generic[T]):
         return self.get(agent) is not None
 
 
-def _state(agent: Agent) -> FrozenMap[str, Any]:
+def _state(agent: Agent) -> Map[str, Any]:
     try:
-        return agent.state
+        if isinstance(agent, Value):  # an action's context has a state as well
+            return agent.state._map
     except AttributeError:
-        raise WrongType("agent", "an Agent", agent, "pass what Agent.new(…) returned") from None
+        pass
+    raise WrongType("agent", "an Agent", agent, "pass what Agent.new(…) returned")
 
 
 def with_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:

@@ -19,7 +19,7 @@ from omoide.errors import TooLarge, WrongSpaceType, WrongType
 
 
 @own
-class Space(Value, frozen=True, kw_only=True):
+class Space(Value, frozen=True, kw_only=True, gc=False):
     """Data with a revision, metadata, and limits where someone set them."""
 
     data: Frozen = EMPTY_MAP
@@ -39,6 +39,11 @@ class Space(Value, frozen=True, kw_only=True):
     def limited(self) -> bool:
         """Whether a limit was set."""
         return self.max_items is not None or self.max_item_bytes is not None
+
+    @classmethod
+    def new(cls, attrs: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
+        """A space from a mapping of its fields, from keywords, or from both."""
+        return cls(**{**freeze_map(attrs, "attrs"), **fields})
 
     @classmethod
     def new_kv(cls, data: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:

@@ -7,17 +7,18 @@ keeps no state of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from omoide.core import slot
 from omoide.core.action import Action, Instruction
 from omoide.core.context import Context
 from omoide.core.directives import Directive, Error, RunInstruction
-from omoide.core.frozen import FrozenMap, freeze
+from omoide.core.frozen import FrozenMap
 from omoide.core.router import RouteLike
 from omoide.core.state import StateOp, as_changes, check_state, deep_merge
 from omoide.core.strategy_state import StrategyState
-from omoide.errors import InvalidParams, InvalidState, OmoideError, WrongType
+from omoide.errors import InvalidParams, InvalidState, OmoideError, Unsupported, WrongType
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Outcome = tuple["Agent", list[Directive]]
 
 
+@runtime_checkable
 class Strategy(Protocol):
     """How an agent acts. `init` may run more than once and must not mind."""
 
@@ -141,35 +143,65 @@ def changed(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     """The agent with another state, if the state is one that it may have."""
     before, after = slot.THREAD.get(agent), state.get(slot.THREAD.key)
     check_state(state)
-    if before is not None and after is not None and after.id == before.id and after.rev < before.rev:
-        raise InvalidState("state.__thread__", "would lose entries", "append to ctx.thread and return that")
+    if before is not None and after is not None and after.id == before.id and not after.extends(before):
+        raise InvalidState(
+            "state.__thread__", "would lose or rewrite entries", "append to ctx.thread and return that"
+        )
     agent.definition.check_state(state)
     return slot.with_state(agent, state)
 
 
+def outcome(result: Any, who: str, kind: type[Agent]) -> Outcome:
+    """What a strategy or a hook returned, if it is an agent and a list of directives."""
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], kind):
+        raise WrongType(f"the result of {who}", "(agent, [directives])", result)
+    agent, directives = result
+    if not isinstance(directives, (list, tuple)):
+        raise WrongType(f"the directives of {who}", "a list", directives)
+    for directive in directives:
+        if not isinstance(directive, Directive):
+            raise WrongType(f"the directives of {who}", "Directives only", directive)
+    return agent, list(directives)
+
+
 def failure(error: Exception, context: str, action: str | None = None) -> Error:
     """The directive that reports an exception."""
-    trace = ""
+    message, trace = _words(error), ""
     if not isinstance(error, OmoideError):
         import traceback  # only a failing action pays for it
 
-        trace = "".join(traceback.format_exception(error))
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        trace = _clean("".join(traceback.format_exception(error)))
     field = error.parameter if isinstance(error, InvalidParams) else getattr(error, "field", None)
     return Error(
-        message=str(error) or type(error).__name__,
+        message=message,
         context=context,
         action=action,
-        field=field if isinstance(field, str) else None,
+        field=_clean(field) if isinstance(field, str) else None,
         kind=type(error).__name__,
         trace=trace,
     )
 
 
+def _words(error: Exception) -> str:
+    try:
+        return _clean(str(error)).strip()
+    except Exception:
+        return "it cannot say what happened"
+
+
+def _clean(text: str) -> str:
+    """Text that a directive can hold, whatever an exception said."""
+    return text.replace("\0", "␀").encode(errors="replace").decode()
+
+
 def _complete(action: Action, instruction: Instruction, params: dict[str, Any]) -> Instruction:
     """The instruction as it will be run: with the defaults filled in where they are plain data."""
-    given = instruction.params
-    missing = {name: value for name, value in params.items() if name not in given}
-    return Instruction(action=action.name, params=given.update(freeze(missing, "params")), target=action)
+    complete = instruction.params
+    for name in params.keys() - complete.keys():
+        with suppress(Unsupported):
+            complete = complete.set(name, params[name])
+    return Instruction(action=action.name, params=complete, target=action)
 
 
 def _noted(agent: Agent, kind: str, payload: dict[str, Any]) -> Agent:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from omoide import ids
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
-from omoide.errors import Invalid, NotFound
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
+from omoide.errors import Invalid, NotFound, WrongType
 
 Task = FrozenMap[str, Any]
 Tasks = FrozenList[Any]
@@ -48,6 +48,8 @@ def is_open(task: object) -> bool:
 
 def reordered(tasks: Tasks, order: Iterable[str]) -> Tasks:
     """The tasks named in `order` first, then the others as they were."""
+    if isinstance(order, (str, bytes)) or not isinstance(order, Iterable):
+        raise WrongType("ids", "a list of strings", order)
     wanted = [ids.check(task_id, "ids") for task_id in order]
     if len(set(wanted)) != len(wanted):
         twice = next(task_id for task_id in wanted if wanted.count(task_id) > 1)
@@ -59,4 +61,4 @@ def reordered(tasks: Tasks, order: Iterable[str]) -> Tasks:
             raise NotFound("task", task_id, "name ids that tasks() lists")
         chosen += found
     rest = [task for task in tasks if FrozenList.id_of(task) not in set(wanted)]
-    return FrozenList[Any]().extended([*chosen, *rest])
+    return EMPTY_LIST.extended([*chosen, *rest])

@@ -14,7 +14,7 @@ import msgspec
 from omoide import clock, ids
 from omoide.core.codec import MapField
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, own
-from omoide.core.value import Count, Id, Millis, Name, Revised, Value, force
+from omoide.core.value import Count, Id, Millis, Name, Revised, Value, check_texts, force
 from omoide.errors import Conflict, Invalid, WrongType
 
 KINDS = (
@@ -90,6 +90,10 @@ class Thread(Revised, frozen=True, kw_only=True):
         force(new, "entries", log.added(placed[0]) if len(placed) == 1 else log.extended(placed))
         return new
 
+    def extends(self, older: Thread) -> bool:
+        """Whether it is an older state of this log with nothing but entries added."""
+        return self.rev >= older.rev and self.entries.extends(older.entries)
+
     def get_entry(self, seq: int) -> ThreadEntry | None:
         """The entry at a position, or None."""
         if type(seq) is not int:
@@ -109,7 +113,7 @@ class Thread(Revised, frozen=True, kw_only=True):
 
     def filter_by_kind(self, kinds: str | Iterable[str]) -> list[ThreadEntry]:
         """The entries of one kind, or of several."""
-        wanted = {kinds} if isinstance(kinds, str) else {*kinds}
+        wanted = check_texts([kinds] if isinstance(kinds, str) else kinds, "kinds")
         return [entry for entry in self.entries if entry.kind in wanted]
 
 

@@ -6,17 +6,17 @@ whether it was constructed or read, and it goes to JSON and back without loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import Frozen
-from omoide.core.frozen import FrozenList, FrozenMap, check_text, freeze, freeze_list, freeze_map
+from omoide.core.frozen import FrozenList, FrozenMap, check_str, check_text, freeze, freeze_list, freeze_map
 from omoide.errors import Invalid, WrongType
 
 Id = Annotated[str, msgspec.Meta(min_length=1, description="an id: up to 512 bytes, no control characters")]
@@ -24,12 +24,21 @@ Name = Annotated[str, msgspec.Meta(min_length=1, description="text that is not e
 Count = Annotated[int, msgspec.Meta(ge=0, description="an integer from 0 upwards")]
 Millis = Annotated[int, msgspec.Meta(ge=0, description="milliseconds since 1970 UTC")]
 
-T = TypeVar("T")
-
 Check = Callable[[Any, str], Any]
+
+T = TypeVar("T")
 
 force = msgspec.structs.force_setattr
 """Fills in a field of a value that is still being made: in `__post_init__`, or on a fresh copy."""
+
+if TYPE_CHECKING:
+
+    def copied(value: T) -> T:
+        """A copy that nobody has seen yet, whose fields may still be filled in."""
+        ...
+
+else:
+    copied = msgspec.Struct.__copy__
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,27 +88,12 @@ class Revised(Value, frozen=True, kw_only=True):
         return new
 
 
-def copied(value: T) -> T:
-    """A copy that nobody has seen yet, whose fields may still be filled in."""
-    new: T = value.__copy__()  # type: ignore[attr-defined]  # msgspec's stubs leave it out
-    return new
-
-
 def check_count(value: object, field: str) -> int:
     """An int from 0 upwards."""
     if type(value) is not int:
         raise WrongType(field, "an int", value)
     if value < 0:
         raise Invalid(field, f"is {value}", "pass 0 or more")
-    return value
-
-
-def check_millis(value: object, field: str) -> int:
-    """A moment: integer milliseconds UTC."""
-    if type(value) is not int:
-        raise WrongType(field, "milliseconds since 1970 as an int", value, "leave it out for now")
-    if value < 0:
-        raise Invalid(field, f"is {value}, before 1970", "pass milliseconds since 1970 UTC")
     return value
 
 
@@ -110,12 +104,9 @@ def check_instance(value: object, field: str, *, kind: type) -> Any:
     return value
 
 
-def _check_str(value: object, field: str) -> str:
-    return check_text(value, field) if not isinstance(value, str) or value else value
-
-
-def _check_texts(value: object, field: str) -> tuple[str, ...]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+def check_texts(value: object, field: str) -> tuple[str, ...]:
+    """Several texts, none empty."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise WrongType(field, "a list of strings", value)
     return tuple(check_text(item, f"{field}[{at}]") for at, item in enumerate(value))
 
@@ -128,9 +119,9 @@ _BY_TYPE: dict[Any, Check] = {
     Id: ids.check,
     Name: check_text,
     Count: check_count,
-    Millis: check_millis,
-    str: _check_str,
-    tuple[str, ...]: _check_texts,
+    Millis: clock.check,
+    str: check_str,
+    tuple[str, ...]: check_texts,
     Frozen: freeze,
     FrozenMap: freeze_map,
     FrozenList: freeze_list,

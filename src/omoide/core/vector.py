@@ -32,8 +32,19 @@ class Vector(Generic[T]):
 
     __slots__ = ("_chunks", "_dense", "_index", "_last", "_next", "_size", "_spine", "_starts", "_tail")
 
-    def __init__(
-        self,
+    _chunks: Map[int, Chunk]
+    _spine: tuple[int, ...]
+    _tail: Chunk
+    _size: int
+    _last: int  # the tail's number
+    _next: int  # the next number that is free
+    _dense: bool  # all chunks but the tail are WIDTH long, so positions can be computed
+    _index: Index | None
+    _starts: list[int] | None
+
+    @classmethod
+    def _made(
+        cls,
         chunks: Map[int, Chunk] = _NO_CHUNKS,
         spine: tuple[int, ...] = (),
         tail: Chunk = (),
@@ -42,16 +53,18 @@ class Vector(Generic[T]):
         following: int = 1,
         dense: bool = True,
         index: Index | None = None,
-    ) -> None:
-        self._chunks = chunks
-        self._spine = spine
-        self._tail = tail
-        self._size = size
-        self._last = last  # the tail's number
-        self._next = following  # the next number that is free
-        self._dense = dense  # all chunks but the tail are WIDTH long, so positions can be computed
-        self._index = index
-        self._starts: list[int] | None = None
+    ) -> Self:
+        new = object.__new__(cls)
+        new._chunks = chunks
+        new._spine = spine
+        new._tail = tail
+        new._size = size
+        new._last = last
+        new._next = following
+        new._dense = dense
+        new._index = index
+        new._starts = None
+        return new
 
     @staticmethod
     def id_of(item: Any) -> Hashable:
@@ -71,6 +84,14 @@ class Vector(Generic[T]):
         number, offset = self._locate(position)
         item: T = self._chunk(number)[offset]
         return item
+
+    def extends(self, older: Vector[T]) -> bool:
+        """Whether it begins with all items of an older one; the chunks they share are not looked into."""
+        if self._chunks is older._chunks and self._spine == older._spine:
+            return self._tail[: len(older._tail)] == older._tail
+        return self._size >= older._size and all(
+            mine is theirs or mine == theirs for mine, theirs in zip(self, older, strict=False)
+        )
 
     def found(self, item_id: Hashable) -> list[T]:
         """The items of this id."""
@@ -94,7 +115,7 @@ class Vector(Generic[T]):
             spine.append(number)
             number, following = following, following + 1
         tail = tuple(pending[full:])
-        return type(self)(chunks.finish(), tuple(spine), tail, size, number, following, self._dense)
+        return self._made(chunks.finish(), tuple(spine), tail, size, number, following, self._dense)
 
     def inserted(self, position: int, item: T) -> Self:
         """With an item before the one at `position`, which lies between 0 and the length."""
@@ -126,11 +147,12 @@ class Vector(Generic[T]):
         if not places:
             return self
         new, fresh, renamed = self, [], False
-        for number, item in places:
-            chunk = [*new._chunk(number)]
-            chunk[_offset(chunk, item)] = changed = change(item)
-            fresh.append((number, changed))
-            renamed = renamed or self.id_of(changed) != item_id
+        for number in dict.fromkeys([number for number, _ in places]):
+            chunk = [*self._chunk(number)]
+            for at in _offsets(chunk, places):
+                chunk[at] = changed = change(chunk[at])
+                fresh.append((number, changed))
+                renamed = renamed or self.id_of(changed) != item_id
             new = new._swapped(number, tuple(chunk), None)
         index = index.delete(item_id) if renamed else index.set(item_id, tuple(fresh))
         for number, item in fresh if renamed else ():
@@ -145,9 +167,10 @@ class Vector(Generic[T]):
         if not places:
             return self
         new = self
-        for number, item in places:
-            chunk = [*new._chunk(number)]
-            del chunk[_offset(chunk, item)]
+        for number in dict.fromkeys([number for number, _ in places]):
+            chunk = [*self._chunk(number)]
+            for at in reversed(_offsets(chunk, places)):
+                del chunk[at]
             new = new._swapped(number, tuple(chunk), None)
         new._index = index.delete(item_id)
         return new
@@ -186,10 +209,10 @@ class Vector(Generic[T]):
         if number == self._last:
             size = self._size - len(self._tail) + len(chunk)
             if len(chunk) < WIDTH:
-                return type(self)(
+                return self._made(
                     self._chunks, self._spine, chunk, size, number, self._next, self._dense, index
                 )
-            return type(self)(
+            return self._made(
                 self._chunks.set(number, chunk),
                 (*self._spine, number),
                 (),
@@ -215,29 +238,32 @@ class Vector(Generic[T]):
             following += 1
         else:
             chunks = chunks.set(number, chunk)
-        return type(self)(chunks, spine, self._tail, size, self._last, following, dense, index)
+        return self._made(chunks, spine, self._tail, size, self._last, following, dense, index)
 
     def _moved(self, index: Index, items: Chunk, number: int) -> Index:
         """The index after `items` went from chunk `number` to the next free one."""
         for item in items:
             item_id = self.id_of(item)
             if item_id is not None:
-                places = tuple(
-                    [
-                        (self._next, held) if held is item and at == number else (at, held)
-                        for at, held in index[item_id]
-                    ]
+                places = list(index[item_id])
+                # One place for each item moved: the same object may lie in the chunk more than once.
+                moved = next(
+                    at for at, (place, held) in enumerate(places) if held is item and place == number
                 )
-                index = index.set(item_id, places)
+                places[moved] = (self._next, item)
+                index = index.set(item_id, tuple(places))
         return index
 
 
-def _offset(chunk: list[Any], item: object) -> int:
-    # By identity: comparing items, or reading their ids, costs several times the rest of a change.
-    for at, held in enumerate(chunk):
-        if held is item:
-            return at
-    raise AssertionError("the index names a chunk that does not hold the item")
+def _offsets(chunk: list[Any], places: Places) -> list[int]:
+    """Where in a chunk the items named lie, by identity: reading their ids costs more than the change."""
+    if len(places) == 1:
+        wanted = places[0][1]
+        for at, held in enumerate(chunk):
+            if held is wanted:
+                return [at]
+    named = {id(item) for _, item in places}
+    return [at for at, held in enumerate(chunk) if id(held) in named]
 
 
 def _noted(index: Index, item_id: Hashable, number: int, item: object) -> Index:

@@ -1,0 +1,25 @@
+"""How far has this agent's strategy come?
+
+For those who write strategies: the state that theirs keeps between two commands.
+"""
+
+from __future__ import annotations
+
+from omoide.core.slot import STRATEGY
+from omoide.core.strategy_state import StrategyState
+
+KEY = STRATEGY.key
+get = STRATEGY.get
+of = STRATEGY.value
+put = STRATEGY.put
+update = STRATEGY.update
+ensure = STRATEGY.ensure
+has_strategy = STRATEGY.has
+
+
+def key() -> str:
+    """The key of the state that holds the strategy's."""
+    return KEY
+
+
+__all__ = ["KEY", "StrategyState", "ensure", "get", "has_strategy", "key", "of", "put", "update"]

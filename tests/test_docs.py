@@ -1,0 +1,280 @@
+"""Does the documentation say what is so?
+
+Every python block in it runs. A statement followed by `# → value` is checked: the value shown is the repr or
+the str of what the statement gives, or `Error: message` where it raises. A long value may stand in comment
+lines of its own right below the statement.
+"""
+
+import ast
+import inspect
+import io
+import re
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+import omoide
+from omoide import Definition, Plugin, directives, errors, identity, memory, strategy, thread
+from omoide.testing import reproducible
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+ARROW = "# →"
+LANGUAGES = {"python", "console", "text", "json"}
+
+FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Block(NamedTuple):
+    language: str
+    body: str
+    line: int
+
+
+def page_id(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path: Path) -> list[Block]:
+    text = path.read_text("utf-8")
+    return [
+        Block(match["language"], match["body"], text.count("\n", 0, match.start("body")))
+        for match in FENCE.finditer(text)
+    ]
+
+
+def prose(path: Path) -> str:
+    """The text of a page without its blocks."""
+    return FENCE.sub("", path.read_text("utf-8"))
+
+
+def code_words(path: Path) -> set[str]:
+    """The words that a page writes as code."""
+    code = [block.body for block in blocks(path) if block.language == "python"]
+    return {word for part in [*code, *INLINE.findall(prose(path))] for word in WORD.findall(part)}
+
+
+def shown_values(source: str) -> dict[int, str]:
+    """What the arrows of a block promise, by the line of the statement that each belongs to."""
+    comments = {
+        token.start[0]: (token.string, token.line.lstrip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found = {}
+    for line, (comment, alone) in comments.items():
+        if comment.startswith(ARROW):
+            value = [comment.removeprefix(ARROW).strip()]
+            following = line + 1
+            while alone and following in comments and not comments[following][0].startswith(ARROW):
+                value.append(comments[following][0].removeprefix("#").strip())
+                following += 1
+            found[line - alone] = " ".join(value)
+    return found
+
+
+def outcome(statement: ast.stmt, namespace: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """Every form in which what a statement gives may be shown."""
+    if isinstance(statement, ast.Expr):
+        expression = compile(ast.Expression(statement.value), str(path), "eval", dont_inherit=True)
+        value = eval(expression, namespace)  # noqa: S307 - the code is our own documentation
+        return repr(value), str(value)
+    code = compile(ast.Module([statement], []), str(path), "exec", dont_inherit=True)
+    exec(code, namespace)  # noqa: S102 - the code is our own documentation
+    return ("None",)
+
+
+def run_block(block: Block, namespace: dict[str, Any], path: Path) -> Iterator[str]:
+    """Run a block statement by statement; what does not come out as shown."""
+    source = "\n" * block.line + block.body
+    promised = shown_values(source)
+    for statement in ast.parse(source, str(path)).body:
+        shown = promised.pop(statement.end_lineno or 0, None)
+        try:
+            forms = outcome(statement, namespace, path)
+        except Exception as error:
+            if shown is None:
+                raise
+            forms = (f"{type(error).__name__}: {error}",)
+        if shown is not None and shown not in forms:
+            yield f"{page_id(path)}:{statement.lineno} shows {shown}\n but gives {forms[0]}"
+    yield from (
+        f"{page_id(path)}:{line} shows {shown}, which no statement gives" for line, shown in promised.items()
+    )
+
+
+def anchors(path: Path) -> set[str]:
+    titles = re.findall(r"^#+ +(.+?) *$", FENCE.sub("", path.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+def nav_pages() -> list[str]:
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]
+    return [page for entry in nav for page in entry.values()]
+
+
+def modules() -> list[Path]:
+    folder = ROOT / "src" / "omoide"
+    return [path for path in sorted(folder.rglob("*.py")) if path.name != "__init__.py"]
+
+
+@pytest.mark.parametrize("path", PROSE, ids=page_id)
+def test_every_example_in_the_documentation_runs(path: Path) -> None:
+    """The python blocks of a page run in order, in one namespace, and give the values they show."""
+    namespace: dict[str, Any] = {"__name__": f"page_{path.stem}"}
+    with reproducible():
+        wrong = [
+            problem
+            for block in blocks(path)
+            if block.language == "python"
+            for problem in run_block(block, namespace, path)
+        ]
+    assert wrong == [], "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", PROSE, ids=page_id)
+def test_every_block_says_what_it_is(path: Path) -> None:
+    """Each fenced block names a language that this file knows, so that none escapes being run by a typo."""
+    unknown = [(block.line, block.language) for block in blocks(path) if block.language not in LANGUAGES]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
+def test_every_page_shows_code_that_runs(path: Path) -> None:
+    """Each page of the site has python blocks, and at least one value in them is checked."""
+    assert any(ARROW in block.body for block in blocks(path) if block.language == "python")
+
+
+def test_a_wrong_value_is_noticed() -> None:
+    """A block that shows another value than it gives, or an error that is not raised, is reported."""
+    block = Block("python", "1 + 1  # → 3\nx = 2\nx\n# → 2\n", 0)
+    assert [problem.split("\n")[0] for problem in run_block(block, {}, ROOT / "x.md")] == ["x.md:1 shows 3"]
+
+
+def test_every_public_name_is_documented() -> None:
+    """Every name of `omoide.__all__` is written as code somewhere in the documentation."""
+    words = set().union(*map(code_words, PAGES))
+    assert set(omoide.__all__) - words == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "page"),
+    [
+        (memory, "memory"),
+        (identity, "identity"),
+        (thread, "thread"),
+        (strategy, "strategies"),
+        (directives, "directives"),
+    ],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
+def test_every_public_function_is_documented(module: ModuleType, page: str) -> None:
+    """Every name of a public module is written as code on the page of that module."""
+    assert set(module.__all__) - code_words(ROOT / "docs" / f"{page}.md") == set()
+
+
+def test_every_error_is_documented() -> None:
+    """Every error class is written as code on the page of errors."""
+    names = {
+        name
+        for name, kind in inspect.getmembers(errors, inspect.isclass)
+        if kind.__module__ == errors.__name__
+    }
+    assert names - code_words(ROOT / "docs" / "errors.md") == set()
+
+
+def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
+    """The page of errors shows the tree that opens the module, and every error stands in it."""
+    tree = inspect.getdoc(errors).split("```")[1].strip()  # type: ignore[union-attr]
+    assert tree in [block.body.strip() for block in blocks(ROOT / "docs" / "errors.md")]
+
+
+def test_everything_a_plugin_may_say_is_documented() -> None:
+    """Every public attribute and method of Plugin is written as code on the page of plugins."""
+    names = {name for name in vars(Plugin) if not name.startswith("_")}
+    assert names - code_words(ROOT / "docs" / "plugins.md") == set()
+
+
+def test_every_part_of_a_definition_is_documented() -> None:
+    """Every parameter of `Definition.new` is written as code on the page of agents."""
+    names = set(inspect.signature(Definition.new).parameters)
+    assert names - code_words(ROOT / "docs" / "agents.md") == set()
+
+
+def test_the_site_has_every_page_once() -> None:
+    """The navigation lists each page of docs/ once, and nothing else."""
+    assert sorted(nav_pages()) == sorted(path.relative_to(ROOT / "docs").as_posix() for path in PAGES)
+
+
+@pytest.mark.parametrize("path", PROSE, ids=page_id)
+def test_links_lead_somewhere(path: Path) -> None:
+    """Each relative link leads to a file of the repository, and its anchor to a heading there."""
+    broken = []
+    for link in LINK.findall(prose(path)):
+        if "://" not in link and not link.startswith("mailto:"):
+            file, _, anchor = link.partition("#")
+            target = (path.parent / file).resolve() if file else path
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(link)
+    assert broken == []
+
+
+def test_pages_link_only_to_pages() -> None:
+    """A page of the site links to other pages of the site, which are all that is published."""
+    outside = [
+        (page_id(path), link)
+        for path in PAGES
+        for link in LINK.findall(prose(path))
+        if "://" not in link
+        and not (path.parent / link.partition("#")[0]).resolve().is_relative_to(PAGES[0].parent)
+    ]
+    assert outside == []
+
+
+@pytest.mark.parametrize("path", PROSE, ids=page_id)
+def test_make_targets_exist(path: Path) -> None:
+    """Each `make x` in the documentation is a target that `make help` lists."""
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    code = [
+        *INLINE.findall(prose(path)),
+        *(block.body for block in blocks(path) if block.language == "console"),
+    ]
+    named = {target for part in code for target in re.findall(r"\bmake ([a-z-]+)", part)}
+    assert named - targets == set()
+
+
+def test_the_map_names_every_module_and_its_question() -> None:
+    """The map in the README has a row for each module, with the first sentence of the module's docstring."""
+    rows = dict(
+        re.findall(r"^\| `([\w./]+)` \| (.+?) \|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    )
+    questions = {}
+    for path in modules():
+        opening = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0]
+        questions[path.relative_to(ROOT / "src" / "omoide").with_suffix("").as_posix()] = " ".join(
+            opening.split()
+        )
+    assert rows == questions
+
+
+def test_the_map_is_in_the_order_of_imports() -> None:
+    """A module imports only what stands above it in the map, but for what type checkers alone read."""
+    order = re.findall(r"^\| `([\w./]+)` \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    wrong = []
+    for at, name in enumerate(order):
+        tree = ast.parse((ROOT / "src" / "omoide" / f"{name}.py").read_text("utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "omoide":
+                folder = "/".join((node.module or "").split(".")[1:])
+                inner = {f"{folder}/{alias.name}".lstrip("/") for alias in node.names}
+                wrong += [(name, used) for used in {folder, *inner} & {*order} if used not in order[:at]]
+    assert wrong == []

@@ -1,0 +1,201 @@
+"""Do the examples run, and do they show what they say?"""
+
+import importlib.util
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omoide import identity, memory, thread
+from omoide.testing import reproducible
+
+FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+
+
+def module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def told(name: str) -> Any:
+    """What an example's main returns, in a world that is the same every time."""
+    with reproducible():
+        return module(name).main()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs_as_a_program(path: Path, tmp_path: Path) -> None:
+    """Run from anywhere, an example ends well, prints something, and writes no escape codes into a pipe."""
+    command = [sys.executable, "-W", "error", str(path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_returns_what_it_found(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An example opens with a question, and its documented main prints and returns something to check."""
+    loaded = module(path.stem)
+    assert "?" in (inspect.getdoc(loaded) or "").split("\n")[0]
+    assert inspect.getdoc(loaded.main)
+    assert loaded.main() is not None
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_reproducible(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a clock that stands still and ids that count, two runs print and return the same."""
+    seen = []
+    for _ in range(2):
+        with reproducible():
+            seen.append((str(module(path.stem).main()), capsys.readouterr().out))
+    assert seen[0] == seen[1]
+
+
+def test_the_weather_agent_keeps_its_beliefs() -> None:
+    """Spaces count apart, the stale write is refused and repeated, and the reserved space stays."""
+    day = told("weather")
+    assert memory.world(day.agent) == {"temperature": 23, "location": "Portland"}
+    assert {name: space.rev for name, space in day.believed.spaces.items()} == {
+        "world": 4,
+        "tasks": 3,
+        "sensors": 1,
+    }
+    assert day.believed.rev == 9
+    assert (day.conflict.expected, day.conflict.actual) == (2, 3)
+    assert day.refusal.space == "world"
+    assert [task["status"] for task in memory.tasks(day.agent)] == ["done", "open"]
+
+
+def test_the_robot_revises_its_intentions() -> None:
+    """When the door closes, the plan through it is dropped and another one reaches both goals."""
+    escape = told("bdi")
+    assert escape.done == [
+        "walk to the door",
+        "walk to the window",
+        "climb out of the window",
+        "take the blanket",
+    ]
+    assert escape.dropped == ["go through the door"]
+    facts = memory.world_get(escape.agent, "facts")
+    assert facts["outside"]
+    assert facts["warm"]
+    assert memory.tasks_open(escape.agent) == []
+
+
+def test_the_blackboard_is_solved_by_its_sources() -> None:
+    """Every source contributed, the solution names its evidence, and no step failed."""
+    case = told("blackboard")
+    assert case.solution == "occupant"
+    assert {*case.contributions} == {"read_sensor", "weigh", "conclude"}
+    assert case.contributions[-1] == "conclude"
+    assert memory.get_in_space(case.agent, "solution", "because") == ["e1", "e2", "e3"]
+
+
+def test_the_reasoning_loop_finds_its_answer() -> None:
+    """The loop ran the tool that the agent asked for; every task is done and the scratch holds the answer."""
+    answered = told("react")
+    assert answered.answer == "31 years"
+    world = memory.world(answered.agent)
+    assert world["scratch"]["found"] == {"Hubble": 1990, "Webb": 2021, "years": 31}
+    assert world["tool_state"]["last_result"] == {"years": 31}
+    assert world["pointers"]["launches"]["index"] == "telescopes"
+    assert memory.tasks_open(answered.agent) == []
+    assert answered.agent.state["__strategy__"].done
+    assert sum(line.startswith("observation") for line in answered.lines) == 2
+
+
+def test_the_character_drifts_and_keeps_its_secrets() -> None:
+    """Mounting wrote the extension, the core counts years, the plugin lets traits drift, and secrets stay."""
+    life = told("character")
+    assert identity.age(life.young) is None
+    assert identity.age(life.old) == 7
+    young, old = (identity.get_extension(agent, "character") for agent in (life.young, life.old))
+    assert young["persona"]["role"] == "Data analyst"
+    assert [trait["intensity"] for trait in old["persona"]["traits"]] == [0.691, 0.357]
+    assert life.young.state["character"] == {"mounted_at": 1_000}
+    assert life.shown["extensions"] == {
+        "character": {"persona": {"role": "Lead analyst"}, "voice": {"tone": "professional"}}
+    }
+
+
+def test_the_pool_gives_its_reasons() -> None:
+    """Capability, tag, limit and age decide, each choice has its reason, and the chosen one is remembered."""
+    round = told("pool")
+    assert round.chosen == {
+        "a page": "veteran",
+        "a slow page": "scout",
+        "an old page": "archivist",
+        "a song": None,
+        "a page, later": "scout",
+    }
+    assert len(round.reasons) == 3
+    assert "7 years" in round.reasons[0]
+    assert "max_runtime_ms 30000 allows for 10000" in round.reasons[1]
+    known = memory.world_get(round.dispatcher, "known_agents")["scout-1"]
+    assert known["trust"] == 0.8
+    assert known["snapshot"]["profile"] == {"age": 11}
+
+
+def test_the_librarian_takes_in_what_it_asked_for() -> None:
+    """The question is a directive, the answer lands in the plugin's space, and a failure becomes a task."""
+    found = told("rag")
+    assert found.asked.provider == "semantic"
+    assert found.texts[0] == "Postgres was chosen because of pgvector."
+    assert len(found.texts) == 2
+    assert memory.world_get(found.agent, "pointers") == {"semantic": {"provider": "words", "index": "shop"}}
+    assert memory.has_space(found.agent, "rag:cache")
+    assert memory.tasks(found.agent) == []
+    assert [task["text"] for task in memory.tasks_open(found.after_failure)] == [
+        "Ask again: provider is away"
+    ]
+
+
+def test_the_demo_shows_what_it_claims() -> None:
+    """Conflict, failure, reason, snapshot and round trip are as the demo tells them."""
+    shown = told("demo")
+    assert (shown.conflict.expected, shown.conflict.actual) == (1, 2)
+    assert shown.failure.kind == "ValueError"
+    assert shown.kept_state
+    assert "max_litres 40 allows for 25" in shown.reason
+    assert shown.snapshot["extensions"] == {"diary": {"mood": "patient"}}
+    assert "fern" not in str(shown.snapshot)
+    assert shown.came_back_equal
+    assert identity.age(shown.agent) == 3
+    assert memory.world_get(shown.agent, "temperature") == 29.0
+    assert [task["text"] for task in memory.tasks_open(shown.agent)] == ["Open the roof"]
+    assert [entry.payload["status"] for entry in thread.filter_by_kind(shown.agent, "instruction_end")] == [
+        "ok",
+        "error",
+        "ok",
+        "ok",
+    ]
+
+
+def test_the_demo_tells_where_to_read_on() -> None:
+    """Every other example is named by the demo, so that a new one does not stay unknown."""
+    source = (FOLDER / "demo.py").read_text("utf-8")
+    assert [path.stem for path in EXAMPLES if path.stem not in source and path.stem != "demo"] == []
+
+
+def test_the_demo_is_bold_only_for_people(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal headings are bold, unless NO_COLOR is set."""
+    demo = module("demo")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    demo.heading("Loud")
+    monkeypatch.setenv("NO_COLOR", "1")
+    demo.heading("Quiet")
+    assert capsys.readouterr().out == "\n\x1b[1mLoud\x1b[0m\n\nQuiet\n"
