@@ -53,7 +53,6 @@ def note_result(
     status: str,
     result: list[dict[str, Any]] | None = None,
     error: str | None = None,
-    meta: dict[str, Any] | None = None,
 ) -> Memory:
     """Keep what was found next to the question, or plan to ask again."""
     if status != "ok":

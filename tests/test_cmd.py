@@ -127,8 +127,7 @@ def test_an_action_changes_memory_through_its_context() -> None:
     assert set(agent.state) == {"__memory__"}
     assert memory.world_get(agent, "temperature") == 22.5
     assert [task["text"] for task in memory.tasks_open(agent)] == ["Verify reading"]
-    changed = memory.get(agent)
-    assert changed is not None
+    changed = memory.of(agent)
     assert (changed.rev, changed.spaces["world"].rev, changed.spaces["tasks"].rev) == (2, 1, 1)
     assert not memory.has_memory(bare)
 
@@ -291,8 +290,7 @@ def test_a_result_that_is_none_is_refused(result: Any) -> None:
 def test_an_action_can_append_to_the_thread_but_not_shorten_it() -> None:
     """Entries that are lost, dropped behind a higher revision, or rewritten are refused."""
     agent = thread.append(Agent.new("a"), [{"kind": "a"}, {"kind": "b"}])
-    before = thread.get(agent)
-    assert before is not None
+    before = thread.of(agent)
     rewritten = Thread(id=before.id).append([{"kind": "x"}] * 9)
     for forged in (Thread(id=before.id), Thread(id=before.id, rev=99), rewritten):
         after, effects = agent.cmd(returning(forged))
@@ -312,8 +310,7 @@ def test_now_decides_every_time_in_the_result() -> None:
         first, _ = agent.cmd(observe, now=77)
     with reproducible(at=5_000):
         assert agent.cmd(observe, now=77)[0] == first
-    changed = memory.get(first)
-    assert changed is not None
+    changed = memory.of(first)
     assert (changed.created_at, changed.updated_at) == (77, 77)
     assert [entry.at for entry in thread.entries(first)] == [77, 77]
 

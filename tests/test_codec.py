@@ -1,6 +1,7 @@
 """Does everything that is written down come back as exactly what it was?"""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -74,6 +75,19 @@ def test_a_memory_comes_back_as_what_it_was(memory: Memory) -> None:
     again = Memory.from_json(memory.to_json())
     assert again == memory
     assert again.to_json() == memory.to_json()
+
+
+@pytest.mark.parametrize("offset", [1, -1, 500_000, -500_000, 1_000_001, -3_600_000_001])
+def test_an_offset_of_less_than_a_second_is_not_lost(offset: int) -> None:
+    """A moment in a zone that no clock shows comes back exactly, or is refused."""
+    moment = datetime(2026, 1, 1, tzinfo=timezone(timedelta(microseconds=offset)))
+    try:
+        written = codec.encode([moment])
+    except Unsupported as error:
+        says_what_to_do(error)
+    else:
+        assert read(written) == [moment]
+        assert read(written)[0].utcoffset() == moment.utcoffset()
 
 
 @given(json_data)
@@ -165,9 +179,9 @@ UNREADABLE: dict[str, tuple[bytes | str, str]] = {
     "datetime-number": (b'{"data": {"$datetime": 5}}', r"data holds an unreadable \$datetime"),
     "wrong-bytes": (b'{"data": {"$bytes": "?"}}', r"data holds an unreadable \$bytes"),
     "bytes-number": (b'{"data": {"$bytes": 5}}', r"data holds an unreadable \$bytes"),
-    "set-number": (b'{"data": {"$set": 1}}', r"data holds an unreadable \$set"),
-    "set-text": (b'{"data": {"$set": "abc"}}', r"data holds an unreadable \$set"),
-    "set-map": (b'{"data": {"$set": {"a": 1}}}', r"data holds an unreadable \$set"),
+    "set-number": (b'{"data": {"$set": 1}}', r"data holds.*\$set"),
+    "set-text": (b'{"data": {"$set": "abc"}}', r"data holds.*\$set"),
+    "set-map": (b'{"data": {"$set": {"a": 1}}}', r"data holds.*\$set"),
     "wrong-space": (b'{"data": {"a": {"$Space": {"rev": -1}}}}', "rev"),
     "space-text": (b'{"data": {"a": {"$Space": "x"}}}', "Space"),
     "bottomless": (b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "flatten"),

@@ -27,13 +27,6 @@ from omoide.identity import identity_evolve
 some_days = st.integers(0, 10_000)
 
 
-def aged(agent: Agent) -> Identity:
-    """The identity that has to be there."""
-    found = identity.get(agent)
-    assert found is not None
-    return found
-
-
 def test_years_and_whole_years_of_days_are_added_to_the_age() -> None:
     """400 days are a year, and years add up with them."""
     assert Identity.new(profile={"age": 3}).evolve(years=2, days=400).age == 6
@@ -121,8 +114,8 @@ def test_the_action_replaces_the_identity_in_its_slot() -> None:
     """What the action does is what the pure function does."""
     agent = identity.ensure(Agent.new("a"), profile={"age": 1}, now=1)
     after, _ = agent.cmd((identity_evolve, {"days": 800}), now=9)
-    assert aged(after) == aged(agent).evolve(days=800, now=9)
-    assert aged(agent).age == 1
+    assert identity.of(after) == identity.of(agent).evolve(days=800, now=9)
+    assert identity.of(agent).age == 1
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,7 @@ def test_ensure_makes_an_identity_from_its_parts() -> None:
         extensions={"voice": {"tone": "dry"}},
         now=5,
     )
-    made = identity.get(agent)
-    assert made is not None
+    made = identity.of(agent)
     assert (made.age, made.created_at) == (3, 5)
     assert made.tags() == ["web"]
     assert made.get_extension("voice") == {"tone": "dry"}
@@ -78,6 +77,15 @@ def test_get_put_and_has_work_on_the_slot() -> None:
     assert identity.has_identity(agent)
     assert identity.get(agent) is mine
     assert not identity.has_identity(bare)
+
+
+def test_of_is_the_identity_or_the_one_that_ensure_would_make() -> None:
+    """It reads and creates nothing."""
+    bare = Agent.new("a")
+    assert identity.of(bare).rev == 0
+    assert bare.state == {}
+    agent = identity.add_tag(bare, "web")
+    assert identity.of(agent) is identity.get(agent)
 
 
 def test_update_is_given_none_where_there_is_no_identity() -> None:
@@ -113,8 +121,7 @@ def test_put_profile_creates_the_identity_and_counts() -> None:
     """The first write makes the identity, and each write is one revision."""
     agent = identity.put_profile(Agent.new("a"), "generation", 1, now=1)
     agent = identity.put_profile(agent, "generation", 2, now=9)
-    made = identity.get(agent)
-    assert made is not None
+    made = identity.of(agent)
     assert (made.rev, made.updated_at, made.profile["generation"]) == (2, 9, 2)
 
 
@@ -173,8 +180,7 @@ def test_removing_an_action_that_is_not_there_does_not_count_as_a_change() -> No
     """Only a real removal is a revision."""
     agent = identity.add_action(Agent.new("a"), "fetch", now=1)
     assert identity.get(identity.remove_action(agent, "parse", now=9)) is identity.get(agent)
-    gone = identity.get(identity.remove_action(agent, "fetch", now=9))
-    assert gone is not None
+    gone = identity.of(identity.remove_action(agent, "fetch", now=9))
     assert gone.actions() == []
     assert (gone.rev, gone.updated_at) == (2, 9)
 
@@ -214,8 +220,7 @@ def test_declared_actions_are_joined_with_those_really_offered() -> None:
         return None
 
     agent = identity.add_action(Agent.new("a", actions=[fetch]), "dream")
-    stored = identity.get(agent)
-    assert stored is not None
+    stored = identity.of(agent)
     assert stored.actions() == ["dream"]
     assert identity.actions(agent) == ["dream", "fetch"]
     assert identity.supports_action(agent, "fetch")

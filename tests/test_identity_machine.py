@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.strategies import data, scramble
 
 from omoide import Identity
 from omoide.errors import Conflict
-from tests.strategies import data, scramble
 
 names = st.sampled_from(["fetch", "parse", "web", "日本", "a b"])
 slices = st.dictionaries(st.sampled_from(["persona", "voice", "__public__"]), data, max_size=3)

@@ -152,4 +152,4 @@ def test_what_is_no_route_is_refused_with_the_forms_to_use() -> None:
     """A route is a pattern with a target, and perhaps a priority."""
     for like in ("a.b", ("a.b",), ("a.b", "x", "urgent"), 5, None):
         with pytest.raises(InvalidDefinition, match=re.escape("use (pattern, target)")):
-            Route.of(like, "agent 'a'", 0)  # type: ignore[arg-type]
+            Route.of(like, "agent 'a'", 0)

@@ -116,7 +116,7 @@ def test_what_a_plugin_offers_counts_too() -> None:
 
     pool = [identity.ensure(Agent.new("plugged", plugins=[Web])), agent("declared", actions=["fetch"])]
     reasons = {found.agent.name: found.reason for found in identity.route(pool, action="fetch")}
-    assert "offers through a plugin fetch" in reasons["plugged"]
+    assert "offers fetch" in reasons["plugged"]
     assert "declares fetch" in reasons["declared"]
 
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.strategies import data, maps, names
+from tests.strategies import data, integers, maps, names
 
 from omoide import Agent, FrozenMap, Memory, action, directives, memory
 from omoide.core.state import deep_merge
@@ -12,8 +12,8 @@ from omoide.directives import DeleteKeys, DeletePath, Directive, ReplaceState, S
 
 paths = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple)
 nodes: st.SearchStrategy[dict[str, Any]] = st.recursive(
-    st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=2),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner | st.integers(), max_size=3),
+    st.dictionaries(st.sampled_from("abc"), integers, max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner | integers, max_size=3),
     max_leaves=8,
 )
 

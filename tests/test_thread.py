@@ -133,11 +133,19 @@ def test_append_on_an_agent_creates_the_thread() -> None:
     assert not thread.has_thread(bare)
 
 
+def test_of_is_the_thread_or_the_one_that_ensure_would_make() -> None:
+    """It reads and creates nothing."""
+    bare = Agent.new("a")
+    assert thread.of(bare).entries == []
+    assert bare.state == {}
+    agent = thread.append(bare, {})
+    assert thread.of(agent) is thread.get(agent)
+
+
 def test_ensure_makes_a_thread_once() -> None:
     """Metadata is taken for a new thread, and an existing one is never overwritten."""
     agent = thread.ensure(Agent.new("a"), metadata={"topic": "tea"}, now=5)
-    made = thread.get(agent)
-    assert made is not None
+    made = thread.of(agent)
     assert (made.metadata["topic"], made.created_at) == ("tea", 5)
     assert thread.ensure(agent, metadata={"topic": "coffee"}) is agent
 

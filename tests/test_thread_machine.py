@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.strategies import maps, scramble
 
 from omoide import Thread, ThreadEntry
 from omoide.core.thread import KINDS
 from omoide.errors import Conflict
-from tests.strategies import maps, scramble
 
 START = 1_000
 kinds = st.sampled_from([*KINDS[:3], "own kind", "日本"])

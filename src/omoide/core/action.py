@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
 import msgspec
 
 from omoide.core.codec import MapField
-from omoide.core.frozen import EMPTY_MAP, check_str, check_text, freeze_map, own
+from omoide.core.frozen import EMPTY_MAP, check_str, check_text, own
 from omoide.core.schema import Schema
 from omoide.core.value import Value, check_instance, check_texts, force
 from omoide.errors import InvalidDefinition, InvalidParams, WrongType
@@ -70,6 +70,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
             return checked
         return {name: getattr(checked, name) for name in self.schema.fields.values()}
 
+    def __repr__(self) -> str:
+        return f"Action({self.name!r})"
+
     def json_schema(self) -> dict[str, Any]:
         """The shape of the parameters as JSON Schema."""
         return self.schema.json_schema()
@@ -103,17 +106,17 @@ class Instruction(Value, frozen=True, kw_only=True):
         return hash((self.action, self.params))
 
     @classmethod
-    def of(cls, wanted: object) -> Instruction:
+    def of(cls, wanted: object, params: Mapping[str, Any] = EMPTY_MAP) -> Instruction:
         """An instruction from an action, a name, or either with its parameters."""
         match wanted:
             case Instruction():
-                return wanted
-            case (first, Mapping() as params):
-                return msgspec.structs.replace(cls.of(first), params=freeze_map(params, "params"))
+                return msgspec.structs.replace(wanted, params=params) if params else wanted
             case Action():
-                return cls(action=wanted.name, target=wanted)
+                return cls(action=wanted.name, params=params, target=wanted)
             case str():
-                return cls(action=wanted)
+                return cls(action=wanted, params=params)
+            case (first, Mapping() as given) if not isinstance(first, tuple):
+                return cls.of(first, given)
             case _:
                 raise WrongType("action", "an Action, its name, or (action, params)", wanted, "use @action")
 
@@ -220,7 +223,9 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
     if not callable(method):
         raise InvalidDefinition(f"action {name!r}", "is a class without run", "give it run(self, ctx)")
     shape: Any = subject
-    if not (hasattr(subject, "__struct_fields__") or hasattr(subject, "__dataclass_fields__")):
+    if not any(
+        hasattr(subject, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_fields")
+    ):
         hints = _hints(subject, name)
         fields = [
             (key, hint, vars(subject)[key]) if key in vars(subject) else (key, hint)

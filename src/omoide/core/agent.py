@@ -19,12 +19,12 @@ from omoide.core.action import Instruction
 from omoide.core.context import Context
 from omoide.core.definition import Definition
 from omoide.core.directives import Directive
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
 from omoide.core.mounting import initial_state, mounted
 from omoide.core.state import check_state
 from omoide.core.strategy import failure, outcome
 from omoide.core.value import Id, Name, Value, force
-from omoide.errors import Invalid, WrongType
+from omoide.errors import Invalid, InvalidDefinition, WrongType
 
 
 class Agent(Value, frozen=True, kw_only=True):
@@ -40,8 +40,12 @@ class Agent(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if cast("object", self.definition) is msgspec.UNSET:
+            check_text(self.name, "name")
+            check_str(self.description, "description")
             force(self, "definition", Definition.new(self.name, description=self.description))
         super().__post_init__()
+        for key in self.state:
+            check_text(key, "state key")
         check_state(self.state)
 
     @classmethod
@@ -64,7 +68,7 @@ class Agent(Value, frozen=True, kw_only=True):
                 raise Invalid(min(definition), "belongs to the definition, which is given", "put it there")
             shared = kind
         else:
-            shared = Definition.new(kind, **definition)
+            shared = Definition.new(kind, **_parts(definition))
         with at(now):
             bare = cls(
                 id=ids.new("agent_") if id is None or id == "" else str(id),
@@ -129,6 +133,15 @@ def cmd(
 ) -> tuple[Agent, list[Directive]]:
     """The agent after an action, and the directives it asks for; see `Agent.cmd`."""
     return check_agent(agent, "agent").cmd(action, signal=signal, now=now)
+
+
+def _parts(given: dict[str, Any]) -> dict[str, Any]:
+    """The parts of a definition, if they are ones."""
+    known = Definition.new.__kwdefaults__ or {}
+    for name in given:
+        if name not in known:
+            raise InvalidDefinition(name, "is no part of an agent's definition", f"use {', '.join(known)}")
+    return given
 
 
 def check_agent(agent: object, field: str = "agent") -> Agent:

@@ -101,6 +101,7 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
         try:
             slice = plugin.on_restore(pointer, Context(agent))
             if slice is not None:
+                plugin.check_slice(slice)
                 agent = with_state(agent, check_state(agent.state.set(state_key, slice)))
         except Exception as error:
             reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"

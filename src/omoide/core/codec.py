@@ -192,6 +192,12 @@ def _item(plain: object, kind: type[msgspec.Struct], at: str) -> msgspec.Struct:
         raise error.under(at) from error
 
 
+def _as_list(value: object) -> list[Any]:
+    if type(value) is not list:
+        raise TypeError(f"it is a {type(value).__name__}, not an array")
+    return value
+
+
 def _as_map(value: object) -> FrozenMap[Any, Any]:
     """A map that looked like a tagged value was written inside `$map`; anything else here was never a map."""
     return freeze_map(value, "")
@@ -287,18 +293,14 @@ def _revived(tag: str, inner: Any, path: str, depth: int) -> Any:
             return freeze(datetime.fromisoformat(inner), path)
         if tag == "$bytes":
             return b64decode(inner, validate=True)
-        if tag == "$set" and type(inner) is list:
-            return frozenset(load(item, path, depth + 1) for item in inner)
+        if tag == "$set":
+            return frozenset(load(item, path, depth + 1) for item in _as_list(inner))
     except (TypeError, ValueError) as error:
-        raise Unsupported(
-            path or "value", f"holds an unreadable {tag} ({error})", "write it again"
-        ) from error
+        raise Unsupported(path, f"holds an unreadable {tag} ({error})", "write it again") from error
     for kind, name in OWN.items():
         if tag == f"${name}":
             try:
                 return _converted(inner, kind)
             except Invalid as error:
                 raise error.under(path) from error
-    raise Unsupported(
-        path or "value", f"holds {tag}, which is no kind of value known here", "use a newer Omoide"
-    )
+    raise Unsupported(path, f"holds {tag}, which is no kind of value known here", "use a newer Omoide")

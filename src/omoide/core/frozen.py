@@ -97,7 +97,8 @@ class FrozenMap(Mapping[K, V]):
 
     def set(self, key: K, value: V) -> FrozenMap[K, V]:
         """With one entry put."""
-        return frozen_map(self._map.set(freeze_key(key), freeze(value, str(key))))
+        name = freeze_key(key)
+        return frozen_map(self._map.set(name, freeze(value, name)))
 
     def delete(self, key: K) -> FrozenMap[K, V]:
         """Without one key, whether it was there or not."""
@@ -136,7 +137,7 @@ def frozen_map(held: Map[K, V]) -> FrozenMap[K, V]:
 
 
 class FrozenList(Vector[T], Sequence[T]):
-    """An immutable sequence; `append`, `insert`, `set`, `remove` and `+` return a new one."""
+    """An immutable sequence; `append`, `extend`, `insert`, `set`, `delete` and `+` return a new one."""
 
     __slots__ = ()
 
@@ -287,12 +288,14 @@ def _frozen(value: Any, path: str, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise Unsupported(path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself", "flatten it")
     kind = type(value)
-    if kind in (FrozenMap, FrozenList) or kind in OWN:
+    if kind is FrozenMap or kind is FrozenList or kind in OWN:
         return value
-    for accepted, take in _TAKERS:
-        if isinstance(value, accepted):
-            return take(value, path, depth)
-    raise Unsupported(path, f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
+    take = _BY_TYPE.get(kind)
+    if take is None:
+        take = next((take for accepted, take in _BY_KIND if isinstance(value, accepted)), None)
+    if take is None:
+        raise Unsupported(path, f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
+    return take(value, path, depth)
 
 
 def _text(value: str, path: str) -> str:
@@ -314,6 +317,10 @@ def _number(value: float, path: str, depth: int) -> float:
 def _moment(value: datetime, path: str, depth: int) -> datetime:
     # A named zone would come back as an offset; taking it now keeps equality exact, around clock changes too.
     offset = value.utcoffset()
+    if offset is not None and offset.microseconds:
+        raise Unsupported(
+            path, "is in a zone that is off by parts of a second", "use astimezone(timezone.utc)"
+        )
     zone = None if offset is None else timezone(offset)
     return datetime(
         value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
@@ -357,10 +364,25 @@ def _remedy(value: object) -> str:
 
 Taker = Callable[[Any, str, int], Any]
 
-_TAKERS: tuple[tuple[Any, Taker], ...] = (
+_BY_TYPE: dict[type, Taker] = {
+    str: lambda value, path, depth: _text(value, path),
+    int: lambda value, path, depth: freeze(value, path),
+    float: _number,
+    bool: lambda value, path, depth: value,
+    type(None): lambda value, path, depth: value,
+    dict: _mapping,
+    list: _sequence,
+    tuple: _sequence,
+    set: _members,
+    frozenset: _members,
+    bytes: lambda value, path, depth: value,
+    datetime: _moment,
+}
+
+# What is not exactly one of these types may still be one of their kind; an enum counts as its value.
+_BY_KIND: tuple[tuple[Any, Taker], ...] = (
     (Enum, lambda value, path, depth: _frozen(value.value, path, depth + 1)),
-    (str, lambda value, path, depth: _text(value, path)),
-    ((bool, type(None)), lambda value, path, depth: value),
+    (str, _BY_TYPE[str]),
     (int, lambda value, path, depth: freeze(int(value), path)),
     (float, _number),
     (Mapping, _mapping),

@@ -21,7 +21,7 @@ from omoide.core.frozen import (
     freeze_map,
     own,
 )
-from omoide.core.value import Count, Revised, check_count, force
+from omoide.core.value import Count, Revised, check_count, check_function, force
 from omoide.errors import Conflict, Invalid, WrongType
 
 ORIGINS = ("configured", "spawned", "cloned")
@@ -57,12 +57,15 @@ class Identity(Revised, frozen=True, kw_only=True):
         age: int | None = self.profile.get("age")
         return age
 
-    def evolve(self, *, years: int = 0, days: int = 0, now: int | None = None) -> Self:
+    def evolve(
+        self, *, years: int = 0, days: int = 0, expected_rev: int | None = None, now: int | None = None
+    ) -> Self:
         """This identity after some simulated time; days that make no whole year are carried on."""
         for field, amount in (("years", years), ("days", days)):
             check_count(amount, field)
         whole, rest = divmod(self.days + days, DAYS_PER_YEAR)
-        return self._with(now, profile=self.profile.set("age", (self.age or 0) + years + whole), days=rest)
+        profile = self.profile.set("age", (self.age or 0) + years + whole)
+        return self._with(now, expected_rev, profile=profile, days=rest)
 
     # Profile
 
@@ -154,9 +157,8 @@ class Identity(Revised, frozen=True, kw_only=True):
         now: int | None = None,
     ) -> Self:
         """With `change` applied to a plugin's slice, which is None where there is none yet."""
-        return self.put_extension(
-            plugin, change(self.get_extension(plugin)), expected_rev=expected_rev, now=now
-        )
+        slice = check_function(change)(self.get_extension(plugin))
+        return self.put_extension(plugin, slice, expected_rev=expected_rev, now=now)
 
     def merge_extension(
         self,

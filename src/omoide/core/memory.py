@@ -12,7 +12,7 @@ Every change takes `expected_rev`, most take `expected_space_rev` (a mismatch ra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
 from immutables import Map
@@ -22,7 +22,6 @@ from omoide.core import tasks as task_list
 from omoide.core.frozen import (
     EMPTY_LIST,
     EMPTY_MAP,
-    FrozenList,
     FrozenMap,
     blank,
     check_text,
@@ -34,10 +33,8 @@ from omoide.core.frozen import (
 )
 from omoide.core.space import Space
 from omoide.core.tasks import Task, Tasks
-from omoide.core.value import Id, Revised, copied, force
+from omoide.core.value import Id, Revised, check_function, copied, force
 from omoide.errors import Conflict, NotFound, ReservedSpace, WrongSpaceType, WrongType
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _FRESH: FrozenMap[str, Space] = frozen_map(
     Map({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
@@ -112,7 +109,7 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
     def update_space(self, name: str, change: Callable[[Space], Space], **options: Unpack[Write]) -> Self:
         """With `change` applied to a whole space."""
         old = self._open(name, **options)
-        space = _checked_kind(name, _function(change)(old), "the result of the update")
+        space = _checked_kind(name, check_function(change)(old), "the result of the update")
         return self._with_space(name, _after(old, space), options)
 
     def delete_space(self, name: str, **options: Unpack[Write]) -> Self:
@@ -165,7 +162,7 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
     ) -> Self:
         """With `change` applied to the whole data of a map space."""
         old = self._open(space, **options)
-        data = freeze_map(_function(change)(old.map_data(space)), "the result of the update")
+        data = freeze_map(check_function(change)(old.map_data(space)), "the result of the update")
         return self._with_data(space, old, data, options, *data.values())
 
     # List spaces
@@ -197,9 +194,10 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         """Without the items of this id; when there is none, unchanged, or `NotFound` if `strict`."""
         old = self._open(space, **options)
         data = old.list_data(space)
-        return self._settled(
-            space, old, data, data.without(freeze(item_id, "item_id")), item_id, strict, options
-        )
+        left = data.without(freeze(item_id, "item_id"))
+        if left is data:
+            return self._unfound(space, item_id, strict)
+        return self._with_data(space, old, left, options)
 
     def update_in_space(
         self,
@@ -214,14 +212,18 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         old = self._open(space, **options)
         data = old.list_data(space)
         fresh: list[Any] = []
-        _function(change)
 
         def changed(item: Any) -> Any:
-            fresh.append(freeze(change(item), "the result of the update"))
-            return fresh[-1]
+            item = freeze(change(item), "the result of the update")
+            fresh.append(item)
+            return item
 
-        new = data.changed(freeze(item_id, "item_id"), changed)
-        return self._settled(space, old, data, new, item_id, strict, options, *fresh)
+        new = data.changed(
+            freeze(item_id, "item_id"), changed if callable(change) else check_function(change)
+        )
+        if new is data:
+            return self._unfound(space, item_id, strict)
+        return self._with_data(space, old, new, options, *fresh)
 
     # The world: what the agent knows
 
@@ -349,20 +351,8 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         force(new, "spaces", frozen_map(self.spaces._map.set(name, space)))
         return new
 
-    def _settled(
-        self,
-        name: str,
-        old: Space,
-        before: FrozenList[Any],
-        after: FrozenList[Any],
-        item_id: str,
-        strict: bool,
-        options: Write,
-        *items: Any,
-    ) -> Self:
-        """The result of a change by id: nothing counts as changed where no item had it."""
-        if after is not before:
-            return self._with_data(name, old, after, options, *items)
+    def _unfound(self, name: str, item_id: str, strict: bool) -> Self:
+        """Nothing counts as changed where no item had the id."""
         if strict:
             raise NotFound("item", item_id, f"see which ids space {name!r} holds")
         return self
@@ -370,12 +360,6 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
 
 def _named(name: object) -> str:
     return check_text(name, "space name", "name the space")
-
-
-def _function(change: F) -> F:
-    if not callable(change):
-        raise WrongType("change", "a function", change)
-    return change
 
 
 def _after(old: Space, space: Space) -> Space:

@@ -31,10 +31,10 @@ def matches(pattern: str, signal_type: str) -> bool:
 
 
 def specificity(pattern: str) -> tuple[int, int, int]:
-    """Sorts more specific patterns higher: more literal segments, then fewer `**`, then fewer `*`."""
+    """Sorts more specific patterns higher: more literal segments, then fewer `**`, then more `*`."""
     segments = pattern.split(".")
     open_ended, single = segments.count(ANY), segments.count(ANY_ONE)
-    return len(segments) - open_ended - single, -open_ended, -single
+    return len(segments) - open_ended - single, -open_ended, single
 
 
 @lru_cache(maxsize=4096)

@@ -6,17 +6,17 @@ runs them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from omoide.core.action import Action
 from omoide.core.agent import Agent, at, check_agent
 from omoide.core.context import Context
 from omoide.core.directives import Directive, Error, Stop
-from omoide.core.frozen import EMPTY_MAP
+from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.router import STRATEGY_CMD, STRATEGY_TICK, Route, matching
 from omoide.core.signal import Signal
 from omoide.core.strategy import failure, outcome
-from omoide.errors import WrongType
+from omoide.errors import NotFound, WrongType
 
 STOP = "jido.agent.stop"
 
@@ -61,16 +61,24 @@ def _follow(agent: Agent, route: Route, signal: Signal) -> tuple[Agent, list[Dir
             return agent, [failure(error, "strategy")]
     if isinstance(target, tuple) and target[0] == STRATEGY_CMD:
         target = target[1]
-    return agent.cmd(_with_data(target, signal), signal=signal)
+    return agent.cmd(_with_data(agent, target, signal), signal=signal)
 
 
-def _with_data(target: Any, signal: Signal) -> Any:
-    """A target without parameters of its own takes the signal's data for them."""
+def _with_data(agent: Agent, target: Any, signal: Signal) -> Any:
+    """A target without parameters of its own takes those fields of the signal's data that it knows.
+
+    What else a sender may have added is left to `ctx.signal`: a field more must not break every receiver.
+    """
     if isinstance(target, tuple):
         return target
-    return target, signal.data if isinstance(
-        signal.data, Mapping
-    ) else EMPTY_MAP if signal.data is None else {"data": signal.data}
+    data = EMPTY_MAP if signal.data is None else signal.data
+    if not isinstance(data, FrozenMap):
+        data = FrozenMap({"data": data})
+    try:
+        known = (target if isinstance(target, Action) else agent.definition.action(target)).schema.fields
+    except NotFound:
+        return target, data
+    return target, {name: value for name, value in data.items() if name in known}
 
 
 def _unrouted(agent: Agent, signal: Signal) -> Error:

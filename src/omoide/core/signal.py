@@ -200,7 +200,7 @@ def _unbase64(text: object) -> bytes:
 
 
 def _body(body: bytes, content_type: str) -> Any:
-    """The data of the binary mode. Without a content type it is JSON where it can be, as CloudEvents senders mean it."""
+    """The data of the binary mode; without a content type it is JSON where it can be, as senders mean it."""
     if not body:
         return None
     if _is_json(content_type):

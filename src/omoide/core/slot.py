@@ -16,7 +16,7 @@ from omoide.core.memory import Memory
 from omoide.core.parent import Parent
 from omoide.core.strategy_state import StrategyState
 from omoide.core.thread import Thread
-from omoide.core.value import Value, copied, force
+from omoide.core.value import Value, check_function, copied, force
 from omoide.errors import WrongType
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ class Slot(Generic[T]):
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
         """The agent with `change` applied to the value or None; revisions are the caller's."""
-        if not callable(change):
-            raise WrongType("change", "a function", change)
-        return self.put(agent, change(self.get(agent)))
+        return self.put(agent, check_function(change)(self.get(agent)))
 
     def ensure(self, agent: Agent, **options: Any) -> Agent:
         """The agent with a value in the slot, made with `options` unless there is one already."""

@@ -112,7 +112,10 @@ def as_changes(result: object) -> FrozenMap[str, Any]:
             result,
             "return one, alone or with a list of directives",
         )
-    return freeze_map(result, "result")
+    changes = freeze_map(result, "result")
+    for key in changes:
+        check_text(key, "state key")
+    return changes
 
 
 def check_state(state: State) -> State:
@@ -125,8 +128,6 @@ def check_state(state: State) -> State:
                 f"must hold a {slot.kind.__name__}, not {type(value).__name__}",
                 f"return the {slot.kind.__name__} itself, as ctx offers it",
             )
-    for key in state:
-        check_text(key, "state key")
     return state
 
 

@@ -27,6 +27,7 @@ Millis = Annotated[int, msgspec.Meta(ge=0, description="milliseconds since 1970 
 Check = Callable[[Any, str], Any]
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 force = msgspec.structs.force_setattr
 """Fills in a field of a value that is still being made: in `__post_init__`, or on a fresh copy."""
@@ -104,10 +105,19 @@ def check_instance(value: object, field: str, *, kind: type) -> Any:
     return value
 
 
+def check_function(change: F, field: str = "change") -> F:
+    """A function that somebody wants applied."""
+    if not callable(change):
+        raise WrongType(field, "a function", change)
+    return change
+
+
 def check_texts(value: object, field: str) -> tuple[str, ...]:
     """Several texts, none empty."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise WrongType(field, "a list of strings", value)
+        raise WrongType(
+            field, "a list of strings", value, f"pass [{value!r}]" if isinstance(value, str) else None
+        )
     return tuple(check_text(item, f"{field}[{at}]") for at, item in enumerate(value))
 
 

@@ -18,7 +18,7 @@ from immutables import Map
 
 T = TypeVar("T")
 
-WIDTH = 32  # a chunk is cut in two beyond twice this
+WIDTH = 24  # a chunk is cut in two beyond twice this
 
 Chunk = tuple[Any, ...]
 Places = tuple[tuple[int, Any], ...]
@@ -94,8 +94,12 @@ class Vector(Generic[T]):
         )
 
     def found(self, item_id: Hashable) -> list[T]:
-        """The items of this id."""
-        return [item for _, item in self._lookup().get(item_id, ())]
+        """The items of this id, in the order of the list."""
+        places = self._lookup().get(item_id, ())
+        if len(places) < 2:
+            return [item for _, item in places]
+        chunks = [[*self._chunk(number)] for number in self._ordered(places)]
+        return [chunk[at] for chunk in chunks for at in _offsets(chunk, places)]
 
     def added(self, item: T) -> Self:
         """With one more item at the end."""
@@ -147,7 +151,7 @@ class Vector(Generic[T]):
         if not places:
             return self
         new, fresh, renamed = self, [], False
-        for number in dict.fromkeys([number for number, _ in places]):
+        for number in self._ordered(places):
             chunk = [*self._chunk(number)]
             for at in _offsets(chunk, places):
                 chunk[at] = changed = change(chunk[at])
@@ -167,7 +171,7 @@ class Vector(Generic[T]):
         if not places:
             return self
         new = self
-        for number in dict.fromkeys([number for number, _ in places]):
+        for number in self._ordered(places):
             chunk = [*self._chunk(number)]
             for at in reversed(_offsets(chunk, places)):
                 del chunk[at]
@@ -191,6 +195,13 @@ class Vector(Generic[T]):
             starts = self._starts = list(accumulate(sizes, initial=0))
         at = bisect_right(starts, position) - 1
         return self._spine[at], position - starts[at]
+
+    def _ordered(self, places: Places) -> list[int]:
+        """The numbers of the chunks named, each once, in the order of the list."""
+        if len(places) == 1:
+            return [places[0][0]]
+        numbers = {number for number, _ in places}
+        return [number for number in (*self._spine, self._last) if number in numbers]
 
     def _lookup(self) -> Index:
         index = self._index

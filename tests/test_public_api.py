@@ -1,0 +1,86 @@
+"""Which names may a program rely on?"""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+import omoide
+
+PUBLIC = {
+    "MEMORY_TYPES",
+    "Action",
+    "Agent",
+    "Checkpoint",
+    "Context",
+    "Definition",
+    "Direct",
+    "Externalize",
+    "FrozenList",
+    "FrozenMap",
+    "Identity",
+    "Instruction",
+    "Memory",
+    "Plugin",
+    "Route",
+    "Signal",
+    "Space",
+    "Strategy",
+    "StrategyState",
+    "Thread",
+    "ThreadEntry",
+    "action",
+    "checkpoint",
+    "clock",
+    "cmd",
+    "directives",
+    "errors",
+    "identity",
+    "ids",
+    "memory",
+    "receive",
+    "restore",
+    "strategy",
+    "thread",
+}
+
+MODULES = [omoide.memory, omoide.identity, omoide.thread, omoide.strategy, omoide.directives]
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    """Adding or removing a public name is a decision, made here."""
+    assert set(omoide.__all__) == PUBLIC
+    assert len(omoide.__all__) == len(PUBLIC)
+
+
+def test_every_public_name_can_be_imported() -> None:
+    """What `__all__` promises is there."""
+    assert [name for name in omoide.__all__ if not hasattr(omoide, name)] == []
+
+
+def test_nothing_else_is_left_lying_in_the_package() -> None:
+    """Names without underscore are public, or submodules."""
+    loose = {
+        name
+        for name, value in vars(omoide).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType) and name != "annotations"
+    }
+    assert loose <= PUBLIC
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_function_module_lists_what_it_offers(module: types.ModuleType) -> None:
+    """Each public function module has an `__all__`, and what it names exists and has a docstring."""
+    for name in module.__all__:
+        offered = getattr(module, name)
+        assert isinstance(offered, (str, tuple)) or offered.__doc__, name
+
+
+def test_every_error_is_ours_and_documented_in_the_tree() -> None:
+    """Each error class derives from OmoideError and stands in the tree that opens the module."""
+    tree = omoide.errors.__doc__ or ""
+    for name, value in vars(omoide.errors).items():
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert issubclass(value, omoide.errors.OmoideError)
+            assert name in tree
