@@ -13,7 +13,7 @@ from bench.measure import Report
 def main() -> int:
     """Run everything and say which goals were missed."""
     parser = argparse.ArgumentParser(prog="bench", description="Ratios, measured side by side in one run.")
-    parser.add_argument("--full", action="store_true", help="add the large sizes")
+    parser.add_argument("--full", action="store_true", help="add what others would do")
     full = parser.parse_args().full
     print(f"Python {platform.python_version()}, {platform.machine()}; best of several rounds taken in turn")
     report = Report()

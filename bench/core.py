@@ -3,55 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle
 from random import Random
 from typing import Any
 
 import msgspec
 from immutables import Map
-from pyrsistent import pvector
+from pyrsistent import pmap, pvector
 
-from bench.measure import Report, side_by_side
-from omoide import Agent, Context, Memory, Space, Thread, action, memory
-from omoide.core.frozen import FrozenMap
+from bench.measure import Report, Work, shown, side_by_side
+from omoide import Agent, Context, FrozenMap, Memory, Space, Thread, action, memory
 
 SEED = 20110311
 
 
 def run(report: Report, *, full: bool) -> None:
-    """All tables of the functional core."""
-    put_in_space(report)
-    lists(report, sizes=(1_000, 100_000, 1_000_000) if full else (1_000, 100_000))
+    """All tables of the functional core; with `full`, beside what others would do."""
+    put_in_space(report, peers=full)
+    for size in (1_000, 100_000, 1_000_000):
+        lists(report, size, peers=full)
     threads(report)
     commands(report)
 
 
-def put_in_space(report: Report) -> None:
+def put_in_space(report: Report, *, peers: bool) -> None:
     """One key put into a map space of three sizes, against a dict copy and against its bare parts."""
     report.title("put_in_space: one key of a map space")
     times = {}
     for size in (1_000, 100_000, 1_000_000):
         data = {f"key-{at}": at for at in range(size)}
         agent = memory.put_space(Agent.new("bench"), "facts", Space(data=data))
-        keys = _cycle([f"key-{at}" for at in Random(SEED).sample(range(size), 1_000)])
-        contenders: dict[str, Callable[[], object]] = {
-            "put": lambda agent=agent, keys=keys: memory.put_in_space(agent, "facts", next(keys), 7),  # type: ignore[misc]
-            "bare": _bare_parts(agent, keys),
+        keys = cycle([f"key-{at}" for at in Random(SEED).sample(range(size), 1_000)])
+        contenders: dict[str, Work] = {
+            "put": partial(_put, agent, keys),
+            "bare parts": _bare_parts(agent, keys),
+            "dict copy": partial(_copied_dict, data, keys),
         }
-        if size <= 100_000:
-            contenders["copy"] = lambda data=data, keys=keys: {**data, next(keys): 7}  # type: ignore[misc]
-        times[size] = side_by_side(contenders)
-        note = f"bare parts {times[size]['bare']:.0f} ns"
-        if "copy" in times[size]:
-            note += f", dict copy {times[size]['copy'] / 1e3:.1f} µs"
-        report.row(f"{size:>9,} keys", times[size]["put"], note)
+        if peers:
+            contenders["pyrsistent, bare"] = partial(_put_pmap, pmap(data), keys)
+        times[size] = got = side_by_side(contenders)
+        beside = ", ".join(f"{name} {shown(ns)}" for name, ns in got.items() if name != "put")
+        report.row(f"{size:>9,} keys", got["put"], beside)
     at = times[100_000]
     report.goal("growth from 1 k to 1 M keys", times[1_000_000]["put"] / times[1_000]["put"], 3, at_most=True)
-    report.goal("faster than copying a dict, 100 k", at["copy"] / at["put"], 200, at_most=False)
-    report.goal("of the bare parts, 100 k", at["put"] / at["bare"], 3, at_most=True)
+    report.goal("faster than copying a dict, 100 k", at["dict copy"] / at["put"], 200, at_most=False)
+    report.goal("of the bare parts, 100 k", at["put"] / at["bare parts"], 3, at_most=True)
 
 
-class _Space(msgspec.Struct, frozen=True):
+def _put(agent: Agent, keys: Iterator[str]) -> object:
+    return memory.put_in_space(agent, "facts", next(keys), 7)
+
+
+def _copied_dict(data: dict[str, int], keys: Iterator[str]) -> object:
+    copied = data.copy()
+    copied[next(keys)] = 7
+    return copied
+
+
+def _put_pmap(data: Any, keys: Iterator[str]) -> object:
+    return data.set(next(keys), 7)
+
+
+class _Space(msgspec.Struct, frozen=True, kw_only=True):
     data: object
     rev: int
     metadata: object
@@ -59,7 +73,7 @@ class _Space(msgspec.Struct, frozen=True):
     max_item_bytes: object
 
 
-class _Memory(msgspec.Struct, frozen=True):
+class _Memory(msgspec.Struct, frozen=True, kw_only=True):
     rev: int
     created_at: int
     updated_at: int
@@ -68,7 +82,7 @@ class _Memory(msgspec.Struct, frozen=True):
     metadata: object
 
 
-class _Agent(msgspec.Struct, frozen=True):
+class _Agent(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     description: str
@@ -76,66 +90,53 @@ class _Agent(msgspec.Struct, frozen=True):
     definition: object
 
 
-def _bare_parts(agent: Agent, keys: Iterator[str]) -> Callable[[], object]:
+def _bare_parts(agent: Agent, keys: Iterator[str]) -> Work:
     """One Map.set and the three structs, unchecked: nothing could do with less."""
-    found = memory.get(agent)
-    assert found is not None
-    space = found.spaces["facts"]
-    data: Map[str, Any] = Map(dict(space.data))
-    spaces, state = found.spaces, agent.state
+    found = memory.of(agent)
+    data: Map[str, Any] = Map(dict(found.spaces["facts"].data))
+    held = found.spaces
 
     def work() -> object:
         changed = data.set(next(keys), 7)
-        _Space(changed, 1, spaces, None, None)
-        _Memory(1, 0, 0, "m", spaces, state)
-        return _Agent("a", "bench", "", state, None)
+        space = _Space(data=changed, rev=1, metadata=held, max_items=None, max_item_bytes=None)
+        mind = _Memory(rev=1, created_at=0, updated_at=0, id="m", spaces=space, metadata=held)
+        return _Agent(id="a", name="bench", description="", state=mind, definition=None)
 
     return work
 
 
-def lists(report: Report, sizes: tuple[int, ...]) -> None:
-    """Append, update and remove by id in a list space, against copying the list."""
-    for size in sizes:
-        report.title(f"list space of {size:,} items")
-        items = [{"id": f"item-{at}", "n": at} for at in range(size)]
-        agent = memory.put_space(Agent.new("bench"), "log", Space(data=items))
-        memory.remove_from_space(agent, "log", "item-0")  # the index by id is built at the first search
-        plain = [FrozenMap(item) for item in items]
-        persistent = pvector(plain)
-        names = _cycle([f"item-{at}" for at in Random(SEED).sample(range(size), 1_000)])
-        item = FrozenMap({"id": "new", "n": 0})
+def lists(report: Report, size: int, *, peers: bool) -> None:
+    """Append, update, remove by id and insert in a list space, against copying the list."""
+    report.title(f"list space of {size:,} items")
+    items = [{"id": f"item-{at}", "n": at} for at in range(size)]
+    agent = memory.put_space(Agent.new("bench"), "log", Space(data=items))
+    memory.remove_from_space(agent, "log", "item-0")  # the index by id is built at the first search
+    plain = [*memory.of(agent).spaces["log"].data]
+    names = cycle([f"item-{at}" for at in Random(SEED).sample(range(size), 1_000)])
+    item = FrozenMap({"id": "new", "n": 0})
+    middle = size // 2
+    contenders: dict[str, Work] = {
+        "append": lambda: memory.append_to_space(agent, "log", item),
+        "update by id": lambda: memory.update_in_space(agent, "log", next(names), _touched),
+        "remove by id": lambda: memory.remove_from_space(agent, "log", next(names)),
+        "insert in the middle": lambda: memory.insert_in_space(agent, "log", middle, item),
+        "list copy": plain.copy,
+    }
+    if peers:
+        vector = pvector(plain)
+        contenders["pyrsistent, bare: append"] = lambda: vector.append(item)
+        contenders["pyrsistent, bare: set by position"] = lambda: vector.set(middle, item)
+        contenders["pyrsistent, bare: delete in the middle"] = lambda: vector.delete(middle)
+    got = side_by_side(contenders)
+    for name, ns in got.items():
+        report.row(name, ns, f"{got['list copy'] / ns:.3g}× as fast as a list copy")
+    if size == 100_000:
+        for name in ("append", "update by id"):
+            report.goal(f"{name}: faster than a list copy", got["list copy"] / got[name], 20, at_most=False)
 
-        def append(agent: Agent = agent, item: Any = item) -> object:
-            return memory.append_to_space(agent, "log", item)
 
-        def update(agent: Agent = agent, names: Iterator[str] = names) -> object:
-            return memory.update_in_space(agent, "log", next(names), lambda old: old.set("n", 1))
-
-        def remove(agent: Agent = agent, names: Iterator[str] = names) -> object:
-            return memory.remove_from_space(agent, "log", next(names))
-
-        def insert(agent: Agent = agent, item: Any = item, at: int = size // 2) -> object:
-            return memory.insert_in_space(agent, "log", at, item)
-
-        got = side_by_side(
-            {
-                "append": append,
-                "update by id": update,
-                "remove by id": remove,
-                "insert in the middle": insert,
-                "list copy": lambda plain=plain: plain.copy(),  # type: ignore[misc]
-                "pyrsistent: append, bare": lambda p=persistent, item=item: p.append(item),  # type: ignore[misc]
-                "pyrsistent: delete in the middle, bare": lambda p=persistent, at=size // 2: p.delete(at),  # type: ignore[misc]
-            },
-            rounds=5,
-        )
-        for name, ns in got.items():
-            report.row(name, ns, f"{got['list copy'] / ns:.3g}× faster than a list copy")
-        if size == 100_000:
-            for name in ("append", "update by id"):
-                report.goal(
-                    f"{name}: faster than a list copy", got["list copy"] / got[name], 20, at_most=False
-                )
+def _touched(item: Any) -> Any:
+    return item.set("n", 1)
 
 
 def threads(report: Report) -> None:
@@ -182,7 +183,3 @@ def commands(report: Report) -> None:
     )
     for name, ns in got.items():
         report.row(name, ns, f"{ns / got['the action alone, called directly']:.2f}× the action alone")
-
-
-def _cycle(items: list[str]) -> Iterator[str]:
-    return cycle(items)

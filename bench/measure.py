@@ -13,8 +13,8 @@ from time import perf_counter_ns
 
 Work = Callable[[], object]
 
-ROUNDS = 7
-TARGET_NS = 20_000_000  # about how long one round of one contender takes
+ROUNDS = 15
+TARGET_NS = 10_000_000  # about how long one round of one contender takes
 
 
 def side_by_side(contenders: Mapping[str, Work], rounds: int = ROUNDS) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """What is a memory, and how are its spaces read and changed?"""
 
 import copy
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -8,11 +9,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.minds import Mind, on_both
+from tests.minds import Mind, on_both, says_what_to_do
 from tests.strategies import data, keys, maps, names, scramble
 
 from omoide import Agent, FrozenMap, Memory, Space, memory
 from omoide.core.memory import reserved_spaces
+from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 
 
 class Room(StrEnum):
@@ -74,6 +76,46 @@ def test_however_a_memory_is_made_the_reserved_spaces_exist(spaces: dict[str, Sp
         plain = msgspec.json.decode(made.to_json())
         del plain["spaces"][reserved]
         assert Memory.from_json(msgspec.json.encode(plain)).has_space(reserved)
+
+
+WRONG_FIELDS: list[tuple[dict[str, Any], type[OmoideError], str]] = [
+    ({"id": ""}, Invalid, "id"),
+    ({"id": 5}, Invalid, "id"),
+    ({"id": "a\n"}, Invalid, "id"),
+    ({"id": "\ud800"}, Invalid, "id"),
+    ({"id": "a" * 513}, Invalid, "id"),
+    ({"rev": -1}, Invalid, "rev"),
+    ({"rev": "0"}, WrongType, "rev"),
+    ({"rev": True}, WrongType, "rev"),
+    ({"created_at": -1}, Invalid, "created_at"),
+    ({"created_at": 1.5}, Invalid, "created_at"),
+    ({"updated_at": "now"}, Invalid, "updated_at"),
+    ({"updated_at": -1}, Invalid, "updated_at"),
+    ({"metadata": []}, WrongType, "metadata"),
+    ({"metadata": {"a": object()}}, Unsupported, "metadata.a"),
+    ({"spaces": []}, WrongType, "spaces"),
+    ({"spaces": {"a": {}}}, WrongType, "spaces.a"),
+    ({"spaces": {"a": None}}, WrongType, "spaces.a"),
+    ({"spaces": {5: Space()}}, Unsupported, "spaces.5"),
+    ({"spaces": {"": Space()}}, Invalid, "space name"),
+]
+
+
+@pytest.mark.parametrize(("fields", "error", "field"), WRONG_FIELDS)
+def test_every_field_of_a_memory_is_checked(
+    fields: dict[str, Any], error: type[OmoideError], field: str
+) -> None:
+    """A memory is not made from a wrong field, directly, with `new` or by `ensure`."""
+    attempts: list[Callable[[], object]] = [
+        lambda: Memory(**fields),
+        lambda: Memory.new(**fields),
+        lambda: memory.ensure(Agent.new("bare"), **fields),
+    ]
+    for attempt in attempts:
+        with pytest.raises(error) as caught:
+            attempt()
+        assert getattr(caught.value, "field", None) == field
+        says_what_to_do(caught.value)
 
 
 # Spaces

@@ -1,8 +1,25 @@
 """Where does an agent keep its memory?"""
 
-import msgspec
+from collections.abc import Callable
+from enum import StrEnum
+from types import SimpleNamespace
+from typing import Any
 
-from omoide import Agent, Memory, memory
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.minds import says_what_to_do
+from tests.strategies import data, keys
+
+from omoide import Agent, Context, Memory, Space, clock, memory
+from omoide.errors import OmoideError, WrongType
+from omoide.testing import FrozenClock
+
+
+class Room(StrEnum):
+    WORLD = "world"
+
 
 BARE = Agent.new("bare", state={"own": [1]})
 
@@ -84,3 +101,95 @@ def test_everything_done_to_an_agent_can_be_done_to_a_memory() -> None:
     slot = {"KEY", "key", "get", "of", "put", "update", "ensure", "has_memory", "reserved_spaces", "spaces"}
     assert [name for name in set(memory.__all__) - slot if not callable(getattr(Memory, name, None))] == []
     assert all(hasattr(memory, name) for name in memory.__all__)
+
+
+@given(
+    space=st.sampled_from(
+        ["world", "tasks", "board", "small", "odd", "attic", "", "\0", None, 5, Room.WORLD]
+    ),
+    key=keys | st.sampled_from(["ключ", "a\0b", "\ud800", Room.WORLD, None, 5, ("k",)]),
+    value=data | st.sampled_from([object(), float("nan"), 2**64, "\ud800", {1: 2}, "long enough"]),
+)
+def test_putting_a_value_in_an_agent_is_putting_it_in_its_memory(space: Any, key: Any, value: Any) -> None:
+    """The change that agents make most gives the same memory, or the same error, by either way."""
+    mine = Memory.new(id="m", now=1).ensure_space("board", {"k": 1}, now=2).ensure_space("odd", "text", now=3)
+    mine = mine.ensure_space("small", {"k": 1}, max_items=1, max_item_bytes=9, now=4)
+    agent = memory.put(BARE, mine)
+
+    def outcome(put: Callable[[], object]) -> object:
+        with clock.using(FrozenClock(5)):
+            try:
+                return put()
+            except OmoideError as error:
+                return type(error), str(error)
+
+    direct = outcome(lambda: mine.put_in_space(space, key, value))
+    through = outcome(lambda: memory.get(memory.put_in_space(agent, space, key, value)))
+    assert through == direct
+    assert memory.get(agent) == mine
+
+
+# What has none
+
+
+NOT_AGENTS: dict[str, Any] = {
+    "none": None,
+    "map": {"state": {}},
+    "text": "agent",
+    "memory": Memory.new(),
+    "context": Context(BARE),
+    "object": SimpleNamespace(state={}),
+    "class": Agent,
+}
+
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(["get", "of", "ensure", "has_memory", "spaces", "world"], ()),
+    **dict.fromkeys(["tasks", "tasks_open", "tasks_next"], ()),
+    **dict.fromkeys(["space", "has_space", "ensure_space"], ("world",)),
+    **dict.fromkeys(["delete_space", "space_delete"], ("attic",)),
+    **dict.fromkeys(["put_space", "space_put"], ("world", Space())),
+    **dict.fromkeys(["update_space", "space_update"], ("world", lambda old: old)),
+    **dict.fromkeys(["get_in_space", "delete_from_space"], ("world", "k")),
+    **dict.fromkeys(["world_get", "world_delete", "tasks_add", "tasks_complete", "tasks_remove"], ("k",)),
+    **dict.fromkeys(["append_to_space", "prepend_to_space", "remove_from_space"], ("tasks", "k")),
+    "put": (Memory.new(),),
+    "update": (lambda _: Memory.new(),),
+    "put_in_space": ("world", "k", 1),
+    "update_space_data": ("world", lambda old: old),
+    "insert_in_space": ("tasks", 0, 1),
+    "update_in_space": ("tasks", "k", lambda old: old),
+    "world_put": ("k", 1),
+    "world_update": (lambda old: old,),
+    "tasks_insert": (0, "k"),
+    "tasks_reorder": ([],),
+}
+
+
+@pytest.mark.parametrize("thing", NOT_AGENTS.values(), ids=NOT_AGENTS)
+@pytest.mark.parametrize("operation", sorted(ARGUMENTS))
+def test_what_is_no_agent_has_no_memory(operation: str, thing: Any) -> None:
+    """Reading and changing anything but an agent is refused, also what has a state of its own."""
+    with pytest.raises(WrongType, match="agent must be an Agent") as caught:
+        getattr(memory, operation)(thing, *ARGUMENTS[operation])
+    says_what_to_do(caught.value)
+
+
+def test_every_operation_is_asked_about_what_is_no_agent() -> None:
+    """The table above is complete."""
+    assert set(ARGUMENTS) == set(memory.__all__) - {"KEY", "key", "reserved_spaces"}
+
+
+@pytest.mark.parametrize("thing", [None, {}, "memory", Space(), BARE, Memory])
+def test_only_a_memory_is_put_into_an_agent(thing: Any) -> None:
+    """Anything else is a type error that names the slot; so is what an update returns."""
+    attempts: list[Callable[[], object]] = [
+        lambda: memory.put(BARE, thing),
+        lambda: memory.update(BARE, lambda _: thing),
+    ]
+    for attempt in attempts:
+        with pytest.raises(TypeError, match="__memory__ must be a Memory") as caught:
+            attempt()
+        assert isinstance(caught.value, WrongType)
+        says_what_to_do(caught.value)
+    assert BARE.state == {"own": [1]}

@@ -1,16 +1,17 @@
 """How is a list of any length changed without copying it?
 
-Items lie in small chunks, kept in an `immutables.Map` under numbers that never change; a spine lists those
-numbers in order, and the last few items wait in a tail. A change copies one chunk and shares everything else
-with the older version. Because chunk numbers are stable, an index from an item's id to its chunk (and to the
-item) survives insertions and removals: finding, changing and removing by id do not depend on the length. The
-index is built at the first search by id and kept up to date from then on.
+Items lie in small chunks, kept in an `immutables.Map` under numbers that never change, and the last few wait
+in a tail. A change copies one chunk and shares everything else with the older version. A list that only grew
+has its chunks numbered in order; once a chunk was cut in two or dropped, a spine says which number follows
+which. Because numbers are stable, an index from an item's id to its chunk survives insertions and removals:
+finding, changing and removing by id do not depend on the length. The index is built at the first search by id
+and kept up to date from then on.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,7 +19,7 @@ from immutables import Map
 
 T = TypeVar("T")
 
-WIDTH = 24  # a chunk is cut in two beyond twice this
+WIDTH = 8  # a chunk is cut in two beyond twice this; copying one touches every item in it, so it is small
 
 Chunk = tuple[Any, ...]
 Places = tuple[tuple[int, Any], ...]
@@ -33,7 +34,7 @@ class Vector(Generic[T]):
     __slots__ = ("_chunks", "_dense", "_index", "_last", "_next", "_size", "_spine", "_starts", "_tail")
 
     _chunks: Map[int, Chunk]
-    _spine: tuple[int, ...]
+    _spine: tuple[int, ...] | None  # the chunks' numbers in order; None while they are 0, 1, 2, …
     _tail: Chunk
     _size: int
     _last: int  # the tail's number
@@ -46,7 +47,7 @@ class Vector(Generic[T]):
     def _made(
         cls,
         chunks: Map[int, Chunk] = _NO_CHUNKS,
-        spine: tuple[int, ...] = (),
+        spine: tuple[int, ...] | None = None,
         tail: Chunk = (),
         size: int = 0,
         last: int = 0,
@@ -75,9 +76,9 @@ class Vector(Generic[T]):
         return self._size
 
     def __iter__(self) -> Iterator[T]:
-        if not self._spine:
+        if not self._chunks:
             return iter(self._tail)
-        return chain(chain.from_iterable(map(self._chunks.__getitem__, self._spine)), self._tail)
+        return chain(chain.from_iterable(map(self._chunks.__getitem__, self._numbers())), self._tail)
 
     def at(self, position: int) -> T:
         """The item at a position that exists."""
@@ -112,14 +113,15 @@ class Vector(Generic[T]):
         """With these items at the end."""
         pending = [*self._tail, *items]
         size = self._size - len(self._tail) + len(pending)
-        chunks, spine, number, following = self._chunks.mutate(), [*self._spine], self._last, self._next
+        chunks, added, number, following = self._chunks.mutate(), [], self._last, self._next
         full = len(pending) - len(pending) % WIDTH
         for start in range(0, full, WIDTH):
             chunks[number] = tuple(pending[start : start + WIDTH])
-            spine.append(number)
+            added.append(number)
             number, following = following, following + 1
         tail = tuple(pending[full:])
-        return self._made(chunks.finish(), tuple(spine), tail, size, number, following, self._dense)
+        spine = None if self._spine is None else (*self._spine, *added)
+        return self._made(chunks.finish(), spine, tail, size, number, following, self._dense)
 
     def inserted(self, position: int, item: T) -> Self:
         """With an item before the one at `position`, which lies between 0 and the length."""
@@ -187,27 +189,36 @@ class Vector(Generic[T]):
         in_tail = position - (self._size - len(self._tail))
         if in_tail >= 0:
             return self._last, in_tail
+        numbers = self._numbers()
+        if position == 0:
+            return numbers[0], 0
         if self._dense:
-            return self._spine[position // WIDTH], position % WIDTH
+            return numbers[position // WIDTH], position % WIDTH
         starts = self._starts
         if starts is None:
-            sizes = (len(self._chunks[number]) for number in self._spine)
+            sizes = (len(self._chunks[number]) for number in numbers)
             starts = self._starts = list(accumulate(sizes, initial=0))
         at = bisect_right(starts, position) - 1
-        return self._spine[at], position - starts[at]
+        return numbers[at], position - starts[at]
+
+    def _numbers(self) -> Sequence[int]:
+        """The numbers of the chunks in their order, without the tail's."""
+        return range(self._last) if self._spine is None else self._spine
 
     def _ordered(self, places: Places) -> list[int]:
         """The numbers of the chunks named, each once, in the order of the list."""
         if len(places) == 1:
             return [places[0][0]]
         numbers = {number for number, _ in places}
+        if self._spine is None:
+            return sorted(numbers)
         return [number for number in (*self._spine, self._last) if number in numbers]
 
     def _lookup(self) -> Index:
         index = self._index
         if index is None:
             found: dict[Hashable, Places] = {}
-            for number in (*self._spine, self._last):
+            for number in (*self._numbers(), self._last):
                 for item in self._chunk(number):
                     item_id = self.id_of(item)
                     if item_id is not None:
@@ -225,7 +236,7 @@ class Vector(Generic[T]):
                 )
             return self._made(
                 self._chunks.set(number, chunk),
-                (*self._spine, number),
+                None if self._spine is None else (*self._spine, number),
                 (),
                 size,
                 self._next,
@@ -238,9 +249,11 @@ class Vector(Generic[T]):
         chunks, spine, following = self._chunks, self._spine, self._next
         dense = self._dense and len(chunk) == WIDTH
         if not chunk:
+            spine = tuple(self._numbers())
             at = spine.index(number)
             chunks, spine = chunks.delete(number), spine[:at] + spine[at + 1 :]
         elif len(chunk) > 2 * WIDTH:
+            spine = tuple(self._numbers())
             at = spine.index(number)
             chunk, moved = chunk[:WIDTH], chunk[WIDTH:]
             chunks = chunks.set(number, chunk).set(following, moved)
