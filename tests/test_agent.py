@@ -19,10 +19,11 @@ from omoide import (
     action,
     identity,
     memory,
+    strategy,
     thread,
 )
 from omoide.core.parent import Parent
-from omoide.core.slot import PARENT, SLOTS, STRATEGY
+from omoide.core.slot import PARENT, SLOTS
 from omoide.errors import Invalid, InvalidState
 from omoide.testing import reproducible
 
@@ -113,23 +114,19 @@ def test_a_slot_may_be_given_from_the_start() -> None:
     assert memory.world_get(Agent.new("a", state={"__memory__": mine}), "door") == "open"
 
 
-def test_the_parent_and_the_strategy_have_slots_like_the_others() -> None:
-    """Get, put, update, ensure and has are the same for every reserved key."""
-    agent = PARENT.put(Agent.new("a"), Parent(id="mother", tag="first"))
-    parent = PARENT.get(agent)
-    assert parent is not None
-    assert (parent.id, PARENT.has(agent)) == ("mother", True)
-    agent = STRATEGY.ensure(agent)
-    agent = STRATEGY.update(agent, lambda old: StrategyState(status="running"))
-    assert STRATEGY.value(agent).status == "running"
-    assert STRATEGY.ensure(agent) is agent
+def test_the_parent_has_a_slot_like_the_others() -> None:
+    """Absent until an agent is spawned by another."""
+    bare = Agent.new("a")
+    assert not PARENT.has(bare)
+    agent = PARENT.put(bare, Parent(id="mother", tag="first"))
+    assert agent.state["__parent__"] == PARENT.get(agent) == Parent(id="mother", tag="first")
 
 
 def full() -> Agent:
     """An agent with a value in every slot."""
     agent = identity.evolve(memory.world_put(Agent.new(KIND, id="me"), "door", {"open", "wide"}), days=400)
     agent = thread.append(agent, [{"kind": "message", "payload": {"raw": b"\x00"}}, {}])
-    return STRATEGY.put(
+    return strategy.put(
         PARENT.put(agent, Parent(id="mother")), StrategyState(status="waiting", data={"n": 1})
     )
 

@@ -17,6 +17,7 @@ from omoide import (
     cmd,
     identity,
     receive,
+    strategy,
     thread,
 )
 from omoide.errors import Conflict, Invalid, InvalidDefinition, NotFound, OmoideError, WrongType
@@ -69,6 +70,12 @@ ON_AGENTS: dict[str, Call] = {
     "identity.know_snapshot": lambda a: identity.know_snapshot(a, "bob", {}),
     "identity.known_agents": lambda a: identity.known_agents(a),
     "identity.route": lambda a: identity.route([a]),
+    "strategy.get": lambda a: strategy.get(a),
+    "strategy.of": lambda a: strategy.of(a),
+    "strategy.put": lambda a: strategy.put(a, strategy.StrategyState()),
+    "strategy.update": lambda a: strategy.update(a, lambda old: strategy.StrategyState()),
+    "strategy.ensure": lambda a: strategy.ensure(a),
+    "strategy.has_strategy": lambda a: strategy.has_strategy(a),
     "thread.get": lambda a: thread.get(a),
     "thread.of": lambda a: thread.of(a),
     "thread.put": lambda a: thread.put(a, Thread.new()),
@@ -93,13 +100,15 @@ def test_every_function_on_agents_takes_agents_only(call: Call, given: object) -
 
 
 def test_every_public_function_on_agents_is_tried_here() -> None:
-    """A new function of the two modules has to be added to the list."""
-    other = {"KEY", "Candidate", "best", "identity_evolve", "key"}
-    public = {f"identity.{name}" for name in identity.__all__} | {f"thread.{name}" for name in thread.__all__}
-    assert {name for name in public if name.partition(".")[2] not in other} <= {*ON_AGENTS}
+    """A new function of the three modules has to be added to the list."""
+    other = {"KEY", "Candidate", "StrategyState", "best", "identity_evolve", "key"}
+    for module in (identity, strategy, thread):
+        own = module.__name__.rpartition(".")[2]
+        assert {f"{own}.{name}" for name in module.__all__ if name not in other} <= {*ON_AGENTS}
 
 
 WRITES: dict[str, Callable[..., Agent]] = {
+    "evolve": lambda a, **o: identity.evolve(a, years=1, **o),
     "put_profile": lambda a, **o: identity.put_profile(a, "generation", 1, **o),
     "add_action": lambda a, **o: identity.add_action(a, "x", **o),
     "remove_action": lambda a, **o: identity.remove_action(a, "x", **o),

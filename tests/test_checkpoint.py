@@ -21,7 +21,7 @@ from omoide import (
     restore,
     thread,
 )
-from omoide.errors import Invalid, OmoideError, RestoreFailed, WrongType
+from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
 
 def cached(
@@ -190,7 +190,7 @@ def raising(*given: Any) -> Any:
 @pytest.mark.parametrize("answer", [None, 5, "throw away", True, {"key": "a"}])
 def test_a_plugin_that_answers_nonsense_is_named(answer: Any) -> None:
     """Keep, drop or Externalize, and nothing else."""
-    with pytest.raises(WrongType, match=r"'cache'.*Externalize"):
+    with pytest.raises(CheckpointFailed, match=r"'cache'.*Externalize"):
         checkpoint(Agent.new("a", plugins=[cached(lambda slice, ctx: answer)]))
 
 

@@ -18,8 +18,8 @@ from omoide import (
     action,
     directives,
     identity,
+    strategy,
 )
-from omoide.core import slot
 from omoide.core.strategy import Outcome
 from omoide.errors import Invalid, WrongType
 from omoide.identity import identity_evolve
@@ -136,8 +136,8 @@ class Tired(Direct):
 
     def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Outcome:
         agent, effects = super().cmd(agent, instructions, ctx)
-        count = (slot.STRATEGY.value(agent).data.get("commands") or 0) + 1
-        agent = slot.STRATEGY.put(agent, StrategyState(data={"commands": count}))
+        count = (strategy.of(agent).data.get("commands") or 0) + 1
+        agent = strategy.put(agent, StrategyState(data={"commands": count}))
         return (identity.evolve(agent, years=1) if count % 3 == 0 else agent), effects
 
 

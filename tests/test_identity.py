@@ -16,7 +16,7 @@ EMPTY: dict[str, Any] = {"actions": [], "tags": [], "io": {}, "limits": {}}
 def test_identity_lives_under_its_reserved_key() -> None:
     """The key is `__identity__`, and what is put there is found in the state."""
     agent = identity.ensure(Agent.new("a"))
-    assert identity.key() == identity.KEY == "__identity__"
+    assert identity.key() == "__identity__"
     assert agent.state["__identity__"] is identity.get(agent)
 
 

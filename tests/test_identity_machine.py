@@ -131,11 +131,11 @@ class IdentityMachine(RuleBasedStateMachine):
         if self.expect(lambda **o: self.identity.update_extension(plugin, change, **o), expectation):
             self.extensions[plugin] = updated
 
-    @rule(years=st.integers(0, 3), days=st.integers(0, 800))
-    def evolve(self, years: int, days: int) -> None:
-        self.expect(lambda **o: self.identity.evolve(years=years, days=days, **o), "none")
-        whole, self.lived = divmod(self.lived + days, 365)
-        self.profile["age"] = (self.profile["age"] or 0) + years + whole
+    @rule(years=st.integers(0, 3), days=st.integers(0, 800), expectation=expectations)
+    def evolve(self, years: int, days: int, expectation: str) -> None:
+        if self.expect(lambda **o: self.identity.evolve(years=years, days=days, **o), expectation):
+            whole, self.lived = divmod(self.lived + days, 365)
+            self.profile["age"] = (self.profile["age"] or 0) + years + whole
 
     @precondition(lambda self: self.versions)
     @rule()

@@ -36,6 +36,13 @@ def test_a_memory_begins_with_two_empty_spaces() -> None:
     assert Space.is_list(fresh.space("tasks"))
 
 
+def test_a_memory_cannot_be_changed() -> None:
+    """Its fields are read-only: a change is another memory."""
+    for field in ("id", "rev", "spaces", "metadata", "created_at", "updated_at"):
+        with pytest.raises(AttributeError):
+            setattr(Memory.new(), field, 1)
+
+
 def test_tasks_and_world_are_the_reserved_spaces() -> None:
     """The names of the reserved spaces can be asked for."""
     assert reserved_spaces() == memory.reserved_spaces() == ("tasks", "world")

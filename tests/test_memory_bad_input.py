@@ -167,6 +167,9 @@ UNKEEPABLE: list[tuple[Call, str]] = [
     (("world_put", "k", {"a": {1: 2}}), "k.a.1"),
     (("world_put", 5, 1), "key"),
     (("put_in_space", "world", None, 1), "key"),
+    (("put_in_space", "world", "a\0b", "NUL in the key"), "key"),
+    (("put_in_space", "world", "\ud800", "surrogate in the key"), "key"),
+    (("put_in_space", "world", "k", "a\0b"), "k"),
     (("world_delete", 5), "key"),
     (("delete_from_space", "world", ["k"]), "key"),
     (("world_update", lambda _: {"a": object()}), "the result of the update.a"),
@@ -183,7 +186,9 @@ UNKEEPABLE: list[tuple[Call, str]] = [
 
 
 @on_both
-@pytest.mark.parametrize(("call", "place"), UNKEEPABLE, ids=[f"{call[0]}-{at}" for call, at in UNKEEPABLE])
+@pytest.mark.parametrize(
+    ("call", "place"), UNKEEPABLE, ids=[f"{call[0]}-{at}-{n}" for n, (call, at) in enumerate(UNKEEPABLE)]
+)
 def test_what_cannot_be_kept_is_refused_at_its_place(mind: Mind, call: Call, place: str) -> None:
     """No operation lets anything in that could not be written down; the path says what is meant."""
     mind = mind.tasks_add("Check", id="t")

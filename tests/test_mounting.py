@@ -17,6 +17,7 @@ from omoide import (
     StrategyState,
     identity,
     memory,
+    strategy,
     thread,
 )
 from omoide.core import slot
@@ -83,7 +84,7 @@ class Prepared(Direct):
     """A strategy that notes what the mounts left."""
 
     def init(self, agent: Agent, ctx: Context) -> Outcome:
-        return slot.STRATEGY.put(agent, StrategyState(data={"saw": sorted(agent.state)})), []
+        return strategy.put(agent, StrategyState(data={"saw": sorted(agent.state)})), []
 
 
 def test_the_state_is_built_in_a_fixed_order() -> None:
@@ -100,7 +101,7 @@ def test_the_state_is_built_in_a_fixed_order() -> None:
         "size": 6,
         "name": "__identity__ __memory__ both own rag watching",
     }
-    assert slot.STRATEGY.value(agent).data["saw"] == sorted({*agent.state} - {"__strategy__"})
+    assert strategy.of(agent).data["saw"] == sorted({*agent.state} - {"__strategy__"})
 
 
 def test_a_slice_starts_with_the_defaults_of_its_schema() -> None:

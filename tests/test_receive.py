@@ -74,6 +74,25 @@ def test_data_that_are_no_map_are_one_parameter() -> None:
     assert noted(receive(agent, Signal(type="a"))) == [None]
 
 
+def test_data_that_the_action_does_not_know_do_not_break_it() -> None:
+    """A sender may add fields; the action takes those it knows, which are checked as ever."""
+    agent = Agent.new("a", actions=[note], routes=[("a", note), ("b", "note"), ("c", note_type)])
+    for kind in ("a", "b"):
+        assert noted(receive(agent, Signal(type=kind, data={"text": "22", "unit": "C"}))) == ["22"]
+        after, effects = receive(agent, Signal(type=kind, data={"text": 22, "unit": "C"}))
+        assert after is agent
+        assert the_error(effects).field == "text"
+    assert noted(receive(agent, Signal(type="c", data=[1]))) == ["c"]
+
+
+def test_a_route_to_an_action_that_nobody_offers_is_an_error() -> None:
+    """It is found out when the signal comes."""
+    agent = Agent.new("a", routes=[("a", "no_such_action")])
+    after, effects = receive(agent, Signal(type="a", data={"x": 1}))
+    assert after is agent
+    assert (the_error(effects).context, the_error(effects).action) == ("normalize", "no_such_action")
+
+
 def test_a_target_with_parameters_of_its_own_ignores_the_data() -> None:
     """And a name is as good as the action."""
     agent = Agent.new("a", actions=[note], routes=[("a", ("note", {"text": "own"}))])
@@ -135,7 +154,7 @@ def test_a_signal_without_a_route_is_an_error() -> None:
     after, effects = receive(agent, Signal(type="x"))
     error = the_error(effects)
     assert after is agent
-    assert (error.context, error.field) == ("routing", "x")
+    assert (error.context, error.field) == ("routing", "type")
     assert "a.b, c.**" in error.message
 
 

@@ -16,9 +16,9 @@ from omoide import (
     action,
     directives,
     receive,
+    strategy,
     thread,
 )
-from omoide.core import slot
 from omoide.core.strategy import Outcome
 from omoide.directives import Directive, RunInstruction
 from omoide.errors import Invalid, OmoideError
@@ -234,14 +234,26 @@ class Counting(Direct):
         ]
 
     def _noted(self, agent: Agent, what: str) -> Agent:
-        state = slot.STRATEGY.value(agent)
+        state = strategy.of(agent)
         seen = {**state.data, what: state.data.get(what, 0) + 1}
-        return slot.STRATEGY.put(agent, StrategyState(status="running", data=seen))
+        return strategy.put(agent, StrategyState(status="running", data=seen))
 
 
 def seen(agent: Agent) -> Any:
     """What a counting strategy remembers."""
     return Counting().snapshot(agent).data
+
+
+def test_the_state_of_a_strategy_has_a_slot_like_the_others() -> None:
+    """Get, put, update, ensure, has and of work as they do for memory, identity and thread."""
+    bare = Agent.new("a")
+    assert strategy.key() == "__strategy__"
+    assert strategy.get(bare) is None
+    assert strategy.of(bare) == StrategyState()
+    assert not strategy.has_strategy(bare)
+    agent = strategy.update(strategy.ensure(bare), lambda old: StrategyState(status="waiting"))
+    assert strategy.ensure(agent) is agent
+    assert strategy.of(agent).status == "waiting"
 
 
 def test_a_strategy_prepares_a_new_agent_and_its_directives_wait_for_a_server() -> None:
@@ -307,8 +319,8 @@ def test_a_strategy_that_answers_nonsense_changes_nothing(method: str, outcome: 
     def nonsense(self: Any, agent: Agent, *rest: Any) -> Any:
         return (agent, outcome[1]) if outcome and outcome[0] == 0 else outcome
 
-    strategy = cast("Direct", type("Odd", (Direct,), {method: nonsense})())
-    agent = Agent.new("a", strategy=strategy, routes=[("step", ("strategy_tick",)), ("go", count)])
+    odd = cast("Direct", type("Odd", (Direct,), {method: nonsense})())
+    agent = Agent.new("a", strategy=odd, routes=[("step", ("strategy_tick",)), ("go", count)])
     after, effects = receive(agent, Signal(type="step" if method == "tick" else "go"))
     assert after is agent
     assert the_error(effects).context == "strategy"
@@ -316,9 +328,9 @@ def test_a_strategy_that_answers_nonsense_changes_nothing(method: str, outcome: 
 
 def test_a_strategy_that_prepares_nonsense_makes_no_agent() -> None:
     """Making the agent fails with a typed error."""
-    strategy = cast("Direct", type("Odd", (Direct,), {"init": lambda self, agent, ctx: None})())
+    odd = cast("Direct", type("Odd", (Direct,), {"init": lambda self, agent, ctx: None})())
     with pytest.raises(OmoideError):
-        Agent.new("a", strategy=strategy)
+        Agent.new("a", strategy=odd)
 
 
 def test_what_is_no_strategy_is_refused() -> None:

@@ -127,7 +127,7 @@ def test_append_on_an_agent_creates_the_thread() -> None:
     """The thread lives under its reserved key, and the agent given is unchanged."""
     bare = Agent.new("a")
     agent = thread.append(bare, {"kind": "message", "payload": {"role": "user"}}, now=3)
-    assert thread.key() == thread.KEY == "__thread__"
+    assert thread.key() == "__thread__"
     assert agent.state["__thread__"] is thread.get(agent)
     assert thread.last(agent) == thread.get_entry(agent, 0) == thread.entries(agent)[0]
     assert not thread.has_thread(bare)

@@ -119,7 +119,7 @@ class ListMachine(RuleBasedStateMachine):
     @rule(wanted=st.sampled_from(IDS))
     def remove_by_id(self, wanted: Hashable) -> None:
         gone = with_id(self.model, wanted)
-        new = self.frozen.without(wanted)
+        new = self.frozen.remove(wanted)
         assert (new is self.frozen) == (not gone)
         self.become(new, [item for item in self.model if wanted is None or id_of(item) != wanted])
 
@@ -127,7 +127,7 @@ class ListMachine(RuleBasedStateMachine):
     def change_by_id(self, wanted: Hashable, into: Any) -> None:
         """Also gives items another id, or none."""
         found = with_id(self.model, wanted)
-        new = self.frozen.changed(wanted, lambda item: freeze(into))
+        new = self.frozen.change(wanted, lambda item: freeze(into))
         assert (new is self.frozen) == (not found)
         self.become(new, [into if any(item is f for f in found) else item for item in self.model])
 
@@ -137,7 +137,7 @@ class ListMachine(RuleBasedStateMachine):
             return {**item, "n": item["n"] + 1}
 
         changed = [up(item) if id_of(item) == wanted else item for item in self.model]
-        self.become(self.frozen.changed(wanted, lambda item: freeze(up(item))), changed)
+        self.become(self.frozen.change(wanted, lambda item: freeze(up(item))), changed)
 
     @invariant()
     def same(self) -> None:
@@ -177,11 +177,11 @@ def test_a_long_list_survives_hundreds_of_changes(seed: int, start: int) -> None
                 model.append(new)
             case 3 if at < len(model):
                 wanted = model[at]["id"]
-                frozen = frozen.without(wanted)
+                frozen = frozen.remove(wanted)
                 model = [held for held in model if held["id"] != wanted]
             case 4 if at < len(model):
                 wanted = model[at]["id"]
-                frozen = frozen.changed(wanted, renaming(new))
+                frozen = frozen.change(wanted, renaming(new))
                 model = [{**new, "was": wanted} if held["id"] == wanted else held for held in model]
             case _ if at < len(model):
                 frozen = frozen.delete(at)
@@ -227,15 +227,15 @@ def test_one_object_held_many_times_can_be_removed() -> None:
     for _ in range(70):
         frozen = frozen.insert(0, item)
     assert frozen.found("a") == [item] * 70
-    assert frozen.without("a") == [{"id": n} for n in range(64)]
-    assert frozen.changed("a", lambda _: FrozenMap({"id": "b"})).found("b") == [{"id": "b"}] * 70
+    assert frozen.remove("a") == [{"id": n} for n in range(64)]
+    assert frozen.change("a", lambda _: FrozenMap({"id": "b"})).found("b") == [{"id": "b"}] * 70
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_items_of_one_id_are_changed_each_in_its_place(order: tuple[int, ...]) -> None:
     """Items that share an id may trade places: each becomes what the change made of it."""
     held: list[Any] = [FrozenMap({"id": "a", "n": n}) for n in range(3)]
-    traded = FrozenList(held).changed("a", lambda item: held[order[item["n"]]])
+    traded = FrozenList(held).change("a", lambda item: held[order[item["n"]]])
     assert traded == [held[at] for at in order]
 
 

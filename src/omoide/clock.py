@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from omoide.errors import Invalid, WrongType
 
 Clock = Callable[[], int]
+C = TypeVar("C", bound=Clock)
 
 _time_ns = time.time_ns
 _clock: ContextVar[Clock | None] = ContextVar("omoide_clock", default=None)
@@ -41,7 +43,7 @@ def check(at: object, field: str) -> int:
 
 
 @contextmanager
-def using(clock: Clock) -> Iterator[Clock]:
+def using(clock: C) -> Iterator[C]:
     """Tell the time from `clock` inside the block (this thread and task only)."""
     token = _clock.set(clock)
     try:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 
 class OmoideError(Exception):
@@ -40,6 +40,9 @@ class OmoideError(Exception):
 class Invalid(OmoideError, ValueError):
     """Something given is wrong; `field` names it, `remedy` says what to do."""
 
+    PLACED: ClassVar[bool] = True
+    """Whether `field` is a place inside a value; otherwise it names a thing."""
+
     def __init__(self, field: str, problem: str, remedy: str) -> None:
         super().__init__(f"{field} {problem}; {remedy}")
         self.field = field
@@ -48,11 +51,11 @@ class Invalid(OmoideError, ValueError):
 
     def under(self, path: str) -> Self:
         """The same error, seen from a value that holds the field at `path`."""
-        if not path or " " in self.field:  # it speaks of a thing and not of a place
+        if not path or not self.PLACED:
             return self
         new = copy(self)
         joint = "" if not self.field or self.field.startswith("[") else "."
-        new.field = f"{path}{joint}{self.field}"
+        new.field = _clipped(f"{path}{joint}{self.field}")
         new.args = (f"{new.field} {self.problem}; {self.remedy}",)
         return new
 
@@ -71,7 +74,7 @@ class Unsupported(Invalid):
     """A value that cannot be kept without loss; `field` is the path to where it lies."""
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
-        super().__init__(path if len(path) <= 200 else f"{path[:200]}…", problem, remedy)
+        super().__init__(_clipped(path), problem, remedy)
 
     @property
     def path(self) -> str:
@@ -81,6 +84,8 @@ class Unsupported(Invalid):
 
 class TooLarge(Invalid):
     """A space, or one of its items, would outgrow the limit set for it."""
+
+    PLACED = False
 
     def __init__(self, space: str, limit: str, allowed: int, actual: int) -> None:
         super().__init__(
@@ -97,6 +102,8 @@ class TooLarge(Invalid):
 class WrongSpaceType(Invalid):
     """An operation met a space whose data is of another kind."""
 
+    PLACED = False
+
     def __init__(self, space: str, expected: str, data: object) -> None:
         super().__init__(
             f"space {space!r}",
@@ -111,6 +118,8 @@ class WrongSpaceType(Invalid):
 class ReservedSpace(Invalid):
     """`world` and `tasks` exist in every memory and keep their kind."""
 
+    PLACED = False
+
     def __init__(self, space: str, attempt: str, remedy: str) -> None:
         super().__init__(f"space {space!r}", f"is reserved: cannot {attempt} {space!r}", remedy)
         self.space = space
@@ -118,6 +127,8 @@ class ReservedSpace(Invalid):
 
 class InvalidParams(Invalid):
     """The parameters given to an action do not fit its schema."""
+
+    PLACED = False
 
     def __init__(self, action: str, field: str, problem: str, remedy: str) -> None:
         super().__init__(f"action {action!r}: parameter {field!r}", problem, remedy)
@@ -131,6 +142,8 @@ class InvalidState(Invalid):
 
 class InvalidDefinition(Invalid):
     """An action, plugin or agent is declared in a way that cannot work."""
+
+    PLACED = False
 
 
 class CapabilityDrift(InvalidDefinition):
@@ -183,6 +196,7 @@ class MountFailed(OmoideError):
     def __init__(self, plugin: str, reason: object) -> None:
         super().__init__(f"Plugin mount failed: {plugin!r}: {reason}")
         self.plugin = plugin
+        self.reason = str(reason)
 
 
 class CheckpointFailed(OmoideError):
@@ -191,6 +205,7 @@ class CheckpointFailed(OmoideError):
     def __init__(self, plugin: str, reason: object) -> None:
         super().__init__(f"cannot checkpoint plugin {plugin!r}: {reason}")
         self.plugin = plugin
+        self.reason = str(reason)
 
 
 class RestoreFailed(OmoideError):
@@ -199,6 +214,11 @@ class RestoreFailed(OmoideError):
     def __init__(self, thing: str, reason: object) -> None:
         super().__init__(f"cannot restore {thing}: {reason}")
         self.thing = thing
+        self.reason = str(reason)
+
+
+def _clipped(path: str) -> str:
+    return path if len(path) <= 200 else f"{path[:200]}…"
 
 
 def _again(kind: type[OmoideError], words: tuple[Any, ...]) -> OmoideError:

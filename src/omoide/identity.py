@@ -7,7 +7,6 @@ is what its identity declares, together with what its plugins really offer at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import msgspec
@@ -19,12 +18,12 @@ from omoide.core.context import Context
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap
 from omoide.core.identity import DEFAULT_CAPABILITIES, Identity, known_agent
 from omoide.core.routing import Candidate, all_actions, rank
-from omoide.core.slot import IDENTITY, MEMORY
+from omoide.core.slot import IDENTITY, MEMORY, described
 from omoide.errors import CapabilityDrift, NotFound
 
 P = ParamSpec("P")
 
-KEY = IDENTITY.key
+_KEY = IDENTITY.key
 get = IDENTITY.get
 of = IDENTITY.value
 put = IDENTITY.put
@@ -34,7 +33,7 @@ has_identity = IDENTITY.has
 
 def key() -> str:
     """The key of the state that holds the identity."""
-    return KEY
+    return _KEY
 
 
 def ensure(
@@ -69,11 +68,12 @@ def drift(agent: Agent) -> tuple[str, ...]:
 def _change(method: Callable[Concatenate[Identity, P], Identity]) -> Callable[Concatenate[Agent, P], Agent]:
     """A method of Identity as a function on agents."""
 
-    @wraps(method)
     def on_agent(agent: Agent, /, *args: P.args, **kwargs: P.kwargs) -> Agent:
-        return IDENTITY.put(agent, method(IDENTITY.value(agent), *args, **kwargs))
+        before = IDENTITY.value(agent)
+        after = method(before, *args, **kwargs)
+        return agent if after is before and agent.state.get(_KEY) is before else IDENTITY.put(agent, after)
 
-    return on_agent
+    return described(on_agent, method, __name__)
 
 
 evolve = _change(Identity.evolve)
@@ -203,7 +203,6 @@ def known_agents(agent: Agent) -> FrozenMap[str, Any]:
 
 
 __all__ = [
-    "KEY",
     "Candidate",
     "actions",
     "add_action",

@@ -36,9 +36,9 @@ def new(prefix: str) -> str:
 
 def check(value: object, field: str = "id") -> str:
     """The id itself, if it can serve as one everywhere: 1 to 512 bytes of text without control characters."""
-    if type(value) is not str or not value:
+    if not isinstance(value, str) or not value:
         raise Invalid(field, f"must be a non-empty string, not {value!r}", "pass one, or leave it out")
-    if not value.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
+    if has_controls(value):
         raise Invalid(field, "contains a control character", "use printable text")
     try:
         size = len(value.encode())
@@ -46,7 +46,12 @@ def check(value: object, field: str = "id") -> str:
         raise Invalid(field, "contains a lone surrogate", "pass valid Unicode text") from None
     if size > MAX_BYTES:
         raise Invalid(field, f"has {size} bytes", f"use at most {MAX_BYTES}")
-    return value
+    return str.__str__(value)
+
+
+def has_controls(text: str) -> bool:
+    """Whether text holds a control character."""
+    return not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 from omoide.core.slot import STRATEGY
 from omoide.core.strategy_state import StrategyState
 
-KEY = STRATEGY.key
 get = STRATEGY.get
 of = STRATEGY.value
 put = STRATEGY.put
@@ -19,7 +18,7 @@ has_strategy = STRATEGY.has
 
 def key() -> str:
     """The key of the state that holds the strategy's."""
-    return KEY
+    return STRATEGY.key
 
 
-__all__ = ["KEY", "StrategyState", "ensure", "get", "has_strategy", "key", "of", "put", "update"]
+__all__ = ["StrategyState", "ensure", "get", "has_strategy", "key", "of", "put", "update"]

@@ -11,7 +11,6 @@ from omoide.core.agent import Agent
 from omoide.core.slot import THREAD
 from omoide.core.thread import NewEntry, ThreadEntry
 
-KEY = THREAD.key
 get = THREAD.get
 of = THREAD.value
 put = THREAD.put
@@ -22,7 +21,7 @@ has_thread = THREAD.has
 
 def key() -> str:
     """The key of the state that holds the thread."""
-    return KEY
+    return THREAD.key
 
 
 def append(
@@ -67,7 +66,6 @@ def filter_by_kind(agent: Agent, kinds: str | Iterable[str]) -> list[ThreadEntry
 
 
 __all__ = [
-    "KEY",
     "append",
     "ensure",
     "entries",

@@ -14,14 +14,18 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass, is_dataclass
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 
 from omoide.core.codec import MapField
-from omoide.core.frozen import EMPTY_MAP, check_str, check_text, own
+from omoide.core.frozen import EMPTY_MAP
+from omoide.core.nesting import own
 from omoide.core.schema import Schema
+from omoide.core.texts import check_str, check_text
 from omoide.core.value import Value, check_instance, check_texts, force
 from omoide.errors import InvalidDefinition, InvalidParams, WrongType
 
@@ -184,6 +188,8 @@ def _snake(name: str) -> str:
 def _taken_apart(subject: Any, name: str, schema: type | None) -> tuple[Callable[..., Any], type]:
     """The function to run and the shape of its parameters."""
     if isinstance(subject, type):
+        if schema is not None:
+            raise InvalidDefinition(f"action {name!r}", "is a class with a schema besides", "use its fields")
         return _from_class(subject, name)
     if not callable(subject):
         raise InvalidDefinition(
@@ -194,10 +200,10 @@ def _taken_apart(subject: Any, name: str, schema: type | None) -> tuple[Callable
 
 def _shape_of(function: Callable[..., Any], name: str) -> type:
     """A struct with a field for each parameter after the context."""
-    hints = _hints(function, name)
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
         raise InvalidDefinition(f"action {name!r}", "takes no context", "make its first parameter ctx")
+    hints = _hints(function, parameters[1:], name)
     fields: list[Any] = []
     for parameter in parameters[1:]:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
@@ -223,20 +229,15 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
     if not callable(method):
         raise InvalidDefinition(f"action {name!r}", "is a class without run", "give it run(self, ctx)")
     shape: Any = subject
-    if not any(
-        hasattr(subject, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_fields")
+    if not any(hasattr(subject, mark) for mark in ("__struct_fields__", "model_fields")) and not is_dataclass(
+        subject
     ):
-        hints = _hints(subject, name)
-        fields = [
-            (key, hint, vars(subject)[key]) if key in vars(subject) else (key, hint)
-            for key, hint in hints.items()
-        ]
-        members = {
-            key: value
-            for key, value in vars(subject).items()
-            if key not in hints and key not in _MADE_BY_PYTHON
-        }
-        shape = _struct(subject.__name__, fields, members)
+        try:
+            shape = dataclass(kw_only=True)(subject)
+        except (TypeError, ValueError) as error:
+            raise InvalidDefinition(
+                f"action {name!r}", f"has wrong fields ({error})", "use field()"
+            ) from error
 
     @wraps(method)
     def run(ctx: Any, **params: Any) -> Any:
@@ -245,22 +246,22 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
     return run, shape
 
 
-_MADE_BY_PYTHON = ("__dict__", "__weakref__", "__annotations__")
-
-
-def _struct(name: str, fields: list[Any], members: dict[str, Any] | None = None) -> type:
+def _struct(name: str, fields: list[Any]) -> type:
     try:
-        return msgspec.defstruct(name, fields, namespace=members, kw_only=True, frozen=True)
+        return msgspec.defstruct(name, fields, kw_only=True, frozen=True)
     except (TypeError, ValueError) as error:
         raise InvalidDefinition(
             f"action {name!r}", f"has parameters no schema can say ({error})", "simplify them"
         ) from error
 
 
-def _hints(subject: Any, name: str) -> dict[str, Any]:
+def _hints(function: Callable[..., Any], parameters: list[inspect.Parameter], name: str) -> dict[str, Any]:
+    """The types of the parameters; those of the context and the result are nobody's business."""
+    given = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
+    names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
-        return get_type_hints(subject, include_extras=True)
-    except NameError as error:
+        return get_type_hints(SimpleNamespace(__annotations__=given), names, include_extras=True)
+    except Exception as error:
         raise InvalidDefinition(
             f"action {name!r}",
             f"has an annotation that cannot be resolved ({error})",

@@ -19,15 +19,18 @@ from omoide.core.action import Instruction
 from omoide.core.context import Context
 from omoide.core.definition import Definition
 from omoide.core.directives import Directive
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
+from omoide.core.frozen import EMPTY_MAP, freeze_map
 from omoide.core.mounting import initial_state, mounted
+from omoide.core.running import failure, outcome, same
+from omoide.core.slot import Stateful
 from omoide.core.state import check_state
-from omoide.core.strategy import failure, outcome
-from omoide.core.value import Id, Name, Value, force
+from omoide.core.strategy import Direct
+from omoide.core.texts import check_str, check_text
+from omoide.core.value import Id, Name, force
 from omoide.errors import Invalid, InvalidDefinition, WrongType
 
 
-class Agent(Value, frozen=True, kw_only=True):
+class Agent(Stateful, frozen=True, kw_only=True):
     """An agent: what it is called, its state, and the definition it shares with others of its kind."""
 
     UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"definition"})
@@ -35,7 +38,6 @@ class Agent(Value, frozen=True, kw_only=True):
     id: Id
     name: Name
     description: str = ""
-    state: FrozenMap[str, Any] = EMPTY_MAP
     definition: Definition = cast("Definition", msgspec.UNSET)
 
     def __post_init__(self) -> None:
@@ -78,7 +80,7 @@ class Agent(Value, frozen=True, kw_only=True):
                 definition=shared,
             )
             agent = mounted(bare)
-            agent, _ = outcome(shared.strategy.init(agent, Context(agent)), "the strategy's init", Agent)
+            agent, _ = outcome(shared.strategy.init(agent, Context(agent)), "the strategy's init", agent)
             check_state(agent.state)
             shared.check_state(agent.state)
         return agent
@@ -99,16 +101,17 @@ class Agent(Value, frozen=True, kw_only=True):
             stage, agent = "hook", self
             try:
                 if self.definition.on_before_cmd is not None:
-                    agent, instructions = _before(
-                        self.definition.on_before_cmd(agent, instructions), instructions
-                    )
+                    result = self.definition.on_before_cmd(agent, instructions)
+                    agent, instructions = _before(result, agent, instructions)
                 stage = "strategy"
                 result = self.definition.strategy.cmd(agent, instructions, Context(agent, signal))
-                agent, directives = outcome(result, "the strategy", Agent)
+                # Direct checks every step itself; checking the whole again would cost as much as running it.
+                direct = type(self.definition.strategy) is Direct
+                agent, directives = result if direct else outcome(result, "the strategy", agent)
                 stage = "hook"
                 if self.definition.on_after_cmd is not None:
                     result = self.definition.on_after_cmd(agent, instructions, directives)
-                    agent, directives = outcome(result, "on_after_cmd", Agent)
+                    agent, directives = outcome(result, "on_after_cmd", agent)
             except Exception as error:
                 return self, [failure(error, stage)]
             return agent, directives
@@ -125,6 +128,7 @@ class Agent(Value, frozen=True, kw_only=True):
             raise Invalid(
                 "definition", f"is of {definition.name!r}, the agent is a {agent.name!r}", "pass its own"
             )
+        definition.check_state(agent.state)
         return msgspec.structs.replace(agent, definition=definition)
 
 
@@ -159,8 +163,11 @@ def at(now: int | None) -> Any:
     return clock.using(lambda: moment)
 
 
-def _before(result: Any, instructions: tuple[Instruction, ...]) -> tuple[Any, tuple[Instruction, ...]]:
+def _before(result: Any, agent: Agent, instructions: Instructions) -> tuple[Agent, Instructions]:
     """What `on_before_cmd` returned: an agent, or one with the action to run in place of the one given."""
     if isinstance(result, tuple) and len(result) == 2:
-        return check_agent(result[0], "on_before_cmd"), Instruction.several(result[1])
-    return check_agent(result, "on_before_cmd"), instructions
+        result, instructions = result[0], Instruction.several(result[1])
+    return same(check_agent(result, "the result of on_before_cmd"), "on_before_cmd", agent), instructions
+
+
+Instructions = tuple[Instruction, ...]

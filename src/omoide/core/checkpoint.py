@@ -10,8 +10,9 @@ from omoide.core.agent import Agent, check_agent
 from omoide.core.codec import MapField
 from omoide.core.context import Context
 from omoide.core.definition import Definition
-from omoide.core.frozen import EMPTY_MAP, own
+from omoide.core.frozen import EMPTY_MAP
 from omoide.core.mounting import initial_state
+from omoide.core.nesting import own
 from omoide.core.plugin import Externalize
 from omoide.core.slot import SLOTS, with_state
 from omoide.core.state import check_state
@@ -43,7 +44,7 @@ def checkpoint(agent: Agent) -> Checkpoint:
         if slice is None:
             continue
         try:
-            answer: object = plugin.on_checkpoint(slice, Context(agent))
+            answer: object = plugin.on_checkpoint(slice, Context(agent, config=plugin.config))
         except Exception as error:
             raise CheckpointFailed(plugin.label, f"{type(error).__name__}: {error}") from error
         match answer:
@@ -51,15 +52,17 @@ def checkpoint(agent: Agent) -> Checkpoint:
                 continue
             case "drop":
                 state = state.delete(plugin.key)
-            case Externalize(key=key, pointer=pointer):
-                if key in pointers:
-                    raise WrongType(
-                        f"on_checkpoint of {plugin.label!r}", "a key of its own", key, "choose another key"
-                    )
+            case Externalize(key=key, pointer=pointer) if key not in pointers:
                 state = state.delete(plugin.key)
                 pointers, keys = pointers.set(key, pointer), keys.set(key, plugin.key)
+            case Externalize(key=key):
+                raise CheckpointFailed(
+                    plugin.label, f"the key {key!r} is another plugin's; choose one of its own"
+                )
             case other:
-                raise WrongType(f"on_checkpoint of {plugin.label!r}", '"keep", "drop" or Externalize', other)
+                raise CheckpointFailed(
+                    plugin.label, f'it answered {other!r}, not "keep", "drop" or Externalize'
+                )
     return Checkpoint(
         id=agent.id,
         name=agent.name,
@@ -84,26 +87,37 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
         raise RestoreFailed(
             f"agent {saved.id!r}", f"it is a {saved.name!r}, the definition is of {definition.name!r}"
         )
-    state = initial_state(definition, EMPTY_MAP).update(saved.state)
-    agent = Agent(
-        id=saved.id, name=saved.name, description=saved.description, state=state, definition=definition
-    )
-    owners = {plugin.key: plugin for plugin in definition.plugins}
-    for key, pointer in saved.externalized.items():
-        state_key = (saved.externalized_keys or EMPTY_MAP).get(key) or (
-            f"__{key}__" if f"__{key}__" in SLOTS else key
+    try:
+        agent = Agent(
+            id=saved.id,
+            name=saved.name,
+            description=saved.description,
+            state=initial_state(definition, EMPTY_MAP).update(saved.state),
+            definition=definition,
         )
-        plugin = owners.get(state_key)
-        if plugin is None:
-            raise RestoreFailed(
-                f"agent {saved.id!r}", f"no plugin owns {state_key!r}, which was externalized"
-            )
-        try:
-            slice = plugin.on_restore(pointer, Context(agent))
-            if slice is not None:
-                plugin.check_slice(slice)
-                agent = with_state(agent, check_state(agent.state.set(state_key, slice)))
-        except Exception as error:
-            reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
-            raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", reason) from error
+        for key in sorted(saved.externalized):
+            agent = _restored(agent, saved, key)
+        definition.check_state(agent.state)
+    except RestoreFailed:
+        raise
+    except OmoideError as error:
+        raise RestoreFailed(f"agent {saved.id!r}", error) from error
     return agent
+
+
+def _restored(agent: Agent, saved: Checkpoint, key: str) -> Agent:
+    """The agent with one externalized slice again, as far as its plugin can bring it back."""
+    guess = f"__{key}__" if f"__{key}__" in SLOTS else key
+    state_key = (saved.externalized_keys or EMPTY_MAP).get(key, guess)
+    plugin = next((plugin for plugin in agent.definition.plugins if plugin.key == state_key), None)
+    if plugin is None:
+        raise RestoreFailed(f"agent {saved.id!r}", f"no plugin owns {state_key!r}, which was externalized")
+    try:
+        slice = plugin.on_restore(saved.externalized[key], Context(agent, config=plugin.config))
+        if slice is None:
+            return agent
+        plugin.check_slice(slice)
+        return with_state(agent, check_state(agent.state.set(state_key, slice)))
+    except Exception as error:
+        reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
+        raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", reason) from error

@@ -17,24 +17,23 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from immutables import Map
 
 from omoide.core.frozen import (
-    EMPTY_LIST,
-    MAX_DEPTH,
-    OWN,
     FrozenList,
     FrozenMap,
     freeze,
+    freeze_key,
     freeze_list,
     freeze_map,
-    frozen_map,
+    list_of,
+    map_of,
 )
+from omoide.core.nesting import DEPTH, OWN
 from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 
 T = TypeVar("T")
 
-DEPTH = 2 * MAX_DEPTH
+LEVELS = DEPTH + 16
 """How deep written data may be: what may be kept inside a value, and the value around it."""
 
 if TYPE_CHECKING:
@@ -42,9 +41,11 @@ if TYPE_CHECKING:
     Frozen = Any
     MapField = Any
     ListField = Any
+    TextsField = Any
 else:
     MapField = FrozenMap[str, Any]
     ListField = FrozenList[Any]
+    TextsField = tuple[str, ...]
 
     class _Anything(type):
         def __instancecheck__(cls, value: object) -> bool:
@@ -101,7 +102,7 @@ def dump(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if kind is str or kind is int or kind is float or kind is bool or value is None:
         return value
-    if depth > DEPTH:
+    if depth > LEVELS:
         raise _too_deep("data")
     if kind is FrozenMap:
         plain = {key: dump(value[key], depth + 1) for key in sorted(value)}
@@ -121,7 +122,7 @@ def dump(value: Any, depth: int = 0) -> Any:
 
 def load(plain: Any, path: str = "", depth: int = 0) -> Any:
     """Frozen data from JSON types."""
-    if depth > DEPTH:
+    if depth > LEVELS:
         raise _too_deep(path)
     if type(plain) is dict:
         if len(plain) == 1:
@@ -133,15 +134,8 @@ def load(plain: Any, path: str = "", depth: int = 0) -> Any:
         return _loaded_map(plain, path, depth)
     if type(plain) is list:
         items = [load(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(plain)]
-        return EMPTY_LIST.extended(items)
+        return list_of(items)
     return freeze(plain, path)
-
-
-def enc_hook(value: Any) -> Any:
-    """For msgspec encoders at an edge: frozen containers as JSON types."""
-    if isinstance(value, (FrozenMap, FrozenList)):
-        return dump(value)
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
 def dec_hook(kind: Any, plain: Any) -> Any:
@@ -154,11 +148,11 @@ def dec_hook(kind: Any, plain: Any) -> Any:
     if origin is FrozenMap and type(plain) is dict:
         if item is None:
             return _as_map(load(plain))
-        return frozen_map(Map({key: _item(plain[key], item, str(key)) for key in plain}))
+        return map_of({freeze_key(key): _item(plain[key], item, str(key)) for key in plain})
     if origin is FrozenList and isinstance(plain, (list, tuple)):
         if item is None:
             return load(list(plain))
-        return EMPTY_LIST.extended([_item(value, item, f"[{at}]") for at, value in enumerate(plain)])
+        return list_of([_item(value, item, f"[{at}]") for at, value in enumerate(plain)])
     expected = {FrozenMap: "an object", FrozenList: "an array"}.get(origin)
     if expected is None:
         raise NotImplementedError(f"{kind} has no reader")
@@ -277,14 +271,15 @@ def _typed(value: Any, depth: int) -> Any:
 
 
 def _too_deep(path: str) -> Unsupported:
-    return Unsupported(path, f"is nested deeper than {DEPTH} levels", "flatten it")
+    return Unsupported(path, f"is nested deeper than {LEVELS} levels", "flatten it")
 
 
 def _loaded_map(plain: dict[str, Any], path: str, depth: int) -> FrozenMap[str, Any]:
-    loaded = {
-        key: load(value, f"{path}.{key}" if path else str(key), depth + 1) for key, value in plain.items()
-    }
-    return freeze_map(loaded, path)
+    loaded = {}
+    for key, value in plain.items():
+        at = f"{path}.{key}" if path else str(key)
+        loaded[freeze_key(key, at)] = load(value, at, depth + 1)
+    return map_of(loaded)
 
 
 def _revived(tag: str, inner: Any, path: str, depth: int) -> Any:
@@ -295,12 +290,14 @@ def _revived(tag: str, inner: Any, path: str, depth: int) -> Any:
             return b64decode(inner, validate=True)
         if tag == "$set":
             return frozenset(load(item, path, depth + 1) for item in _as_list(inner))
+    except OmoideError:
+        raise
     except (TypeError, ValueError) as error:
         raise Unsupported(path, f"holds an unreadable {tag} ({error})", "write it again") from error
-    for kind, name in OWN.items():
-        if tag == f"${name}":
-            try:
-                return _converted(inner, kind)
-            except Invalid as error:
-                raise error.under(path) from error
+    kind = next((kind for kind, name in OWN.items() if name == tag[1:]), None)
+    if kind is not None:
+        try:
+            return _converted(inner, kind)
+        except Invalid as error:
+            raise error.under(path) from error
     raise Unsupported(path, f"holds {tag}, which is no kind of value known here", "use a newer Omoide")

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from omoide.core import slot
-from omoide.core.frozen import FrozenMap
+from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory
 from omoide.core.signal import Signal
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """The agent as it is before the action, and the signal that led to it, if one did.
+    """The agent as it is before the action, the signal that led to it, if one did, and a plugin's config.
 
     `memory`, `identity` and `thread` are always there: where the agent has none yet, they are the ones it
     would get.
     """
 
-    def __init__(self, agent: Agent, signal: Signal | None = None) -> None:
+    def __init__(
+        self, agent: Agent, signal: Signal | None = None, config: FrozenMap[str, Any] = EMPTY_MAP
+    ) -> None:
         self.agent = agent
         self.signal = signal
+        self.config = config
 
     @property
     def state(self) -> FrozenMap[str, Any]:

@@ -14,14 +14,17 @@ import msgspec
 
 from omoide.core.action import Action
 from omoide.core.default_plugins import Overrides, chosen_defaults
-from omoide.core.frozen import FrozenMap, check_str, check_text
+from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.plugin import Plugin, PluginLike, as_plugin
 from omoide.core.router import AGENT_PRIORITY, STRATEGY_PRIORITY, Route, RouteLike, as_routes
 from omoide.core.schema import Schema
 from omoide.core.slot import SLOTS
 from omoide.core.strategy import Direct, Routed, Strategy
+from omoide.core.texts import check_str, check_text
 from omoide.core.value import check_instance
 from omoide.errors import InvalidDefinition, InvalidState, NotFound, WrongType
+
+_ABSENT = object()
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +82,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             for part in check_instance(getattr(self, field), f"{owner}: {field}", kind=tuple):
                 if not isinstance(part, kind):
                     raise WrongType(f"{owner}: {field}", f"{kind.__name__}s only", part)
-        if not isinstance(self.strategy, Strategy):
+        if isinstance(self.strategy, type) or not isinstance(self.strategy, Strategy):
             raise WrongType(
                 f"{owner}: strategy", "a Strategy", self.strategy, "give it init, cmd, tick, snapshot"
             )
@@ -108,12 +111,16 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         """What the mounted plugins say they bring, which is not what the identity says the agent can do."""
         return tuple(dict.fromkeys(tag for plugin in self.plugins for tag in plugin.capabilities))
 
-    def check_state(self, state: FrozenMap[str, Any]) -> None:
-        """Raise unless the state fits the schema, and each slice its plugin's."""
-        if self.schema is not None:
-            self.schema.check(self.own_part(state), _refuse)
+    def check_state(self, state: FrozenMap[str, Any], before: FrozenMap[str, Any] | None = None) -> None:
+        """Raise unless the state fits the schema, and each slice its plugin's, where `before` was another."""
+        known = EMPTY_MAP if before is None else before
         for plugin in self.plugins:
-            plugin.check_slice(state.get(plugin.key))
+            if plugin.key in state and state[plugin.key] is not known.get(plugin.key, _ABSENT):
+                plugin.check_slice(state[plugin.key])
+        if self.schema is not None:
+            own, old = self.own_part(state), self.own_part(known)
+            if before is None or own.keys() != old.keys() or any(own[key] is not old[key] for key in own):
+                self.schema.check(own, _refuse)
 
     def own_part(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
         """The state without slots and slices."""
@@ -121,7 +128,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return {key: value for key, value in state.items() if key not in owned}
 
     def _all_actions(self) -> list[Action]:
-        return [*self.actions, *(action for plugin in self.plugins for action in plugin.actions)]
+        return [*self.actions, *(action for plugin in self.plugins for action in plugin.offered)]
 
     def _check_names(self, owner: str) -> None:
         """Two actions must not answer to one name, or which of them ran would depend on their order."""

@@ -12,8 +12,10 @@ import msgspec
 from omoide import ids
 from omoide.core.action import Instruction
 from omoide.core.codec import Frozen, ListField, MapField
-from omoide.core.frozen import EMPTY_MAP, check_text, freeze_map, own
+from omoide.core.frozen import EMPTY_MAP, freeze_map
+from omoide.core.nesting import own
 from omoide.core.signal import Signal
+from omoide.core.texts import check_text
 from omoide.core.value import Count, Id, Name, Value
 from omoide.errors import Invalid
 

@@ -16,8 +16,10 @@ from collections.abc import (
     ItemsView,
     Iterable,
     Iterator,
+    KeysView,
     Mapping,
     Sequence,
+    ValuesView,
 )
 from collections.abc import (
     Set as AbstractSet,
@@ -29,15 +31,16 @@ from typing import Any, Self, SupportsIndex, TypeVar, cast, overload
 
 from immutables import Map
 
+from omoide.core.nesting import MAX_DEPTH, OWN, deeper, depth_around
+from omoide.core.texts import keepable
 from omoide.core.vector import Vector
-from omoide.errors import Invalid, Unsupported, WrongType
+from omoide.errors import Unsupported, WrongType
 
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
-S = TypeVar("S", bound=type)
 
-MAX_DEPTH = 100
+MAX_NODES = 10_000_000
 SMALLEST, LARGEST = -(2**63), 2**64 - 1
 
 _ABSENT = object()
@@ -51,12 +54,14 @@ _EMPTY: Map[Any, Any] = Map()
 class FrozenMap(Mapping[K, V]):
     """An immutable mapping with text keys; `set`, `delete`, `update` and `|` return a new one."""
 
-    __slots__ = ("_map",)
+    __slots__ = ("_depth", "_map")
 
     _map: Map[K, V]
+    _depth: int  # how many levels of containers it has, itself included
 
-    def __init__(self, items: Mapping[K, V] = _EMPTY) -> None:
-        self._map = freeze_map(items)._map
+    def __new__(cls, items: Mapping[K, V] = _EMPTY) -> FrozenMap[K, V]:
+        """The entries of a mapping, frozen."""
+        return freeze_map(items)
 
     def __getitem__(self, key: K) -> V:
         return self._map[key]
@@ -78,6 +83,14 @@ class FrozenMap(Mapping[K, V]):
         """The value under a key, or the default."""
         return self._map.get(key, default)
 
+    def keys(self) -> KeysView[K]:
+        """The keys."""
+        return cast("KeysView[K]", self._map.keys())
+
+    def values(self) -> ValuesView[V]:
+        """The values."""
+        return cast("ValuesView[V]", self._map.values())
+
     def items(self) -> ItemsView[K, V]:
         """Pairs of key and value."""
         return cast("ItemsView[K, V]", self._map.items())
@@ -98,25 +111,23 @@ class FrozenMap(Mapping[K, V]):
     def set(self, key: K, value: V) -> FrozenMap[K, V]:
         """With one entry put."""
         name = freeze_key(key)
-        return frozen_map(self._map.set(name, freeze(value, name)))
+        held = freeze(value, name)
+        return frozen_map(self._map.set(name, held), deeper(self._depth, held, name))
 
     def delete(self, key: K) -> FrozenMap[K, V]:
         """Without one key, whether it was there or not."""
-        return frozen_map(self._map.delete(key)) if key in self._map else self
+        return frozen_map(self._map.delete(key), self._depth) if key in self._map else self
 
     def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
         """With the entries of another mapping put over these."""
-        return frozen_map(self._map.update(freeze_map(changes)._map))
+        new = freeze_map(changes)
+        return frozen_map(self._map.update(new._map), max(self._depth, new._depth))
 
-    def __or__(self, other: object) -> FrozenMap[K, V]:
+    def __or__(self, other: Mapping[K, V]) -> FrozenMap[K, V]:
         return self.update(other) if isinstance(other, Mapping) else NotImplemented
 
-    def __ror__(self, other: object) -> FrozenMap[K, V]:
-        return (
-            frozen_map(freeze_map(other)._map.update(self._map))
-            if isinstance(other, Mapping)
-            else NotImplemented
-        )
+    def __ror__(self, other: Mapping[K, V]) -> FrozenMap[K, V]:
+        return freeze_map(other).update(self) if isinstance(other, Mapping) else NotImplemented
 
     def to_python(self) -> dict[Any, Any]:
         """A dict of one's own, thawed all the way down."""
@@ -129,15 +140,21 @@ class FrozenMap(Mapping[K, V]):
         return self
 
 
-def frozen_map(held: Map[K, V]) -> FrozenMap[K, V]:
-    """A FrozenMap over a Map that is known to hold frozen data only."""
+def frozen_map(held: Map[K, V], depth: int) -> FrozenMap[K, V]:
+    """A FrozenMap over a Map that is known to hold frozen data only, of this depth."""
     new: FrozenMap[K, V] = blank(FrozenMap)
     new._map = held
+    new._depth = depth
     return new
 
 
+def map_of(items: Mapping[K, V]) -> FrozenMap[K, V]:
+    """A FrozenMap of values that are frozen already."""
+    return frozen_map(Map(items), depth_around(items.values()))
+
+
 class FrozenList(Vector[T], Sequence[T]):
-    """An immutable sequence; `append`, `extend`, `insert`, `set`, `delete` and `+` return a new one."""
+    """An immutable sequence; every change returns a new one, and maps in it can be found by their `id`."""
 
     __slots__ = ()
 
@@ -155,10 +172,10 @@ class FrozenList(Vector[T], Sequence[T]):
     @overload
     def __getitem__(self, at: SupportsIndex) -> T: ...
     @overload
-    def __getitem__(self, at: slice) -> Self: ...
-    def __getitem__(self, at: SupportsIndex | slice) -> T | Self:
+    def __getitem__(self, at: slice) -> FrozenList[T]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> T | FrozenList[T]:
         if isinstance(at, slice):
-            return self._made().extended([self.at(i) for i in range(*at.indices(self._size))])
+            return list_of([self.at(i) for i in range(*at.indices(self._size))])
         return self.at(self._position(at.__index__()))
 
     def _position(self, at: int) -> int:
@@ -182,7 +199,8 @@ class FrozenList(Vector[T], Sequence[T]):
 
     def append(self, item: T) -> Self:
         """With one more item at the end."""
-        return self.added(freeze(item, f"[{self._size}]"))
+        held = freeze(item, f"[{self._size}]")
+        return self._deeper(self._added(held), held)
 
     def insert(self, position: int, item: T) -> Self:
         """With an item before `position`; past the end appends, −1 appends, −2 is before the last."""
@@ -190,25 +208,52 @@ class FrozenList(Vector[T], Sequence[T]):
             raise WrongType("index", "an int", position)
         if position < 0:
             position += self._size + 1
-        return self.inserted(min(max(position, 0), self._size), freeze(item, f"[{position}]"))
+        held = freeze(item, f"[{position}]")
+        return self._deeper(self._inserted(min(max(position, 0), self._size), held), held)
 
     def set(self, position: int, item: T) -> Self:
         """With another item at a position that exists."""
-        return self.replaced(self._position(position), freeze(item, f"[{position}]"))
+        held = freeze(item, f"[{position}]")
+        return self._deeper(self._replaced(self._position(position), held), held)
 
     def delete(self, position: int) -> Self:
         """Without the item at a position that exists."""
-        return self.dropped(self._position(position))
+        return self._dropped(self._position(position))
 
     def extend(self, items: Iterable[T]) -> Self:
         """With these items at the end."""
-        return self.extended([freeze(item, f"[+{at}]") for at, item in enumerate(items)])
+        held = [freeze(item, f"[+{at}]") for at, item in enumerate(items)]
+        new = self._extended(held)
+        new._depth = max(self._depth, depth_around(held))
+        return new
+
+    def change(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
+        """With `change` applied to the items of this id; itself when there is none."""
+        depth = self._depth
+
+        def changed(item: T) -> T:
+            nonlocal depth
+            held: T = freeze(change(item), "the result of the update")
+            depth = deeper(depth, held, "the result of the update")
+            return held
+
+        new = self._changed(freeze(item_id, "item_id"), changed)
+        new._depth = depth
+        return new
+
+    def remove(self, item_id: Hashable) -> Self:
+        """Without the items of this id; itself when there is none."""
+        return self._without(freeze(item_id, "item_id"))
+
+    def _deeper(self, new: Self, held: T) -> Self:
+        new._depth = deeper(self._depth, held, "item")
+        return new
 
     def __add__(self, other: Iterable[T]) -> Self:
         return self.extend(other) if isinstance(other, (FrozenList, list, tuple)) else NotImplemented
 
     def __radd__(self, other: Iterable[T]) -> Self:
-        return type(self)(other).extended(self) if isinstance(other, (list, tuple)) else NotImplemented
+        return type(self)(other).extend(self) if isinstance(other, (list, tuple)) else NotImplemented
 
     def to_python(self) -> list[Any]:
         """A list of one's own, thawed all the way down."""
@@ -221,56 +266,52 @@ class FrozenList(Vector[T], Sequence[T]):
         return self
 
 
-OWN: dict[type, str] = {}
-"""The frozen structs that may stand inside other data, with the names they are written under."""
-
-
-def own(cls: S) -> S:
-    """Decorator: values of this struct may be held in maps and lists, and come back as what they were."""
-    OWN[cls] = cls.__name__
-    return cls
+def list_of(items: list[T]) -> FrozenList[T]:
+    """A FrozenList of items that are frozen already."""
+    new: FrozenList[T] = FrozenList[T]._made()._extended(items)
+    new._depth = depth_around(items)
+    return new
 
 
 def freeze(value: Any, path: str = "value") -> Any:
     """A frozen copy of `value`, or `Unsupported` naming the place of what cannot be kept."""
     kind = type(value)
     if kind is str:
-        return value if value.isascii() and "\0" not in value else _text(value, path)
+        return value if value.isascii() and "\0" not in value else keepable(value, path)
     if kind is int:
         if SMALLEST <= value <= LARGEST:
             return value
         raise Unsupported(path, "is an integer beyond 64 bits", "keep it as a string")
     if kind is bool or value is None or kind is FrozenMap or kind is FrozenList or kind in OWN:
         return value
-    return _frozen(value, path, 0)
+    try:
+        return _frozen(value, 0, [MAX_NODES])
+    except Unsupported as error:
+        raise error.under(path) from None
 
 
 def freeze_map(value: object, path: str = "map") -> FrozenMap[Any, Any]:
     """The same for a value that has to be a mapping."""
-    if type(value) is FrozenMap:
-        return value
-    if not isinstance(value, Mapping):
+    if type(value) is not FrozenMap and not isinstance(value, Mapping):
         raise WrongType(path, "a mapping", value, "pass a dict")
-    frozen: FrozenMap[Any, Any] = _frozen(value, path, 0)
+    frozen: FrozenMap[Any, Any] = freeze(value, path)
     return frozen
 
 
 def freeze_list(value: object, path: str = "list") -> FrozenList[Any]:
     """The same for a value that has to be a list."""
-    if type(value) is FrozenList:
-        return value
     if isinstance(value, (str, *_BYTES)) or not isinstance(value, Sequence):
         raise WrongType(path, "a list", value)
-    frozen: FrozenList[Any] = _frozen(value, path, 0)
+    frozen: FrozenList[Any] = freeze(value, path)
     return frozen
 
 
 def freeze_key(key: object, path: str = "key") -> Any:
     """A key that a map can have: text."""
     if type(key) is str:
-        return key if key.isascii() and "\0" not in key else _text(key, path)
+        return key if key.isascii() and "\0" not in key else keepable(key, path)
     if isinstance(key, str):
-        return _text(key.value if isinstance(key, Enum) else str.__str__(key), path)
+        return keepable(key.value if isinstance(key, Enum) else str.__str__(key), path)
     raise Unsupported(path, f"is a {type(key).__name__}; keys are text", f"use str({key!r})")
 
 
@@ -284,9 +325,10 @@ def thaw(value: Any) -> Any:
     return value
 
 
-def _frozen(value: Any, path: str, depth: int) -> Any:
+def _frozen(value: Any, depth: int, left: list[int]) -> Any:
+    """What `freeze` does at some depth; places are added to an error on its way out."""
     if depth > MAX_DEPTH:
-        raise Unsupported(path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself", "flatten it")
+        raise Unsupported("", f"is nested deeper than {MAX_DEPTH} levels, or contains itself", "flatten it")
     kind = type(value)
     if kind is FrozenMap or kind is FrozenList or kind in OWN:
         return value
@@ -294,58 +336,59 @@ def _frozen(value: Any, path: str, depth: int) -> Any:
     if take is None:
         take = next((take for accepted, take in _BY_KIND if isinstance(value, accepted)), None)
     if take is None:
-        raise Unsupported(path, f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
-    return take(value, path, depth)
+        raise Unsupported("", f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
+    return take(value, depth, left)
 
 
-def _text(value: str, path: str) -> str:
-    if "\0" in value:
-        raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise Unsupported(path, "contains a lone surrogate", "decode the text properly first") from None
-    return str.__str__(value)
-
-
-def _number(value: float, path: str, depth: int) -> float:
+def _number(value: float, depth: int, left: list[int]) -> float:
     if not isfinite(value):
-        raise Unsupported(path, f"is {value!r}, which JSON has no word for", "keep None or a string")
+        raise Unsupported("", f"is {value!r}, which JSON has no word for", "keep None or a string")
     return float(value)
 
 
-def _moment(value: datetime, path: str, depth: int) -> datetime:
+def _moment(value: datetime, depth: int, left: list[int]) -> datetime:
     # A named zone would come back as an offset; taking it now keeps equality exact, around clock changes too.
     offset = value.utcoffset()
     if offset is not None and offset.microseconds:
-        raise Unsupported(
-            path, "is in a zone that is off by parts of a second", "use astimezone(timezone.utc)"
-        )
+        raise Unsupported("", "is in a zone that is off by parts of a second", "use astimezone(timezone.utc)")
     zone = None if offset is None else timezone(offset)
     return datetime(
         value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
     )
 
 
-def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> FrozenMap[Any, Any]:
-    return frozen_map(
-        Map(
-            {
-                freeze_key(key, f"{path}.{key}"): _frozen(item, f"{path}.{key}", depth + 1)
-                for key, item in value.items()
-            }
-        )
-    )
+def _mapping(value: Mapping[Any, Any], depth: int, left: list[int]) -> FrozenMap[Any, Any]:
+    _spend(left, len(value))
+    held = {}
+    for key, item in value.items():
+        try:
+            held[freeze_key(key, "")] = _frozen(item, depth + 1, left)
+        except Unsupported as error:
+            raise error.under(str(key)) from None
+    return map_of(held)
 
 
-def _sequence(value: Iterable[Any], path: str, depth: int) -> FrozenList[Any]:
-    return FrozenList._made().extended(
-        [_frozen(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
-    )
+def _sequence(value: Sequence[Any], depth: int, left: list[int]) -> FrozenList[Any]:
+    _spend(left, len(value))
+    held = []
+    for at, item in enumerate(value):
+        try:
+            held.append(_frozen(item, depth + 1, left))
+        except Unsupported as error:
+            raise error.under(f"[{at}]") from None
+    return list_of(held)
 
 
-def _members(value: AbstractSet[Any], path: str, depth: int) -> frozenset[Any]:
-    return frozenset(_frozen(item, f"{path}{{…}}", depth + 1) for item in value)
+def _members(value: AbstractSet[Any], depth: int, left: list[int]) -> frozenset[Any]:
+    _spend(left, len(value))
+    return frozenset([_frozen(item, depth + 1, left) for item in value])
+
+
+def _spend(left: list[int], count: int) -> None:
+    # The same list held twice, and that again twice, and so on, would take for ever to copy and to write.
+    left[0] -= count
+    if left[0] < 0:
+        raise Unsupported("", f"holds more than {MAX_NODES:,} values", "put them in piece by piece")
 
 
 def _remedy(value: object) -> str:
@@ -362,50 +405,35 @@ def _remedy(value: object) -> str:
     return "use JSON types, datetime, bytes, sets, or Omoide's own values"
 
 
-Taker = Callable[[Any, str, int], Any]
+Taker = Callable[[Any, int, list[int]], Any]
 
 _BY_TYPE: dict[type, Taker] = {
-    str: lambda value, path, depth: _text(value, path),
-    int: lambda value, path, depth: freeze(value, path),
+    str: lambda value, depth, left: keepable(value, ""),
+    int: lambda value, depth, left: freeze(value, ""),
     float: _number,
-    bool: lambda value, path, depth: value,
-    type(None): lambda value, path, depth: value,
+    bool: lambda value, depth, left: value,
+    type(None): lambda value, depth, left: value,
     dict: _mapping,
     list: _sequence,
     tuple: _sequence,
     set: _members,
     frozenset: _members,
-    bytes: lambda value, path, depth: value,
+    bytes: lambda value, depth, left: value,
     datetime: _moment,
 }
 
 # What is not exactly one of these types may still be one of their kind; an enum counts as its value.
 _BY_KIND: tuple[tuple[Any, Taker], ...] = (
-    (Enum, lambda value, path, depth: _frozen(value.value, path, depth + 1)),
+    (Enum, lambda value, depth, left: _frozen(value.value, depth + 1, left)),
     (str, _BY_TYPE[str]),
-    (int, lambda value, path, depth: freeze(int(value), path)),
+    (int, lambda value, depth, left: freeze(int(value), "")),
     (float, _number),
     (Mapping, _mapping),
-    (_BYTES, lambda value, path, depth: bytes(value)),
+    (_BYTES, lambda value, depth, left: bytes(value)),
     (AbstractSet, _members),
     (datetime, _moment),
     (Sequence, _sequence),
 )
 
-EMPTY_MAP: FrozenMap[Any, Any] = frozen_map(_EMPTY)
+EMPTY_MAP: FrozenMap[Any, Any] = frozen_map(_EMPTY, 1)
 EMPTY_LIST: FrozenList[Any] = FrozenList()
-
-
-def check_str(value: object, field: str) -> str:
-    """Text that can be kept, empty or not."""
-    if not isinstance(value, str):
-        raise WrongType(field, "a string", value)
-    return _text(value, field)
-
-
-def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
-    """Text that can be kept and is not empty."""
-    text = check_str(value, field)
-    if not text.strip():
-        raise Invalid(field, "is empty", remedy)
-    return text

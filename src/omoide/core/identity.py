@@ -11,16 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from omoide import clock
-from omoide.core.frozen import (
-    EMPTY_LIST,
-    EMPTY_MAP,
-    FrozenList,
-    FrozenMap,
-    check_text,
-    freeze,
-    freeze_map,
-    own,
-)
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, freeze, freeze_map, list_of
+from omoide.core.nesting import own
+from omoide.core.texts import check_text
 from omoide.core.value import Count, Revised, check_count, check_function, force
 from omoide.errors import Conflict, Invalid, WrongType
 
@@ -157,6 +150,7 @@ class Identity(Revised, frozen=True, kw_only=True):
         now: int | None = None,
     ) -> Self:
         """With `change` applied to a plugin's slice, which is None where there is none yet."""
+        self._expect(expected_rev)
         slice = check_function(change)(self.get_extension(plugin))
         return self.put_extension(plugin, slice, expected_rev=expected_rev, now=now)
 
@@ -246,9 +240,8 @@ def _checked_capabilities(capabilities: object) -> FrozenMap[str, Any]:
 def _checked_names(names: object, field: str) -> FrozenList[str]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise WrongType(field, "a list of strings", names)
-    listed = sorted(names) if isinstance(names, frozenset) else names
-    unique = dict.fromkeys(check_text(name, f"{field}[{at}]") for at, name in enumerate(listed))
-    return EMPTY_LIST.extended(unique)
+    checked = [check_text(name, f"{field}[{at}]") for at, name in enumerate(names)]
+    return list_of(list(dict.fromkeys(sorted(checked) if isinstance(names, frozenset) else checked)))
 
 
 def known_agent(snapshot: Mapping[str, Any], trust: float | None, now: int | None) -> FrozenMap[str, Any]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
-from immutables import Map
 
 from omoide import clock, ids
 from omoide.core import tasks as task_list
@@ -23,22 +22,20 @@ from omoide.core.frozen import (
     EMPTY_LIST,
     EMPTY_MAP,
     FrozenMap,
-    blank,
-    check_text,
     freeze,
     freeze_key,
     freeze_map,
     frozen_map,
-    own,
+    map_of,
 )
+from omoide.core.nesting import depth_of, own
 from omoide.core.space import Space
 from omoide.core.tasks import Task, Tasks
+from omoide.core.texts import check_text
 from omoide.core.value import Id, Revised, check_function, copied, force
-from omoide.errors import Conflict, NotFound, ReservedSpace, WrongSpaceType, WrongType
+from omoide.errors import Conflict, NotFound, ReservedSpace, WrongType
 
-_FRESH: FrozenMap[str, Space] = frozen_map(
-    Map({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
-)
+_FRESH: FrozenMap[str, Space] = map_of({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
 
 
 class Write(TypedDict, total=False):
@@ -55,7 +52,7 @@ def reserved_spaces() -> tuple[str, ...]:
 
 
 @own
-class Memory(Revised, frozen=True, kw_only=True, gc=False):
+class Memory(Revised, frozen=True, kw_only=True):
     """The container of an agent's spaces."""
 
     id: Id = msgspec.field(default_factory=lambda: ids.new("mem_"))
@@ -85,16 +82,16 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         *,
         max_items: int | None = None,
         max_item_bytes: int | None = None,
-        expected_rev: int | None = None,
-        now: int | None = None,
+        **options: Unpack[Write],
     ) -> Self:
         """With a space of this name, made from `default` unless there is one already."""
-        self._expect(expected_rev)
         name = _named(name)
         if name in self.spaces:
+            self._open(name, **options)
             return self
+        self._expect_absent(name, options)
         space = Space(data=default, max_items=max_items, max_item_bytes=max_item_bytes)
-        return self._with_space(name, space, {"now": now})
+        return self._with_space(name, space, options)
 
     def put_space(self, name: str, space: Space, **options: Unpack[Write]) -> Self:
         """With a space put whole; one that replaces another goes on counting from the higher revision."""
@@ -139,15 +136,8 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
     def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[Write]) -> Self:
         """With a value put under a key of a map space."""
         old = self._open(space, **options) if options else self._open(space)
-        data = old.data
-        if type(data) is not FrozenMap:
-            raise WrongSpaceType(space, "map", data)
-        if type(key) is not str or not key.isascii() or "\0" in key:
-            key = freeze_key(key)
-        item = freeze(value, key)
-        changed: FrozenMap[str, Any] = blank(FrozenMap)
-        changed._map = data._map.set(key, item)
-        return self._with_data(space, old, changed, options, item)
+        data = old.map_data(space).set(key, value)
+        return self._with_data(space, old, data, options, data[key] if old.limited else None)
 
     def delete_from_space(self, space: str, key: str, **options: Unpack[Write]) -> Self:
         """Without a key of a map space; deleting one that is not there counts as a change too."""
@@ -162,8 +152,10 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
     ) -> Self:
         """With `change` applied to the whole data of a map space."""
         old = self._open(space, **options)
-        data = freeze_map(check_function(change)(old.map_data(space)), "the result of the update")
-        return self._with_data(space, old, data, options, *data.values())
+        before = old.map_data(space)
+        data = freeze_map(check_function(change)(before), "the result of the update")
+        fresh = [item for key, item in data.items() if before.get(key) is not item] if old.limited else ()
+        return self._with_data(space, old, data, options, *fresh)
 
     # List spaces
 
@@ -171,7 +163,7 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         """With an item at the end of a list space."""
         old = self._open(space, **options)
         item = freeze(item, "item")
-        return self._with_data(space, old, old.list_data(space).added(item), options, item)
+        return self._with_data(space, old, old.list_data(space).append(item), options, item)
 
     def prepend_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
         """With an item at the front of a list space."""
@@ -194,7 +186,7 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         """Without the items of this id; when there is none, unchanged, or `NotFound` if `strict`."""
         old = self._open(space, **options)
         data = old.list_data(space)
-        left = data.without(freeze(item_id, "item_id"))
+        left = data.remove(item_id)
         if left is data:
             return self._unfound(space, item_id, strict)
         return self._with_data(space, old, left, options)
@@ -211,19 +203,10 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         """With `change` applied to the items of this id; when there is none, as `remove_from_space`."""
         old = self._open(space, **options)
         data = old.list_data(space)
-        fresh: list[Any] = []
-
-        def changed(item: Any) -> Any:
-            item = freeze(change(item), "the result of the update")
-            fresh.append(item)
-            return item
-
-        new = data.changed(
-            freeze(item_id, "item_id"), changed if callable(change) else check_function(change)
-        )
+        new = data.change(item_id, check_function(change))
         if new is data:
             return self._unfound(space, item_id, strict)
-        return self._with_data(space, old, new, options, *fresh)
+        return self._with_data(space, old, new, options, *(new if old.limited else ()))
 
     # The world: what the agent knows
 
@@ -338,8 +321,8 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
         force(space, "rev", old.rev + 1)
         if old.max_items is not None or old.max_item_bytes is not None:
             space.check_limits(name, *items)
-        spaces: FrozenMap[str, Space] = blank(FrozenMap)
-        spaces._map = self.spaces._map.set(name, space)
+        depth = max(self.spaces._depth, 2 + depth_of(data))
+        spaces = frozen_map(self.spaces._map.set(name, space), depth)
         new = copied(self)
         force(new, "rev", self.rev + 1)
         force(new, "updated_at", clock.now() if not options else clock.resolve(options.get("now")))
@@ -348,7 +331,7 @@ class Memory(Revised, frozen=True, kw_only=True, gc=False):
 
     def _with_space(self, name: str, space: Space, options: Write) -> Self:
         new = self._advanced(options.get("now"))
-        force(new, "spaces", frozen_map(self.spaces._map.set(name, space)))
+        force(new, "spaces", self.spaces.set(name, space))
         return new
 
     def _unfound(self, name: str, item_id: str, strict: bool) -> Self:

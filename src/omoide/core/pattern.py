@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from omoide.core.frozen import check_text
+from omoide.core.texts import check_text
 from omoide.errors import Invalid
 
 ANY_ONE, ANY = "*", "**"

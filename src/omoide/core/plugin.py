@@ -15,10 +15,11 @@ from omoide.core import pattern
 from omoide.core.action import Action
 from omoide.core.codec import Frozen
 from omoide.core.context import Context
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
 from omoide.core.router import PLUGIN_PRIORITY, RouteLike, as_routes
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal
+from omoide.core.texts import check_str, check_text
 from omoide.core.value import Name, Value, check_instance, check_texts
 from omoide.errors import InvalidDefinition, InvalidState, WrongType
 
@@ -36,7 +37,6 @@ class Externalize(Value, frozen=True, kw_only=True):
 
 
 Kept = Literal["keep", "drop"] | Externalize
-Mounted = "None | Mapping[str, Any] | Value | Agent | tuple[Mapping[str, Any] | None, Agent]"
 
 
 class Plugin:
@@ -82,7 +82,8 @@ class Plugin:
         self.config: FrozenMap[str, Any] = self._checked_config(config, owner)
         if not isinstance(self.actions, Sequence):
             raise WrongType(f"{owner}: actions", "a list of Actions", self.actions)
-        for offered in self.actions:
+        self.offered = tuple(self.actions)
+        for offered in self.offered:
             if not isinstance(offered, Action):
                 raise WrongType(f"{owner}: actions", "Actions only", offered, "decorate it with @action")
         for wanted in self.signal_patterns:

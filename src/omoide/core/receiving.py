@@ -14,8 +14,8 @@ from omoide.core.context import Context
 from omoide.core.directives import Directive, Error, Stop
 from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.router import STRATEGY_CMD, STRATEGY_TICK, Route, matching
+from omoide.core.running import failure, outcome
 from omoide.core.signal import Signal
-from omoide.core.strategy import failure, outcome
 from omoide.errors import NotFound, WrongType
 
 STOP = "jido.agent.stop"
@@ -34,7 +34,7 @@ def _received(agent: Agent, signal: Signal) -> tuple[Agent, list[Directive]]:
     for plugin in agent.definition.plugins:
         if plugin.sees(signal):
             try:
-                answer = plugin.handle_signal(signal, Context(agent, signal))
+                answer = plugin.handle_signal(signal, Context(agent, signal, plugin.config))
             except Exception as error:
                 return agent, [failure(error, "signal")]
             if isinstance(answer, Signal):
@@ -56,7 +56,7 @@ def _follow(agent: Agent, route: Route, signal: Signal) -> tuple[Agent, list[Dir
     strategy = agent.definition.strategy
     if target in (STRATEGY_TICK, (STRATEGY_TICK,)):
         try:
-            return outcome(strategy.tick(agent, Context(agent, signal)), "the strategy's tick", Agent)
+            return outcome(strategy.tick(agent, Context(agent, signal)), "the strategy's tick", agent)
         except Exception as error:
             return agent, [failure(error, "strategy")]
     if isinstance(target, tuple) and target[0] == STRATEGY_CMD:
@@ -86,6 +86,6 @@ def _unrouted(agent: Agent, signal: Signal) -> Error:
     return Error(
         message=f"no route for signal {signal.type!r}; agent {agent.name!r} has routes for: {known}",
         context="routing",
-        field=signal.type,
+        field="type",
         kind="RoutingError",
     )

@@ -13,6 +13,8 @@ import msgspec
 
 from omoide.core import pattern
 from omoide.core.action import Action, check_name
+from omoide.core.frozen import freeze_map
+from omoide.core.value import force
 from omoide.errors import Invalid, InvalidDefinition, WrongType
 
 STRATEGY_PRIORITY, AGENT_PRIORITY, PLUGIN_PRIORITY = 50, 0, -10
@@ -35,10 +37,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
                 return
             case (kind, _) if kind == STRATEGY_CMD:
                 return
-            case Action() | (Action(), Mapping()):
+            case Action():
                 return
-            case str(name) | (str(name), Mapping()):
+            case str(name):
                 check_name(name, "target")
+            case (Action() | str() as first, Mapping() as params):
+                if isinstance(first, str):
+                    check_name(first, "target")
+                force(self, "target", (first, freeze_map(params, "target params")))
             case _:
                 raise WrongType("target", "an Action, its name, or (action, params)", self.target)
 

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from omoide.core.agent import Agent
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, freeze_map
 from omoide.core.identity import Identity
 from omoide.core.slot import IDENTITY
+from omoide.core.texts import check_text
 from omoide.core.value import check_texts
 from omoide.errors import WrongType
 
@@ -31,7 +32,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
     """What the identity declares, then what the agent's plugins offer beyond that."""
     declared = identity.actions()
-    return declared.extended(name for name in agent.definition.offered() if name not in declared)
+    return declared.extend(name for name in agent.definition.offered() if name not in declared)
 
 
 def rank(

@@ -17,7 +17,8 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec, pattern
 from omoide.core.codec import Frozen, MapField
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, own
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap
+from omoide.core.nesting import own
 from omoide.core.value import Id, Millis, Name, Value, force
 from omoide.errors import Invalid, WrongType
 
@@ -28,6 +29,7 @@ STRUCTURED = "application/cloudevents+json"
 
 _ATTRIBUTES = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNQUOTED = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '"%')
 _INT32 = range(-(2**31), 2**31)
 
 Http = tuple[dict[str, str], bytes]
@@ -50,7 +52,8 @@ class Signal(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field in ("type", "source", "subject", "datacontenttype", "dataschema"):
+        ids.check(self.type, "type")
+        for field in ("source", "subject", "datacontenttype", "dataschema"):
             _check_attribute(getattr(self, field), field)
         if self.time is not None and self.time > LATEST:
             raise Invalid("time", f"is {self.time}, after the year 9999", "pass milliseconds since 1970 UTC")
@@ -77,12 +80,11 @@ class Signal(Value, frozen=True, kw_only=True):
 
     def to_binary(self) -> Http:
         """Headers and body of the binary mode: attributes as `ce-` headers, the data as it is."""
-        headers = {
-            f"ce-{name}": _header(value) for name, value in (self._attributes() | {**self.extensions}).items()
-        }
-        content_type = headers.pop("ce-datacontenttype", None)
+        attributes = self._attributes() | {**self.extensions}
+        content_type = attributes.pop("datacontenttype", None)
+        headers = {f"ce-{name}": _header(value) for name, value in attributes.items()}
         if content_type is not None:
-            headers["content-type"] = unquote(content_type)
+            headers["content-type"] = content_type
         if self.data is None:
             return headers, b""
         if isinstance(self.data, bytes):
@@ -173,7 +175,7 @@ def _plain(data: Any) -> Any:
 
 def _header(value: object) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return quote(text, safe="".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '"%'))
+    return quote(text, safe=_UNQUOTED)
 
 
 def _unheader(value: str, name: str) -> str:
@@ -227,7 +229,7 @@ def _read_time(value: object) -> int | None:
 
 def _check_attribute(text: str | None, field: str) -> None:
     """CloudEvents allows no control characters, which could also break out of a header."""
-    if text is not None and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
+    if text is not None and ids.has_controls(text):
         raise Invalid(field, "contains a control character", "remove it")
     if field == "datacontenttype" and text is not None and not text.isascii():
         raise Invalid(field, "is no media type", "use one such as application/json")

@@ -5,14 +5,14 @@ One mechanism serves every reserved key: get, put, update, ensure, has.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from immutables import Map
-
-from omoide.core.frozen import FrozenMap, blank
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, frozen_map
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory
+from omoide.core.nesting import depth_of
 from omoide.core.parent import Parent
 from omoide.core.strategy_state import StrategyState
 from omoide.core.thread import Thread
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 D = TypeVar("D")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Stateful(Value, frozen=True, kw_only=True):
+    """What slots are in: a value with a state."""
+
+    state: FrozenMap[str, Any] = EMPTY_MAP
 
 
 class Slot(Generic[T]):
@@ -40,16 +47,16 @@ class Slot(Generic[T]):
     def get(self, agent: Agent, default: D) -> T | D | None: ...
     def get(self, agent: Agent, default: Any = None) -> Any:
         """The value, or the default where the key is absent."""
-        return _state(agent).get(self.key, default)
+        return _state(agent)._map.get(self.key, default)
 
     def put(self, agent: Agent, value: T) -> Agent:
         """The agent with another value in the slot; nothing else of its state changes."""
         if not isinstance(value, self.kind):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
-        changed: FrozenMap[str, Any] = blank(FrozenMap)
-        changed._map = _state(agent).set(self.key, value)
+        state = _state(agent)
+        depth = max(state._depth, 1 + depth_of(value))
         new = copied(agent)
-        force(new, "state", changed)
+        force(new, "state", frozen_map(state._map.set(self.key, value), depth))
         return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
@@ -70,13 +77,10 @@ class Slot(Generic[T]):
         return self.get(agent) is not None
 
 
-def _state(agent: Agent) -> Map[str, Any]:
-    try:
-        if isinstance(agent, Value):  # an action's context has a state as well
-            return agent.state._map
-    except AttributeError:
-        pass
-    raise WrongType("agent", "an Agent", agent, "pass what Agent.new(…) returned")
+def _state(agent: Stateful) -> FrozenMap[str, Any]:
+    if not isinstance(agent, Stateful):
+        raise WrongType("agent", "an Agent", agent, "pass what Agent.new(…) returned")
+    return agent.state
 
 
 def with_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
@@ -95,6 +99,20 @@ PARENT = Slot("__parent__", Parent, Parent)
 SLOTS: dict[str, Slot[Any]] = {slot.key: slot for slot in (MEMORY, IDENTITY, THREAD, STRATEGY, PARENT)}
 
 
+_BY_KIND: dict[type, Slot[Any]] = {slot.kind: slot for slot in SLOTS.values()}
+
+
 def slot_of(value: object) -> Slot[Any] | None:
     """The slot that a value belongs into, by its type."""
-    return next((slot for slot in SLOTS.values() if isinstance(value, slot.kind)), None)
+    return _BY_KIND.get(type(value))
+
+
+def described(function: F, method: Callable[..., Any], module: str) -> F:
+    """A function on agents made of a method: it takes its words, and says that it lives in `module`."""
+    signature = inspect.signature(method)
+    agent = inspect.Parameter("agent", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Agent")
+    parameters = [agent, *list(signature.parameters.values())[1:]]
+    vars(function)["__signature__"] = signature.replace(parameters=parameters, return_annotation="Agent")
+    function.__name__ = function.__qualname__ = method.__name__
+    function.__module__, function.__doc__ = module, method.__doc__
+    return function

@@ -13,13 +13,14 @@ import msgspec
 
 from omoide.core import codec
 from omoide.core.codec import Frozen, MapField
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, freeze_list, freeze_map, own
-from omoide.core.value import Count, Value
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, freeze_list, freeze_map
+from omoide.core.nesting import own
+from omoide.core.value import Count, Value, check_fields
 from omoide.errors import TooLarge, WrongSpaceType, WrongType
 
 
 @own
-class Space(Value, frozen=True, kw_only=True, gc=False):
+class Space(Value, frozen=True, kw_only=True):
     """Data with a revision, metadata, and limits where someone set them."""
 
     data: Frozen = EMPTY_MAP
@@ -43,7 +44,9 @@ class Space(Value, frozen=True, kw_only=True, gc=False):
     @classmethod
     def new(cls, attrs: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
         """A space from a mapping of its fields, from keywords, or from both."""
-        return cls(**{**freeze_map(attrs, "attrs"), **fields})
+        given = {**freeze_map(attrs, "attrs"), **fields}
+        check_fields(cls, given)
+        return cls(**given)
 
     @classmethod
     def new_kv(cls, data: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
@@ -55,15 +58,13 @@ class Space(Value, frozen=True, kw_only=True, gc=False):
         """A list space."""
         return cls(data=freeze_list(data, "data"), **fields)
 
-    @staticmethod
-    def is_map(space: object) -> bool:
-        """Whether it is a space with map operations; False for what is not a space."""
-        return isinstance(space, Space) and type(space.data) is FrozenMap
+    def is_map(self: object) -> bool:
+        """Whether it is a space with map operations; `Space.is_map(x)` is False for what is not a space."""
+        return isinstance(self, Space) and type(self.data) is FrozenMap
 
-    @staticmethod
-    def is_list(space: object) -> bool:
-        """Whether it is a space with list operations; False for what is not a space."""
-        return isinstance(space, Space) and type(space.data) is FrozenList
+    def is_list(self: object) -> bool:
+        """Whether it is a space with list operations; `Space.is_list(x)` is False for what is not a space."""
+        return isinstance(self, Space) and type(self.data) is FrozenList
 
     def map_data(self, name: str) -> FrozenMap[str, Any]:
         """The data of a map space."""

@@ -6,12 +6,14 @@ there. State operations say the rarer things; they are applied by `cmd` and neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from omoide.core.codec import Frozen, MapField
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze_map
+from omoide.core.codec import Frozen, MapField, TextsField
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, frozen_map
+from omoide.core.nesting import depth_of
 from omoide.core.slot import SLOTS, slot_of
+from omoide.core.texts import check_text
 from omoide.core.value import Value
 from omoide.errors import Invalid, InvalidState, WrongType
 
@@ -43,13 +45,14 @@ class ReplaceState(StateOp, frozen=True, kw_only=True):
 
     def apply(self, state: State) -> State:
         """The other state."""
-        return freeze_map(self.state)
+        whole: State = self.state
+        return whole
 
 
 class DeleteKeys(StateOp, frozen=True, kw_only=True):
     """Remove top-level keys."""
 
-    keys: tuple[str, ...]
+    keys: TextsField
 
     def apply(self, state: State) -> State:
         """The state without the keys."""
@@ -61,7 +64,7 @@ class DeleteKeys(StateOp, frozen=True, kw_only=True):
 class SetPath(StateOp, frozen=True, kw_only=True):
     """Set a value at a path, making the maps on the way."""
 
-    path: tuple[str, ...]
+    path: TextsField
     value: Frozen
 
     def __post_init__(self) -> None:
@@ -76,7 +79,7 @@ class SetPath(StateOp, frozen=True, kw_only=True):
 class DeletePath(StateOp, frozen=True, kw_only=True):
     """Remove what lies at a path, if anything does."""
 
-    path: tuple[str, ...]
+    path: TextsField
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,13 +101,14 @@ def deep_merge(base: State, changes: Mapping[str, Any]) -> State:
     return merged
 
 
-def as_changes(result: object) -> FrozenMap[str, Any]:
-    """What an action returned, as changes of the state."""
+def merged(state: State, result: object) -> State:
+    """The state with what an action returned: a mapping is merged deeply, a slot value replaces its slot."""
     if result is None:
-        return EMPTY_MAP
+        return state
     slot = slot_of(result)
     if slot is not None:
-        return FrozenMap({slot.key: result})
+        depth = max(state._depth, 1 + depth_of(result))
+        return frozen_map(state._map.set(slot.key, result), depth)
     if not isinstance(result, Mapping):
         raise WrongType(
             "result",
@@ -115,7 +119,7 @@ def as_changes(result: object) -> FrozenMap[str, Any]:
     changes = freeze_map(result, "result")
     for key in changes:
         check_text(key, "state key")
-    return changes
+    return deep_merge(state, changes)
 
 
 def check_state(state: State) -> State:
@@ -154,9 +158,3 @@ def _delete_path(node: State, path: tuple[str, ...]) -> State:
         return node.delete(key)
     inner = node.get(key)
     return node.set(key, _delete_path(inner, rest)) if type(inner) is FrozenMap else node
-
-
-def split_effects(effects: Iterable[Any]) -> tuple[list[StateOp], list[Any]]:
-    """State operations, and the directives that go on to the runtime."""
-    listed = list(effects)
-    return [e for e in listed if isinstance(e, StateOp)], [e for e in listed if not isinstance(e, StateOp)]

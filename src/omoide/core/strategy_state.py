@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from omoide.core.codec import MapField
-from omoide.core.frozen import EMPTY_MAP, own
+from omoide.core.frozen import EMPTY_MAP
+from omoide.core.nesting import own
 from omoide.core.value import Value
 from omoide.errors import Invalid
 

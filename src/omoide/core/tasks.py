@@ -7,11 +7,13 @@ maps at all, which are passed over.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from omoide import ids
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, freeze_map, list_of
+from omoide.core.texts import check_text
 from omoide.errors import Invalid, NotFound, WrongType
 
 Task = FrozenMap[str, Any]
@@ -51,14 +53,14 @@ def reordered(tasks: Tasks, order: Iterable[str]) -> Tasks:
     if isinstance(order, (str, bytes)) or not isinstance(order, Iterable):
         raise WrongType("ids", "a list of strings", order)
     wanted = [ids.check(task_id, "ids") for task_id in order]
-    if len(set(wanted)) != len(wanted):
-        twice = next(task_id for task_id in wanted if wanted.count(task_id) > 1)
+    twice = next((task_id for task_id, times in Counter(wanted).items() if times > 1), None)
+    if twice is not None:
         raise Invalid("ids", f"names {twice!r} twice", "name each task once")
-    chosen = []
+    named, chosen = set(wanted), []
     for task_id in wanted:
         found = tasks.found(task_id)
         if not found:
             raise NotFound("task", task_id, "name ids that tasks() lists")
         chosen += found
-    rest = [task for task in tasks if FrozenList.id_of(task) not in set(wanted)]
-    return EMPTY_LIST.extended([*chosen, *rest])
+    rest = [task for task in tasks if FrozenList.id_of(task) not in named]
+    return list_of([*chosen, *rest])

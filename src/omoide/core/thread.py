@@ -13,7 +13,8 @@ import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import MapField
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, own
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap
+from omoide.core.nesting import own
 from omoide.core.value import Count, Id, Millis, Name, Revised, Value, check_texts, force
 from omoide.errors import Conflict, Invalid, WrongType
 
@@ -57,6 +58,10 @@ class Thread(Revised, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.rev == 0:
+            force(self, "rev", len(self.entries))
+        if self.rev < len(self.entries):
+            raise Invalid("rev", f"is {self.rev} for {len(self.entries)} entries", "leave it out")
         for seq, entry in enumerate(self.entries):
             if not isinstance(entry, ThreadEntry):
                 raise WrongType(f"entries[{seq}]", "a ThreadEntry", entry)
@@ -87,12 +92,12 @@ class Thread(Revised, frozen=True, kw_only=True):
             return self
         new = self._advanced(at, len(placed))
         log = self.entries
-        force(new, "entries", log.added(placed[0]) if len(placed) == 1 else log.extended(placed))
+        force(new, "entries", log.append(placed[0]) if len(placed) == 1 else log.extend(placed))
         return new
 
     def extends(self, older: Thread) -> bool:
-        """Whether it is an older state of this log with nothing but entries added."""
-        return self.rev >= older.rev and self.entries.extends(older.entries)
+        """Whether it is the same log with nothing but entries added."""
+        return self.id == older.id and self.rev >= older.rev and self.entries.extends(older.entries)
 
     def get_entry(self, seq: int) -> ThreadEntry | None:
         """The entry at a position, or None."""
@@ -128,11 +133,8 @@ def _placed(entry: object, seq: int, at: int) -> ThreadEntry:
         return entry if entry.seq == seq else msgspec.structs.replace(entry, seq=seq)
     if not isinstance(entry, Mapping):
         raise WrongType("entry", "a ThreadEntry or a mapping", entry)
-    unknown = {str(key) for key in entry} - set(ThreadEntry.__struct_fields__)
-    if unknown:
-        raise Invalid(
-            f"entry.{min(unknown)}",
-            "is unknown",
-            f"use {', '.join(ThreadEntry.__struct_fields__)}; data goes in payload",
-        )
+    for key in entry:
+        if key not in ThreadEntry.__struct_fields__:
+            known = ", ".join(ThreadEntry.__struct_fields__)
+            raise Invalid(f"entry.{key}", "is unknown", f"use {known}; data goes in payload")
     return ThreadEntry(**{"at": at, **entry, "seq": seq})

@@ -16,7 +16,9 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import Frozen
-from omoide.core.frozen import FrozenList, FrozenMap, check_str, check_text, freeze, freeze_list, freeze_map
+from omoide.core.frozen import FrozenList, FrozenMap, freeze, freeze_list, freeze_map
+from omoide.core.nesting import deeper
+from omoide.core.texts import check_str, check_text
 from omoide.errors import Invalid, WrongType
 
 Id = Annotated[str, msgspec.Meta(min_length=1, description="an id: up to 512 bytes, no control characters")]
@@ -50,7 +52,15 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         for field, check in _checks(type(self)):
-            force(self, field, check(getattr(self, field), field))
+            given = getattr(self, field)
+            checked = check(given, field)
+            if checked is not given:
+                force(self, field, checked)
+
+    def replace(self, **changes: Any) -> Self:
+        """The same value with other fields, checked."""
+        check_fields(type(self), changes)
+        return msgspec.structs.replace(self, **changes)
 
     def to_json(self) -> bytes:
         """This value as JSON."""
@@ -79,6 +89,7 @@ class Revised(Value, frozen=True, kw_only=True):
         """A value stamped with `now`; fields left out, or None, get their defaults."""
         if now is not None:
             fields["created_at"] = clock.resolve(now)
+        check_fields(cls, fields)
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
     def _advanced(self, now: int | None, by: int = 1) -> Self:
@@ -87,6 +98,14 @@ class Revised(Value, frozen=True, kw_only=True):
         force(new, "rev", self.rev + by)
         force(new, "updated_at", clock.now() if now is None else clock.resolve(now))
         return new
+
+
+def check_fields(kind: type[Value], given: Iterable[str]) -> None:
+    """Raise unless all these are fields of the value."""
+    for name in given:
+        if name not in kind.__struct_fields__:
+            known = ", ".join(kind.__struct_fields__)
+            raise Invalid(f"{kind.__name__}.{name}", "is no field", f"use {known}")
 
 
 def check_count(value: object, field: str) -> int:
@@ -121,6 +140,12 @@ def check_texts(value: object, field: str) -> tuple[str, ...]:
     return tuple(check_text(item, f"{field}[{at}]") for at, item in enumerate(value))
 
 
+def _held(value: object, field: str) -> Any:
+    held = freeze(value, field)
+    deeper(1, held, field)
+    return held
+
+
 def _unless_none(value: object, field: str, *, check: Check) -> Any:
     return None if value is None else check(value, field)
 
@@ -132,7 +157,7 @@ _BY_TYPE: dict[Any, Check] = {
     Millis: clock.check,
     str: check_str,
     tuple[str, ...]: check_texts,
-    Frozen: freeze,
+    Frozen: _held,
     FrozenMap: freeze_map,
     FrozenList: freeze_list,
 }

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 WIDTH = 8  # a chunk is cut in two beyond twice this; copying one touches every item in it, so it is small
 
+FEW = 16  # items of one id; where there are more, the whole list is gone through instead
+
 Chunk = tuple[Any, ...]
 Places = tuple[tuple[int, Any], ...]
 Index = Map[Hashable, Places]
@@ -31,7 +33,18 @@ _NO_CHUNKS: Map[int, Chunk] = Map()
 class Vector(Generic[T]):
     """A persistent sequence; every method returns a new one and leaves this one as it was."""
 
-    __slots__ = ("_chunks", "_dense", "_index", "_last", "_next", "_size", "_spine", "_starts", "_tail")
+    __slots__ = (
+        "_chunks",
+        "_dense",
+        "_depth",
+        "_index",
+        "_last",
+        "_next",
+        "_size",
+        "_spine",
+        "_starts",
+        "_tail",
+    )
 
     _chunks: Map[int, Chunk]
     _spine: tuple[int, ...] | None  # the chunks' numbers in order; None while they are 0, 1, 2, …
@@ -42,6 +55,7 @@ class Vector(Generic[T]):
     _dense: bool  # all chunks but the tail are WIDTH long, so positions can be computed
     _index: Index | None
     _starts: list[int] | None
+    _depth: int  # kept for those who freeze what they put in; 1 is a list of plain things
 
     @classmethod
     def _made(
@@ -54,6 +68,7 @@ class Vector(Generic[T]):
         following: int = 1,
         dense: bool = True,
         index: Index | None = None,
+        depth: int = 1,
     ) -> Self:
         new = object.__new__(cls)
         new._chunks = chunks
@@ -65,6 +80,7 @@ class Vector(Generic[T]):
         new._dense = dense
         new._index = index
         new._starts = None
+        new._depth = depth
         return new
 
     @staticmethod
@@ -88,28 +104,33 @@ class Vector(Generic[T]):
 
     def extends(self, older: Vector[T]) -> bool:
         """Whether it begins with all items of an older one; the chunks they share are not looked into."""
-        if self._chunks is older._chunks and self._spine == older._spine:
-            return self._tail[: len(older._tail)] == older._tail
-        return self._size >= older._size and all(
-            mine is theirs or mine == theirs for mine, theirs in zip(self, older, strict=False)
-        )
+        if self._size < older._size:
+            return False
+        if self._spine is None and older._spine is None and self._dense and older._dense:
+            shared = older._last
+            mine, theirs = self._chunks, older._chunks
+            if any(mine[n] is not theirs[n] and mine[n] != theirs[n] for n in range(shared)):
+                return False
+            rest = self._tail if self._last == shared else mine[shared]
+            return rest[: len(older._tail)] == older._tail
+        return all(own is other or own == other for own, other in zip(self, older, strict=False))
 
     def found(self, item_id: Hashable) -> list[T]:
         """The items of this id, in the order of the list."""
         places = self._lookup().get(item_id, ())
-        if len(places) < 2:
-            return [item for _, item in places]
+        if len(places) > FEW:
+            return [item for item in self if self.id_of(item) == item_id]
         chunks = [[*self._chunk(number)] for number in self._ordered(places)]
         return [chunk[at] for chunk in chunks for at in _offsets(chunk, places)]
 
-    def added(self, item: T) -> Self:
+    def _added(self, item: T) -> Self:
         """With one more item at the end."""
         index = self._index
         if index is not None:
             index = _noted(index, self.id_of(item), self._last, item)
         return self._swapped(self._last, (*self._tail, item), index)
 
-    def extended(self, items: Iterable[T]) -> Self:
+    def _extended(self, items: Iterable[T]) -> Self:
         """With these items at the end."""
         pending = [*self._tail, *items]
         size = self._size - len(self._tail) + len(pending)
@@ -121,12 +142,14 @@ class Vector(Generic[T]):
             number, following = following, following + 1
         tail = tuple(pending[full:])
         spine = None if self._spine is None else (*self._spine, *added)
-        return self._made(chunks.finish(), spine, tail, size, number, following, self._dense)
+        return self._made(
+            chunks.finish(), spine, tail, size, number, following, self._dense, None, self._depth
+        )
 
-    def inserted(self, position: int, item: T) -> Self:
+    def _inserted(self, position: int, item: T) -> Self:
         """With an item before the one at `position`, which lies between 0 and the length."""
         if position == self._size:
-            return self.added(item)
+            return self._added(item)
         number, offset = self._locate(position)
         chunk = self._chunk(number)
         index = self._index
@@ -134,24 +157,27 @@ class Vector(Generic[T]):
             index = _noted(index, self.id_of(item), number, item)
         return self._swapped(number, (*chunk[:offset], item, *chunk[offset:]), index)
 
-    def replaced(self, position: int, item: T) -> Self:
+    def _replaced(self, position: int, item: T) -> Self:
         """With another item at `position`."""
         number, offset = self._locate(position)
         chunk = self._chunk(number)
         return self._swapped(number, (*chunk[:offset], item, *chunk[offset + 1 :]), None)
 
-    def dropped(self, position: int) -> Self:
+    def _dropped(self, position: int) -> Self:
         """Without the item at `position`."""
         number, offset = self._locate(position)
         chunk = self._chunk(number)
         return self._swapped(number, chunk[:offset] + chunk[offset + 1 :], None)
 
-    def changed(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
+    def _changed(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
         """With `change` applied to every item of this id; itself when there is none."""
         index = self._lookup()
         places = index.get(item_id, ())
         if not places:
             return self
+        if len(places) > FEW:
+            items = [change(item) if self.id_of(item) == item_id else item for item in self]
+            return self._made(depth=self._depth)._extended(items)
         new, fresh, renamed = self, [], False
         for number in self._ordered(places):
             chunk = [*self._chunk(number)]
@@ -160,18 +186,24 @@ class Vector(Generic[T]):
                 fresh.append((number, changed))
                 renamed = renamed or self.id_of(changed) != item_id
             new = new._swapped(number, tuple(chunk), None)
-        index = index.delete(item_id) if renamed else index.set(item_id, tuple(fresh))
-        for number, item in fresh if renamed else ():
-            index = _noted(index, self.id_of(item), number, item)
-        new._index = index
+        if not renamed:
+            new._index = index.set(item_id, tuple(fresh))
+            return new
+        left: Index | None = index.delete(item_id)
+        for number, item in fresh:
+            left = _noted(left, self.id_of(item), number, item)
+        new._index = left
         return new
 
-    def without(self, item_id: Hashable) -> Self:
+    def _without(self, item_id: Hashable) -> Self:
         """Without any item of this id; itself when there is none."""
         index = self._lookup()
         places = index.get(item_id, ())
         if not places:
             return self
+        if len(places) > FEW:
+            items = [item for item in self if self.id_of(item) != item_id]
+            return self._made(depth=self._depth)._extended(items)
         new = self
         for number in self._ordered(places):
             chunk = [*self._chunk(number)]
@@ -217,13 +249,13 @@ class Vector(Generic[T]):
     def _lookup(self) -> Index:
         index = self._index
         if index is None:
-            found: dict[Hashable, Places] = {}
+            found: dict[Hashable, list[tuple[int, Any]]] = {}
             for number in (*self._numbers(), self._last):
                 for item in self._chunk(number):
                     item_id = self.id_of(item)
                     if item_id is not None:
-                        found[item_id] = (*found.get(item_id, ()), (number, item))
-            index = self._index = Map(found)
+                        found.setdefault(item_id, []).append((number, item))
+            index = self._index = Map({item_id: tuple(places) for item_id, places in found.items()})
         return index
 
     def _swapped(self, number: int, chunk: Chunk, index: Index | None) -> Self:
@@ -232,7 +264,15 @@ class Vector(Generic[T]):
             size = self._size - len(self._tail) + len(chunk)
             if len(chunk) < WIDTH:
                 return self._made(
-                    self._chunks, self._spine, chunk, size, number, self._next, self._dense, index
+                    self._chunks,
+                    self._spine,
+                    chunk,
+                    size,
+                    number,
+                    self._next,
+                    self._dense,
+                    index,
+                    self._depth,
                 )
             return self._made(
                 self._chunks.set(number, chunk),
@@ -243,6 +283,7 @@ class Vector(Generic[T]):
                 self._next + 1,
                 self._dense,
                 index,
+                self._depth,
             )
         old = self._chunks[number]
         size = self._size - len(old) + len(chunk)
@@ -262,7 +303,7 @@ class Vector(Generic[T]):
             following += 1
         else:
             chunks = chunks.set(number, chunk)
-        return self._made(chunks, spine, self._tail, size, self._last, following, dense, index)
+        return self._made(chunks, spine, self._tail, size, self._last, following, dense, index, self._depth)
 
     def _moved(self, index: Index, items: Chunk, number: int) -> Index:
         """The index after `items` went from chunk `number` to the next free one."""
@@ -290,8 +331,9 @@ def _offsets(chunk: list[Any], places: Places) -> list[int]:
     return [at for at, held in enumerate(chunk) if id(held) in named]
 
 
-def _noted(index: Index, item_id: Hashable, number: int, item: object) -> Index:
-    """The index with one more place for an id."""
-    if item_id is None:
+def _noted(index: Index | None, item_id: Hashable, number: int, item: object) -> Index | None:
+    """The index with one more place for an id; none once an id has many, for each would copy them all."""
+    if index is None or item_id is None:
         return index
-    return index.set(item_id, (*index.get(item_id, ()), (number, item)))
+    known = index.get(item_id, ())
+    return None if len(known) > FEW else index.set(item_id, (*known, (number, item)))
