@@ -242,11 +242,17 @@ def test_an_instruction_survives_json_by_name(params: dict[str, Any]) -> None:
     assert again != Instruction(action="other", params=params)
 
 
-@pytest.mark.parametrize("like", [5, None, (), (5, {}), ("greet", 5), ("greet", {}, {}), {"action": "greet"}])
+@pytest.mark.parametrize("like", [5, None, (), (5, {}), ("greet", {}, {}), {"action": "greet"}])
 def test_what_is_no_action_is_refused(like: object) -> None:
     """The error says what to pass."""
     with pytest.raises(WrongType, match="an Action, its name, or"):
         Instruction.of(like)
+
+
+def test_parameters_that_are_no_mapping_are_refused_by_name() -> None:
+    """The error speaks of the parameters, not of the action."""
+    with pytest.raises(WrongType, match="params must be a mapping, not int"):
+        Instruction.of(("greet", 5))
 
 
 def test_an_async_action_has_to_be_effectful() -> None:

@@ -209,6 +209,25 @@ def test_an_update_has_to_return_what_it_was_given(mind: Mind, result: Any) -> N
 
 
 @on_both
+def test_an_update_that_forgets_to_return_is_refused(mind: Mind) -> None:
+    """An item is not replaced by nothing because a function has no `return`."""
+    mind = mind.tasks_add("Check", id="t")
+    attempt = calling("update_in_space", "tasks", "t", lambda _: None)
+    refused(mind, WrongType, attempt, "the result of the update.*return the changed item")
+
+
+@on_both
+@pytest.mark.parametrize("item_id", [None, object(), 1.5j, {"id": "t"}, ["t"]])
+def test_an_item_is_found_by_what_can_be_an_id(mind: Mind, item_id: Any) -> None:
+    """Nothing, an item itself, or what cannot be kept is a mistake, not an id that is unknown."""
+    mind = mind.tasks_add("Check", id="t")
+    refused(mind, Invalid, calling("remove_from_space", "tasks", item_id), "item_id")
+    refused(mind, Invalid, calling("update_in_space", "tasks", item_id, lambda item: item), "item_id")
+    refused(mind, Invalid, calling("tasks_complete", item_id), "item_id")
+    refused(mind, Invalid, calling("tasks_remove", item_id), "item_id")
+
+
+@on_both
 @pytest.mark.parametrize("change", [None, 5, {}, "upper"])
 def test_a_change_is_a_function(mind: Mind, change: Any) -> None:
     """What cannot be called is refused by name, not by the interpreter."""

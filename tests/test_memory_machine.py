@@ -221,7 +221,7 @@ class MemoryMachine(RuleBasedStateMachine):
         if self.attempt(operation, name, *args, expect=expect, refusals=wrong, strict=strict) and found:
             self.changed(name, after)
 
-    @rule(name=names, id=item_ids, into=items, expect=expectations)
+    @rule(name=names, id=item_ids, into=items.filter(lambda item: item is not None), expect=expectations)
     def update_item(self, name: str, id: str, into: Any, expect: str) -> None:
         found, after = self.by_id(name, id, lambda _: [copy.deepcopy(into)])
         wrong = self.refusals(name, list)

@@ -19,7 +19,7 @@ from omoide import (
     thread,
 )
 from omoide.directives import Directive
-from omoide.errors import WrongType
+from omoide.errors import InvalidDefinition, WrongType
 
 
 @action
@@ -86,11 +86,9 @@ def test_data_that_the_action_does_not_know_do_not_break_it() -> None:
 
 
 def test_a_route_to_an_action_that_nobody_offers_is_an_error() -> None:
-    """It is found out when the signal comes."""
-    agent = Agent.new("a", routes=[("a", "no_such_action")])
-    after, effects = receive(agent, Signal(type="a", data={"x": 1}))
-    assert after is agent
-    assert (the_error(effects).context, the_error(effects).action) == ("normalize", "no_such_action")
+    """It is found out when the agent is defined, not when the signal comes."""
+    with pytest.raises(InvalidDefinition, match="leads to 'no_such_action'"):
+        Agent.new("a", routes=[("a", "no_such_action")])
 
 
 def test_a_target_with_parameters_of_its_own_ignores_the_data() -> None:
@@ -106,7 +104,7 @@ def test_the_action_finds_the_signal_in_its_context() -> None:
 
 def test_all_matching_routes_run_and_the_state_goes_through_them() -> None:
     """The more specific first, then the higher priority, then the earlier."""
-    routes = [
+    routes: list[Any] = [
         ("**", noting("any"), 100),
         ("a.*", noting("one")),
         ("a.b", noting("late")),

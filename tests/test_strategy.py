@@ -336,5 +336,5 @@ def test_a_strategy_that_prepares_nonsense_makes_no_agent() -> None:
 def test_what_is_no_strategy_is_refused() -> None:
     """The definition says so at once."""
     with pytest.raises(Invalid, match="strategy") as raised:
-        Agent.new("a", strategy=5)
+        Agent.new("a", strategy=cast("Any", 5))
     assert raised.value.remedy

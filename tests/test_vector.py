@@ -20,6 +20,7 @@ from omoide.errors import WrongType
 Model = list[Any]
 
 IDS = ("a", "b", 7, None)
+GIVEN_IDS = [one for one in IDS if one is not None]
 with_ids = st.fixed_dictionaries({"id": st.sampled_from(IDS), "n": st.integers(0, 3)})
 without_ids = st.sampled_from([1, "a", None, ["id"], {"n": 0}])
 items = with_ids | with_ids | without_ids
@@ -116,14 +117,14 @@ class ListMachine(RuleBasedStateMachine):
     def find(self, wanted: Hashable) -> None:
         assert self.frozen.found(wanted) == with_id(self.model, wanted)
 
-    @rule(wanted=st.sampled_from(IDS))
+    @rule(wanted=st.sampled_from(GIVEN_IDS))
     def remove_by_id(self, wanted: Hashable) -> None:
         gone = with_id(self.model, wanted)
         new = self.frozen.remove(wanted)
         assert (new is self.frozen) == (not gone)
         self.become(new, [item for item in self.model if wanted is None or id_of(item) != wanted])
 
-    @rule(wanted=st.sampled_from(IDS), into=items)
+    @rule(wanted=st.sampled_from(GIVEN_IDS), into=items.filter(lambda item: item is not None))
     def change_by_id(self, wanted: Hashable, into: Any) -> None:
         """Also gives items another id, or none."""
         found = with_id(self.model, wanted)
@@ -201,6 +202,17 @@ def test_lists_are_equal_exactly_when_plain_lists_are(one: Model, other: Model) 
         assert (same_as_other == frozen) == (one == other)
     assert frozen != {"a": 1}
     assert frozen != "text"
+
+
+@given(st.lists(st.integers(0, 1), max_size=40), st.integers(0, 40), st.lists(st.integers(0, 1), max_size=3))
+def test_a_list_extends_what_it_begins_with(items: Model, cut: int, more: Model) -> None:
+    """A longer or equal list extends another exactly when that is its beginning, however each was made."""
+    other = items[:cut] + more
+    begins = items[: len(other)] == other
+    grown = FrozenList(items[:cut]).extend(items[cut:])
+    assert FrozenList(items).extends(FrozenList(other)) is begins
+    assert grown.extends(FrozenList(items[:cut]).extend(more)) is begins
+    assert grown.insert(0, 0).delete(0).extends(FrozenList(other)) is begins
 
 
 def test_a_list_reads_as_a_sequence() -> None:

@@ -19,7 +19,7 @@ from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap
 from omoide.core.identity import DEFAULT_CAPABILITIES, Identity, known_agent
 from omoide.core.routing import Candidate, all_actions, rank
 from omoide.core.slot import IDENTITY, MEMORY, described
-from omoide.errors import CapabilityDrift, NotFound
+from omoide.errors import CapabilityDrift, NotFound, WrongType
 
 P = ParamSpec("P")
 
@@ -191,6 +191,10 @@ def know_snapshot(
     now: int | None = None,
 ) -> Agent:
     """The same for a snapshot that came from elsewhere."""
+    memory = MEMORY.get(agent)
+    held = None if memory is None else memory.world_get("known_agents")
+    if held is not None and not isinstance(held, FrozenMap):
+        raise WrongType("world.known_agents", "a mapping", held, "move what is there to another key")
     known = known_agents(agent).set(ids.check(other_id, "other_id"), known_agent(snapshot, trust, now))
     return MEMORY.put(agent, MEMORY.value(agent).world_put("known_agents", known, now=now))
 

@@ -121,6 +121,8 @@ class Instruction(Value, frozen=True, kw_only=True):
                 return cls(action=wanted, params=params)
             case (first, Mapping() as given) if not isinstance(first, tuple):
                 return cls.of(first, given)
+            case (Action() | str(), other):
+                raise WrongType("params", "a mapping", other, "pass (action, {…})")
             case _:
                 raise WrongType("action", "an Action, its name, or (action, params)", wanted, "use @action")
 
@@ -128,6 +130,10 @@ class Instruction(Value, frozen=True, kw_only=True):
     def several(cls, wanted: object) -> tuple[Instruction, ...]:
         """Instructions from any of these forms, or from a list of them."""
         return tuple(cls.of(one) for one in wanted) if isinstance(wanted, list) else (cls.of(wanted),)
+
+
+ActionLike = Action | str | Instruction | tuple[Action | str, Mapping[str, Any]]
+"""What a command can be given: an action, its name, either with parameters, or an instruction."""
 
 
 @overload

@@ -7,21 +7,22 @@ thread under reserved keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import msgspec
 
 from omoide import clock, ids
 from omoide.core import codec
-from omoide.core.action import Instruction
+from omoide.core.action import ActionLike, Instruction
 from omoide.core.context import Context
-from omoide.core.definition import Definition
+from omoide.core.definition import Definition, Parts
 from omoide.core.directives import Directive
 from omoide.core.frozen import EMPTY_MAP, freeze_map
 from omoide.core.mounting import initial_state, mounted
 from omoide.core.running import failure, outcome, same
+from omoide.core.signal import Signal
 from omoide.core.slot import Stateful
 from omoide.core.state import check_state
 from omoide.core.strategy import Direct
@@ -58,7 +59,7 @@ class Agent(Stateful, frozen=True, kw_only=True):
         id: str | None = None,
         state: Mapping[str, Any] = EMPTY_MAP,
         now: int | None = None,
-        **definition: Any,
+        **definition: Unpack[Parts],
     ) -> Agent:
         """A new agent, named here with the parts of its definition, or of a definition that exists.
 
@@ -70,7 +71,8 @@ class Agent(Stateful, frozen=True, kw_only=True):
                 raise Invalid(min(definition), "belongs to the definition, which is given", "put it there")
             shared = kind
         else:
-            shared = Definition.new(kind, **_parts(definition))
+            _check_parts(definition)
+            shared = Definition.new(kind, **definition)
         with at(now):
             bare = cls(
                 id=ids.new("agent_") if id is None or id == "" else str(id),
@@ -86,7 +88,7 @@ class Agent(Stateful, frozen=True, kw_only=True):
         return agent
 
     def cmd(
-        self, action: Any, *, signal: Any = None, now: int | None = None
+        self, action: ActionLike | list[Any], *, signal: Signal | None = None, now: int | None = None
     ) -> tuple[Agent, list[Directive]]:
         """The agent after an action, and its directives; `(action, params)`, a name or a list will do, too.
 
@@ -128,24 +130,23 @@ class Agent(Stateful, frozen=True, kw_only=True):
             raise Invalid(
                 "definition", f"is of {definition.name!r}, the agent is a {agent.name!r}", "pass its own"
             )
-        definition.check_state(agent.state)
-        return msgspec.structs.replace(agent, definition=definition)
+        state = initial_state(definition, EMPTY_MAP).update(agent.state)
+        definition.check_state(state)
+        return msgspec.structs.replace(agent, state=state, definition=definition)
 
 
 def cmd(
-    agent: Agent, action: Any, *, signal: Any = None, now: int | None = None
+    agent: Agent, action: ActionLike | list[Any], *, signal: Signal | None = None, now: int | None = None
 ) -> tuple[Agent, list[Directive]]:
     """The agent after an action, and the directives it asks for; see `Agent.cmd`."""
     return check_agent(agent, "agent").cmd(action, signal=signal, now=now)
 
 
-def _parts(given: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a definition, if they are ones."""
-    known = Definition.new.__kwdefaults__ or {}
+def _check_parts(given: Iterable[str]) -> None:
+    known = Parts.__annotations__
     for name in given:
         if name not in known:
             raise InvalidDefinition(name, "is no part of an agent's definition", f"use {', '.join(known)}")
-    return given
 
 
 def check_agent(agent: object, field: str = "agent") -> Agent:

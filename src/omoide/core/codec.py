@@ -25,6 +25,7 @@ from omoide.core.frozen import (
     freeze_key,
     freeze_list,
     freeze_map,
+    is_kept,
     list_of,
     map_of,
 )
@@ -53,6 +54,10 @@ else:
 
     class Frozen(metaclass=_Anything):
         """A field that holds any frozen data; a class, so that msgspec asks `dec_hook` about it."""
+
+
+READABLE: tuple[Any, ...] = (FrozenMap, FrozenList, Frozen)
+"""The classes beside msgspec's own that the hooks below can make from data."""
 
 
 def encode(value: object) -> bytes:
@@ -120,22 +125,61 @@ def dump(value: Any, depth: int = 0) -> Any:
     return dump(freeze(value), depth)
 
 
-def load(plain: Any, path: str = "", depth: int = 0) -> Any:
-    """Frozen data from JSON types."""
+def load(plain: Any, depth: int = 0) -> Any:
+    """Frozen data from JSON types; places are added to an error on its way out."""
+    if is_kept(plain):
+        return plain
     if depth > LEVELS:
-        raise _too_deep(path)
+        raise _too_deep("")
     if type(plain) is dict:
         if len(plain) == 1:
             ((key, inner),) = plain.items()
             if key == "$map" and type(inner) is dict:
-                return _loaded_map(inner, path, depth)
+                return _loaded_map(inner, depth)
             if type(key) is str and key.startswith("$"):
-                return _revived(key, inner, path, depth)
-        return _loaded_map(plain, path, depth)
+                return _revived(key, inner, depth)
+        return _loaded_map(plain, depth)
     if type(plain) is list:
-        items = [load(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(plain)]
-        return list_of(items)
-    return freeze(plain, path)
+        return list_of(_loaded_list(plain, depth))
+    return freeze(plain, "")
+
+
+def _loaded_map(plain: dict[str, Any], depth: int) -> FrozenMap[str, Any]:
+    loaded = {}
+    for key, value in plain.items():
+        try:
+            loaded[freeze_key(key, "")] = value if is_kept(value) else load(value, depth + 1)
+        except Invalid as error:
+            raise error.under(str(key)) from error
+    return map_of(loaded)
+
+
+def _loaded_list(plain: list[Any], depth: int) -> list[Any]:
+    loaded = []
+    for at, value in enumerate(plain):
+        try:
+            loaded.append(value if is_kept(value) else load(value, depth + 1))
+        except Invalid as error:
+            raise error.under(f"[{at}]") from error
+    return loaded
+
+
+def _revived(tag: str, inner: Any, depth: int) -> Any:
+    try:
+        if tag == "$datetime":
+            return freeze(datetime.fromisoformat(inner), "")
+        if tag == "$bytes":
+            return b64decode(inner, validate=True)
+        if tag == "$set":
+            return frozenset(_loaded_list(_as_list(inner), depth))
+    except OmoideError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise Unsupported("", f"holds an unreadable {tag} ({error})", "write it again") from error
+    kind = next((kind for kind, name in OWN.items() if name == tag[1:]), None)
+    if kind is None:
+        raise Unsupported("", f"holds {tag}, which is no kind of value known here", "use a newer Omoide")
+    return _converted(inner, kind)
 
 
 def dec_hook(kind: Any, plain: Any) -> Any:
@@ -272,32 +316,3 @@ def _typed(value: Any, depth: int) -> Any:
 
 def _too_deep(path: str) -> Unsupported:
     return Unsupported(path, f"is nested deeper than {LEVELS} levels", "flatten it")
-
-
-def _loaded_map(plain: dict[str, Any], path: str, depth: int) -> FrozenMap[str, Any]:
-    loaded = {}
-    for key, value in plain.items():
-        at = f"{path}.{key}" if path else str(key)
-        loaded[freeze_key(key, at)] = load(value, at, depth + 1)
-    return map_of(loaded)
-
-
-def _revived(tag: str, inner: Any, path: str, depth: int) -> Any:
-    try:
-        if tag == "$datetime":
-            return freeze(datetime.fromisoformat(inner), path)
-        if tag == "$bytes":
-            return b64decode(inner, validate=True)
-        if tag == "$set":
-            return frozenset(load(item, path, depth + 1) for item in _as_list(inner))
-    except OmoideError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise Unsupported(path, f"holds an unreadable {tag} ({error})", "write it again") from error
-    kind = next((kind for kind, name in OWN.items() if name == tag[1:]), None)
-    if kind is not None:
-        try:
-            return _converted(inner, kind)
-        except Invalid as error:
-            raise error.under(path) from error
-    raise Unsupported(path, f"holds {tag}, which is no kind of value known here", "use a newer Omoide")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import msgspec
 
@@ -25,6 +25,20 @@ from omoide.core.value import check_instance
 from omoide.errors import InvalidDefinition, InvalidState, NotFound, WrongType
 
 _ABSENT = object()
+
+
+class Parts(TypedDict, total=False):
+    """What a definition is made of, besides its name."""
+
+    description: str
+    schema: type | None
+    plugins: Sequence[PluginLike]
+    default_plugins: Overrides
+    actions: Sequence[Action]
+    routes: Sequence[RouteLike]
+    strategy: Strategy | None
+    on_before_cmd: Callable[..., Any] | None
+    on_after_cmd: Callable[..., Any] | None
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +105,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
                 raise WrongType(f"{owner}: {field}", "a function", getattr(self, field))
         _check_plugins(self.plugins, self.schema, owner)
         self._check_names(owner)
+        for route in self.routes:
+            if route.action is not None and route.action not in self.offered():
+                raise InvalidDefinition(
+                    f"{owner}: route {route.pattern!r}",
+                    f"leads to {route.action!r}, which it does not have",
+                    "pass the action itself, or give it to the agent",
+                )
 
     def __repr__(self) -> str:
         return f"Definition({self.name!r})"

@@ -31,7 +31,7 @@ from typing import Any, Self, SupportsIndex, TypeVar, cast, overload
 
 from immutables import Map
 
-from omoide.core.nesting import MAX_DEPTH, OWN, deeper, depth_around
+from omoide.core.nesting import MAX_DEPTH, OWN, PLAIN, deeper, depth_around, depth_of
 from omoide.core.texts import keepable
 from omoide.core.vector import Vector
 from omoide.errors import Unsupported, WrongType
@@ -234,16 +234,18 @@ class FrozenList(Vector[T], Sequence[T]):
         def changed(item: T) -> T:
             nonlocal depth
             held: T = freeze(change(item), "the result of the update")
+            if held is None:
+                raise WrongType("the result of the update", "an item", held, "return the changed item")
             depth = deeper(depth, held, "the result of the update")
             return held
 
-        new = self._changed(freeze(item_id, "item_id"), changed)
+        new = self._changed(_checked_id(item_id), changed)
         new._depth = depth
         return new
 
     def remove(self, item_id: Hashable) -> Self:
         """Without the items of this id; itself when there is none."""
-        return self._without(freeze(item_id, "item_id"))
+        return self._without(_checked_id(item_id))
 
     def _deeper(self, new: Self, held: T) -> Self:
         new._depth = deeper(self._depth, held, "item")
@@ -266,6 +268,13 @@ class FrozenList(Vector[T], Sequence[T]):
         return self
 
 
+def _checked_id(item_id: Hashable) -> Hashable:
+    held: Hashable = freeze(item_id, "item_id")
+    if held is None or type(held) not in PLAIN:
+        raise WrongType("item_id", "the id of an item", item_id, 'pass item["id"]')
+    return held
+
+
 def list_of(items: list[T]) -> FrozenList[T]:
     """A FrozenList of items that are frozen already."""
     new: FrozenList[T] = FrozenList[T]._made()._extended(items)
@@ -285,9 +294,19 @@ def freeze(value: Any, path: str = "value") -> Any:
     if kind is bool or value is None or kind is FrozenMap or kind is FrozenList or kind in OWN:
         return value
     try:
-        return _frozen(value, 0, [MAX_NODES])
+        return _frozen(value, 0, _Budget())
     except Unsupported as error:
         raise error.under(path) from None
+
+
+def is_kept(value: Any) -> bool:
+    """Whether a value is of the commonest kinds, and needs no further look."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii() and "\0" not in value)
+    if kind is int:
+        return bool(SMALLEST <= value <= LARGEST)
+    return kind is bool or value is None or (kind is float and isfinite(value))
 
 
 def freeze_map(value: object, path: str = "map") -> FrozenMap[Any, Any]:
@@ -325,7 +344,40 @@ def thaw(value: Any) -> Any:
     return value
 
 
-def _frozen(value: Any, depth: int, left: list[int]) -> Any:
+Taker = Callable[[Any, int, "_Budget"], Any]
+
+
+class _Budget:
+    """How much one call of `freeze` may still take, and what it has taken already.
+
+    A list held twice by a list that is held twice, and so on, is small to hold and endless to write: each
+    part is frozen once, and counted as often as it occurs.
+    """
+
+    __slots__ = ("_left", "_taken")
+
+    def __init__(self) -> None:
+        self._left = MAX_NODES
+        self._taken: dict[int, tuple[Any, Any, int]] = {}
+
+    def spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise Unsupported("", f"holds more than {MAX_NODES:,} values", "put them in piece by piece")
+
+    def container(self, value: Any, take: Taker, depth: int) -> Any:
+        known = self._taken.get(id(value))
+        if known is not None and depth + depth_of(known[1]) <= MAX_DEPTH:
+            self.spend(known[2])
+            return known[1]
+        before = self._left
+        self.spend(len(value))
+        frozen = take(value, depth, self)
+        self._taken[id(value)] = value, frozen, before - self._left  # held, so that its id stays its own
+        return frozen
+
+
+def _frozen(value: Any, depth: int, budget: _Budget) -> Any:
     """What `freeze` does at some depth; places are added to an error on its way out."""
     if depth > MAX_DEPTH:
         raise Unsupported("", f"is nested deeper than {MAX_DEPTH} levels, or contains itself", "flatten it")
@@ -337,16 +389,16 @@ def _frozen(value: Any, depth: int, left: list[int]) -> Any:
         take = next((take for accepted, take in _BY_KIND if isinstance(value, accepted)), None)
     if take is None:
         raise Unsupported("", f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
-    return take(value, depth, left)
+    return budget.container(value, take, depth) if take in _CONTAINERS else take(value, depth, budget)
 
 
-def _number(value: float, depth: int, left: list[int]) -> float:
+def _number(value: float, depth: int, budget: _Budget) -> float:
     if not isfinite(value):
         raise Unsupported("", f"is {value!r}, which JSON has no word for", "keep None or a string")
     return float(value)
 
 
-def _moment(value: datetime, depth: int, left: list[int]) -> datetime:
+def _moment(value: datetime, depth: int, budget: _Budget) -> datetime:
     # A named zone would come back as an offset; taking it now keeps equality exact, around clock changes too.
     offset = value.utcoffset()
     if offset is not None and offset.microseconds:
@@ -357,43 +409,38 @@ def _moment(value: datetime, depth: int, left: list[int]) -> datetime:
     )
 
 
-def _mapping(value: Mapping[Any, Any], depth: int, left: list[int]) -> FrozenMap[Any, Any]:
-    _spend(left, len(value))
+def _mapping(value: Mapping[Any, Any], depth: int, budget: _Budget) -> FrozenMap[Any, Any]:
     held = {}
     for key, item in value.items():
+        if is_kept(item) and type(key) is str and key.isascii() and "\0" not in key:
+            held[key] = item
+            continue
         try:
-            held[freeze_key(key, "")] = _frozen(item, depth + 1, left)
+            held[freeze_key(key, "")] = _frozen(item, depth + 1, budget)
         except Unsupported as error:
             raise error.under(str(key)) from None
     return map_of(held)
 
 
-def _sequence(value: Sequence[Any], depth: int, left: list[int]) -> FrozenList[Any]:
-    _spend(left, len(value))
+def _sequence(value: Sequence[Any], depth: int, budget: _Budget) -> FrozenList[Any]:
     held = []
     for at, item in enumerate(value):
         try:
-            held.append(_frozen(item, depth + 1, left))
+            held.append(item if is_kept(item) else _frozen(item, depth + 1, budget))
         except Unsupported as error:
             raise error.under(f"[{at}]") from None
     return list_of(held)
 
 
-def _members(value: AbstractSet[Any], depth: int, left: list[int]) -> frozenset[Any]:
-    _spend(left, len(value))
-    return frozenset([_frozen(item, depth + 1, left) for item in value])
-
-
-def _spend(left: list[int], count: int) -> None:
-    # The same list held twice, and that again twice, and so on, would take for ever to copy and to write.
-    left[0] -= count
-    if left[0] < 0:
-        raise Unsupported("", f"holds more than {MAX_NODES:,} values", "put them in piece by piece")
+def _members(value: AbstractSet[Any], depth: int, budget: _Budget) -> frozenset[Any]:
+    return frozenset([_frozen(item, depth + 1, budget) for item in value])
 
 
 def _remedy(value: object) -> str:
     if hasattr(value, "__dataclass_fields__"):
         return "use dataclasses.asdict"
+    if hasattr(value, "to_json"):
+        return "keep its id, or what its to_json() gives"
     if hasattr(value, "__struct_fields__"):
         return "use msgspec.to_builtins"
     if hasattr(value, "model_dump"):
@@ -405,31 +452,31 @@ def _remedy(value: object) -> str:
     return "use JSON types, datetime, bytes, sets, or Omoide's own values"
 
 
-Taker = Callable[[Any, int, list[int]], Any]
-
 _BY_TYPE: dict[type, Taker] = {
-    str: lambda value, depth, left: keepable(value, ""),
-    int: lambda value, depth, left: freeze(value, ""),
+    str: lambda value, depth, budget: keepable(value, ""),
+    int: lambda value, depth, budget: freeze(value, ""),
     float: _number,
-    bool: lambda value, depth, left: value,
-    type(None): lambda value, depth, left: value,
+    bool: lambda value, depth, budget: value,
+    type(None): lambda value, depth, budget: value,
     dict: _mapping,
     list: _sequence,
     tuple: _sequence,
     set: _members,
     frozenset: _members,
-    bytes: lambda value, depth, left: value,
+    bytes: lambda value, depth, budget: value,
     datetime: _moment,
 }
 
+_CONTAINERS = (_mapping, _sequence, _members)
+
 # What is not exactly one of these types may still be one of their kind; an enum counts as its value.
 _BY_KIND: tuple[tuple[Any, Taker], ...] = (
-    (Enum, lambda value, depth, left: _frozen(value.value, depth + 1, left)),
+    (Enum, lambda value, depth, budget: _frozen(value.value, depth + 1, budget)),
     (str, _BY_TYPE[str]),
-    (int, lambda value, depth, left: freeze(int(value), "")),
+    (int, lambda value, depth, budget: freeze(int(value), "")),
     (float, _number),
     (Mapping, _mapping),
-    (_BYTES, lambda value, depth, left: bytes(value)),
+    (_BYTES, lambda value, depth, budget: bytes(value)),
     (AbstractSet, _members),
     (datetime, _moment),
     (Sequence, _sequence),

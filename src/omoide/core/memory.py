@@ -331,7 +331,8 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def _with_space(self, name: str, space: Space, options: Write) -> Self:
         new = self._advanced(options.get("now"))
-        force(new, "spaces", self.spaces.set(name, space))
+        depth = max(self.spaces._depth, 1 + depth_of(space))
+        force(new, "spaces", frozen_map(self.spaces._map.set(name, space), depth))
         return new
 
     def _unfound(self, name: str, item_id: str, strict: bool) -> Self:

@@ -73,7 +73,7 @@ def _taken_apart(result: Any, agent: Agent) -> tuple[Any, Agent]:
     """The slice and the agent that a mount returned."""
     slice, written = result if isinstance(result, tuple) and len(result) == 2 else (result, agent)
     if isinstance(slice, type(agent)):
-        slice, written = None, slice
+        slice, written = (None if written is agent else written), slice
     if not isinstance(written, type(agent)):
         raise WrongType("the agent that mount returned", "an Agent", written)
     return slice, written

@@ -48,6 +48,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             case _:
                 raise WrongType("target", "an Action, its name, or (action, params)", self.target)
 
+    @property
+    def action(self) -> str | None:
+        """The name of the action it leads to, where it names one."""
+        first = self.target[0] if isinstance(self.target, tuple) else self.target
+        return first if isinstance(first, str) and first not in (STRATEGY_CMD, STRATEGY_TICK) else None
+
     @classmethod
     def of(cls, like: object, owner: str, priority: int) -> Route:
         """A route from `(pattern, target)`, `(pattern, target, priority)` or a Route."""

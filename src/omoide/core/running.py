@@ -46,8 +46,10 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
     """The agent with what an action returned merged into it, and the directives it returned."""
     effects: Sequence[Any] = ()
     if isinstance(result, tuple):
-        if len(result) != 2 or not isinstance(result[1], (list, tuple)):
+        if len(result) != 2:
             raise WrongType("result", "a result, or (result, [directives])", result)
+        if not isinstance(result[1], (list, tuple)):
+            raise WrongType("the second part of the result", "a list of directives", result[1])
         result, effects = result
     for effect in effects:
         if not isinstance(effect, (Directive, StateOp)):
@@ -69,6 +71,9 @@ def changed(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
         raise InvalidState(
             "state.__thread__", "would lose or rewrite entries", "append to ctx.thread and return that"
         )
+    for key, kept in slot.SLOTS.items():
+        if kept.has(agent) and state.get(key) is None:
+            raise InvalidState(f"state.{key}", "would be lost", f"return a {kept.kind.__name__} in its place")
     agent.definition.check_state(state, agent.state)
     return slot.with_state(agent, state)
 

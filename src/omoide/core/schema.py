@@ -32,6 +32,26 @@ class Schema:
             self.fields: dict[str, str] = self._names()
         except (TypeError, AttributeError) as error:
             raise InvalidDefinition(f"schema of {owner}", f"cannot be used ({error})", _REMEDY) from error
+        if not self._pydantic:
+            self._check_types(owner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and other.shape is self.shape
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
+
+    def _check_types(self, owner: str) -> None:
+        """Classes that no data can be turned into are refused now, not when somebody gives data."""
+        info: Any = msgspec.inspect.type_info(self.shape)
+        for field in info.fields:
+            kind = field.type
+            if isinstance(kind, msgspec.inspect.CustomType) and kind.cls not in codec.READABLE:
+                raise InvalidDefinition(
+                    f"{owner}: {field.name!r}",
+                    f"is a {kind.cls.__name__}, which cannot be made from data",
+                    "use data types, a msgspec struct or a dataclass",
+                )
 
     def _names(self) -> dict[str, str]:
         """The fields as they are given, and the attributes they become."""

@@ -110,6 +110,8 @@ class Signal(Value, frozen=True, kw_only=True):
             event = {name: value for name, value in event.items() if value is not None}
             data = event.pop("data", None)
             if "data_base64" in event:
+                if data is not None:
+                    raise Invalid("data_base64", "comes with data besides", "send one of them")
                 data = _unbase64(event.pop("data_base64"))
         else:
             event = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from omoide.core.codec import Frozen, MapField, TextsField
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, frozen_map
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, frozen_map, map_of
 from omoide.core.nesting import depth_of
 from omoide.core.slot import SLOTS, slot_of
 from omoide.core.texts import check_text
@@ -39,13 +39,14 @@ class SetState(StateOp, frozen=True, kw_only=True):
 
 
 class ReplaceState(StateOp, frozen=True, kw_only=True):
-    """Put another state in place of the whole."""
+    """Put another state in place of the whole; slots that it does not speak of stay."""
 
     state: MapField
 
     def apply(self, state: State) -> State:
         """The other state."""
-        whole: State = self.state
+        slots = {key: state[key] for key in SLOTS if key in state}
+        whole: State = map_of(slots).update(self.state)
         return whole
 
 

@@ -17,7 +17,7 @@ from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import Frozen
 from omoide.core.frozen import FrozenList, FrozenMap, freeze, freeze_list, freeze_map
-from omoide.core.nesting import deeper
+from omoide.core.nesting import OWN, deeper
 from omoide.core.texts import check_str, check_text
 from omoide.errors import Invalid, WrongType
 
@@ -142,7 +142,8 @@ def check_texts(value: object, field: str) -> tuple[str, ...]:
 
 def _held(value: object, field: str) -> Any:
     held = freeze(value, field)
-    deeper(1, held, field)
+    if type(held) in OWN:
+        deeper(1, held, field)
     return held
 
 
