@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import cycle
 from random import Random
 from typing import Any
@@ -35,14 +34,7 @@ def put_in_space(report: Report, *, peers: bool) -> None:
         data = {f"key-{at}": at for at in range(size)}
         agent = memory.put_space(Agent.new("bench"), "facts", Space(data=data))
         keys = cycle([f"key-{at}" for at in Random(SEED).sample(range(size), 1_000)])
-        contenders: dict[str, Work] = {
-            "put": partial(_put, agent, keys),
-            "bare parts": _bare_parts(agent, keys),
-            "dict copy": partial(_copied_dict, data, keys),
-        }
-        if peers:
-            contenders["pyrsistent, bare"] = partial(_put_pmap, pmap(data), keys)
-        times[size] = got = side_by_side(contenders)
+        times[size] = got = side_by_side(_putting(agent, data, keys, peers))
         beside = ", ".join(f"{name} {shown(ns)}" for name, ns in got.items() if name != "put")
         report.row(f"{size:>9,} keys", got["put"], beside)
     at = times[100_000]
@@ -51,18 +43,16 @@ def put_in_space(report: Report, *, peers: bool) -> None:
     report.goal("of the bare parts, 100 k", at["put"] / at["bare parts"], 3, at_most=True)
 
 
-def _put(agent: Agent, keys: Iterator[str]) -> object:
-    return memory.put_in_space(agent, "facts", next(keys), 7)
-
-
-def _copied_dict(data: dict[str, int], keys: Iterator[str]) -> object:
-    copied = data.copy()
-    copied[next(keys)] = 7
-    return copied
-
-
-def _put_pmap(data: Any, keys: Iterator[str]) -> object:
-    return data.set(next(keys), 7)
+def _putting(agent: Agent, data: dict[str, int], keys: Iterator[str], peers: bool) -> dict[str, Work]:
+    contenders: dict[str, Work] = {
+        "put": lambda: memory.put_in_space(agent, "facts", next(keys), 7),
+        "bare parts": _bare_parts(agent, keys),
+        "dict copy": lambda: {**data, next(keys): 7},
+    }
+    if peers:
+        persistent = pmap(data)
+        contenders["pyrsistent, bare"] = lambda: persistent.set(next(keys), 7)
+    return contenders
 
 
 class _Space(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,10 @@ from time import perf_counter_ns
 
 Work = Callable[[], object]
 
-ROUNDS = 15
-TARGET_NS = 10_000_000  # about how long one round of one contender takes
+ROUNDS = 9
+TARGET_NS = (
+    60_000_000  # about how long one round of one contender takes: long enough for caches to warm up again
+)
 
 
 def side_by_side(contenders: Mapping[str, Work], rounds: int = ROUNDS) -> dict[str, float]:

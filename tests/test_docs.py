@@ -20,6 +20,7 @@ import pytest
 
 import omoide
 from omoide import Definition, Plugin, directives, errors, identity, memory, strategy, thread
+from omoide.core import frozen, nesting
 from omoide.testing import reproducible
 
 ROOT = Path(__file__).parent.parent
@@ -209,6 +210,22 @@ def test_every_part_of_a_definition_is_documented() -> None:
     """Every parameter of `Definition.new` is written as code on the page of agents."""
     names = set(inspect.signature(Definition.new).parameters)
     assert names - code_words(ROOT / "docs" / "agents.md") == set()
+
+
+def test_the_limits_of_data_are_those_in_the_code() -> None:
+    """The page of values tells how deep and how large data may be, in the numbers that the code goes by."""
+    page = prose(ROOT / "docs" / "values.md")
+    limits = [f"{nesting.MAX_DEPTH} levels", f"{nesting.DEPTH} levels", f"{frozen.MAX_NODES:,} values"]
+    assert [limit for limit in limits if f"| {limit} |" not in page] == []
+
+
+def test_every_context_of_an_error_is_documented() -> None:
+    """Each context that the Error directive names has a row on the page of agents."""
+    told = (inspect.getdoc(directives.Error) or "").partition("in the context ")[2]
+    named = set(WORD.findall(told)) - {"or"}
+    rows = set(re.findall(r"^\| `([a-z]+)`", prose(ROOT / "docs" / "agents.md"), re.MULTILINE))
+    assert named
+    assert named - rows == set()
 
 
 def test_the_site_has_every_page_once() -> None:

@@ -227,6 +227,20 @@ def test_declared_actions_are_joined_with_those_really_offered() -> None:
     assert identity.capabilities(agent)["actions"] == ["dream", "fetch"]
 
 
+def test_an_action_is_no_longer_offered_once_its_plugin_is_gone() -> None:
+    """The same identity under another definition offers what that one has."""
+
+    @action
+    def fetch(ctx: Context) -> None:
+        return None
+
+    agent = identity.ensure(Agent.new("a", actions=[fetch]), capabilities={"actions": ["dream"]})
+    bare = Agent.from_json(agent.to_json())
+    assert identity.of(bare) == identity.of(agent)
+    assert identity.actions(bare) == ["dream"]
+    assert not identity.supports_action(bare, "fetch")
+
+
 def test_drift_names_declared_actions_that_nothing_offers() -> None:
     """The check is optional: `ensure` raises only when asked to."""
     agent = identity.ensure(Agent.new("a"), capabilities={"actions": ["dream"]})

@@ -18,14 +18,17 @@ from omoide.errors import Invalid, WrongType
 Clock = Callable[[], int]
 C = TypeVar("C", bound=Clock)
 
-_time_ns = time.time_ns
 _clock: ContextVar[Clock | None] = ContextVar("omoide_clock", default=None)
+
+system_ns = time.time_ns
+replaced = _clock.get
+"""The clock that `using` put in place of the system's, or None."""
 
 
 def now() -> int:
     """Milliseconds since 1970-01-01 UTC, from the clock in use."""
-    clock = _clock.get()
-    return _time_ns() // 1_000_000 if clock is None else check(clock(), "clock")
+    clock = replaced()
+    return system_ns() // 1_000_000 if clock is None else check(clock(), "clock")
 
 
 def resolve(at: int | None) -> int:

@@ -8,13 +8,14 @@ under the same names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Unpack
+from typing import Any, Concatenate, ParamSpec
 
 from omoide import clock
+from omoide.clock import replaced, system_ns
 from omoide.core.agent import Agent
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenMap, blank, freeze, freeze_key
-from omoide.core.memory import Memory, Write, reserved_spaces
-from omoide.core.nesting import PLAIN
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenMap, blank, is_kept
+from omoide.core.memory import Memory, reserved_spaces
+from omoide.core.nesting import UNKNOWN
 from omoide.core.slot import MEMORY, described
 from omoide.core.space import Space
 from omoide.core.tasks import Task, Tasks
@@ -38,14 +39,26 @@ def key() -> str:
 
 def _change(method: Callable[Concatenate[Memory, P], Memory]) -> Callable[Concatenate[Agent, P], Agent]:
     """A method of Memory as a function on agents."""
-    held, put = MEMORY.value, MEMORY.put
+    held = MEMORY.value
 
     def on_agent(agent: Agent, /, *args: P.args, **kwargs: P.kwargs) -> Agent:
         before = held(agent)
         after = method(before, *args, **kwargs)
-        return agent if after is before and agent.state.get(_KEY) is before else put(agent, after)
+        if after is before and agent.state.get(_KEY) is before:
+            return agent
+        return _with_memory(agent, after)
 
     return described(on_agent, method, __name__)
+
+
+def _with_memory(agent: Agent, memory: Memory) -> Agent:
+    """What `put` does, for an agent and a memory that are known to be ones."""
+    state: FrozenMap[str, Any] = blank(FrozenMap)
+    state._map = agent.state._map.set(_KEY, memory)
+    state._depth = UNKNOWN
+    new = copied(agent)
+    force(new, "state", state)
+    return new
 
 
 ensure_space = _change(Memory.ensure_space)
@@ -73,27 +86,40 @@ tasks_remove = _change(Memory.tasks_remove)
 tasks_reorder = _change(Memory.tasks_reorder)
 
 
-def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpack[Write]) -> Agent:
+def put_in_space(
+    agent: Agent,
+    space: str,
+    key: str,
+    value: Any,
+    *,
+    expected_rev: int | None = None,
+    expected_space_rev: int | None = None,
+    now: int | None = None,
+) -> Agent:
     """The agent with a value put under a key of a map space."""
     # The change that agents make most. In the plain case it is made in one go, in half the time that the
     # general way takes; what is out of the ordinary goes there, and a test holds that both do the same.
-    if options or type(agent) is not Agent or type(space) is not str or type(value) not in PLAIN:
-        return _put_in_space(agent, space, key, value, **options)
+    if now is not None or expected_rev is not None or expected_space_rev is not None:
+        return _put_in_space(
+            agent,
+            space,
+            key,
+            value,
+            expected_rev=expected_rev,
+            expected_space_rev=expected_space_rev,
+            now=now,
+        )
     try:
         held: Any = agent.state._map.get(_KEY)
         old = held.spaces._map.get(space)
         before = old.data._map
-    except AttributeError:  # no memory yet, no such space, or not a map
+        plain = key.isascii() and "\0" not in key and old.max_items is None and old.max_item_bytes is None
+    except (AttributeError, TypeError):  # no agent, no memory yet, no such space, not a map, or no text
         return _put_in_space(agent, space, key, value)
-    if (
-        old.max_items is not None
-        or old.max_item_bytes is not None
-        or type(key) is not str
-        or not key.isascii()
-    ):
+    if not plain or type(agent) is not Agent or not is_kept(value):
         return _put_in_space(agent, space, key, value)
     data: FrozenMap[str, Any] = blank(FrozenMap)
-    data._map = before.set(key if "\0" not in key else freeze_key(key), freeze(value, key))
+    data._map = before.set(key, value)
     data._depth = old.data._depth
     changed = copied(old)
     force(changed, "data", data)
@@ -104,10 +130,10 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     new = copied(held)
     force(new, "spaces", spaces)
     force(new, "rev", held.rev + 1)
-    force(new, "updated_at", clock.now())
+    force(new, "updated_at", system_ns() // 1_000_000 if replaced() is None else clock.now())
     state: FrozenMap[str, Any] = blank(FrozenMap)
     state._map = agent.state._map.set(_KEY, new)
-    state._depth = agent.state._depth
+    state._depth = UNKNOWN
     result = copied(agent)
     force(result, "state", state)
     return result

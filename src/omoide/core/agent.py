@@ -130,7 +130,7 @@ class Agent(Stateful, frozen=True, kw_only=True):
             raise Invalid(
                 "definition", f"is of {definition.name!r}, the agent is a {agent.name!r}", "pass its own"
             )
-        state = initial_state(definition, EMPTY_MAP).update(agent.state)
+        state = initial_state(definition, agent.state)
         definition.check_state(state)
         return msgspec.structs.replace(agent, state=state, definition=definition)
 

@@ -92,7 +92,7 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
             id=saved.id,
             name=saved.name,
             description=saved.description,
-            state=initial_state(definition, EMPTY_MAP).update(saved.state),
+            state=initial_state(definition, saved.state),
             definition=definition,
         )
         for key in sorted(saved.externalized):

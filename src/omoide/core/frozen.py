@@ -27,11 +27,12 @@ from collections.abc import (
 from datetime import datetime, timezone
 from enum import Enum
 from math import isfinite
+from operator import index
 from typing import Any, Self, SupportsIndex, TypeVar, cast, overload
 
 from immutables import Map
 
-from omoide.core.nesting import MAX_DEPTH, OWN, PLAIN, deeper, depth_around, depth_of
+from omoide.core.nesting import MAX_DEPTH, OWN, PLAIN, UNKNOWN, deeper, depth_around, depth_of
 from omoide.core.texts import keepable
 from omoide.core.vector import Vector
 from omoide.errors import Unsupported, WrongType
@@ -112,7 +113,8 @@ class FrozenMap(Mapping[K, V]):
         """With one entry put."""
         name = freeze_key(key)
         held = freeze(value, name)
-        return frozen_map(self._map.set(name, held), deeper(self._depth, held, name))
+        depth = self._depth
+        return frozen_map(self._map.set(name, held), deeper(depth, held, name) if depth else UNKNOWN)
 
     def delete(self, key: K) -> FrozenMap[K, V]:
         """Without one key, whether it was there or not."""
@@ -121,7 +123,8 @@ class FrozenMap(Mapping[K, V]):
     def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
         """With the entries of another mapping put over these."""
         new = freeze_map(changes)
-        return frozen_map(self._map.update(new._map), max(self._depth, new._depth))
+        depth = max(self._depth, new._depth) if self._depth and new._depth else UNKNOWN
+        return frozen_map(self._map.update(new._map), depth)
 
     def __or__(self, other: Mapping[K, V]) -> FrozenMap[K, V]:
         return self.update(other) if isinstance(other, Mapping) else NotImplemented
@@ -176,10 +179,12 @@ class FrozenList(Vector[T], Sequence[T]):
     def __getitem__(self, at: SupportsIndex | slice) -> T | FrozenList[T]:
         if isinstance(at, slice):
             return list_of([self.at(i) for i in range(*at.indices(self._size))])
-        return self.at(self._position(at.__index__()))
+        return self.at(self._position(index(at)))
 
     def _position(self, at: int) -> int:
         """A position counted from the front, if there is an item."""
+        if type(at) is not int:
+            raise WrongType("position", "an int", at)
         if not -self._size <= at < self._size:
             raise IndexError(f"position {at} of a list of {self._size}")
         return at % self._size
@@ -231,21 +236,22 @@ class FrozenList(Vector[T], Sequence[T]):
         """With `change` applied to the items of this id; itself when there is none."""
         depth = self._depth
 
-        def changed(item: T) -> T:
+        def changed(item: T) -> Any:
             nonlocal depth
-            held: T = freeze(change(item), "the result of the update")
+            held: Any = freeze(change(item), "the result of the update")
             if held is None:
                 raise WrongType("the result of the update", "an item", held, "return the changed item")
-            depth = deeper(depth, held, "the result of the update")
+            if type(held) is not FrozenMap or not 0 < held._depth < depth:
+                depth = deeper(depth, held, "the result of the update")
             return held
 
-        new = self._changed(_checked_id(item_id), changed)
+        new = self._changed(item_id if type(item_id) is str else _checked_id(item_id), changed)
         new._depth = depth
         return new
 
     def remove(self, item_id: Hashable) -> Self:
         """Without the items of this id; itself when there is none."""
-        return self._without(_checked_id(item_id))
+        return self._without(item_id if type(item_id) is str else _checked_id(item_id))
 
     def _deeper(self, new: Self, held: T) -> Self:
         new._depth = deeper(self._depth, held, "item")

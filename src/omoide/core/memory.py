@@ -22,6 +22,7 @@ from omoide.core.frozen import (
     EMPTY_LIST,
     EMPTY_MAP,
     FrozenMap,
+    blank,
     freeze,
     freeze_key,
     freeze_map,
@@ -33,7 +34,7 @@ from omoide.core.space import Space
 from omoide.core.tasks import Task, Tasks
 from omoide.core.texts import check_text
 from omoide.core.value import Id, Revised, check_function, copied, force
-from omoide.errors import Conflict, NotFound, ReservedSpace, WrongType
+from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, WrongType
 
 _FRESH: FrozenMap[str, Space] = map_of({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
 
@@ -87,7 +88,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         """With a space of this name, made from `default` unless there is one already."""
         name = _named(name)
         if name in self.spaces:
-            self._open(name, **options)
+            self._open(name, options)
             return self
         self._expect_absent(name, options)
         space = Space(data=default, max_items=max_items, max_item_bytes=max_item_bytes)
@@ -98,14 +99,14 @@ class Memory(Revised, frozen=True, kw_only=True):
         name = _named(name)
         _checked_kind(name, space)
         if name in self.spaces:
-            space = _after(self._open(name, **options), space)
+            space = _after(self._open(name, options), space)
         else:
             self._expect_absent(name, options)
         return self._with_space(name, space, options)
 
     def update_space(self, name: str, change: Callable[[Space], Space], **options: Unpack[Write]) -> Self:
         """With `change` applied to a whole space."""
-        old = self._open(name, **options)
+        old = self._open(name, options)
         space = _checked_kind(name, check_function(change)(old), "the result of the update")
         return self._with_space(name, _after(old, space), options)
 
@@ -115,7 +116,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         if name in reserved_spaces():
             raise ReservedSpace(name, "delete reserved space", "empty it with update_space instead")
         if name in self.spaces:
-            self._open(name, **options)
+            self._open(name, options)
         else:
             self._expect_absent(name, options)
         new = self._advanced(options.get("now"))
@@ -135,13 +136,13 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[Write]) -> Self:
         """With a value put under a key of a map space."""
-        old = self._open(space, **options) if options else self._open(space)
+        old = self._open(space, options)
         data = old.map_data(space).set(key, value)
         return self._with_data(space, old, data, options, data[key] if old.limited else None)
 
     def delete_from_space(self, space: str, key: str, **options: Unpack[Write]) -> Self:
         """Without a key of a map space; deleting one that is not there counts as a change too."""
-        old = self._open(space, **options)
+        old = self._open(space, options)
         return self._with_data(space, old, old.map_data(space).delete(freeze_key(key)), options)
 
     def update_space_data(
@@ -151,7 +152,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         **options: Unpack[Write],
     ) -> Self:
         """With `change` applied to the whole data of a map space."""
-        old = self._open(space, **options)
+        old = self._open(space, options)
         before = old.map_data(space)
         data = freeze_map(check_function(change)(before), "the result of the update")
         fresh = [item for key, item in data.items() if before.get(key) is not item] if old.limited else ()
@@ -161,7 +162,7 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def append_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
         """With an item at the end of a list space."""
-        old = self._open(space, **options)
+        old = self._open(space, options)
         item = freeze(item, "item")
         return self._with_data(space, old, old.list_data(space).append(item), options, item)
 
@@ -171,7 +172,7 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def insert_in_space(self, space: str, index: int, item: Any, **options: Unpack[Write]) -> Self:
         """With an item before `index`: past the end appends, −1 appends, −2 is before the last."""
-        old = self._open(space, **options)
+        old = self._open(space, options)
         item = freeze(item, "item")
         return self._with_data(space, old, old.list_data(space).insert(index, item), options, item)
 
@@ -184,7 +185,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         **options: Unpack[Write],
     ) -> Self:
         """Without the items of this id; when there is none, unchanged, or `NotFound` if `strict`."""
-        old = self._open(space, **options)
+        old = self._open(space, options)
         data = old.list_data(space)
         left = data.remove(item_id)
         if left is data:
@@ -201,7 +202,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         **options: Unpack[Write],
     ) -> Self:
         """With `change` applied to the items of this id; when there is none, as `remove_from_space`."""
-        old = self._open(space, **options)
+        old = self._open(space, options)
         data = old.list_data(space)
         new = data.change(item_id, check_function(change))
         if new is data:
@@ -279,7 +280,7 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def tasks_reorder(self, order: Iterable[str], **options: Unpack[Write]) -> Self:
         """With the tasks named first in this order, and the others after them as they were."""
-        old = self._open("tasks", **options)
+        old = self._open("tasks", options)
         return self._with_data("tasks", old, task_list.reordered(self.tasks(), order), options)
 
     # How every change is made
@@ -289,16 +290,11 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def _expect_absent(self, name: str, options: Write) -> None:
         """A space that is not there is at revision 0."""
+        _check_options(options)
         self._expect(options.get("expected_rev"))
         Conflict.check(f"space {name!r}", options.get("expected_space_rev"), 0)
 
-    def _open(
-        self,
-        name: str,
-        expected_rev: int | None = None,
-        expected_space_rev: int | None = None,
-        now: int | None = None,
-    ) -> Space:
+    def _open(self, name: str, options: Write) -> Space:
         """The space to change, if it exists and nobody changed it first."""
         if type(name) is not str:
             name = _named(name)
@@ -306,10 +302,10 @@ class Memory(Revised, frozen=True, kw_only=True):
         if space is None:
             _named(name)
             raise NotFound("space", name, f"create it first with ensure_space({name!r}, {{}} or [])")
-        if expected_rev is not None:
-            self._expect(expected_rev)
-        if expected_space_rev is not None:
-            Conflict.check(f"space {name!r}", expected_space_rev, space.rev)
+        if options:
+            _check_options(options)
+            self._expect(options.get("expected_rev"))
+            Conflict.check(f"space {name!r}", options.get("expected_space_rev"), space.rev)
         return space
 
     def _with_data(self, name: str, old: Space, data: Any, options: Write, *items: Any) -> Self:
@@ -321,11 +317,12 @@ class Memory(Revised, frozen=True, kw_only=True):
         force(space, "rev", old.rev + 1)
         if old.max_items is not None or old.max_item_bytes is not None:
             space.check_limits(name, *items)
-        depth = max(self.spaces._depth, 2 + depth_of(data))
-        spaces = frozen_map(self.spaces._map.set(name, space), depth)
+        spaces: FrozenMap[str, Space] = blank(FrozenMap)
+        spaces._map = self.spaces._map.set(name, space)
+        spaces._depth = max(self.spaces._depth, 2 + (data._depth or depth_of(data)))
         new = copied(self)
         force(new, "rev", self.rev + 1)
-        force(new, "updated_at", clock.now() if not options else clock.resolve(options.get("now")))
+        force(new, "updated_at", clock.resolve(options.get("now")) if options else clock.now())
         force(new, "spaces", spaces)
         return new
 
@@ -344,6 +341,12 @@ class Memory(Revised, frozen=True, kw_only=True):
 
 def _named(name: object) -> str:
     return check_text(name, "space name", "name the space")
+
+
+def _check_options(options: Write) -> None:
+    for name in options:
+        if name not in Write.__annotations__:
+            raise Invalid(name, "is no option of a change", f"use {', '.join(Write.__annotations__)}")
 
 
 def _after(old: Space, space: Space) -> Space:

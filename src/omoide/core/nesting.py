@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
@@ -19,6 +19,9 @@ S = TypeVar("S", bound=type)
 
 MAX_DEPTH = 64  # of what is given to be frozen
 DEPTH = 2 * MAX_DEPTH  # of what arises by keeping frozen data inside of other data
+
+UNKNOWN = 0
+"""The depth of a map that nobody has asked for yet, such as a state: it changes often and is seldom kept."""
 
 PLAIN = frozenset({str, int, float, bool, type(None), bytes, datetime})
 """The types that are no containers."""
@@ -39,11 +42,13 @@ def depth_of(value: Any) -> int:
     if kind in PLAIN:
         return 0
     if kind in OWN:
-        holders: tuple[str, ...] = _holders(value.__class__)
+        holders: tuple[str, ...] = _holders(cast("Any", kind))
         return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
     if kind is frozenset:
         return 1 + max(map(depth_of, value), default=0)
     depth: int = value._depth  # maps and lists keep theirs
+    if depth == UNKNOWN:
+        depth = value._depth = 1 + max(map(depth_of, value.values()), default=0)
     return depth
 
 

@@ -138,7 +138,7 @@ class Plugin:
         """Join an agent that is being made.
 
         Return None, or a mapping that goes over the plugin's slice; to write the agent's memory, identity or
-        thread as well, return the changed agent, alone or as `(mapping, agent)`. Other keys of the state are
+        thread as well, return the changed agent, alone or with the mapping. Other keys of the state are
         not the plugin's to write.
         """
         return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, frozen_map
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory
-from omoide.core.nesting import depth_of
+from omoide.core.nesting import UNKNOWN
 from omoide.core.parent import Parent
 from omoide.core.strategy_state import StrategyState
 from omoide.core.thread import Thread
@@ -54,9 +54,8 @@ class Slot(Generic[T]):
         if not isinstance(value, self.kind):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
         state = _state(agent)
-        depth = max(state._depth, 1 + depth_of(value))
         new = copied(agent)
-        force(new, "state", frozen_map(state._map.set(self.key, value), depth))
+        force(new, "state", frozen_map(state._map.set(self.key, value), UNKNOWN))
         return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
@@ -69,7 +68,7 @@ class Slot(Generic[T]):
 
     def value(self, agent: Agent) -> T:
         """The value, or the one that `ensure` would make."""
-        found = self.get(agent)
+        found: T | None = _state(agent)._map.get(self.key)
         return self._make() if found is None else found
 
     def has(self, agent: Agent) -> bool:

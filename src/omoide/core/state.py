@@ -11,7 +11,7 @@ from typing import Any
 
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, frozen_map, map_of
-from omoide.core.nesting import depth_of
+from omoide.core.nesting import UNKNOWN
 from omoide.core.slot import SLOTS, slot_of
 from omoide.core.texts import check_text
 from omoide.core.value import Value
@@ -108,8 +108,7 @@ def merged(state: State, result: object) -> State:
         return state
     slot = slot_of(result)
     if slot is not None:
-        depth = max(state._depth, 1 + depth_of(result))
-        return frozen_map(state._map.set(slot.key, result), depth)
+        return frozen_map(state._map.set(slot.key, result), UNKNOWN)
     if not isinstance(result, Mapping):
         raise WrongType(
             "result",

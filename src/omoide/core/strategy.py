@@ -64,10 +64,10 @@ class Direct:
         self.thread = thread
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Direct) and other.thread == self.thread
+        return type(other) is type(self) and other.thread == self.thread
 
     def __hash__(self) -> int:
-        return hash((Direct, self.thread))
+        return hash((type(self), self.thread))
 
     def init(self, agent: Agent, ctx: Context) -> Outcome:
         """Nothing to prepare."""

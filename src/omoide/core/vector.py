@@ -24,7 +24,7 @@ WIDTH = 8  # a chunk is cut in two beyond twice this; copying one touches every 
 FEW = 16  # items of one id; where there are more, the whole list is gone through instead
 
 Chunk = tuple[Any, ...]
-Places = tuple[tuple[int, Any], ...]
+Places = tuple[tuple[int, int], ...]  # a chunk's number, and where in it the item lay when it was noted
 Index = Map[Hashable, Places]
 
 _NO_CHUNKS: Map[int, Chunk] = Map()
@@ -120,14 +120,14 @@ class Vector(Generic[T]):
         places = self._lookup().get(item_id, ())
         if len(places) > FEW:
             return [item for item in self if self.id_of(item) == item_id]
-        chunks = [[*self._chunk(number)] for number in self._ordered(places)]
-        return [chunk[at] for chunk in chunks for at in _offsets(chunk, places)]
+        chunks = [self._chunk(number) for number in self._ordered(places)]
+        return [item for chunk in chunks for item in chunk if self.id_of(item) == item_id]
 
     def _added(self, item: T) -> Self:
         """With one more item at the end."""
         index = self._index
         if index is not None:
-            index = _noted(index, self.id_of(item), self._last, item)
+            index = _noted(index, self.id_of(item), self._last, len(self._tail))
         return self._swapped(self._last, (*self._tail, item), index)
 
     def _extended(self, items: Iterable[T]) -> Self:
@@ -154,7 +154,7 @@ class Vector(Generic[T]):
         chunk = self._chunk(number)
         index = self._index
         if index is not None:
-            index = _noted(index, self.id_of(item), number, item)
+            index = _noted(index, self.id_of(item), number, offset)
         return self._swapped(number, (*chunk[:offset], item, *chunk[offset:]), index)
 
     def _replaced(self, position: int, item: T) -> Self:
@@ -175,25 +175,32 @@ class Vector(Generic[T]):
         places = index.get(item_id, ())
         if not places:
             return self
+        if len(places) > 1:
+            return self._changed_all(item_id, places, change)
+        number, hint = places[0]
+        chunk = [*self._chunk(number)]
+        at = self._offset(chunk, hint, item_id)
+        chunk[at] = changed = change(chunk[at])
+        new_id = self.id_of(changed)
+        kept = index if new_id == item_id else _noted(index.delete(item_id), new_id, number, at)
+        return self._swapped(number, tuple(chunk), kept)
+
+    def _changed_all(self, item_id: Hashable, places: Places, change: Callable[[T], T]) -> Self:
         if len(places) > FEW:
             items = [change(item) if self.id_of(item) == item_id else item for item in self]
             return self._made(depth=self._depth)._extended(items)
-        new, fresh, renamed = self, [], False
+        new, index = self, self._index
         for number in self._ordered(places):
-            chunk = [*self._chunk(number)]
-            for at in _offsets(chunk, places):
-                chunk[at] = changed = change(chunk[at])
-                fresh.append((number, changed))
-                renamed = renamed or self.id_of(changed) != item_id
+            chunk = [change(item) if self.id_of(item) == item_id else item for item in self._chunk(number)]
             new = new._swapped(number, tuple(chunk), None)
-        if not renamed:
-            new._index = index.set(item_id, tuple(fresh))
-            return new
-        left: Index | None = index.delete(item_id)
-        for number, item in fresh:
-            left = _noted(left, self.id_of(item), number, item)
-        new._index = left
+            if self._renamed(number, chunk):
+                index = None  # rare enough to be built again
+        new._index = index
         return new
+
+    def _renamed(self, number: int, chunk: list[Any]) -> bool:
+        """Whether the items of a chunk have other ids than before."""
+        return [self.id_of(item) for item in chunk] != [self.id_of(item) for item in self._chunk(number)]
 
     def _without(self, item_id: Hashable) -> Self:
         """Without any item of this id; itself when there is none."""
@@ -207,11 +214,19 @@ class Vector(Generic[T]):
         new = self
         for number in self._ordered(places):
             chunk = [*self._chunk(number)]
-            for at in reversed(_offsets(chunk, places)):
-                del chunk[at]
+            if len(places) == 1:
+                del chunk[self._offset(chunk, places[0][1], item_id)]
+            else:
+                chunk = [item for item in chunk if self.id_of(item) != item_id]
             new = new._swapped(number, tuple(chunk), None)
         new._index = index.delete(item_id)
         return new
+
+    def _offset(self, chunk: list[Any], hint: int, item_id: Hashable) -> int:
+        """Where in a chunk the one item of this id lies: as noted, unless others came or went before it."""
+        if hint < len(chunk) and self.id_of(chunk[hint]) == item_id:
+            return hint
+        return next(at for at, item in enumerate(chunk) if self.id_of(item) == item_id)
 
     def _chunk(self, number: int) -> Chunk:
         return self._tail if number == self._last else self._chunks[number]
@@ -249,12 +264,12 @@ class Vector(Generic[T]):
     def _lookup(self) -> Index:
         index = self._index
         if index is None:
-            found: dict[Hashable, list[tuple[int, Any]]] = {}
+            found: dict[Hashable, list[tuple[int, int]]] = {}
             for number in (*self._numbers(), self._last):
-                for item in self._chunk(number):
+                for at, item in enumerate(self._chunk(number)):
                     item_id = self.id_of(item)
                     if item_id is not None:
-                        found.setdefault(item_id, []).append((number, item))
+                        found.setdefault(item_id, []).append((number, at))
             index = self._index = Map({item_id: tuple(places) for item_id, places in found.items()})
         return index
 
@@ -307,33 +322,20 @@ class Vector(Generic[T]):
 
     def _moved(self, index: Index, items: Chunk, number: int) -> Index:
         """The index after `items` went from chunk `number` to the next free one."""
-        for item in items:
+        for at, item in enumerate(items):
             item_id = self.id_of(item)
             if item_id is not None:
                 places = list(index[item_id])
-                # One place for each item moved: the same object may lie in the chunk more than once.
-                moved = next(
-                    at for at, (place, held) in enumerate(places) if held is item and place == number
-                )
-                places[moved] = (self._next, item)
+                # One place for each item moved: others of the same id may have stayed.
+                moved = next(place for place, (held, _) in enumerate(places) if held == number)
+                places[moved] = (self._next, at)
                 index = index.set(item_id, tuple(places))
         return index
 
 
-def _offsets(chunk: list[Any], places: Places) -> list[int]:
-    """Where in a chunk the items named lie, by identity: reading their ids costs more than the change."""
-    if len(places) == 1:
-        wanted = places[0][1]
-        for at, held in enumerate(chunk):
-            if held is wanted:
-                return [at]
-    named = {id(item) for _, item in places}
-    return [at for at, held in enumerate(chunk) if id(held) in named]
-
-
-def _noted(index: Index | None, item_id: Hashable, number: int, item: object) -> Index | None:
+def _noted(index: Index | None, item_id: Hashable, number: int, at: int) -> Index | None:
     """The index with one more place for an id; none once an id has many, for each would copy them all."""
     if index is None or item_id is None:
         return index
     known = index.get(item_id, ())
-    return None if len(known) > FEW else index.set(item_id, (*known, (number, item)))
+    return None if len(known) > FEW else index.set(item_id, (*known, (number, at)))
