@@ -219,3 +219,9 @@ def test_now_and_ids_make_a_new_agent_reproducible() -> None:
             return thread.append(memory.tasks_add(Agent.new(KIND), "tea"), {})
 
     assert made() == made()
+
+
+def test_an_agent_shows_itself_in_a_line() -> None:
+    """Its name, its id and the keys of its state; what lies under them can be long."""
+    agent = memory.world_put(Agent.new("weather", id="w1", state={"tank": 1}), "t", 20)
+    assert repr(agent) == "Agent('weather', id='w1', state of __memory__, tank)"

@@ -87,6 +87,10 @@ class Agent(Stateful, frozen=True, kw_only=True):
             shared.check_state(agent.state)
         return agent
 
+    def __repr__(self) -> str:
+        keys = ", ".join(sorted(self.state)) or "nothing yet"
+        return f"Agent({self.name!r}, id={self.id!r}, state of {keys})"
+
     def cmd(
         self, action: ActionLike | list[Any], *, signal: Signal | None = None, now: int | None = None
     ) -> tuple[Agent, list[Directive]]:
