@@ -17,7 +17,7 @@ def test_a_space_begins_empty_and_unchanged() -> None:
     """By default a space is an empty map at revision 0 with no metadata and no limits."""
     space = Space()
     assert (space.data, space.rev, space.metadata) == ({}, 0, {})
-    assert (space.max_items, space.max_item_bytes, space.limited) == (None, None, False)
+    assert (space.max_items, space.max_item_bytes) == (None, None)
     assert Space.new_kv() == space
     assert Space.new_list() == Space(data=[])
 
@@ -69,7 +69,7 @@ def test_other_data_is_neither_a_map_nor_a_list(value: Any) -> None:
     """A space of other data has no generic operations: its owner changes it whole."""
     space = Space(data=value)
     assert (Space.is_map(space), Space.is_list(space)) == (False, False)
-    for read in (space.map_data, space.list_data):
+    for read in (space._map_data, space._list_data):
         with pytest.raises(WrongSpaceType) as caught:
             read("odd")
         says_what_to_do(caught.value)

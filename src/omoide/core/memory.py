@@ -132,18 +132,18 @@ class Memory(Revised, frozen=True, kw_only=True):
     def get_in_space(self, space: str, key: str, default: Any = None) -> Any:
         """The value under a key of a map space, or the default."""
         found = self.space(space)
-        return default if found is None else found.map_data(space).get(freeze_key(key), default)
+        return default if found is None else found._map_data(space).get(freeze_key(key), default)
 
     def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[Write]) -> Self:
         """With a value put under a key of a map space."""
         old = self._open(space, options)
-        data = old.map_data(space).set(key, value)
-        return self._with_data(space, old, data, options, data[key] if old.limited else None)
+        data = old._map_data(space).set(key, value)
+        return self._with_data(space, old, data, options, data[key] if old._limited else None)
 
     def delete_from_space(self, space: str, key: str, **options: Unpack[Write]) -> Self:
         """Without a key of a map space; deleting one that is not there counts as a change too."""
         old = self._open(space, options)
-        return self._with_data(space, old, old.map_data(space).delete(freeze_key(key)), options)
+        return self._with_data(space, old, old._map_data(space).delete(freeze_key(key)), options)
 
     def update_space_data(
         self,
@@ -153,9 +153,9 @@ class Memory(Revised, frozen=True, kw_only=True):
     ) -> Self:
         """With `change` applied to the whole data of a map space."""
         old = self._open(space, options)
-        before = old.map_data(space)
+        before = old._map_data(space)
         data = freeze_map(check_function(change)(before), "the result of the update")
-        fresh = [item for key, item in data.items() if before.get(key) is not item] if old.limited else ()
+        fresh = [item for key, item in data.items() if before.get(key) is not item] if old._limited else ()
         return self._with_data(space, old, data, options, *fresh)
 
     # List spaces
@@ -164,7 +164,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         """With an item at the end of a list space."""
         old = self._open(space, options)
         item = freeze(item, "item")
-        return self._with_data(space, old, old.list_data(space).append(item), options, item)
+        return self._with_data(space, old, old._list_data(space).append(item), options, item)
 
     def prepend_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
         """With an item at the front of a list space."""
@@ -174,7 +174,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         """With an item before `index`: past the end appends, −1 appends, −2 is before the last."""
         old = self._open(space, options)
         item = freeze(item, "item")
-        return self._with_data(space, old, old.list_data(space).insert(index, item), options, item)
+        return self._with_data(space, old, old._list_data(space).insert(index, item), options, item)
 
     def remove_from_space(
         self,
@@ -186,7 +186,7 @@ class Memory(Revised, frozen=True, kw_only=True):
     ) -> Self:
         """Without the items of this id; when there is none, unchanged, or `NotFound` if `strict`."""
         old = self._open(space, options)
-        data = old.list_data(space)
+        data = old._list_data(space)
         left = data.remove(item_id)
         if left is data:
             return self._unfound(space, item_id, strict)
@@ -203,17 +203,17 @@ class Memory(Revised, frozen=True, kw_only=True):
     ) -> Self:
         """With `change` applied to the items of this id; when there is none, as `remove_from_space`."""
         old = self._open(space, options)
-        data = old.list_data(space)
+        data = old._list_data(space)
         new = data.change(item_id, check_function(change))
         if new is data:
             return self._unfound(space, item_id, strict)
-        return self._with_data(space, old, new, options, *(new if old.limited else ()))
+        return self._with_data(space, old, new, options, *(new if old._limited else ()))
 
     # The world: what the agent knows
 
     def world(self) -> FrozenMap[str, Any]:
         """The data of the world space."""
-        return self.spaces["world"].map_data("world")
+        return self.spaces["world"]._map_data("world")
 
     def world_get(self, key: str, default: Any = None) -> Any:
         """What is known under a key, or the default."""
@@ -237,7 +237,7 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def tasks(self) -> Tasks:
         """All tasks in order of priority."""
-        return self.spaces["tasks"].list_data("tasks")
+        return self.spaces["tasks"]._list_data("tasks")
 
     def tasks_open(self) -> list[Task]:
         """The tasks that wait to be done, in order."""
@@ -316,7 +316,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         force(space, "data", data)
         force(space, "rev", old.rev + 1)
         if old.max_items is not None or old.max_item_bytes is not None:
-            space.check_limits(name, *items)
+            space._check_limits(name, *items)
         spaces: FrozenMap[str, Space] = blank(FrozenMap)
         spaces._map = self.spaces._map.set(name, space)
         spaces._depth = max(self.spaces._depth, 2 + (data._depth or depth_of(data)))

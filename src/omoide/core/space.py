@@ -31,13 +31,13 @@ class Space(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.limited:
+        if self._limited:
             if not (Space.is_map(self) or Space.is_list(self)):
                 raise WrongType("data", "a map or a list where a limit is set", self.data)
-            self.check_limits("(new)", *(self.data.values() if Space.is_map(self) else self.data))
+            self._check_limits("(new)", *(self.data.values() if Space.is_map(self) else self.data))
 
     @property
-    def limited(self) -> bool:
+    def _limited(self) -> bool:
         """Whether a limit was set."""
         return self.max_items is not None or self.max_item_bytes is not None
 
@@ -66,19 +66,19 @@ class Space(Value, frozen=True, kw_only=True):
         """Whether it is a space with list operations; `Space.is_list(x)` is False for what is not a space."""
         return isinstance(self, Space) and type(self.data) is FrozenList
 
-    def map_data(self, name: str) -> FrozenMap[str, Any]:
+    def _map_data(self, name: str) -> FrozenMap[str, Any]:
         """The data of a map space."""
         if type(self.data) is not FrozenMap:
             raise WrongSpaceType(name, "map", self.data)
         return self.data
 
-    def list_data(self, name: str) -> FrozenList[Any]:
+    def _list_data(self, name: str) -> FrozenList[Any]:
         """The data of a list space."""
         if type(self.data) is not FrozenList:
             raise WrongSpaceType(name, "list", self.data)
         return self.data
 
-    def check_limits(self, name: str, *items: object) -> None:
+    def _check_limits(self, name: str, *items: object) -> None:
         """Refuse more items than allowed, and among these items any that is too large."""
         if self.max_items is not None and len(self.data) > self.max_items:
             raise TooLarge(name, "max_items", self.max_items, len(self.data))
