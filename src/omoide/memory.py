@@ -8,14 +8,13 @@ under the same names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, Unpack
 
 from omoide import clock
 from omoide.clock import replaced, system_ns
 from omoide.core.agent import Agent
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenMap, blank, is_kept
-from omoide.core.memory import Memory, reserved_spaces
-from omoide.core.nesting import UNKNOWN
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, LARGEST, SMALLEST, FrozenMap, blank, is_kept
+from omoide.core.memory import Memory, Write, reserved_spaces
 from omoide.core.slot import MEMORY, described
 from omoide.core.space import Space
 from omoide.core.tasks import Task, Tasks
@@ -55,7 +54,6 @@ def _with_memory(agent: Agent, memory: Memory) -> Agent:
     """What `put` does, for an agent and a memory that are known to be ones."""
     state: FrozenMap[str, Any] = blank(FrozenMap)
     state._map = agent.state._map.set(_KEY, memory)
-    state._depth = UNKNOWN
     new = copied(agent)
     force(new, "state", state)
     return new
@@ -86,29 +84,12 @@ tasks_remove = _change(Memory.tasks_remove)
 tasks_reorder = _change(Memory.tasks_reorder)
 
 
-def put_in_space(
-    agent: Agent,
-    space: str,
-    key: str,
-    value: Any,
-    *,
-    expected_rev: int | None = None,
-    expected_space_rev: int | None = None,
-    now: int | None = None,
-) -> Agent:
+def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpack[Write]) -> Agent:
     """The agent with a value put under a key of a map space."""
     # The change that agents make most. In the plain case it is made in one go, in half the time that the
     # general way takes; what is out of the ordinary goes there, and a test holds that both do the same.
-    if now is not None or expected_rev is not None or expected_space_rev is not None:
-        return _put_in_space(
-            agent,
-            space,
-            key,
-            value,
-            expected_rev=expected_rev,
-            expected_space_rev=expected_space_rev,
-            now=now,
-        )
+    if options:
+        return _put_in_space(agent, space, key, value, **options)
     try:
         held: Any = agent.state._map.get(_KEY)
         old = held.spaces._map.get(space)
@@ -116,7 +97,11 @@ def put_in_space(
         plain = key.isascii() and "\0" not in key and old.max_items is None and old.max_item_bytes is None
     except (AttributeError, TypeError):  # no agent, no memory yet, no such space, not a map, or no text
         return _put_in_space(agent, space, key, value)
-    if not plain or type(agent) is not Agent or not is_kept(value):
+    if (
+        not plain
+        or type(agent) is not Agent
+        or not (SMALLEST <= value <= LARGEST if type(value) is int else is_kept(value))
+    ):
         return _put_in_space(agent, space, key, value)
     data: FrozenMap[str, Any] = blank(FrozenMap)
     data._map = before.set(key, value)
@@ -126,14 +111,12 @@ def put_in_space(
     force(changed, "rev", old.rev + 1)
     spaces: FrozenMap[str, Space] = blank(FrozenMap)
     spaces._map = held.spaces._map.set(space, changed)
-    spaces._depth = held.spaces._depth
     new = copied(held)
     force(new, "spaces", spaces)
     force(new, "rev", held.rev + 1)
     force(new, "updated_at", system_ns() // 1_000_000 if replaced() is None else clock.now())
     state: FrozenMap[str, Any] = blank(FrozenMap)
     state._map = agent.state._map.set(_KEY, new)
-    state._depth = UNKNOWN
     result = copied(agent)
     force(result, "state", state)
     return result

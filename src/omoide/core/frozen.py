@@ -32,7 +32,7 @@ from typing import Any, Self, SupportsIndex, TypeVar, cast, overload
 
 from immutables import Map
 
-from omoide.core.nesting import MAX_DEPTH, OWN, PLAIN, UNKNOWN, deeper, depth_around, depth_of
+from omoide.core.nesting import MAX_DEPTH, OWN, PLAIN, deeper, depth_around, depth_of
 from omoide.core.texts import keepable
 from omoide.core.vector import Vector
 from omoide.errors import Unsupported, WrongType
@@ -58,7 +58,7 @@ class FrozenMap(Mapping[K, V]):
     __slots__ = ("_depth", "_map")
 
     _map: Map[K, V]
-    _depth: int  # how many levels of containers it has, itself included
+    _depth: int  # how many levels of containers it has; not set on states and spaces until somebody asks
 
     def __new__(cls, items: Mapping[K, V] = _EMPTY) -> FrozenMap[K, V]:
         """The entries of a mapping, frozen."""
@@ -113,18 +113,16 @@ class FrozenMap(Mapping[K, V]):
         """With one entry put."""
         name = freeze_key(key)
         held = freeze(value, name)
-        depth = self._depth
-        return frozen_map(self._map.set(name, held), deeper(depth, held, name) if depth else UNKNOWN)
+        return frozen_map(self._map.set(name, held), deeper(depth_of(self), held, name))
 
     def delete(self, key: K) -> FrozenMap[K, V]:
         """Without one key, whether it was there or not."""
-        return frozen_map(self._map.delete(key), self._depth) if key in self._map else self
+        return frozen_map(self._map.delete(key), depth_of(self)) if key in self._map else self
 
     def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
         """With the entries of another mapping put over these."""
         new = freeze_map(changes)
-        depth = max(self._depth, new._depth) if self._depth and new._depth else UNKNOWN
-        return frozen_map(self._map.update(new._map), depth)
+        return frozen_map(self._map.update(new._map), max(depth_of(self), depth_of(new)))
 
     def __or__(self, other: Mapping[K, V]) -> FrozenMap[K, V]:
         return self.update(other) if isinstance(other, Mapping) else NotImplemented
@@ -148,6 +146,13 @@ def frozen_map(held: Map[K, V], depth: int) -> FrozenMap[K, V]:
     new: FrozenMap[K, V] = blank(FrozenMap)
     new._map = held
     new._depth = depth
+    return new
+
+
+def bare_map(held: Map[K, V]) -> FrozenMap[K, V]:
+    """The same, of a depth that is found out when somebody asks, as happens seldom with states and spaces."""
+    new: FrozenMap[K, V] = blank(FrozenMap)
+    new._map = held
     return new
 
 
@@ -241,8 +246,7 @@ class FrozenList(Vector[T], Sequence[T]):
             held: Any = freeze(change(item), "the result of the update")
             if held is None:
                 raise WrongType("the result of the update", "an item", held, "return the changed item")
-            if type(held) is not FrozenMap or not 0 < held._depth < depth:
-                depth = deeper(depth, held, "the result of the update")
+            depth = deeper(depth, held, "the result of the update")
             return held
 
         new = self._changed(item_id if type(item_id) is str else _checked_id(item_id), changed)

@@ -22,14 +22,14 @@ from omoide.core.frozen import (
     EMPTY_LIST,
     EMPTY_MAP,
     FrozenMap,
+    bare_map,
     blank,
     freeze,
     freeze_key,
     freeze_map,
-    frozen_map,
     map_of,
 )
-from omoide.core.nesting import depth_of, own
+from omoide.core.nesting import own
 from omoide.core.space import Space
 from omoide.core.tasks import Task, Tasks
 from omoide.core.texts import check_text
@@ -319,7 +319,6 @@ class Memory(Revised, frozen=True, kw_only=True):
             space._check_limits(name, *items)
         spaces: FrozenMap[str, Space] = blank(FrozenMap)
         spaces._map = self.spaces._map.set(name, space)
-        spaces._depth = max(self.spaces._depth, 2 + (data._depth or depth_of(data)))
         new = copied(self)
         force(new, "rev", self.rev + 1)
         force(new, "updated_at", clock.resolve(options.get("now")) if options else clock.now())
@@ -328,8 +327,7 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def _with_space(self, name: str, space: Space, options: Write) -> Self:
         new = self._advanced(options.get("now"))
-        depth = max(self.spaces._depth, 1 + depth_of(space))
-        force(new, "spaces", frozen_map(self.spaces._map.set(name, space), depth))
+        force(new, "spaces", bare_map(self.spaces._map.set(name, space)))
         return new
 
     def _unfound(self, name: str, item_id: str, strict: bool) -> Self:

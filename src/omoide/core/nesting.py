@@ -20,9 +20,6 @@ S = TypeVar("S", bound=type)
 MAX_DEPTH = 64  # of what is given to be frozen
 DEPTH = 2 * MAX_DEPTH  # of what arises by keeping frozen data inside of other data
 
-UNKNOWN = 0
-"""The depth of a map that nobody has asked for yet, such as a state: it changes often and is seldom kept."""
-
 PLAIN = frozenset({str, int, float, bool, type(None), bytes, datetime})
 """The types that are no containers."""
 
@@ -46,8 +43,9 @@ def depth_of(value: Any) -> int:
         return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
     if kind is frozenset:
         return 1 + max(map(depth_of, value), default=0)
-    depth: int = value._depth  # maps and lists keep theirs
-    if depth == UNKNOWN:
+    try:
+        depth: int = value._depth  # maps and lists keep theirs
+    except AttributeError:
         depth = value._depth = 1 + max(map(depth_of, value.values()), default=0)
     return depth
 

@@ -9,10 +9,9 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, frozen_map
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, bare_map
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory
-from omoide.core.nesting import UNKNOWN
 from omoide.core.parent import Parent
 from omoide.core.strategy_state import StrategyState
 from omoide.core.thread import Thread
@@ -55,7 +54,7 @@ class Slot(Generic[T]):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
         state = _state(agent)
         new = copied(agent)
-        force(new, "state", frozen_map(state._map.set(self.key, value), UNKNOWN))
+        force(new, "state", bare_map(state._map.set(self.key, value)))
         return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:

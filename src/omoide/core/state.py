@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from omoide.core.codec import Frozen, MapField, TextsField
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, frozen_map, map_of
-from omoide.core.nesting import UNKNOWN
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, bare_map, freeze_map, map_of
 from omoide.core.slot import SLOTS, slot_of
 from omoide.core.texts import check_text
 from omoide.core.value import Value
@@ -35,7 +34,7 @@ class SetState(StateOp, frozen=True, kw_only=True):
 
     def apply(self, state: State) -> State:
         """The state with the attributes merged into it."""
-        return deep_merge(state, self.attrs)
+        return merged_state(state, self.attrs)
 
 
 class ReplaceState(StateOp, frozen=True, kw_only=True):
@@ -108,7 +107,7 @@ def merged(state: State, result: object) -> State:
         return state
     slot = slot_of(result)
     if slot is not None:
-        return frozen_map(state._map.set(slot.key, result), UNKNOWN)
+        return bare_map(state._map.set(slot.key, result))
     if not isinstance(result, Mapping):
         raise WrongType(
             "result",
@@ -119,7 +118,17 @@ def merged(state: State, result: object) -> State:
     changes = freeze_map(result, "result")
     for key in changes:
         check_text(key, "state key")
-    return deep_merge(state, changes)
+    return merged_state(state, changes)
+
+
+def merged_state(state: State, changes: FrozenMap[str, Any]) -> State:
+    """The state with changes merged into it; only what lies inside of its keys has a depth to mind."""
+    for key, value in changes.items():
+        old = state.get(key)
+        if type(old) is FrozenMap and type(value) is FrozenMap:
+            value = deep_merge(old, value)
+        state = bare_map(state._map.set(key, value))
+    return state
 
 
 def check_state(state: State) -> State:
