@@ -246,7 +246,8 @@ class FrozenList(Vector[T], Sequence[T]):
             held: Any = freeze(change(item), "the result of the update")
             if held is None:
                 raise WrongType("the result of the update", "an item", held, "return the changed item")
-            depth = deeper(depth, held, "the result of the update")
+            if depth_of(held) >= depth:
+                depth = deeper(depth, held, "the result of the update")
             return held
 
         new = self._changed(item_id if type(item_id) is str else _checked_id(item_id), changed)
