@@ -164,3 +164,22 @@ def test_a_space_is_made_exactly_up_to_its_limits(items: list[Any]) -> None:
             msgspec.structs.replace(space, max_items=len(items) - 1)
         with pytest.raises(TooLarge):
             msgspec.structs.replace(space, max_item_bytes=largest - 1)
+
+
+def test_a_space_is_made_from_a_mapping_or_keywords() -> None:
+    """Either gives what the constructor gives, and an unknown field is refused by name."""
+    assert Space.new({"data": [1], "rev": 2}) == Space.new(data=[1], rev=2) == Space(data=[1], rev=2)
+    assert Space.new() == Space()
+    with pytest.raises(Invalid, match=r"Space\.colour is no field"):
+        Space.new(colour="red")
+
+
+def test_a_value_is_replaced_field_by_field_and_checked() -> None:
+    """What is not named stays, limits among it; what does not fit is refused."""
+    space = Space(data=[1], max_items=2, metadata={"owner": "me"})
+    grown = space.replace(data=[1, 2])
+    assert (grown.data, grown.max_items, grown.metadata) == ([1, 2], 2, {"owner": "me"})
+    with pytest.raises(Invalid, match="max_items"):
+        space.replace(data=[1, 2, 3])
+    with pytest.raises(Invalid, match="is no field"):
+        space.replace(colour="red")
