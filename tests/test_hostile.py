@@ -110,6 +110,21 @@ def test_an_agent_that_keeps_its_past_inside_its_present_is_stopped_while_it_can
     assert repr(memory.world(agent))
 
 
+def test_a_space_may_hold_the_state_of_an_agent_but_not_all_of_its_past() -> None:
+    """Such a space is changed like any other; state in state is refused while the agent can be saved."""
+    agent = memory.world_put(Agent.new("a", state={"n": 1}), "k", 1)
+    agent = memory.put_space(agent, "copy", Space(data=agent.state))
+    assert memory.get_in_space(memory.put_in_space(agent, "copy", "x", 1), "copy", "x") == 1
+    for _ in range(DEPTH):
+        try:
+            agent = memory.put_space(agent, "past", Space(data=agent.state))
+        except errors.Unsupported:
+            break
+    else:
+        pytest.fail("the state was nested without end")
+    assert Agent.from_json(agent.to_json()) == agent
+
+
 def test_values_of_our_own_cannot_be_nested_without_end() -> None:
     """A space that holds a space that holds a space is refused before it is too deep to be freed."""
 

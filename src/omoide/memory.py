@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Unpack
 from omoide import clock
 from omoide.clock import replaced, system_ns
 from omoide.core.agent import Agent
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, LARGEST, SMALLEST, FrozenMap, blank, is_kept
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, LARGEST, SMALLEST, FrozenMap, bare_map, blank, is_kept
 from omoide.core.memory import Memory, Write, reserved_spaces
 from omoide.core.slot import MEMORY, described
 from omoide.core.space import Space
@@ -52,10 +52,8 @@ def _change(method: Callable[Concatenate[Memory, P], Memory]) -> Callable[Concat
 
 def _with_memory(agent: Agent, memory: Memory) -> Agent:
     """What `put` does, for an agent and a memory that are known to be ones."""
-    state: FrozenMap[str, Any] = blank(FrozenMap)
-    state._map = agent.state._map.set(_KEY, memory)
     new = copied(agent)
-    force(new, "state", state)
+    force(new, "state", bare_map(agent.state._map.set(_KEY, memory)))
     return new
 
 
@@ -93,9 +91,9 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     try:
         held: Any = agent.state._map.get(_KEY)
         old = held.spaces._map.get(space)
-        before = old.data._map
+        before, depth = old.data._map, old.data._depth
         plain = key.isascii() and "\0" not in key and old.max_items is None and old.max_item_bytes is None
-    except (AttributeError, TypeError):  # no agent, no memory yet, no such space, not a map, or no text
+    except (AttributeError, TypeError):  # no agent, memory, space or map, no text, or a depth still unknown
         return _put_in_space(agent, space, key, value)
     if (
         not plain
@@ -105,7 +103,7 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
         return _put_in_space(agent, space, key, value)
     data: FrozenMap[str, Any] = blank(FrozenMap)
     data._map = before.set(key, value)
-    data._depth = old.data._depth
+    data._depth = depth
     changed = copied(old)
     force(changed, "data", data)
     force(changed, "rev", old.rev + 1)

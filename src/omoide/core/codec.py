@@ -115,7 +115,7 @@ def dump(value: Any, depth: int = 0) -> Any:
     if kind is FrozenList:
         return [dump(item, depth + 1) for item in value]
     if kind in OWN:
-        return {f"${OWN[kind]}": _fields(value, depth + 1)}
+        return {f"${OWN[kind]}": _fields(value, depth)}
     if kind is datetime:
         return {"$datetime": value.isoformat()}
     if kind is bytes:

@@ -23,7 +23,6 @@ from omoide.core.frozen import (
     EMPTY_MAP,
     FrozenMap,
     bare_map,
-    blank,
     freeze,
     freeze_key,
     freeze_map,
@@ -317,12 +316,10 @@ class Memory(Revised, frozen=True, kw_only=True):
         force(space, "rev", old.rev + 1)
         if old.max_items is not None or old.max_item_bytes is not None:
             space._check_limits(name, *items)
-        spaces: FrozenMap[str, Space] = blank(FrozenMap)
-        spaces._map = self.spaces._map.set(name, space)
         new = copied(self)
         force(new, "rev", self.rev + 1)
         force(new, "updated_at", clock.resolve(options.get("now")) if options else clock.now())
-        force(new, "spaces", spaces)
+        force(new, "spaces", bare_map(self.spaces._map.set(name, space)))
         return new
 
     def _with_space(self, name: str, space: Space, options: Write) -> Self:

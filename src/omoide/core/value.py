@@ -17,9 +17,9 @@ from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import Frozen
 from omoide.core.frozen import FrozenList, FrozenMap, freeze, freeze_list, freeze_map
-from omoide.core.nesting import OWN, deeper
+from omoide.core.nesting import DEPTH, OWN, deeper, depth_of
 from omoide.core.texts import check_str, check_text
-from omoide.errors import Invalid, WrongType
+from omoide.errors import Invalid, Unsupported, WrongType
 
 Id = Annotated[str, msgspec.Meta(min_length=1, description="an id: up to 512 bytes, no control characters")]
 Name = Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
@@ -144,6 +144,8 @@ def _held(value: object, field: str) -> Any:
     held = freeze(value, field)
     if type(held) in OWN:
         deeper(1, held, field)
+    elif depth_of(held) > DEPTH:  # a state may be, with a deep memory in it
+        raise Unsupported(field, f"is nested deeper than {DEPTH} levels", "keep less inside of it")
     return held
 
 
