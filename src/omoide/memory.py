@@ -91,7 +91,8 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     try:
         held: Any = agent.state._map.get(_KEY)
         old = held.spaces._map.get(space)
-        before, depth = old.data._map, old.data._depth
+        inner = old.data
+        before, depth = inner._map, inner._depth
         plain = key.isascii() and "\0" not in key and old.max_items is None and old.max_item_bytes is None
     except (AttributeError, TypeError):  # no agent, memory, space or map, no text, or a depth still unknown
         return _put_in_space(agent, space, key, value)
