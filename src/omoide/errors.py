@@ -10,10 +10,26 @@ OmoideError
 │   ├── ReservedSpace                     deleting or retyping `world` or `tasks`
 │   ├── InvalidParams                     an action's parameters
 │   ├── InvalidState                      an agent's state breaks its schema or its slots
+│   ├── InvalidRecord                     an entry, a request or a result of the store contract
+│   ├── IdTaken                           an id that is in use elsewhere in its namespace
+│   ├── Refused                           content that a hook before the write does not let pass
+│   ├── EmbedderChanged                   a store whose vectors come from another embedder
 │   └── InvalidDefinition                 an action, plugin or agent declared wrongly
 │       └── CapabilityDrift               an identity claims actions that nothing offers
 ├── NotFound                (LookupError) a named thing does not exist
+│   └── Erased                            it was erased, and only its tombstone is left
 ├── Conflict                              the revision expected is not the revision found
+│   └── KeyReused                         an idempotency key that came with another request before
+├── StoreFailed                           a store could not do what was asked; nothing was changed
+│   ├── Corrupted                         its file is damaged
+│   ├── ReadOnly                          it cannot be written to
+│   ├── DiskFull                          there is no room left for it
+│   ├── Busy                              another process held it for too long
+│   ├── WrongVersion                      its file was made by a newer Omoide
+│   └── Closed                            it was used after it had been closed
+├── MissingExtra            (ImportError) a part of Omoide needs packages that are not installed
+├── ModelUnavailable                      model files are absent, wrong, or could not be fetched
+├── EmbedderFailed                        an embedder raised, or gave something that is no vector
 ├── MountFailed                           a plugin could not be mounted
 ├── CheckpointFailed                      a plugin's slice could not be saved
 └── RestoreFailed                         a checkpoint could not be restored
@@ -140,6 +156,50 @@ class InvalidState(Invalid):
     """A change would leave an agent's state unlike its schema or its slots."""
 
 
+class InvalidRecord(Invalid):
+    """An entry, a request or a result of the store contract that cannot be; `cause` says which part of it."""
+
+    def __init__(self, label: str, cause: Invalid) -> None:
+        super().__init__(cause.field, cause.problem, cause.remedy)
+        self.args = (f"invalid {label}: {cause}",)
+        self.label = label
+
+
+class IdTaken(Invalid):
+    """An id names something else already."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            "id", f"{id!r} is in use elsewhere in its namespace", "choose another id, or leave it out"
+        )
+        self.id = id
+
+
+class Refused(Invalid):
+    """What was to be kept must not be; `found` names what was found in it, never the thing itself."""
+
+    def __init__(self, field: str, found: Iterable[str]) -> None:
+        self.found = tuple(found)
+        super().__init__(
+            field, f"seems to hold {', '.join(self.found)}", "take it out, or let the store mask it"
+        )
+
+
+class EmbedderChanged(Invalid):
+    """The vectors in a store come from another embedder than the one it was opened with."""
+
+    PLACED = False
+
+    def __init__(self, store: str, kept: str, given: str) -> None:
+        super().__init__(
+            f"store {store!r}",
+            f"holds vectors of {kept!r}, and was opened with {given!r}",
+            f"open it with embedder={kept!r}, or give it new vectors with reindex",
+        )
+        self.kept = kept
+        self.given = given
+
+
 class InvalidDefinition(Invalid):
     """An action, plugin or agent is declared in a way that cannot work."""
 
@@ -168,6 +228,21 @@ class NotFound(OmoideError, LookupError):
         self.remedy = remedy
 
 
+class Erased(NotFound):
+    """Something was erased on request; its content is gone from every version."""
+
+    def __init__(self, kind: str, name: object, at: int, reason: str | None) -> None:
+        said = "" if reason is None else f" ({reason})"
+        OmoideError.__init__(
+            self, f"{kind} {name!r} was erased at {at}{said}; its content cannot be brought back"
+        )
+        self.kind = kind
+        self.name = name
+        self.at = at
+        self.reason = reason
+        self.remedy = "its content cannot be brought back"
+
+
 class Conflict(OmoideError):
     """Someone else changed the thing since it was read."""
 
@@ -188,6 +263,82 @@ class Conflict(OmoideError):
             raise WrongType(f"expected revision of {thing}", "an int", expected)
         if expected != actual:
             raise cls(thing, expected, actual)
+
+
+class KeyReused(Conflict):
+    """An idempotency key came with another request before."""
+
+    def __init__(self, key: str) -> None:
+        OmoideError.__init__(
+            self, f"idempotency key {key!r} was used for another request; choose another key"
+        )
+        self.key = key
+        self.thing = f"idempotency key {key!r}"
+        self.expected = self.actual = 0
+
+
+class StoreFailed(OmoideError):
+    """A store could not do what was asked, and changed nothing."""
+
+    def __init__(self, store: str, problem: str, remedy: str) -> None:
+        super().__init__(f"store {store!r} {problem}; {remedy}")
+        self.store = store
+        self.problem = problem
+        self.remedy = remedy
+
+
+class Corrupted(StoreFailed):
+    """The store's file is damaged."""
+
+
+class ReadOnly(StoreFailed):
+    """The store cannot be written to."""
+
+
+class DiskFull(StoreFailed):
+    """The store has no room left."""
+
+
+class Busy(StoreFailed):
+    """Another process held the store for too long."""
+
+
+class WrongVersion(StoreFailed):
+    """The store was made by a newer Omoide."""
+
+
+class Closed(StoreFailed):
+    """The store was closed before."""
+
+
+class MissingExtra(OmoideError, ImportError):
+    """A part of Omoide needs packages that are not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        self.remedy = f"pip install 'omoide[{extra}]'"
+        super().__init__(f"{feature} needs packages that are not installed; {self.remedy}")
+        self.feature = feature
+        self.extra = extra
+
+
+class ModelUnavailable(OmoideError):
+    """The files of a model are absent, are not what they should be, or could not be fetched."""
+
+    def __init__(self, model: str, problem: str, remedy: str) -> None:
+        super().__init__(f"model {model!r} {problem}; {remedy}")
+        self.model = model
+        self.problem = problem
+        self.remedy = remedy
+
+
+class EmbedderFailed(OmoideError):
+    """An embedder raised, or gave something that is no vector."""
+
+    def __init__(self, embedder: str, problem: str, remedy: str) -> None:
+        super().__init__(f"embedder {embedder!r} {problem}; {remedy}")
+        self.embedder = embedder
+        self.problem = problem
+        self.remedy = remedy
 
 
 class MountFailed(OmoideError):

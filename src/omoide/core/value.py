@@ -117,6 +117,13 @@ def check_count(value: object, field: str) -> int:
     return value
 
 
+def check_number(value: object, field: str) -> float:
+    """A number, whole or not; bool is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise WrongType(field, "a number", value)
+    return float(value)
+
+
 def check_instance(value: object, field: str, *, kind: type) -> Any:
     """An instance of the kind; bool is no int here."""
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
@@ -159,6 +166,7 @@ _BY_TYPE: dict[Any, Check] = {
     Count: check_count,
     Millis: clock.check,
     str: check_str,
+    float: check_number,
     tuple[str, ...]: check_texts,
     Frozen: _held,
     FrozenMap: freeze_map,
