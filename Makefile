@@ -43,7 +43,7 @@ docs: .venv/.docs ## build the site into site/
 
 lock: .venv/.ready ## renew the pins, a week behind the newest releases
 	$(COMPILE) pyproject.toml -o requirements/core.txt
-	$(COMPILE) pyproject.toml requirements/dev.in -c requirements/core.txt -o requirements/dev.txt
+	$(COMPILE) --all-extras pyproject.toml requirements/dev.in -c requirements/core.txt -o requirements/dev.txt
 	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 
 clean: ## remove what the other targets made

@@ -1,0 +1,101 @@
+"""How does the small sentence encoder all-MiniLM-L6-v2 turn text into vectors?
+
+One text is encoded at a time, on one thread; many texts go through several threads. The int8 model takes the
+scale of its activations from the whole batch, so in a batch the vectors of a text would depend on the other
+texts in it, and a larger batch is hardly faster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omoide.embedders import cache
+from omoide.embedders.protocol import Embedded
+from omoide.errors import MissingExtra, ModelUnavailable
+
+try:
+    import numpy as np
+    import onnxruntime
+    from tokenizers import Tokenizer
+except ImportError as error:
+    raise MissingExtra("the MiniLM embedder", "vector") from error
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
+MAX_TOKENS = 256
+MAX_CHARACTERS = 8_192  # more than 256 tokens take; the tokenizer need not read the rest
+THREADS = min(8, os.cpu_count() or 1)
+WORTH_THREADS = 4  # texts; below that, starting threads takes longer than they save
+
+
+class MiniLM:
+    """all-MiniLM-L6-v2 as an int8 ONNX model: pooled vectors of 384 numbers, token vectors of 64 bytes."""
+
+    name = cache.MINILM
+    dim = 384
+
+    def __init__(self, folder: Path | None = None) -> None:
+        folder = folder or cache.folder(cache.MINILM)
+        if not cache.ready(folder):
+            raise ModelUnavailable("minilm", f"is not in {folder}", "run: omoide models pull")
+        try:
+            self._tokenizer = _tokenizer(folder / "tokenizer.json")
+            self._session = _session(folder / "model.onnx")
+        except Exception as error:
+            raise ModelUnavailable(
+                "minilm",
+                f"could not be loaded from {folder} ({error})",
+                "remove the folder and pull it again",
+            ) from error
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+        """The texts as vectors, in order; questions and memories are embedded alike."""
+        if len(texts) < WORTH_THREADS or THREADS == 1:
+            return [self._embed(text) for text in texts]
+        with ThreadPoolExecutor(THREADS, "omoide-minilm") as pool:
+            return list(pool.map(self._embed, texts))
+
+    def _embed(self, text: str) -> Embedded:
+        text = readable(text, MAX_CHARACTERS)
+        encoding = self._tokenizer.encode(text)
+        ids = np.array([encoding.ids], dtype=np.int64)
+        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        pooled, tokens = self._session.run(["pooled", "tokens"], given)
+        # Without the marks of beginning and end, which are no words.
+        return Embedded(pooled[0], tokens[0, 1:-1], tuple(_words(text, encoding)))
+
+
+def readable(text: str, limit: int) -> str:
+    """The beginning of a text, as valid Unicode."""
+    return text[:limit].encode("utf-8", "replace").decode("utf-8")
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
+    return tokenizer
+
+
+def _session(path: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _words(text: str, encoding: Encoding) -> Iterator[str]:
+    """The lower-cased word of each token but the first and the last."""
+    spans: dict[int | None, tuple[int, int]] = {}
+    inside = list(zip(encoding.word_ids, encoding.offsets, strict=True))[1:-1]
+    for word, (start, end) in inside:
+        spans[word] = (spans.get(word, (start, end))[0], end)
+    for word, _ in inside:
+        start, end = spans[word]
+        yield text[start:end].lower()

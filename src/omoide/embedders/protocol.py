@@ -1,0 +1,49 @@
+"""What does an embedder have to offer?
+
+A name, a size, and one method. The name is stored beside every vector, and only vectors of one name are
+compared with each other, so it has to change whenever the vectors would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector: TypeAlias = NDArray[np.float32]
+    TokenVectors: TypeAlias = NDArray[np.int8]
+
+
+class Embedded(NamedTuple):
+    """One text as vectors.
+
+    `pooled` has length 1, or is all zeros where there was nothing to embed. `tokens`, where the encoder has
+    them, is a row per token whose 127th part is nearly of length 1; `words` has the lower-cased word of the
+    text that each row belongs to.
+    """
+
+    pooled: Vector
+    tokens: TokenVectors | None = None
+    words: tuple[str, ...] | None = None
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors, from any thread; the vectors of a text depend on that text alone."""
+
+    @property
+    def name(self) -> str:
+        """What made the vectors; other vectors, another name."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """How many numbers a pooled vector has."""
+        ...
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+        """The texts as vectors, in order; `query` says that they are questions and not memories."""
+        ...

@@ -1,0 +1,86 @@
+"""How does text become vectors with nothing but a table of words?
+
+The table is wordllama's: 32,000 pieces of words, 256 numbers each, in the wheel of that package. Its two
+files are read as they are; the package itself is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omoide.embedders.protocol import Embedded
+from omoide.errors import MissingExtra, ModelUnavailable
+
+try:
+    import numpy as np
+    from tokenizers import Tokenizer
+except ImportError as error:
+    raise MissingExtra("the static embedder", "vector") from error
+
+from omoide.embedders.unit import unit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TABLE = "weights/l2_supercat_256.safetensors"
+TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+MAX_CHARACTERS = 65_536
+
+
+class Static:
+    """The mean of the vectors of a text's tokens: far quicker than an encoder, and blind to word order."""
+
+    name = "wordllama-256"
+    dim = 256
+
+    def __init__(self, folder: Path | None = None) -> None:
+        folder = folder or _package()
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+            self._table = read_table(folder / TABLE)
+        except Exception as error:
+            raise ModelUnavailable(
+                "static",
+                f"could not be read from {folder} ({error})",
+                "pip install --force-reinstall wordllama",
+            ) from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._tokenizer.encode_special_tokens = True  # "</s>" in a text is text
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+        """The texts as vectors, in order; questions and memories are embedded alike."""
+        return [self._embed(text[:MAX_CHARACTERS]) for text in texts]
+
+    def _embed(self, text: str) -> Embedded:
+        valid = text.encode("utf-8", "replace").decode("utf-8")
+        ids = self._tokenizer.encode(valid, add_special_tokens=False).ids
+        if not ids:
+            return Embedded(np.zeros(self.dim, dtype=np.float32))
+        return Embedded(unit(self._table[ids].mean(axis=0, dtype=np.float32)))
+
+
+def read_table(path: Path) -> NDArray[np.float16]:
+    """The one tensor of a safetensors file: a length, a description in JSON, and the numbers."""
+    with path.open("rb") as file:
+        described = int.from_bytes(file.read(8), "little")
+        if described > 1 << 16:
+            raise ValueError("not a table of vectors")
+        (tensor,) = (
+            part for name, part in json.loads(file.read(described)).items() if name != "__metadata__"
+        )
+    if tensor["dtype"] != "F16":
+        raise ValueError(f"the numbers are {tensor['dtype']}, not F16")
+    offset = 8 + described + tensor["data_offsets"][0]
+    return np.asarray(np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=tuple(tensor["shape"])))
+
+
+def _package() -> Path:
+    spec = find_spec("wordllama")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("the static embedder", "vector")
+    return Path(spec.submodule_search_locations[0])

@@ -1,0 +1,87 @@
+"""What do the tests of embedders share? A tiny encoder, and the real one where it has been pulled."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from omoide.embedders import Embedder, cache, choose
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "dog", "##s", "run", "##ning", "cat", "sleep", "!"]
+SIZE = 384
+
+
+def tiny_model() -> bytes:
+    """An encoder of the published shape that knows twelve pieces of words."""
+    rng = np.random.default_rng(7)
+    table = rng.standard_normal((len(WORDS), SIZE)).astype(np.float32)
+    weights = rng.standard_normal((SIZE, SIZE)).astype(np.float32) / SIZE**0.5
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
+        for name in ("input_ids", "attention_mask", "token_type_ids")
+    ]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["found"]),
+            helper.make_node("MatMul", ["found", "weights"], ["last_hidden_state"]),
+        ],
+        "tiny",
+        inputs,
+        [helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["batch", "tokens", SIZE])],
+        [numpy_helper.from_array(table, "table"), numpy_helper.from_array(weights, "weights")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def tiny_tokenizer() -> bytes:
+    """A tokenizer of the published kind for the same pieces; it pads and cuts, as the published one does."""
+    tokenizer = Tokenizer(models.WordPiece({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.add_special_tokens(WORDS[:4])
+    tokenizer.enable_padding(length=128)
+    tokenizer.enable_truncation(128)
+    return tokenizer.to_str().encode()
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever proxy the machine has, loopback is reached directly."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture(scope="session")
+def published() -> dict[str, bytes]:
+    """The files of the tiny encoder, by their path where it is published."""
+    return {"/onnx/model.onnx": tiny_model(), "/tokenizer.json": tiny_tokenizer()}
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(published: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny encoder, ready for use."""
+    from omoide.embedders.quantise import quantise
+
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "published.onnx").write_bytes(published["/onnx/model.onnx"])
+    (folder / "tokenizer.json").write_bytes(published["/tokenizer.json"])
+    quantise(folder / "published.onnx", folder / "model.onnx")
+    cache.complete(folder, ["model.onnx", "tokenizer.json"])
+    return folder
+
+
+@pytest.fixture
+def minilm() -> Embedder:
+    """The real encoder."""
+    if not cache.status().ready:
+        pytest.skip("MiniLM is not in the cache: run `omoide models pull`")
+    found = choose("minilm")
+    assert found is not None
+    return found

@@ -1,0 +1,95 @@
+"""Do the embedding models of providers work as embedders?"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic_ai.embeddings import EmbeddingResult, TestEmbeddingModel
+
+from omoide.embedders import Embedder, choose
+from omoide.embedders.provider import AT_ONCE, Provider
+from omoide.errors import EmbedderFailed, Invalid
+
+
+class Recording(TestEmbeddingModel):
+    """Remembers what it was asked for, and in which event loop."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__("small", provider_name="acme", **kwargs)
+        self.asked: list[tuple[int, str]] = []
+        self.loops: set[int] = set()
+
+    async def embed(self, inputs: str | Sequence[str], **rest: Any) -> EmbeddingResult:
+        self.asked.append((len(inputs), rest["input_type"]))
+        self.loops.add(id(asyncio.get_running_loop()))
+        return await super().embed(inputs, **rest)
+
+
+class Refusing(TestEmbeddingModel):
+    """A provider that refuses the key."""
+
+    async def embed(self, *args: Any, **kwargs: Any) -> EmbeddingResult:
+        raise ConnectionError("401")
+
+
+def test_a_provider_is_an_embedder() -> None:
+    """Its name is the provider's and the model's, its size that of the vectors, whose length is 1."""
+    acme = Provider(Recording(dimensions=4))
+    assert isinstance(acme, Embedder)
+    assert (acme.name, acme.dim) == ("acme:small", 4)
+    (found,) = acme.embed(["hello"])
+    assert found.pooled.tolist() == [0.5, 0.5, 0.5, 0.5]
+    assert found.pooled.dtype == np.float32
+
+
+def test_questions_are_told_from_memories() -> None:
+    """The provider learns whether a text is a query or a document."""
+    model = Recording()
+    acme = Provider(model)
+    acme.embed(["hello"])
+    acme.embed(["hello?"], query=True)
+    assert model.asked == [(1, "document"), (1, "query")]
+
+
+def test_many_texts_go_in_several_requests() -> None:
+    """No request has more texts than every provider takes, and none is lost."""
+    model = Recording()
+    assert len(Provider(model).embed(["hello"] * (2 * AT_ONCE + 1))) == 2 * AT_ONCE + 1
+    assert [count for count, _ in model.asked] == [AT_ONCE, AT_ONCE, 1]
+    assert Provider(model).embed([]) == []
+
+
+def test_a_size_can_be_asked_for_and_is_part_of_the_name() -> None:
+    """Vectors of another size are other vectors."""
+    model = Recording()
+    acme = Provider(model, dim=3)
+    assert acme.name == "acme:small:3"
+    assert acme.embed(["hello"])[0].pooled.shape == (3,)
+
+
+async def test_it_can_be_called_wherever_an_event_loop_runs() -> None:
+    """From inside a loop, and from any other, all requests are made in one and the same loop."""
+    model = Recording()
+    acme = Provider(model)
+    acme.embed(["hello"])
+    await asyncio.to_thread(acme.embed, ["hello"])
+    assert len(model.loops) == 1
+    assert id(asyncio.get_running_loop()) not in model.loops
+
+
+def test_what_a_provider_raises_is_reported_as_ours() -> None:
+    """The error says what happened, to whom, and leads to the cause."""
+    with pytest.raises(EmbedderFailed, match=r"'test:test' failed \(ConnectionError: 401\)") as caught:
+        Provider(Refusing()).embed(["hello"])
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+@pytest.mark.parametrize("name", ["acme:small", ":", "openai:"], ids=repr)
+def test_a_model_that_cannot_be_used_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider that is unknown, or not installed, or has no key is named when it is chosen."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(Invalid, match="embedder") as caught:
+        choose(name)
+    assert repr(name) in str(caught.value)
