@@ -1,0 +1,65 @@
+"""How does a store write an entry down?
+
+As a JSON object of the fields that are not at their defaults. What comes back was checked when it was
+written, so it is put together without being checked again: that is what makes listing entries fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from omoide.core import codec
+from omoide.core.entry import Entry, Evidence, MessageRef
+from omoide.core.frozen import EMPTY_MAP
+from omoide.core.value import copied, force
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+_EMPTY = Entry(id="-", agent_id="-", content="-", created_at=0)
+_ALWAYS = ("id", "agent_id", "content", "created_at")
+_PLAIN = tuple(
+    (field.name, field.default)
+    for field in msgspec.structs.fields(Entry)
+    if field.name not in (*_ALWAYS, "metadata", "message", "evidence")
+)
+
+
+def pack(entry: Entry) -> bytes:
+    """The bytes to keep."""
+    said: dict[str, Any] = {name: getattr(entry, name) for name in _ALWAYS}
+    for name, default in _PLAIN:
+        value = getattr(entry, name)
+        if value != default:
+            said[name] = value
+    if entry.metadata:
+        said["metadata"] = codec.dump(entry.metadata)
+    if entry.message is not None:
+        said["message"] = entry.message
+    if entry.evidence:
+        said["evidence"] = entry.evidence
+    return _encode(said)
+
+
+def unpack(body: bytes | str) -> Entry:
+    """The entry that was kept."""
+    entry = copied(_EMPTY)
+    for name, value in _decode(body).items():
+        reader = _READERS.get(name)
+        force(entry, name, value if reader is None else reader(value))
+    return entry
+
+
+def _map(value: Any) -> Any:
+    return codec.dec_hook(type(EMPTY_MAP), value)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "metadata": _map,
+    "tags": tuple,
+    "message": lambda value: MessageRef(**value),
+    "evidence": lambda value: tuple(Evidence(**item) for item in value),
+}

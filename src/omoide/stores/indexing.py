@@ -1,0 +1,83 @@
+"""What does a store keep of an entry beside the entry itself, so that it can be found?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from omoide.core.entry import Entry
+from omoide.embedders import Embedded, Embedder
+from omoide.errors import EmbedderFailed
+from omoide.retrieval import features, words
+
+CHUNK = 150
+"""Words that one vector stands for; longer content has several."""
+
+
+class Indexed(NamedTuple):
+    """What is found of an entry: its terms, and the vectors of its content."""
+
+    features: bytes
+    terms: tuple[int, ...]
+    pooled: bytes | None = None
+    tokens: bytes | None = None
+
+    def postings(self, owner: int, no: int) -> list[tuple[int, int, int, int]]:
+        """Each term of an entry with how often it occurs."""
+        return [(owner, term, no, count) for term, count in Counter(self.terms).items()]
+
+
+def text_of(entry: Entry) -> str:
+    """The words by which an entry is found: what it says, why, and its tags."""
+    if entry.rationale is None and not entry.tags:
+        return entry.content
+    return "\n".join([entry.content, entry.rationale or "", " ".join(entry.tags)])
+
+
+def index(entries: Sequence[Entry], embedder: Embedder | None) -> list[Indexed]:
+    """What is kept of each entry."""
+    vectors: Sequence[tuple[bytes | None, bytes | None]]
+    vectors = [(None, None)] * len(entries) if embedder is None else embed(entries, embedder)
+    return [indexed(entry, *found) for entry, found in zip(entries, vectors, strict=True)]
+
+
+def indexed(entry: Entry, pooled: bytes | None = None, tokens: bytes | None = None) -> Indexed:
+    """What is kept of one entry."""
+    read = features.read(text_of(entry))
+    return Indexed(read.to_bytes(), read.terms, pooled, tokens)
+
+
+def embed(entries: Sequence[Entry], embedder: Embedder) -> list[tuple[bytes, bytes | None]]:
+    """The vectors of each entry, those of a long one after another."""
+    pieces = [words.chunks(entry.content, words=CHUNK) or [entry.content] for entry in entries]
+    flat = embedded([piece for parts in pieces for piece in parts], embedder)
+    found, at = [], 0
+    for parts in pieces:
+        mine = flat[at : at + len(parts)]
+        at += len(parts)
+        pooled = b"".join(_float32(one.pooled) for one in mine)
+        tokens = [one.tokens.tobytes() for one in mine if one.tokens is not None]
+        found.append((pooled, b"".join(tokens) if tokens else None))
+    return found
+
+
+def embedded(texts: Sequence[str], embedder: Embedder, *, query: bool = False) -> list[Embedded]:
+    """The vectors of some texts, if the embedder keeps what it promised."""
+    found = embedder.embed(texts, query=query)
+    if len(found) != len(texts):
+        raise EmbedderFailed(
+            embedder.name, f"gave {len(found)} vectors for {len(texts)} texts", "give one for each text"
+        )
+    for one in found:
+        if len(one.pooled) != embedder.dim:
+            raise EmbedderFailed(
+                embedder.name,
+                f"gave a vector of {len(one.pooled)} numbers instead of {embedder.dim}",
+                "vectors of one embedder have one size",
+            )
+    return found
+
+
+def _float32(vector: Any) -> bytes:
+    return bytes(vector.astype("<f4", copy=False).tobytes())

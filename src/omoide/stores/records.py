@@ -1,0 +1,134 @@
+"""What do stores tell and take beside entries?"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from omoide import clock
+from omoide.core.codec import Frozen, MapField, TextsField
+from omoide.core.contract import Record
+from omoide.core.entry import Entry
+from omoide.core.frozen import EMPTY_MAP
+from omoide.core.recalling import Filter, check_positive
+from omoide.core.scope import DEFAULT_NAMESPACE, Scope
+from omoide.core.value import Count, Id, Millis, Name, Value
+
+
+class Query(Record, frozen=True, kw_only=True):
+    """Entries of a scope, newest first, a page at a time."""
+
+    LABEL: ClassVar[str] = "memory query"
+
+    scope: Scope
+    filter: Filter = Filter()
+    limit: int = 50
+    cursor: str | None = None
+    as_of: Millis | None = None
+    """The moment whose state is asked for, instead of the present one."""
+    at: Millis = msgspec.field(default_factory=clock.now)
+
+    def _check(self) -> None:
+        check_positive(self.limit, "limit")
+
+
+class Page(Value, frozen=True, kw_only=True):
+    """Some entries, and where the next ones begin; no cursor means that these were the last."""
+
+    entries: tuple[Entry, ...] = ()
+    cursor: str | None = None
+
+
+class Link(Value, frozen=True, kw_only=True):
+    """A typed link from one entry to another of the same namespace."""
+
+    source: Id
+    relation: Name
+    target: Id
+    created_at: Millis = msgspec.field(default_factory=clock.now)
+
+
+class Version(Value, frozen=True, kw_only=True):
+    """An entry as it was from a moment on; erased ones have no entry any more, only the reason."""
+
+    id: Id
+    rev: Count
+    at: Millis
+    entry: Entry | None = None
+    reason: str | None = None
+
+
+class Change(Value, frozen=True, kw_only=True):
+    """One step in the life of a store: what was done to which entry, never its content."""
+
+    seq: Count
+    namespace: Id
+    id: Id
+    op: str
+    """`write`, `supersede`, `restore`, `link`, `unlink` or `erase`."""
+    rev: Count
+    at: Millis
+
+
+class EraseReceipt(Value, frozen=True, kw_only=True):
+    """What an erasure removed, and what it could not reach."""
+
+    ids: TextsField = ()
+    versions: Count = 0
+    links: Count = 0
+    documents: Count = 0
+    at: Millis = msgspec.field(default_factory=clock.now)
+    reason: str | None = None
+    scrubbed: bool = False
+    """Whether no trace of the content is left in the store's files."""
+    pending: TextsField = ()
+    """What `scrub` still has to do."""
+    unreachable: TextsField = ()
+    """Where copies may exist that a store cannot know of."""
+
+
+class Stats(Value, frozen=True, kw_only=True):
+    """Figures about a scope, and about the store around it."""
+
+    entries: Count = 0
+    live: Count = 0
+    superseded: Count = 0
+    expired: Count = 0
+    versions: Count = 0
+    links: Count = 0
+    by_type: MapField = EMPTY_MAP
+    without_vectors: Count = 0
+    embedder: str | None = None
+    last_seq: Count = 0
+    size_bytes: Count = 0
+
+
+class Access(Value, frozen=True, kw_only=True):
+    """How often an entry was recalled, and when last."""
+
+    count: Count = 0
+    last: Millis | None = None
+
+
+class Document(Value, frozen=True, kw_only=True):
+    """A document with revisions, such as a session or a checkpoint, beside the entries of its scope."""
+
+    kind: Name
+    id: Id
+    namespace: Id = DEFAULT_NAMESPACE
+    agent_id: Id | None = None
+    session_id: Id | None = None
+    body: Frozen = None
+    log: tuple[Frozen, ...] = ()
+    """What was appended since, oldest first."""
+    rev: Count = 0
+    updated_at: Millis = msgspec.field(default_factory=clock.now)
+
+
+class Lease(Value, frozen=True, kw_only=True):
+    """The right to be the only one who works on a document, until a moment; `token` grows with each owner."""
+
+    owner: Id
+    until: Millis
+    token: Count

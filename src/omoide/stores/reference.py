@@ -1,0 +1,477 @@
+"""What does it mean to keep and to recall?
+
+The store in memory answers, in the plainest way: every other store must do what this one does. It keeps
+nothing when the process ends, which is what tests and short-lived programs want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from omoide import clock
+from omoide.core.entry import Entry
+from omoide.core.recalling import Filter, RecallRequest, RecallResult
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest, WriteResult
+from omoide.embedders import Embedder
+from omoide.errors import Conflict, Erased, KeyReused
+from omoide.stores import cursors, recalling, rules
+from omoide.stores.arguments import checked
+from omoide.stores.indexing import Indexed, index
+from omoide.stores.recalling import Candidates, Read
+from omoide.stores.records import (
+    Access,
+    Change,
+    EraseReceipt,
+    Link,
+    Page,
+    Query,
+    Stats,
+    Version,
+)
+from omoide.stores.reference_documents import MemoryDocuments
+from omoide.stores.settings import Settings
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Kept:
+    """An entry with its past."""
+
+    no: int
+    versions: list[Version]
+    found: Indexed
+    written: int
+    access: Access = field(default_factory=Access)
+
+    @property
+    def entry(self) -> Entry:
+        """As it is now."""
+        entry = self.versions[-1].entry
+        assert entry is not None
+        return entry
+
+    def at(self, moment: int | None) -> Entry | None:
+        """As it was."""
+        if moment is None:
+            return self.entry
+        past = [version for version in self.versions if version.at <= moment]
+        return past[-1].entry if past else None
+
+
+@dataclass
+class State:
+    """All that the store holds; copied before a write, put back when the write fails."""
+
+    kept: dict[Key, Kept] = field(default_factory=dict)
+    links: dict[tuple[str, str, str, str], Link] = field(default_factory=dict)
+    stones: list[tuple[Entry, Version]] = field(default_factory=list)
+    log: list[Change] = field(default_factory=list)
+    receipts: dict[Key, tuple[bytes, WriteResult, int]] = field(default_factory=dict)
+    last: int = 0
+
+    def copy(self) -> State:
+        """One that can be changed without changing this one."""
+        kept = {
+            key: Kept(one.no, [*one.versions], one.found, one.written, one.access)
+            for key, one in self.kept.items()
+        }
+        return State(
+            kept, {**self.links}, [*self.stones], [*self.log], {**self.receipts}, self.last,
+        )  # fmt: skip
+
+
+@checked
+class MemoryStore(MemoryDocuments):
+    """Memories that last as long as the process."""
+
+    def __init__(self, embedder: Embedder | None, settings: Settings) -> None:
+        super().__init__()
+        self.embedder = embedder
+        self.settings = settings
+        self._state = State()
+
+    @contextmanager
+    def _open(self) -> Iterator[State]:
+        with self._alone():
+            yield self._state
+
+    # Writing
+
+    def write(self, request: WriteRequest) -> WriteResult:
+        """Keep an entry."""
+        return self.write_many([request])[0]
+
+    def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
+        """Keep all of these entries, or none."""
+        asked = [self.settings.admitted(request) for request in requests]
+        found = index([request.entry for request in asked], self.embedder)
+        now = clock.now()
+        with self._open() as state:
+            before = state.copy() if len(asked) > 1 or self._may_undo(asked) else None
+            try:
+                return [self._write(state, *pair, now) for pair in zip(asked, found, strict=True)]
+            except BaseException:
+                if before is not None:
+                    self._state = before
+                raise
+
+    def _may_undo(self, asked: Sequence[WriteRequest]) -> bool:
+        """Whether something can go wrong after a part of the work is done."""
+        compound = any(request.supersedes is not None for request in asked)
+        return compound or self.settings.session_limit is not None
+
+    def _write(self, state: State, request: WriteRequest, found: Indexed, now: int) -> WriteResult:
+        name = (request.entry.namespace, request.idempotency_key or "")
+        if request.idempotency_key is None:
+            return self._written(state, request, found, now)
+        print_ = rules.fingerprint(request)
+        known = state.receipts.get(name)
+        if known is not None and known[2] >= now - rules.KEY_LIFETIME_MS:
+            if known[0] != print_:
+                raise KeyReused(request.idempotency_key)
+            return msgspec.structs.replace(known[1], request=request)
+        result = self._written(state, request, found, now)
+        state.receipts[name] = (print_, result, now)
+        return result
+
+    def _written(self, state: State, request: WriteRequest, found: Indexed, now: int) -> WriteResult:
+        given = request.entry
+        key = (given.namespace, given.id)
+        kept = state.kept.get(key)
+        if request.dedupe and kept is None:
+            for other in state.kept.values():
+                twin = other.entry
+                if rules.is_twin(twin, given, now):
+                    return rules.receipt(request, twin, "duplicate_of")
+        outcome, entry = rules.decide(request, None if kept is None else kept.entry)
+        if outcome == "stored":
+            state.last += 1
+            version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
+            if kept is None:
+                state.kept[key] = Kept(state.last, [version], found, state.last)
+            else:
+                kept.versions.append(version)
+                kept.found, kept.written = found, state.last
+            self._note(state, entry, "write", now)
+        if request.supersedes is not None:
+            agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
+            self._supersede(state, request.supersedes, agent, entry.id, None, None, now)
+            outcome = "superseded"
+        if self.settings.session_limit is not None and entry.session_id is not None:
+            session = Scope(namespace=entry.namespace, agent_id=entry.agent_id, session_id=entry.session_id)
+            held = [one for one in self._in(state, session) if one.entry.superseded_by is None]
+            rules.check_session(entry.session_id, len(held), self.settings.session_limit)
+        return rules.receipt(request, entry, outcome)
+
+    def supersede(
+        self,
+        id: str,
+        scope: Scope,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Entry:
+        """Mark an entry as replaced by another, or by nothing."""
+        with self._open() as state:
+            return self._supersede(state, id, scope, by, reason, expected_rev, clock.now())
+
+    def _supersede(
+        self,
+        state: State,
+        id: str,
+        scope: Scope,
+        by: str | None,
+        reason: str | None,
+        expected_rev: int | None,
+        now: int,
+    ) -> Entry:
+        kept = self._get(state, id, scope)
+        entry = kept.entry
+        Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+        owner = Scope(namespace=scope.namespace, agent_id=entry.agent_id)
+        new = rules.superseded(entry, None if by is None else self._get(state, by, owner).entry, reason, now)
+        if entry.superseded_by == new.superseded_by:
+            return entry
+        return self._changed(state, kept, new, "supersede", now)
+
+    def restore(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
+        """Bring a superseded entry back."""
+        with self._open() as state:
+            kept = self._get(state, id, scope)
+            Conflict.check(f"entry {id!r}", expected_rev, kept.entry.rev)
+            if kept.entry.superseded_by is None:
+                return kept.entry
+            return self._changed(state, kept, rules.restored(kept.entry), "restore", clock.now())
+
+    def _changed(self, state: State, kept: Kept, new: Entry, op: str, now: int) -> Entry:
+        kept.versions.append(Version(id=new.id, rev=new.rev, at=now, entry=new))
+        state.last += 1
+        self._note(state, new, op, now)
+        return new
+
+    def _note(self, state: State, entry: Entry, op: str, now: int) -> None:
+        state.log.append(
+            Change(
+                seq=len(state.log) + 1, namespace=entry.namespace, id=entry.id, op=op, rev=entry.rev, at=now
+            )
+        )
+
+    def link(self, link: Link, scope: Scope) -> Link:
+        """Keep a link between two entries."""
+        with self._open() as state:
+            source = self._get(state, link.source, scope)
+            self._get(state, link.target, scope)
+            key = (scope.namespace, link.source, link.relation, link.target)
+            if key not in state.links:
+                state.links[key] = link
+                self._note(state, source.entry, "link", clock.now())
+            return state.links[key]
+
+    def unlink(self, link: Link, scope: Scope) -> bool:
+        """Remove a link; whether there was one."""
+        with self._open() as state:
+            source = self._get(state, link.source, scope)
+            self._get(state, link.target, scope)
+            known = state.links.pop((scope.namespace, link.source, link.relation, link.target), None)
+            if known is not None:
+                self._note(state, source.entry, "unlink", clock.now())
+            return known is not None
+
+    # Reading
+
+    def recall(self, request: RecallRequest) -> RecallResult:
+        """The entries that answer best."""
+        if not recalling.is_able():
+            return recalling.by_words(request, self, self.settings.count_tokens)
+        return recalling.recall(request, self, self.embedder, self.settings.count_tokens)
+
+    @contextmanager
+    def candidates(
+        self, scope: Scope, filter: Filter, at: int, limit: int, read: Read
+    ) -> Iterator[Candidates | None]:
+        """All entries of a scope that count."""
+        from omoide.stores.pools import pool_of
+
+        with self._open() as state:
+            held = [
+                one
+                for one in self._in(state, scope)
+                if (filter.include_superseded or one.entry.superseded_by is None)
+                and (filter.include_expired or one.entry.expires_at is None or one.entry.expires_at > at)
+            ]
+            if not held:
+                yield None
+                return
+            dim = 0 if self.embedder is None else self.embedder.dim
+            pool, allowed = pool_of(
+                [(one.entry, one.found) for one in held],
+                dim,
+                [*map(rules.passing(filter, at), (one.entry for one in held))],
+            )
+
+            def entries(places: Sequence[int]) -> list[Entry]:
+                return [held[place].entry for place in places]
+
+            written = [one.written for one in held]
+            yield Candidates(pool, read(pool.speakers), allowed, written, entries)
+
+    def list_entries(self, scope: Scope) -> list[Entry]:
+        """Everything in a scope, oldest first."""
+        with self._open() as state:
+            return [one.entry for one in sorted(self._in(state, scope), key=lambda one: one.written)]
+
+    def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
+        """An entry, as it is or as it was."""
+        with self._open() as state:
+            kept = state.kept.get((scope.namespace, id))
+            if kept is not None and scope.holds(kept.entry):
+                entry = kept.at(as_of)
+                if entry is not None:
+                    return entry
+            if as_of is not None:
+                for stone in self._stones(state, id, scope):
+                    raise Erased("entry", id, stone.at, stone.reason)
+            raise rules.missing(id)
+
+    def query(self, query: Query) -> Page:
+        """The entries that fit, newest first."""
+        place = (1 << 63, 1 << 63) if query.cursor is None else cursors.read(query.cursor)
+        passes = rules.passing(query.filter, query.at if query.as_of is None else query.as_of)
+        with self._open() as state:
+            found = []
+            for one in self._in(state, query.scope):
+                entry = one.at(query.as_of)
+                if entry is not None and passes(entry):
+                    at = (rules.time_of(entry), one.no)
+                    if at < place:
+                        found.append((at, entry))
+        found.sort(key=lambda pair: pair[0], reverse=True)
+        shown = found[: query.limit]
+        cursor = cursors.write(*shown[-1][0]) if len(found) > len(shown) else None
+        return Page(entries=tuple(entry for _, entry in shown), cursor=cursor)
+
+    def history(self, id: str, scope: Scope) -> list[Version]:
+        """The versions of an entry, oldest first."""
+        with self._open() as state:
+            kept = state.kept.get((scope.namespace, id))
+            mine = kept.versions if kept is not None and scope.holds(kept.entry) else []
+            found = [*self._stones(state, id, scope), *mine]
+            if not found:
+                raise rules.missing(id)
+            return found
+
+    def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
+        """The links from and to an entry."""
+        with self._open() as state:
+            self._get(state, id, scope)
+            found = []
+            for (namespace, source, name, target), link in state.links.items():
+                if namespace != scope.namespace or id not in (source, target) or relation not in (None, name):
+                    continue
+                if scope.holds(state.kept[namespace, target if source == id else source].entry):
+                    found.append(link)
+            return sorted(found, key=lambda link: (link.created_at, link.source, link.relation, link.target))
+
+    def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
+        """The changes after a sequence number, in order."""
+        with self._open() as state:
+            return [c for c in state.log if c.seq > after and c.namespace == namespace][:limit]
+
+    def stats(self, scope: Scope) -> Stats:
+        """Figures about a scope."""
+        now = clock.now()
+        with self._open() as state:
+            held = self._in(state, scope)
+            entries = [one.entry for one in held]
+            ids = {entry.id for entry in entries}
+            current = [entry for entry in entries if entry.superseded_by is None]
+            expired = sum(not entry.is_live(now) for entry in current)
+            by_type: dict[str, int] = {}
+            for entry in entries:
+                by_type[rules.type_of(entry)] = by_type.get(rules.type_of(entry), 0) + 1
+            return Stats(
+                entries=len(entries),
+                live=len(current) - expired,
+                superseded=len(entries) - len(current),
+                expired=expired,
+                versions=sum(len(one.versions) for one in held),
+                links=sum(key[0] == scope.namespace and key[1] in ids for key in state.links),
+                by_type=by_type,
+                without_vectors=sum(
+                    self.embedder is not None and one.found.pooled is None and one.entry.superseded_by is None
+                    for one in held
+                ),
+                embedder=None if self.embedder is None else self.embedder.name,
+                last_seq=len(state.log),
+            )
+
+    def record_access(self, ids: Iterable[str], scope: Scope) -> None:
+        """Note that entries were used."""
+        now = clock.now()
+        with self._open() as state:
+            for id in ids:
+                kept = state.kept.get((scope.namespace, id))
+                if kept is not None and scope.holds(kept.entry):
+                    kept.access = Access(count=kept.access.count + 1, last=now)
+
+    def access(self, id: str, scope: Scope) -> Access:
+        """How often an entry was used, and when last."""
+        with self._open() as state:
+            return self._get(state, id, scope).access
+
+    # Erasing
+
+    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
+        """Remove an entry, or everything in a scope, for good."""
+        now = clock.now()
+        with self._open() as state:
+            gone = self._in(state, scope) if id is None else [self._get(state, id, scope)]
+            documents = self._erase_documents(scope) if id is None else 0
+            versions, links = 0, 0
+            for one in gone:
+                entry = one.entry
+                del state.kept[entry.namespace, entry.id]
+                versions += len(one.versions)
+                cut = [
+                    key for key in state.links if key[0] == entry.namespace and entry.id in (key[1], key[3])
+                ]
+                links += len(cut)
+                for key in cut:
+                    del state.links[key]
+                for name, (_, receipt, _) in [*state.receipts.items()]:
+                    if name[0] == entry.namespace and receipt.entry.id == entry.id:
+                        del state.receipts[name]
+                blank = Entry(
+                    id=entry.id, agent_id=entry.agent_id, session_id=entry.session_id, content="-",
+                    project_id=entry.project_id, namespace=entry.namespace, created_at=0,
+                )  # fmt: skip
+                state.stones.append((blank, Version(id=entry.id, rev=entry.rev, at=now, reason=reason)))
+                self._note(state, entry, "erase", now)
+            return EraseReceipt(
+                ids=tuple(one.entry.id for one in gone),
+                versions=versions,
+                links=links,
+                documents=documents,
+                at=now,
+                reason=reason,
+                scrubbed=True,
+                unreachable=(*self._quoting(state, scope, gone), "what other programs read"),
+            )
+
+    def _quoting(self, state: State, scope: Scope, gone: Sequence[Kept]) -> list[str]:
+        """What is left in the store that may repeat what was erased."""
+        held = self._in(state, Scope(namespace=scope.namespace))
+        found = [
+            f"entry {one.entry.id!r}, whose evidence is {erased.entry.id!r}"
+            for erased in gone[:20]
+            for one in held
+            if rules.rests_on(one.entry, erased.entry.id)
+        ]
+        documents = sum(key[0] == scope.namespace for key in self._documents)
+        if gone and documents:
+            found.append(f"documents of the namespace that may quote it: {documents}")
+        return found
+
+    def scrub(self) -> EraseReceipt:
+        """Nothing is left anywhere."""
+        return EraseReceipt(scrubbed=True, unreachable=("what other programs read",))
+
+    def check(self) -> list[str]:
+        """What is wrong; a store in memory has nothing that could disagree."""
+        return []
+
+    def reindex(
+        self, embedder: Embedder | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Give all entries new terms and vectors."""
+        with self._open() as state:
+            self.embedder = embedder or self.embedder
+            held = [*state.kept.values()]
+            for one, found in zip(held, index([one.entry for one in held], self.embedder), strict=True):
+                one.found = found
+            if progress is not None:
+                progress(len(held), len(held))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        super().close()
+        self._state = State()
+
+    def _get(self, state: State, id: str, scope: Scope) -> Kept:
+        kept = state.kept.get((scope.namespace, id))
+        if kept is None or not scope.holds(kept.entry):
+            raise rules.missing(id)
+        return kept
+
+    def _in(self, state: State, scope: Scope) -> list[Kept]:
+        return [one for one in state.kept.values() if scope.holds(one.entry)]
+
+    def _stones(self, state: State, id: str, scope: Scope) -> list[Version]:
+        return [version for entry, version in state.stones if entry.id == id and scope.holds(entry)]

@@ -1,0 +1,207 @@
+"""What does a write mean?
+
+The decisions that every store takes in the same way, as pure functions of what is kept and what is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from omoide.core.entry import DELETED, Entry
+from omoide.core.frozen import freeze_map
+from omoide.core.memory_types import ROOT, with_subtypes
+from omoide.core.recalling import Filter
+from omoide.core.scope import Scope
+from omoide.core.value import copied, force
+from omoide.core.writing import WriteRequest, WriteResult
+from omoide.errors import Conflict, IdTaken, Invalid, NotFound
+
+MAX_CONTENT = 1 << 20
+KEY_LIFETIME_MS = 7 * 24 * 3_600_000
+
+
+def changed(entry: Entry, **fields: Any) -> Entry:
+    """An entry with fields that are known to be right, so that they need not be checked again."""
+    new = copied(entry)
+    for name, value in fields.items():
+        force(new, name, value)
+    return new
+
+
+class Decision(NamedTuple):
+    """What becomes of a write."""
+
+    outcome: str
+    entry: Entry
+
+
+def check_size(entry: Entry, limit: int) -> None:
+    """Raise when an entry is larger than the store allows."""
+    size = len(entry.content.encode())
+    if size > limit:
+        raise Invalid(
+            "content",
+            f"has {size} bytes",
+            f"keep at most {limit}, split it, or open the store with max_content",
+        )
+
+
+def check_session(session: str, count: int, limit: int) -> None:
+    """Raise when a session would hold more entries than the store allows."""
+    if count > limit:
+        raise Invalid(
+            "session_id",
+            f"{session!r} would hold {count} memories of {limit}",
+            "forget some, or raise session_limit",
+        )
+
+
+def decide(request: WriteRequest, kept: Entry | None) -> Decision:
+    """What a write makes of an entry, given the one that is kept under its id."""
+    given = request.entry
+    if kept is not None and kept.scope != given.scope:
+        raise IdTaken(given.id)
+    Conflict.check(f"entry {given.id!r}", request.expected_rev, 0 if kept is None else kept.rev)
+    if kept is None:
+        return Decision("stored", changed(given, rev=1))
+    # A memory is as old as its first version; being superseded is no part of what is said in a write.
+    same = changed(
+        given,
+        rev=kept.rev,
+        created_at=kept.created_at,
+        superseded_by=kept.superseded_by,
+        superseded_at=kept.superseded_at,
+        superseded_reason=kept.superseded_reason,
+    )
+    if same == kept:
+        return Decision("unchanged", kept)
+    return Decision("stored", changed(same, rev=kept.rev + 1))
+
+
+_RECEIPT = WriteResult(
+    request=WriteRequest(entry=Entry(id="-", agent_id="-", content="-", created_at=0)),
+    entry=Entry(id="-", agent_id="-", content="-", created_at=0),
+)
+
+
+def receipt(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
+    """What is said of a write; put together from checked parts."""
+    new = copied(_RECEIPT)
+    force(new, "request", request)
+    force(new, "entry", entry)
+    force(new, "outcome", outcome)
+    if outcome == "superseded":
+        force(new, "metadata", freeze_map({"superseded": request.supersedes}))
+    return new
+
+
+def superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) -> Entry:
+    """The entry once another one, or nothing, has taken its place."""
+    if by is not None and by.id == entry.id:
+        raise Invalid("by", "names the entry itself", "name another, or none to forget it")
+    return entry.replace(
+        superseded_by=DELETED if by is None else by.id,
+        superseded_at=now,
+        superseded_reason=reason,
+        rev=entry.rev + 1,
+    )
+
+
+def restored(entry: Entry) -> Entry:
+    """The entry once it counts again."""
+    return changed(entry, superseded_by=None, superseded_at=None, superseded_reason=None, rev=entry.rev + 1)
+
+
+def time_of(entry: Entry) -> int:
+    """When it happened, or else when it was noted."""
+    return entry.created_at if entry.occurred_at is None else entry.occurred_at
+
+
+def type_of(entry: Entry) -> str:
+    """Its type; what has none is a plain memory."""
+    return ROOT if entry.type is None else entry.type
+
+
+def wanted_types(filter: Filter) -> tuple[str, ...] | None:
+    """The types that a filter lets pass, with those that refine them; None for all."""
+    return _wanted(filter.types) if filter.types else None
+
+
+@lru_cache(256)
+def _wanted(types: tuple[str, ...]) -> tuple[str, ...] | None:
+    if ROOT in types:
+        return None
+    return tuple(dict.fromkeys(found for name in types for found in with_subtypes(name)))
+
+
+def passing(filter: Filter, now: int) -> Callable[[Entry], bool]:
+    """Tells whether a filter lets an entry pass."""
+    types = wanted_types(filter)
+    plain = not (filter.tags or filter.tags_any or filter.since or filter.until is not None)
+
+    def passes(entry: Entry) -> bool:
+        return (
+            (filter.include_superseded or entry.superseded_by is None)
+            and (filter.include_expired or entry.expires_at is None or entry.expires_at > now)
+            and (types is None or type_of(entry) in types)
+            and entry.confidence >= filter.min_confidence
+            and (plain or _passes_more(entry, filter))
+        )
+
+    return passes
+
+
+def _passes_more(entry: Entry, filter: Filter) -> bool:
+    return (
+        (filter.since is None or time_of(entry) >= filter.since)
+        and (filter.until is None or time_of(entry) <= filter.until)
+        and all(tag in entry.tags for tag in filter.tags)
+        and (not filter.tags_any or any(tag in entry.tags for tag in filter.tags_any))
+    )
+
+
+def fingerprint(request: WriteRequest) -> bytes:
+    """What two requests with one idempotency key must have in common."""
+    entry = changed(request.entry, rev=0, created_at=0)
+    if entry.id.startswith("mem_"):
+        # A repeated call may have made its entry anew, with a fresh id of our own.
+        entry = changed(entry, id="mem_")
+    said = msgspec.json.encode([request.expected_rev, request.dedupe, request.supersedes])
+    return blake2b(entry.to_json() + said, digest_size=16).digest()
+
+
+def content_key(entry: Entry) -> bytes:
+    """What makes two entries of one scope duplicates: the same type and the same words."""
+    return blake2b(f"{type_of(entry)}\0{entry.content}".encode(), digest_size=12).digest()
+
+
+def is_twin(kept: Entry, given: Entry, now: int) -> bool:
+    """Whether an entry says already what another one would."""
+    return (
+        kept.content == given.content
+        and type_of(kept) == type_of(given)
+        and kept.scope == given.scope
+        and kept.is_live(now)
+    )
+
+
+def rests_on(entry: Entry, id: str) -> bool:
+    """Whether an entry is evidence for another."""
+    return any(one.kind == "entry" and one.ref == id for one in entry.evidence)
+
+
+def missing(id: object) -> NotFound:
+    """The answer for an id that a scope does not hold, whoever else may have one like it."""
+    return NotFound("entry", id, "check the id and the scope (namespace, agent, session, project)")
+
+
+def in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:
+    """The entry, if there is one and the scope holds it."""
+    if entry is None or not scope.holds(entry):
+        raise missing(id)
+    return entry

@@ -1,0 +1,57 @@
+"""How does a store behave?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from omoide.core.contract import check_choice
+from omoide.core.entry import Entry
+from omoide.core.recalling import check_positive
+from omoide.core.value import check_instance, check_number
+from omoide.core.writing import WriteRequest
+from omoide.errors import Invalid, WrongType
+from omoide.stores import budget, rules
+
+Guard = Callable[[Entry], Entry]
+"""Sees every entry before it is written: gives back what may be kept, or raises `Refused`."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be chosen when a store is opened."""
+
+    durability: str = "crash"
+    """`crash`: what was acknowledged survives the death of the process; `power`: also that of the machine."""
+    max_content: int = rules.MAX_CONTENT
+    """Bytes that an entry's content may have."""
+    session_limit: int | None = None
+    """Entries that count which a session may hold; no limit by default."""
+    guard: Guard | None = None
+    count_tokens: budget.Counter = budget.estimate
+    timeout: float = 60.0
+    """Seconds to wait for other processes."""
+    read_only: bool = False
+    max_pages: int | None = None
+    """Pages that a file may have."""
+
+    def __post_init__(self) -> None:
+        check_choice(self.durability, "durability", ("crash", "power"))
+        check_positive(self.max_content, "max_content")
+        for field in ("session_limit", "max_pages"):
+            if getattr(self, field) is not None:
+                check_positive(getattr(self, field), field)
+        for name in ("guard", "count_tokens"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise WrongType(name, "a function", getattr(self, name))
+        check_number(self.timeout, "timeout")
+        if not self.timeout > 0:
+            raise Invalid("timeout", f"is {self.timeout}", "pass seconds to wait for other processes")
+
+    def admitted(self, request: WriteRequest) -> WriteRequest:
+        """A request for what may be kept, if it may."""
+        entry = request.entry
+        if self.guard is not None:
+            entry = check_instance(self.guard(entry), "what the guard gave back", kind=Entry)
+        rules.check_size(entry, self.max_content)
+        return request if entry is request.entry else request.replace(entry=entry)

@@ -1,0 +1,209 @@
+"""Who talks to the file?
+
+One connection writes, behind a lock; as many read as there are readers at once. Both see whole transactions
+only. A process that was forked opens its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EROFS
+from pathlib import Path
+from threading import Lock, RLock
+from urllib.parse import quote
+
+from omoide.errors import Busy, Closed, ReadOnly, StoreFailed
+from omoide.stores.sqlite import schema
+from omoide.stores.sqlite.failures import is_busy, translated, translating
+
+_PATIENCE = 5.0  # seconds that SQLite itself waits for others; ours is above it
+
+
+class Connections:
+    """The connections of one store to its file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        power_safe: bool = False,
+        read_only: bool = False,
+        max_pages: int | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        self.path = path
+        self.name = str(path)
+        self.read_only = read_only
+        self._power_safe = power_safe
+        self._max_pages = max_pages
+        self._timeout = timeout
+        self.closed = False
+        self._begin()
+        if not read_only:
+            make_private(path)
+        with translating(self.name):
+            self._prepare()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = RLock()
+        self._idle_lock = Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._writer: sqlite3.Connection | None = None
+
+    def _prepare(self) -> None:
+        if self.read_only:
+            db = self._take()
+            if schema.version(db) != schema.VERSION:
+                raise ReadOnly(
+                    self.name, "has an older schema", "open it once for writing to carry it forward"
+                )
+            self._give(db)
+            return
+        with self.writing() as db:
+            schema.migrate(db, self.name)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A block that sees the store as it is at one moment."""
+        db = self._take()
+        try:
+            self._patiently(db, "BEGIN")
+            try:
+                yield db
+            finally:
+                if db.in_transaction:
+                    db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translated(error, self.name) from error
+        finally:
+            self._give(db)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A block that changes the store as a whole, or not at all."""
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
+        with self._lock:
+            try:
+                db = self._writer = self._writer or self._connect(writer=True)
+                self._patiently(db, "BEGIN IMMEDIATE")
+                try:
+                    yield db
+                    self._patiently(db, "COMMIT")
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise translated(error, self.name) from error
+
+    @contextmanager
+    def alone(self) -> Iterator[sqlite3.Connection]:
+        """The writer outside of a transaction, for what SQLite only does there."""
+        self._check_open()
+        with self._lock, translating(self.name):
+            self._writer = self._writer or self._connect(writer=True)
+            yield self._writer
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.closed = True
+        if self._process != os.getpid():
+            return
+        with self._lock, self._idle_lock:
+            for db in self._idle:
+                db.close()
+            self._idle.clear()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def _patiently(self, db: sqlite3.Connection, statement: str) -> None:
+        """Run a statement that others may hold up, until our own patience ends."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                db.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                if time.monotonic() > deadline:
+                    raise Busy(
+                        self.name,
+                        f"was held by another process for {self._timeout:g} s",
+                        "try again, or open it with a longer timeout",
+                    ) from error
+
+    def _take(self) -> sqlite3.Connection:
+        self._check_open()
+        with self._idle_lock:
+            if self._idle:
+                return self._idle.pop()
+        with translating(self.name):
+            return self._connect(writer=False)
+
+    def _give(self, db: sqlite3.Connection) -> None:
+        with self._idle_lock:
+            if self.closed:
+                db.close()
+            else:
+                self._idle.append(db)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(self.name, "is closed", "open it again")
+        if self._process != os.getpid():
+            self._begin()  # connections must not cross a fork
+
+    def _connect(self, *, writer: bool) -> sqlite3.Connection:
+        mode = "ro" if self.read_only else "rwc"
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                db = sqlite3.connect(
+                    f"file:{quote(str(self.path))}?mode={mode}",
+                    uri=True,
+                    isolation_level=None,
+                    check_same_thread=False,
+                    timeout=min(_PATIENCE, self._timeout),
+                    cached_statements=256,
+                )
+                self._set_up(db, writer=writer)
+                return db
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+
+    def _set_up(self, db: sqlite3.Connection, *, writer: bool) -> None:
+        schema.check_ours(db, self.name)  # before anything is changed
+        if not self.read_only:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
+        db.execute("PRAGMA cache_size = -65536" if writer else "PRAGMA cache_size = -16384")
+        db.execute("PRAGMA mmap_size = 268435456")
+        db.execute("PRAGMA temp_store = MEMORY")
+        if writer:
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA journal_size_limit = 67108864")
+            db.execute("PRAGMA wal_autocheckpoint = 4000")  # hot pages are written once for many commits
+            if self._max_pages is not None:
+                db.execute(f"PRAGMA max_page_count = {int(self._max_pages)}")
+        else:
+            db.execute("PRAGMA query_only = ON")
+
+
+def make_private(path: Path) -> None:
+    """Make a new file that nobody but its owner can read; what SQLite puts beside it gets the same rights."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        remedy = "check that its folder exists and is yours"
+        kind = ReadOnly if isinstance(error, PermissionError) or error.errno == EROFS else StoreFailed
+        raise kind(str(path), f"cannot be opened ({error})", remedy) from error

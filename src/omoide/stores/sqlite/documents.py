@@ -1,0 +1,150 @@
+"""How are documents kept, appended to and claimed?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from omoide.core import codec
+from omoide.core.scope import Scope
+from omoide.errors import Conflict, IdTaken, NotFound
+from omoide.stores.records import Document, Lease
+
+Row = tuple[int, str | None, str | None, int, int, bytes]
+
+
+def load(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Document | None:
+    """The document with what was appended to it, or None."""
+    row = _find(db, kind, id, scope)
+    if row is None:
+        return None
+    no, agent, session, rev, at, body = row
+    log = db.execute("SELECT body FROM document_log WHERE document=? ORDER BY n", (no,)).fetchall()
+    return Document(
+        kind=kind,
+        id=id,
+        namespace=scope.namespace,
+        agent_id=agent,
+        session_id=session,
+        rev=rev,
+        updated_at=at,
+        body=_read(body),
+        log=tuple(_read(item) for (item,) in log),
+    )
+
+
+def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, now: int) -> Document:
+    """Replace a document and what was appended to it."""
+    whole = Scope(namespace=document.namespace)
+    row = _find(db, document.kind, document.id, whole)
+    rev = 0 if row is None else row[3]
+    if row is not None and row[1:3] != (document.agent_id, document.session_id):
+        raise IdTaken(document.id)
+    Conflict.check(_name(document.kind, document.id), expected_rev, rev)
+    body = codec.encode(document.body)
+    if row is None:
+        db.execute(
+            "INSERT INTO documents (namespace, kind, id, agent, session, rev, at, body)"
+            " VALUES (?,?,?,?,?,?,?,?)",
+            (
+                document.namespace,
+                document.kind,
+                document.id,
+                document.agent_id,
+                document.session_id,
+                1,
+                now,
+                body,
+            ),
+        )
+    else:
+        db.execute("UPDATE documents SET rev=?, at=?, body=? WHERE no=?", (rev + 1, now, body, row[0]))
+        db.execute("DELETE FROM document_log WHERE document=?", (row[0],))
+    return document.replace(rev=rev + 1, updated_at=now, log=())
+
+
+def append(
+    db: sqlite3.Connection,
+    kind: str,
+    id: str,
+    entries: Iterable[Any],
+    scope: Scope,
+    expected_rev: int | None,
+    now: int,
+) -> int:
+    """Add to a document; its new revision."""
+    row = _find(db, kind, id, scope)
+    if row is None:
+        raise NotFound(kind, id, "save the document first")
+    no, rev = row[0], row[3]
+    Conflict.check(_name(kind, id), expected_rev, rev)
+    first = db.execute("SELECT coalesce(max(n), 0) + 1 FROM document_log WHERE document=?", (no,)).fetchone()[
+        0
+    ]
+    db.executemany(
+        "INSERT INTO document_log VALUES (?,?,?)",
+        [(no, first + place, codec.encode(item)) for place, item in enumerate(entries)],
+    )
+    db.execute("UPDATE documents SET rev=?, at=? WHERE no=?", (rev + 1, now, no))
+    return rev + 1
+
+
+def claim(
+    db: sqlite3.Connection, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
+) -> Lease | None:
+    """The lease of a document, new or renewed; None while somebody else holds it."""
+    _check_claimable(db, kind, id, scope)
+    row = db.execute(
+        "SELECT owner, until, token FROM leases WHERE namespace=? AND kind=? AND id=?",
+        (scope.namespace, kind, id),
+    ).fetchone()
+    token = 0
+    if row is not None:
+        if row[0] != owner and row[1] > now:
+            return None
+        token = row[2]
+    if row is None or row[0] != owner or row[1] <= now:
+        token += 1
+    db.execute(
+        "INSERT OR REPLACE INTO leases VALUES (?,?,?,?,?,?)",
+        (scope.namespace, kind, id, owner, now + ttl_ms, token),
+    )
+    return Lease(owner=owner, until=now + ttl_ms, token=token)
+
+
+def release(db: sqlite3.Connection, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
+    """Give a lease back; its token stays, so that the next one is higher."""
+    _check_claimable(db, kind, id, scope)
+    done = db.execute(
+        "UPDATE leases SET until=0 WHERE namespace=? AND kind=? AND id=? AND owner=? AND until > ?",
+        (scope.namespace, kind, id, owner, now),
+    )
+    return done.rowcount > 0
+
+
+def _check_claimable(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> None:
+    """A document may be claimed before it exists, but not where the scope does not hold it."""
+    if (
+        _find(db, kind, id, scope) is None
+        and _find(db, kind, id, Scope(namespace=scope.namespace)) is not None
+    ):
+        raise NotFound(kind, id, "check the id and the scope")
+
+
+def _find(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Row | None:
+    row: Row | None = db.execute(
+        "SELECT no, agent, session, rev, at, body FROM documents WHERE namespace=? AND kind=? AND id=?",
+        (scope.namespace, kind, id),
+    ).fetchone()
+    if row is None or scope.agent_id not in (None, row[1]) or scope.session_id not in (None, row[2]):
+        return None
+    return row
+
+
+def _read(body: bytes) -> Any:
+    return codec.decode(body, codec.Frozen)
+
+
+def _name(kind: str, id: str) -> str:
+    return f"{kind} {id!r}"

@@ -1,0 +1,55 @@
+"""How are links kept?"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from omoide.core.scope import Scope
+from omoide.stores.records import Link
+from omoide.stores.sqlite import rows
+
+
+def link(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> Link:
+    """Keep a link; the scope must hold both ends."""
+    no, entry = rows.get(db, given.source, scope)
+    rows.get(db, given.target, scope)
+    key = (scope.namespace, given.source, given.relation, given.target)
+    known = db.execute(
+        "SELECT at FROM links WHERE namespace=? AND source=? AND relation=? AND target=?", key
+    ).fetchone()
+    if known is not None:
+        return given.replace(created_at=known[0])
+    db.execute("INSERT INTO links VALUES (?,?,?,?,?)", (*key, given.created_at))
+    rows.log(db, entry, no, "link", now)
+    return given
+
+
+def unlink(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> bool:
+    """Remove a link; whether there was one."""
+    no, entry = rows.get(db, given.source, scope)
+    rows.get(db, given.target, scope)
+    done = db.execute(
+        "DELETE FROM links WHERE namespace=? AND source=? AND relation=? AND target=?",
+        (scope.namespace, given.source, given.relation, given.target),
+    )
+    if done.rowcount == 0:
+        return False
+    rows.log(db, entry, no, "unlink", now)
+    return True
+
+
+def links(db: sqlite3.Connection, id: str, scope: Scope, relation: str | None) -> list[Link]:
+    """The links from and to an entry whose other end the scope holds, oldest first."""
+    rows.get(db, id, scope)
+    found = db.execute(
+        "SELECT source, relation, target, at FROM links WHERE namespace=?1 AND source=?2"
+        " UNION SELECT source, relation, target, at FROM links WHERE namespace=?1 AND target=?2"
+        " ORDER BY at, source, relation, target",
+        (scope.namespace, id),
+    ).fetchall()
+    kept = []
+    for source, name, target, at in found:
+        other = rows.find(db, scope.namespace, target if source == id else source)
+        if relation in (None, name) and other is not None and scope.holds(other[1]):
+            kept.append(Link(source=source, relation=name, target=target, created_at=at))
+    return kept

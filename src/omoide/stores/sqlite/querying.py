@@ -1,0 +1,179 @@
+"""Which entries fit, newest first?
+
+Each type of each owner is an ordered stretch of an index. A page merges the heads of the stretches it needs,
+so that it costs the same in a store of a thousand entries and of a million.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from heapq import merge
+from typing import Any
+
+from omoide.core.entry import Entry
+from omoide.core.memory_types import MEMORY_TYPES, ROOT
+from omoide.core.scope import Scope
+from omoide.errors import Erased
+from omoide.stores import bodies, cursors, rules
+from omoide.stores.records import Page, Query, Version
+from omoide.stores.sqlite import rows
+
+_LAST = (1 << 63) - 1
+_ALL_TYPES = (ROOT, *MEMORY_TYPES)
+
+Placed = tuple[int, int, bytes]
+
+
+def query(db: sqlite3.Connection, asked: Query) -> Page:
+    """A page of the entries that fit."""
+    if asked.as_of is not None:
+        return _as_of(db, asked, asked.as_of)
+    place = (_LAST, _LAST) if asked.cursor is None else cursors.read(asked.cursor)
+    passes = rules.passing(asked.filter, asked.at)
+    found: list[Entry] = []
+    last = place
+    for time, no, body in _newest(db, asked, place):
+        entry = bodies.unpack(body)
+        if passes(entry):
+            if len(found) == asked.limit:
+                return Page(entries=tuple(found), cursor=cursors.write(*last))
+            found.append(entry)
+            last = (time, no)
+    return Page(entries=tuple(found))
+
+
+def _newest(db: sqlite3.Connection, asked: Query, place: tuple[int, ...]) -> Iterator[Placed]:
+    owners = rows.owners_in(db, asked.scope)
+    types = rules.wanted_types(asked.filter) or _ALL_TYPES
+    lives = (0, 1) if asked.filter.include_superseded else (1,)
+    stretches = [
+        _stretch(db, asked, owner, type_, live, place)
+        for owner in owners
+        for type_ in types
+        for live in lives
+    ]
+    if len(stretches) == 1:
+        return stretches[0]
+    return merge(*stretches, key=lambda placed: placed[:2], reverse=True)
+
+
+def _stretch(
+    db: sqlite3.Connection, asked: Query, owner: int, type_: str, live: int, place: tuple[int, ...]
+) -> Iterator[Placed]:
+    """The entries of one owner and type, newest first, a portion at a time."""
+    scope, portion = asked.scope, asked.limit + 1
+    until = _LAST if asked.filter.until is None else asked.filter.until
+    since = -1 if asked.filter.since is None else asked.filter.since
+    condition, fixed = "owner=? AND type=? AND live=?", [owner, type_, live]
+    parameters: list[Any] = fixed
+    for column, value in (("session", scope.session_id), ("project", scope.project_id)):
+        if value is not None:
+            condition += f" AND {column}=?"
+            parameters.append(value)
+    statement = (
+        f"SELECT time, no, body FROM entries WHERE {condition}"
+        " AND time >= ? AND time <= ? AND (time, no) < (?, ?) ORDER BY time DESC, no DESC LIMIT ?"
+    )
+    while True:
+        found = db.execute(statement, (*parameters, since, min(until, place[0]), *place, portion)).fetchall()
+        yield from found
+        if len(found) < portion:
+            return
+        place, portion = found[-1][:2], portion * 2
+
+
+def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Entry:
+    """An entry as it is, or as it was."""
+    if as_of is None:
+        return rows.get(db, id, scope)[1]
+    found = rows.find(db, scope.namespace, id)
+    if found is not None and scope.holds(found[1]):
+        past = _version_at(db, found[0], as_of)
+        if past is not None:
+            return past
+    for stone in tombstones(db, id, scope):
+        raise Erased("entry", id, stone.at, stone.reason)
+    raise rules.missing(id)
+
+
+def _version_at(db: sqlite3.Connection, no: int, as_of: int) -> Entry | None:
+    changed, body = db.execute("SELECT changed, body FROM entries WHERE no=?", (no,)).fetchone()
+    if changed > as_of:
+        row = db.execute(
+            "SELECT body FROM versions WHERE no=? AND changed <= ? ORDER BY rev DESC LIMIT 1", (no, as_of)
+        ).fetchone()
+        if row is None:
+            return None
+        body = row[0]
+    return bodies.unpack(body)
+
+
+def _as_of(db: sqlite3.Connection, asked: Query, as_of: int) -> Page:
+    """A page of an older state; every entry of the scope is looked at."""
+    place = (_LAST, _LAST) if asked.cursor is None else cursors.read(asked.cursor)
+    condition, parameters = rows.where(asked.scope, rows.owners_in(db, asked.scope))
+    numbers = db.execute(
+        f"SELECT no FROM entries WHERE {condition}",
+        parameters,
+    ).fetchall()
+    passes = rules.passing(asked.filter, as_of)
+    found = []
+    for (no,) in numbers:
+        entry = _version_at(db, no, as_of)
+        if entry is not None and passes(entry):
+            at = (rules.time_of(entry), no)
+            if at < place:
+                found.append((at, entry))
+    found.sort(key=lambda pair: pair[0], reverse=True)
+    shown = found[: asked.limit]
+    more = len(found) > len(shown)
+    return Page(
+        entries=tuple(entry for _, entry in shown), cursor=cursors.write(*shown[-1][0]) if more else None
+    )
+
+
+def list_entries(db: sqlite3.Connection, scope: Scope) -> list[Entry]:
+    """Everything in a scope, oldest first."""
+    condition, parameters = rows.where(scope, rows.owners_in(db, scope))
+    found = db.execute(
+        f"SELECT body FROM entries WHERE {condition} ORDER BY written",
+        parameters,
+    )
+    return [bodies.unpack(body) for (body,) in found]
+
+
+def history(db: sqlite3.Connection, id: str, scope: Scope) -> list[Version]:
+    """The versions of an entry, oldest first."""
+    stones = [
+        Version(id=id, rev=stone.rev, at=stone.at, reason=stone.reason) for stone in tombstones(db, id, scope)
+    ]
+    found = rows.find(db, scope.namespace, id)
+    if found is None or not scope.holds(found[1]):
+        if not stones:
+            raise rules.missing(id)
+        return stones
+    no, entry = found
+    old = db.execute("SELECT rev, changed, body FROM versions WHERE no=? ORDER BY rev", (no,)).fetchall()
+    (changed,) = db.execute("SELECT changed FROM entries WHERE no=?", (no,)).fetchone()
+    return [
+        *stones,
+        *(Version(id=id, rev=rev, at=at, entry=bodies.unpack(body)) for rev, at, body in old),
+        Version(id=id, rev=entry.rev, at=changed, entry=entry),
+    ]
+
+
+def tombstones(db: sqlite3.Connection, id: str, scope: Scope) -> list[Version]:
+    """What is left of erased entries of this id, newest last."""
+    found = db.execute(
+        "SELECT agent, session, project, rev, at, reason FROM tombstones"
+        " WHERE namespace=? AND id=? ORDER BY rowid",
+        (scope.namespace, id),
+    )
+    return [
+        Version(id=id, rev=rev, at=at, reason=reason)
+        for agent, session, project, rev, at, reason in found
+        if scope.agent_id in (None, agent)
+        and scope.session_id in (None, session)
+        and scope.project_id in (None, project)
+    ]

@@ -1,0 +1,162 @@
+"""How do entries become rows, and rows entries?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from omoide.core.entry import Entry
+from omoide.core.scope import Scope
+from omoide.stores import bodies, rules
+from omoide.stores.indexing import Indexed
+from omoide.stores.sqlite.schema import SLOTS
+
+_INSERT = """INSERT INTO entries (namespace, id, owner, session, project, type, live, time, expires,
+    confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
+_UPDATE = """UPDATE entries SET namespace=?, id=?, owner=?, session=?, project=?, type=?, live=?, time=?,
+    expires=?, confidence=?, importance=?, thread=?, seq=?, role=?, speaker=?, rev=?, changed=?, written=?,
+    twin=?, body=?, features=? WHERE no=?"""
+
+
+def owner_of(db: sqlite3.Connection, namespace: str, agent: str) -> int | None:
+    """The number of an agent in a namespace, if it owns anything."""
+    row = db.execute("SELECT no FROM owners WHERE namespace=? AND agent=?", (namespace, agent)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def make_owner(db: sqlite3.Connection, namespace: str, agent: str) -> int:
+    """The number of an agent in a namespace, new if need be."""
+    known = owner_of(db, namespace, agent)
+    if known is not None:
+        return known
+    return int(
+        db.execute("INSERT INTO owners (namespace, agent) VALUES (?,?)", (namespace, agent)).lastrowid or 0
+    )
+
+
+def owners_in(db: sqlite3.Connection, scope: Scope) -> list[int]:
+    """The owners whose entries a scope can hold."""
+    if scope.agent_id is not None:
+        one = owner_of(db, scope.namespace, scope.agent_id)
+        return [] if one is None else [one]
+    return [no for (no,) in db.execute("SELECT no FROM owners WHERE namespace=?", (scope.namespace,))]
+
+
+def where(scope: Scope, owners: Iterable[int]) -> tuple[str, list[Any]]:
+    """The condition that a row lies in a scope, for SQL, and its parameters."""
+    found = [*owners]
+    condition, values = f"owner IN ({','.join('?' * len(found))})", [*found]
+    parameters: list[Any] = values
+    if scope.session_id is not None:
+        condition += " AND session=?"
+        parameters.append(scope.session_id)
+    if scope.project_id is not None:
+        condition += " AND project=?"
+        parameters.append(scope.project_id)
+    return condition, parameters
+
+
+def columns(entry: Entry, owner: int, at: int, seq: int, found: Indexed) -> tuple[Any, ...]:
+    """The row of an entry."""
+    message = entry.message
+    said = (
+        (None, None, None, None)
+        if message is None
+        else (message.thread, message.seq, message.role, message.speaker)
+    )
+    return (
+        entry.namespace, entry.id, owner, entry.session_id, entry.project_id, rules.type_of(entry),
+        int(entry.superseded_by is None), rules.time_of(entry), entry.expires_at, entry.confidence,
+        entry.importance, *said, entry.rev, at, seq, rules.content_key(entry), bodies.pack(entry),
+        found.features,
+    )  # fmt: skip
+
+
+def insert(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
+    """Add a row; its number."""
+    return int(db.execute(_INSERT, row).lastrowid or 0)
+
+
+def update(db: sqlite3.Connection, no: int, row: tuple[Any, ...]) -> None:
+    """Replace a row."""
+    db.execute(_UPDATE, (*row, no))
+
+
+def post(db: sqlite3.Connection, postings: list[tuple[int, int, int, int]]) -> None:
+    """Make entries findable by their terms."""
+    postings.sort()
+    db.executemany("INSERT INTO postings (owner, term, no, count) VALUES (?,?,?,?)", postings)
+
+
+def unpost(db: sqlite3.Connection, owner: int, no: int, terms: Iterable[int]) -> None:
+    """Make an entry unfindable by its terms."""
+    db.executemany(
+        "DELETE FROM postings WHERE owner=? AND term=? AND no=?", [(owner, term, no) for term in {*terms}]
+    )
+
+
+def put_vectors(db: sqlite3.Connection, no: int, slot: int, found: Indexed) -> None:
+    """Keep an entry's vectors, if it has any."""
+    if found.pooled is None:
+        return
+    key = no * SLOTS + slot
+    db.execute("INSERT OR REPLACE INTO vectors VALUES (?,?)", (key, found.pooled))
+    if found.tokens is not None:
+        db.execute("INSERT OR REPLACE INTO tokens VALUES (?,?)", (key, found.tokens))
+
+
+def drop_vectors(db: sqlite3.Connection, no: int) -> None:
+    """Remove all vectors of an entry."""
+    between = (no * SLOTS, (no + 1) * SLOTS)
+    db.execute("DELETE FROM vectors WHERE key >= ? AND key < ?", between)
+    db.execute("DELETE FROM tokens WHERE key >= ? AND key < ?", between)
+
+
+def log(db: sqlite3.Connection, entry: Entry, no: int, op: str, at: int) -> int:
+    """Note a change; its sequence number."""
+    done = db.execute(
+        "INSERT INTO log (namespace, id, no, op, rev, at) VALUES (?,?,?,?,?,?)",
+        (entry.namespace, entry.id, no, op, entry.rev, at),
+    )
+    return int(done.lastrowid or 0)
+
+
+def state(db: sqlite3.Connection) -> tuple[str, int]:
+    """What tells whether anything changed: the newest change, and which life of the file it belongs to."""
+    life, seq = db.execute(
+        "SELECT (SELECT value FROM settings WHERE name='life'), (SELECT max(seq) FROM log)"
+    ).fetchone()
+    return life or "", seq or 0
+
+
+def last_seq(db: sqlite3.Connection) -> int:
+    """The sequence number of the newest change."""
+    return int(db.execute("SELECT coalesce(max(seq), 0) FROM log").fetchone()[0])
+
+
+def find(db: sqlite3.Connection, namespace: str, id: str) -> tuple[int, Entry] | None:
+    """An entry and its number."""
+    row = db.execute("SELECT no, body FROM entries WHERE namespace=? AND id=?", (namespace, id)).fetchone()
+    return None if row is None else (int(row[0]), bodies.unpack(row[1]))
+
+
+def get(db: sqlite3.Connection, id: str, scope: Scope) -> tuple[int, Entry]:
+    """An entry that the scope holds, and its number."""
+    found = find(db, scope.namespace, id)
+    if found is None or not scope.holds(found[1]):
+        raise rules.missing(id)
+    return found
+
+
+def batches(numbers: Iterable[int], size: int = 500) -> Iterator[list[int]]:
+    """Numbers in portions that fit into one statement."""
+    portion = []
+    for number in numbers:
+        portion.append(number)
+        if len(portion) == size:
+            yield portion
+            portion = []
+    if portion:
+        yield portion

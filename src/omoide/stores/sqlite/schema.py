@@ -1,0 +1,109 @@
+"""What is in the file, and how did it come to be so?
+
+Each migration is a number and the statements that lead to it; a file is carried forward to the newest one
+when it is opened, in one transaction. Nothing but bookkeeping is in the log: no content.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from omoide.errors import StoreFailed, WrongVersion
+
+APPLICATION = 0x6F6D6F69  # "omoi", in the header of every file of ours
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE owners (
+        no INTEGER PRIMARY KEY, namespace TEXT NOT NULL, agent TEXT NOT NULL, UNIQUE (namespace, agent));
+    CREATE TABLE entries (
+        no INTEGER PRIMARY KEY,
+        namespace TEXT NOT NULL, id TEXT NOT NULL, owner INTEGER NOT NULL, session TEXT, project TEXT,
+        type TEXT NOT NULL, live INTEGER NOT NULL, time INTEGER NOT NULL, expires INTEGER,
+        confidence REAL NOT NULL, importance REAL,
+        thread TEXT, seq INTEGER, role TEXT, speaker TEXT,
+        rev INTEGER NOT NULL, changed INTEGER NOT NULL, written INTEGER NOT NULL, twin BLOB NOT NULL,
+        body BLOB NOT NULL, features BLOB NOT NULL,
+        UNIQUE (namespace, id));
+    CREATE INDEX by_type ON entries (owner, type, live, time);
+    CREATE INDEX by_session ON entries (owner, session, type, live, time) WHERE session IS NOT NULL;
+    CREATE INDEX by_project ON entries (owner, project, type, live, time) WHERE project IS NOT NULL;
+    CREATE INDEX by_place ON entries (owner, thread, seq) WHERE thread IS NOT NULL;
+    CREATE INDEX by_twin ON entries (twin);
+    CREATE TABLE versions (
+        no INTEGER NOT NULL, rev INTEGER NOT NULL, changed INTEGER NOT NULL, body BLOB NOT NULL,
+        PRIMARY KEY (no, rev)) WITHOUT ROWID;
+    CREATE TABLE links (
+        namespace TEXT NOT NULL, source TEXT NOT NULL, relation TEXT NOT NULL, target TEXT NOT NULL,
+        at INTEGER NOT NULL, PRIMARY KEY (namespace, source, relation, target)) WITHOUT ROWID;
+    CREATE INDEX links_back ON links (namespace, target);
+    CREATE TABLE log (
+        seq INTEGER PRIMARY KEY, namespace TEXT NOT NULL, id TEXT NOT NULL, no INTEGER NOT NULL,
+        op TEXT NOT NULL, rev INTEGER NOT NULL, at INTEGER NOT NULL);
+    CREATE TABLE tombstones (
+        namespace TEXT NOT NULL, id TEXT NOT NULL, agent TEXT NOT NULL, session TEXT, project TEXT,
+        rev INTEGER NOT NULL, at INTEGER NOT NULL, reason TEXT);
+    CREATE INDEX tombstones_by_id ON tombstones (namespace, id);
+    CREATE TABLE postings (
+        owner INTEGER NOT NULL, term INTEGER NOT NULL, no INTEGER NOT NULL, count INTEGER NOT NULL,
+        PRIMARY KEY (owner, term, no)) WITHOUT ROWID;
+    CREATE TABLE models (
+        slot INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL, serving INTEGER NOT NULL);
+    CREATE TABLE vectors (key INTEGER PRIMARY KEY, pooled BLOB NOT NULL);
+    CREATE TABLE tokens (key INTEGER PRIMARY KEY, tokens BLOB NOT NULL);
+    CREATE TABLE access (no INTEGER PRIMARY KEY, count INTEGER NOT NULL, last INTEGER NOT NULL);
+    CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE receipts (
+        namespace TEXT NOT NULL, key TEXT NOT NULL, print BLOB NOT NULL, id TEXT NOT NULL,
+        rev INTEGER NOT NULL, outcome TEXT NOT NULL, at INTEGER NOT NULL,
+        PRIMARY KEY (namespace, key)) WITHOUT ROWID;
+    CREATE INDEX receipts_by_id ON receipts (namespace, id);
+    CREATE INDEX receipts_by_age ON receipts (at);
+    CREATE TABLE documents (
+        no INTEGER PRIMARY KEY, namespace TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
+        agent TEXT, session TEXT, rev INTEGER NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL,
+        UNIQUE (namespace, kind, id));
+    CREATE TABLE document_log (
+        document INTEGER NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL,
+        PRIMARY KEY (document, n)) WITHOUT ROWID;
+    CREATE TABLE leases (
+        namespace TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL,
+        until INTEGER NOT NULL, token INTEGER NOT NULL, PRIMARY KEY (namespace, kind, id)) WITHOUT ROWID;
+    """,
+)
+
+VERSION = len(MIGRATIONS)
+SLOTS = 8
+"""How many embedders' vectors a file can hold at once; a vector's key is `no * SLOTS + slot`."""
+
+
+def version(db: sqlite3.Connection) -> int:
+    """The number of the last migration that a file has seen, if it is a file of ours."""
+    found: int = db.execute("PRAGMA user_version").fetchone()[0]
+    return found
+
+
+def check_ours(db: sqlite3.Connection, name: str) -> None:
+    """Raise for somebody else's database, and for one that a newer Omoide made."""
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise StoreFailed(name, "is another program's database", "choose another path")
+    if application == APPLICATION and version(db) > VERSION:
+        raise WrongVersion(
+            name,
+            f"has schema {version(db)}, and this Omoide knows schemas up to {VERSION}",
+            "use the newer Omoide that made it; nothing was changed",
+        )
+
+
+def migrate(db: sqlite3.Connection, name: str) -> None:
+    """Carry a file forward to the newest schema, inside the caller's transaction."""
+    check_ours(db, name)  # again: another process may have been faster
+    for number in range(version(db), VERSION):
+        for statement in MIGRATIONS[number].split(";"):
+            if statement.strip():
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {number + 1}")
+    db.execute(f"PRAGMA application_id = {APPLICATION}")

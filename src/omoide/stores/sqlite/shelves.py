@@ -1,0 +1,238 @@
+"""Which entries of a scope are held in memory, ready to be scored?
+
+A shelf is a scope of moderate size as columns. It knows the change that it covers: before each use the
+changes since are applied, inside the same read transaction, so that what another process erased is gone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from threading import Lock, RLock
+from typing import Any
+
+import numpy as np
+
+from omoide.core.scope import Scope
+from omoide.retrieval.pool import Array, Pool, Row, Statistics
+from omoide.stores.pools import TOKEN_DIM
+from omoide.stores.sqlite import rows
+from omoide.stores.sqlite.schema import SLOTS
+
+SHELF = 20_000
+"""Entries that a shelf holds at most; larger scopes are searched by `wide`."""
+
+HELD = 200_000
+"""Entries that all shelves of a store hold together, at most."""
+
+SHELVES = 4_096
+_TRIM = 16  # new shelves between two looks at how much is held
+_MANY = 2_000  # changes from which on a shelf is filled anew
+
+_SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
+    e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
+
+Found = tuple[Any, ...]
+
+
+class Shelf:
+    """A scope as columns, and the change that it covers."""
+
+    def __init__(self, slot: int, dim: int) -> None:
+        self.slot = slot
+        self.pool = Pool(dim=dim)
+        self.lock = RLock()
+        self.life: str | None = None
+        self.covers = 0
+        self.numbers: list[int] = []
+        self.written: list[int] = []
+        self.lost_until = 0
+        """The latest moment at which something on the shelf expired; earlier ones cannot be asked about."""
+        self._places: dict[int, int] = {}
+        self._expires: dict[int, int] = {}
+
+    def fill(self, found: Sequence[Found], statistics: Statistics | None = None, reach: int = 8) -> None:
+        """Hold these rows and nothing else."""
+        columns = [*zip(*found, strict=True)] if found else [()] * 12
+        no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
+            columns
+        )
+        self.pool = Pool.build(
+            features,
+            time=time,
+            thread=thread,
+            seq=[place or 0 for place in seq],
+            role=role,
+            speaker=speaker,
+            confidence=confidence,
+            importance=importance,
+            vectors=[vector or b"" for vector in pooled],
+            dim=self.pool.dim,
+            statistics=statistics,
+            reach=reach,
+        )
+        self.numbers = [*no]
+        self.written = [*written]
+        self._places = dict(zip(no, range(len(no)), strict=True))
+        self._expires = {number: at for number, at in zip(no, expires, strict=True) if at is not None}
+
+    def put(self, found: Found) -> None:
+        """Hold one more row."""
+        no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
+            found
+        )
+        row = Row(
+            features=features,
+            time=time,
+            thread=thread,
+            seq=seq or 0,
+            role=role,
+            speaker=speaker,
+            confidence=confidence,
+            importance=importance,
+            vectors=pooled or b"",
+        )
+        self._places[no] = self.pool.append(row)
+        self.numbers.append(no)
+        self.written.append(written)
+        if expires is not None:
+            self._expires[no] = expires
+
+    def drop(self, number: int) -> None:
+        """Hold one row less, if it is here."""
+        place = self._places.pop(number, None)
+        self._expires.pop(number, None)
+        if place is not None:
+            self.pool.drop(place)
+
+    def expire(self, at: int) -> None:
+        """Let go of what has expired by a moment."""
+        for number, end in [*self._expires.items()]:
+            if end <= at:
+                self.lost_until = max(self.lost_until, end)
+                self.drop(number)
+
+    def tokens(self, db: sqlite3.Connection) -> None:
+        """Read token vectors through this connection from now on."""
+
+        def read(places: Array) -> list[Array]:
+            keys = [self.numbers[place] * SLOTS + self.slot for place in places]
+            found: dict[int, bytes] = {}
+            for some in rows.batches(keys):
+                marks = ",".join("?" * len(some))
+                found.update(db.execute(f"SELECT key, tokens FROM tokens WHERE key IN ({marks})", some))
+            empty = np.zeros((0, TOKEN_DIM), np.int8)
+            return [
+                np.frombuffer(found[key], np.int8).reshape(-1, TOKEN_DIM) if key in found else empty
+                for key in keys
+            ]
+
+        self.pool.tokens = read if self._has_tokens(db) else None
+
+    def _has_tokens(self, db: sqlite3.Connection) -> bool:
+        return bool(self.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
+
+
+class Shelves:
+    """The shelves of one store, the latest used kept longest."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._shelves: OrderedDict[tuple[Scope, int], Shelf] = OrderedDict()
+        self._taken = 0
+
+    def take(self, scope: Scope, slot: int, dim: int) -> Shelf:
+        """The shelf of a scope, perhaps empty still."""
+        with self._lock:
+            shelf = self._shelves.pop((scope, slot), None)
+            if shelf is None:
+                shelf = Shelf(slot, dim)
+                self._trim()
+            self._shelves[scope, slot] = shelf
+            return shelf
+
+    def _trim(self) -> None:
+        """Let go of the shelves used longest ago, once all of them hold too much."""
+        self._taken += 1
+        if self._taken % _TRIM:
+            return
+        held = sum(shelf.pool.size for shelf in self._shelves.values())
+        while self._shelves and (held > HELD or len(self._shelves) > SHELVES):
+            _, oldest = self._shelves.popitem(last=False)
+            held -= oldest.pool.size
+
+    def forget(self) -> None:
+        """Hold nothing any more."""
+        with self._lock:
+            self._shelves.clear()
+
+
+def bring_up(db: sqlite3.Connection, shelf: Shelf, scope: Scope, owners: Sequence[int], at: int) -> bool:
+    """Apply what changed since the shelf was last used; False if the scope is too large for one."""
+    life, last = rows.state(db)
+    if shelf.life != life or not _apply(db, shelf, scope, owners, last):
+        found = read(db, scope, owners, shelf.slot, limit=SHELF + 1)
+        if len(found) > SHELF:
+            shelf.fill(())
+            shelf.life = None
+            return False
+        shelf.lost_until = 0
+        shelf.fill(found)
+    shelf.life, shelf.covers = life, last
+    shelf.expire(at)
+    return True
+
+
+def _apply(db: sqlite3.Connection, shelf: Shelf, scope: Scope, owners: Sequence[int], last: int) -> bool:
+    """Apply single changes, if they are not too many."""
+    if last == shelf.covers:
+        return True
+    if last - shelf.covers > _MANY or shelf.pool.size > 2 * len(shelf.numbers):
+        return False
+    changed = db.execute(
+        "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (shelf.covers, scope.namespace)
+    )
+    numbers = [no for (no,) in changed]
+    for number in numbers:
+        shelf.drop(number)
+    for found in read(db, scope, owners, shelf.slot, numbers=numbers):
+        shelf.put(found)
+    return shelf.pool.size <= SHELF + _MANY
+
+
+def read(
+    db: sqlite3.Connection,
+    scope: Scope,
+    owners: Sequence[int],
+    slot: int,
+    *,
+    numbers: Sequence[int] | None = None,
+    limit: int = -1,
+    superseded: bool = False,
+) -> list[Found]:
+    """The rows of a scope that count, or some of them, in the order in which they were first written."""
+    condition, parameters = rows.where(scope, owners)
+    if not superseded:
+        condition += " AND live=1"
+    if numbers is None:
+        found = db.execute(f"{_SELECT}{condition} LIMIT ?", (slot, *parameters, limit)).fetchall()
+        found.sort(key=_number)
+        return found
+    return [*_some(db, condition, parameters, slot, numbers)]
+
+
+def _some(
+    db: sqlite3.Connection, condition: str, parameters: Sequence[Any], slot: int, numbers: Sequence[int]
+) -> Iterator[Found]:
+    for some in rows.batches(sorted(numbers)):
+        marks = ",".join("?" * len(some))
+        # The plus keeps SQLite from walking an index of the scope instead of looking the numbers up.
+        unary = condition.replace("owner IN", "+owner IN").replace("session=", "+session=")
+        statement = f"{_SELECT}e.no IN ({marks}) AND {unary}"
+        yield from db.execute(statement, (slot, *some, *parameters))
+
+
+def _number(found: Found) -> int:
+    number: int = found[0]
+    return number

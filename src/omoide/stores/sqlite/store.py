@@ -1,0 +1,297 @@
+"""How does a file answer what a store is asked?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from omoide import clock
+from omoide.core.entry import Entry
+from omoide.core.frozen import freeze
+from omoide.core.recalling import RecallRequest, RecallResult
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest, WriteResult
+from omoide.embedders import Embedder
+from omoide.stores import recalling
+from omoide.stores.arguments import checked
+from omoide.stores.indexing import index
+from omoide.stores.records import (
+    Access,
+    Change,
+    Document,
+    EraseReceipt,
+    Lease,
+    Link,
+    Page,
+    Query,
+    Stats,
+    Version,
+)
+from omoide.stores.settings import Settings
+from omoide.stores.sqlite import documents, erasing, linking, models, querying, rows, upkeep, writing
+from omoide.stores.sqlite.connections import Connections
+
+if TYPE_CHECKING:
+    from omoide.stores.sqlite.source import FileSource
+
+_BUFFERED = 512
+
+
+@checked
+class SQLiteStore:
+    """Memories in one SQLite file, for several threads and processes at once."""
+
+    def __init__(self, path: Path, embedder: Embedder | None, settings: Settings) -> None:
+        self.path = path
+        self.embedder = embedder
+        self.settings = settings
+        self._db = Connections(
+            path,
+            power_safe=settings.durability == "power",
+            read_only=settings.read_only,
+            max_pages=settings.max_pages,
+            timeout=settings.timeout,
+        )
+        self._touched: dict[tuple[int, str], tuple[int, int]] = {}
+        self._touched_lock = Lock()
+        self._model = self._settle()
+        self._source: FileSource | None = None
+        self._source_lock = Lock()
+
+    def _settle(self) -> models.Model | None:
+        if self.embedder is None:
+            return None
+        with self._db.reading() as db:
+            if models.serving(db) is not None or self.settings.read_only:
+                return models.settle(db, self.embedder, str(self.path))
+        with self._db.writing() as db:
+            return models.settle(db, self.embedder, str(self.path))
+
+    # Writing
+
+    def write(self, request: WriteRequest) -> WriteResult:
+        """Keep an entry."""
+        return self.write_many([request])[0]
+
+    def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
+        """Keep all of these entries, or none."""
+        asked = [self.settings.admitted(request) for request in requests]
+        found = index([request.entry for request in asked], self.embedder)
+        now = clock.now()
+        with self._db.writing() as db:
+            batch = writing.Batch(db, slot=self._slot(db), limit=self.settings.session_limit, now=now)
+            results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
+            batch.finish()
+            self._flush(db)
+            return results
+
+    def supersede(
+        self,
+        id: str,
+        scope: Scope,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Entry:
+        """Mark an entry as replaced by another, or by nothing."""
+        with self._db.writing() as db:
+            return writing.supersede(
+                db, id, scope, by=by, reason=reason, expected_rev=expected_rev, now=clock.now()
+            )
+
+    def restore(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
+        """Bring a superseded entry back."""
+        with self._db.writing() as db:
+            return writing.restore(db, id, scope, expected_rev=expected_rev, now=clock.now())
+
+    def link(self, link: Link, scope: Scope) -> Link:
+        """Keep a link between two entries."""
+        with self._db.writing() as db:
+            return linking.link(db, link, scope, clock.now())
+
+    def unlink(self, link: Link, scope: Scope) -> bool:
+        """Remove a link; whether there was one."""
+        with self._db.writing() as db:
+            return linking.unlink(db, link, scope, clock.now())
+
+    # Reading
+
+    def recall(self, request: RecallRequest) -> RecallResult:
+        """The entries that answer best."""
+        if not recalling.is_able():
+            return recalling.by_words(request, self, self.settings.count_tokens)
+        return recalling.recall(request, self._shelved(), self.embedder, self.settings.count_tokens)
+
+    def _shelved(self) -> FileSource:
+        from omoide.stores.sqlite.source import FileSource  # needs NumPy
+
+        with self._source_lock:
+            if self._source is None:
+                slot, name, dim = (0, None, 0) if self._model is None else self._model[:3]
+                self._source = FileSource(self._db, slot, dim, name)
+            return self._source
+
+    def list_entries(self, scope: Scope) -> list[Entry]:
+        """Everything in a scope, oldest first."""
+        with self._db.reading() as db:
+            return querying.list_entries(db, scope)
+
+    def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
+        """An entry, as it is or as it was."""
+        with self._db.reading() as db:
+            return querying.get(db, id, scope, as_of)
+
+    def query(self, query: Query) -> Page:
+        """The entries that fit, newest first."""
+        with self._db.reading() as db:
+            return querying.query(db, query)
+
+    def history(self, id: str, scope: Scope) -> list[Version]:
+        """The versions of an entry, oldest first."""
+        with self._db.reading() as db:
+            return querying.history(db, id, scope)
+
+    def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
+        """The links from and to an entry."""
+        with self._db.reading() as db:
+            return linking.links(db, id, scope, relation)
+
+    def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
+        """The changes after a sequence number, in the order of their commits."""
+        with self._db.reading() as db:
+            found = db.execute(
+                "SELECT seq, id, op, rev, at FROM log WHERE seq > ? AND namespace = ? ORDER BY seq LIMIT ?",
+                (after, namespace, limit),
+            )
+            return [
+                Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at)
+                for seq, id, op, rev, at in found
+            ]
+
+    def stats(self, scope: Scope) -> Stats:
+        """Figures about a scope."""
+        with self._db.reading() as db:
+            return upkeep.stats(db, scope, clock.now())
+
+    # Access figures: buffered, so that reading does not wait for writing
+
+    def record_access(self, ids: Iterable[str], scope: Scope) -> None:
+        """Note that entries were used."""
+        now = clock.now()
+        with self._db.reading() as db:
+            found = [rows.find(db, scope.namespace, id) for id in ids]
+        with self._touched_lock:
+            for pair in found:
+                if pair is not None and scope.holds(pair[1]):
+                    key = (pair[0], pair[1].id)
+                    count, _ = self._touched.get(key, (0, 0))
+                    self._touched[key] = (count + 1, now)
+            full = len(self._touched) >= _BUFFERED
+        if full and not self.settings.read_only:
+            with self._db.writing() as db:
+                self._flush(db)
+
+    def access(self, id: str, scope: Scope) -> Access:
+        """How often an entry was used, and when last."""
+        if not self.settings.read_only:
+            with self._db.writing() as db:
+                self._flush(db)
+        with self._db.reading() as db:
+            no, _ = rows.get(db, id, scope)
+            row = db.execute("SELECT count, last FROM access WHERE no=?", (no,)).fetchone()
+            return Access() if row is None else Access(count=row[0], last=row[1])
+
+    def _flush(self, db: sqlite3.Connection) -> None:
+        if not self._touched:
+            return
+        with self._touched_lock:
+            touched, self._touched = self._touched, {}
+        db.executemany(
+            "INSERT INTO access SELECT no, ?, ? FROM entries WHERE no=? AND id=?"
+            " ON CONFLICT (no) DO UPDATE SET count = count + excluded.count, last = max(last, excluded.last)",
+            [(count, last, no, id) for (no, id), (count, last) in touched.items()],
+        )
+
+    # Erasing and upkeep
+
+    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
+        """Remove an entry, or everything in a scope, for good."""
+        with self._db.writing() as db:
+            receipt = erasing.erase(db, scope, id=id, reason=reason, now=clock.now())
+        return self._scrubbed(receipt)
+
+    def scrub(self) -> EraseReceipt:
+        """Clear what erased content may have left in the files."""
+        return self._scrubbed(EraseReceipt(at=clock.now(), unreachable=erasing.UNREACHABLE))
+
+    def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
+        with self._db.alone() as db:
+            done = erasing.empty_log(db)
+        if done:
+            return receipt.replace(scrubbed=True, pending=())
+        return receipt.replace(pending=("the write-ahead log, which somebody reads: call scrub() later",))
+
+    def check(self) -> list[str]:
+        """What is wrong with the file; empty when it is sound."""
+        with self._db.reading() as db:
+            return upkeep.check(db)
+
+    def backup(self, target: Path | str, progress: upkeep.Progress | None = None) -> None:
+        """Copy the store to another file while it is in use."""
+        upkeep.backup(self._db, Path(target), progress)
+
+    def restore_backup(self, source: Path | str, progress: upkeep.Progress | None = None) -> None:
+        """Put a backup in the place of everything that is here."""
+        upkeep.restore_backup(self._db, Path(source), progress)
+
+    def reindex(self, embedder: Embedder | None = None, progress: upkeep.Progress | None = None) -> None:
+        """Give all entries new terms and vectors, by this embedder if one is given, while in use."""
+        chosen = embedder or self.embedder
+        model = upkeep.reindex(self._db, chosen, progress)
+        with self._source_lock:
+            self.embedder, self._model, self._source = chosen, model, None
+
+    def close(self) -> None:
+        """Write what is buffered and let go of the file."""
+        if self._touched and not self.settings.read_only and not self._db.closed:
+            with self._db.writing() as db:
+                self._flush(db)
+        self._db.close()
+
+    def _slot(self, db: sqlite3.Connection) -> int | None:
+        """Where vectors go; nowhere once another process has given the file to another embedder."""
+        return None if self.embedder is None else models.slot_of(db, self.embedder.name)
+
+    # Documents
+
+    def load(self, kind: str, id: str, scope: Scope) -> Document | None:
+        """A document with what was appended to it, or None."""
+        with self._db.reading() as db:
+            return documents.load(db, kind, id, scope)
+
+    def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
+        """Replace a document."""
+        with self._db.writing() as db:
+            return documents.save(db, document, expected_rev, clock.now())
+
+    def append(
+        self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
+    ) -> int:
+        """Add to a document; its new revision."""
+        added = [freeze(item, f"entries[{at}]") for at, item in enumerate(entries)]
+        with self._db.writing() as db:
+            return documents.append(db, kind, id, added, scope, expected_rev, clock.now())
+
+    def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
+        """The lease of a document, or None while somebody else holds it."""
+        with self._db.writing() as db:
+            return documents.claim(db, kind, id, scope, owner, ttl_ms, clock.now())
+
+    def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
+        """Give a lease back; whether the owner held it."""
+        with self._db.writing() as db:
+            return documents.release(db, kind, id, scope, owner, clock.now())

@@ -1,0 +1,259 @@
+"""Is the file sound, how full is it, and how is it renewed?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from omoide import ids
+from omoide.core.scope import Scope
+from omoide.embedders import Embedder
+from omoide.errors import Corrupted, StoreFailed
+from omoide.retrieval import features
+from omoide.stores import bodies, indexing
+from omoide.stores.records import Stats
+from omoide.stores.sqlite import models, rows, schema
+from omoide.stores.sqlite.connections import Connections, make_private
+from omoide.stores.sqlite.failures import translating
+from omoide.stores.sqlite.schema import SLOTS
+from omoide.stores.sqlite.writing import terms_in
+
+Progress = Callable[[int, int], None]
+"""Told how much of how much is done."""
+
+_BATCH = 256
+
+_AGREE = {
+    "entries whose owner is unknown": """
+        SELECT count(*) FROM entries WHERE owner NOT IN (SELECT no FROM owners)""",
+    "postings of entries that do not exist or do not count": """
+        SELECT count(*) FROM postings p LEFT JOIN entries e ON e.no = p.no
+        WHERE e.no IS NULL OR e.live = 0 OR e.owner != p.owner""",
+    "vectors of entries that do not exist": """
+        SELECT count(*) FROM vectors WHERE key / :slots NOT IN (SELECT no FROM entries)""",
+    "token vectors without vectors": """
+        SELECT count(*) FROM tokens WHERE key NOT IN (SELECT key FROM vectors)""",
+    "vectors of unknown embedders": """
+        SELECT count(*) FROM vectors WHERE key % :slots NOT IN (SELECT slot FROM models)""",
+    "versions of entries that do not exist": """
+        SELECT count(*) FROM versions WHERE no NOT IN (SELECT no FROM entries)""",
+    "versions that are not older than their entry": """
+        SELECT count(*) FROM versions v JOIN entries e ON e.no = v.no WHERE v.rev >= e.rev""",
+    "entries with gaps between their versions": """
+        SELECT count(*) FROM entries e
+        WHERE e.rev - 1 != (SELECT count(*) FROM versions v WHERE v.no = e.no)""",
+    "links whose ends do not exist": """
+        SELECT count(*) FROM links l WHERE 2 > (SELECT count(*) FROM entries e
+        WHERE e.namespace = l.namespace AND e.id IN (l.source, l.target)) + (l.source = l.target)""",
+    "entries whose last change is not in the log": """
+        SELECT count(*) FROM entries e WHERE NOT EXISTS
+        (SELECT 1 FROM log l WHERE l.no = e.no AND l.id = e.id AND l.rev = e.rev)""",
+    "documents' entries without a document": """
+        SELECT count(*) FROM document_log WHERE document NOT IN (SELECT no FROM documents)""",
+}
+
+
+def check(db: sqlite3.Connection) -> list[str]:
+    """What is wrong with a file: damage, and parts that do not agree; empty when it is sound."""
+    problems = [text for (text,) in db.execute("PRAGMA integrity_check(20)") if text != "ok"]
+    for name, statement in _AGREE.items():
+        count = db.execute(statement, {"slots": SLOTS}).fetchone()[0]
+        if count:
+            problems.append(f"{name}: {count}")
+    for no, owner, live, body, blob in db.execute("SELECT no, owner, live, body, features FROM entries"):
+        problems += _check_entry(db, no, owner, live, body, blob)
+        if len(problems) > 20:
+            break
+    return problems
+
+
+def _check_entry(
+    db: sqlite3.Connection, no: int, owner: int, live: int, body: bytes, blob: bytes
+) -> list[str]:
+    entry = bodies.unpack(body)
+    problems = []
+    if features.read(indexing.text_of(entry)).to_bytes() != blob:
+        problems.append(f"entry {entry.id!r}: its terms are not those of its text")
+    if live != int(entry.superseded_by is None):
+        problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
+    wanted = {*terms_in(blob)} if live else set()
+    for term in wanted:
+        row = db.execute(
+            "SELECT 1 FROM postings WHERE owner=? AND term=? AND no=?", (owner, term, no)
+        ).fetchone()
+        if row is None:
+            problems.append(f"entry {entry.id!r}: a term is not in the index")
+            break
+    return problems
+
+
+def stats(db: sqlite3.Connection, scope: Scope, now: int) -> Stats:
+    """Figures about a scope."""
+    condition, parameters = rows.where(scope, rows.owners_in(db, scope))
+    by_type, entries, live, expired = {}, 0, 0, 0
+    for name, count, counting, over in db.execute(
+        "SELECT type, count(*), sum(live), sum(live = 1 AND expires IS NOT NULL AND expires <= ?)"
+        f" FROM entries WHERE {condition} GROUP BY type",
+        (now, *parameters),
+    ):
+        by_type[name] = count
+        entries, live, expired = entries + count, live + counting, expired + over
+    inside = f"SELECT no FROM entries WHERE {condition}"
+    (versions,) = db.execute(f"SELECT count(*) FROM versions WHERE no IN ({inside})", parameters).fetchone()
+    names = f"SELECT id FROM entries WHERE {condition}"
+    (links,) = db.execute(
+        f"SELECT count(*) FROM links WHERE namespace=? AND source IN ({names})",
+        (scope.namespace, *parameters),
+    ).fetchone()
+    model, without = models.serving(db), 0
+    if model is not None:
+        (without,) = db.execute(
+            f"SELECT count(*) FROM entries e WHERE {condition} AND live = 1 AND NOT EXISTS"
+            f" (SELECT 1 FROM vectors v WHERE v.key = e.no * {SLOTS} + ?)",
+            (*parameters, model.slot),
+        ).fetchone()
+    pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return Stats(
+        entries=entries,
+        live=live - expired,
+        superseded=entries - live,
+        expired=expired,
+        versions=versions + entries,
+        links=links,
+        by_type=by_type,
+        without_vectors=without,
+        embedder=None if model is None else model.name,
+        last_seq=rows.last_seq(db),
+        size_bytes=pages * size,
+    )
+
+
+def backup(connections: Connections, target: Path, progress: Progress | None) -> None:
+    """Copy the whole store to another file while it is in use."""
+    if target.exists():
+        raise StoreFailed(str(target), "exists already", "choose another path, or remove it first")
+    part = target.with_name(target.name + ".part")
+    part.unlink(missing_ok=True)
+    with connections.reading() as db:
+        make_private(part)
+        with closing(sqlite3.connect(part)) as copy:
+            db.backup(copy, pages=2_000, progress=_told(progress))
+            copy.execute("PRAGMA journal_mode = DELETE")
+    part.rename(target)
+
+
+def restore_backup(connections: Connections, source: Path, progress: Progress | None) -> None:
+    """Put a backup in the place of everything that the store holds."""
+    if not source.is_file():
+        raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
+    with translating(str(source)), closing(_opened(source)) as backup_:
+        schema.check_ours(backup_, str(source))
+        damage = [text for (text,) in backup_.execute("PRAGMA integrity_check(5)") if text != "ok"]
+        if damage or not schema.version(backup_):
+            raise Corrupted(
+                str(source), f"is no sound backup ({'; '.join(damage) or 'it is empty'})", "use another"
+            )
+        with connections.alone() as db:
+            backup_.backup(db, pages=2_000, progress=_told(progress))
+            db.execute("PRAGMA journal_mode = WAL")  # the backup's header said otherwise
+    with connections.writing() as db:
+        schema.migrate(db, connections.name)
+        db.execute("INSERT OR REPLACE INTO settings VALUES ('life', ?)", (ids.uuid7(),))
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+
+
+def _told(progress: Progress | None) -> Callable[[int, int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda _status, remaining, total: progress(total - remaining, total)
+
+
+def reindex(
+    connections: Connections, embedder: Embedder | None, progress: Progress | None = None
+) -> models.Model | None:
+    """Give every entry new terms, and new vectors beside the ones that serve, a portion at a time.
+
+    Nothing waits for it, and when it is interrupted it goes on where it was; the new vectors take over once
+    every entry has them.
+    """
+    model = None
+    with connections.writing() as db:
+        if embedder is not None:
+            model = models.add(db, embedder)
+        (total,) = db.execute("SELECT count(*) FROM entries").fetchone()
+    while True:
+        _pass(connections, embedder, model, total, progress)
+        with connections.writing() as db:
+            if model is not None and _is_missing(db, model):
+                continue  # somebody wrote meanwhile
+            db.execute("INSERT OR REPLACE INTO settings VALUES ('features', ?)", (str(features.VERSION),))
+            if model is not None and not model.serving:
+                models.take_over(db, model)
+            return model
+
+
+def _pass(
+    connections: Connections,
+    embedder: Embedder | None,
+    model: models.Model | None,
+    total: int,
+    progress: Progress | None,
+) -> None:
+    last, done = -1, 0
+    while True:
+        with connections.reading() as db:
+            found = db.execute(
+                "SELECT no, rev, body FROM entries WHERE no > ? ORDER BY no LIMIT ?", (last, _BATCH)
+            ).fetchall()
+            todo = [row for row in found if not _is_done(db, row[0], row[2], model)]
+        if not found:
+            return
+        fresh = indexing.index([bodies.unpack(body) for _, _, body in todo], embedder)
+        with connections.writing() as db:
+            for (no, rev, _), indexed in zip(todo, fresh, strict=True):
+                _renew(db, no, rev, indexed, model)
+        last, done = found[-1][0], done + len(found)
+        if progress is not None:
+            progress(done, max(total, done))
+
+
+def _is_missing(db: sqlite3.Connection, model: models.Model) -> bool:
+    found = db.execute(
+        "SELECT 1 FROM entries e WHERE NOT EXISTS"
+        " (SELECT 1 FROM vectors v WHERE v.key = e.no * ? + ?) LIMIT 1",
+        (SLOTS, model.slot),
+    )
+    return found.fetchone() is not None
+
+
+def _is_done(db: sqlite3.Connection, no: int, body: bytes, model: models.Model | None) -> bool:
+    (blob,) = db.execute("SELECT features FROM entries WHERE no=?", (no,)).fetchone()
+    if model is not None:
+        key = no * SLOTS + model.slot
+        if db.execute("SELECT 1 FROM vectors WHERE key=?", (key,)).fetchone() is None:
+            return False
+    return bool(features.read(indexing.text_of(bodies.unpack(body))).to_bytes() == blob)
+
+
+def _renew(
+    db: sqlite3.Connection, no: int, rev: int, found: indexing.Indexed, model: models.Model | None
+) -> None:
+    row = db.execute("SELECT owner, live, features FROM entries WHERE no=? AND rev=?", (no, rev)).fetchone()
+    if (
+        row is None
+    ):  # changed or erased meanwhile; a change brings its own terms, and vectors at the next turn
+        return
+    owner, live, blob = row
+    if blob != found.features:
+        if live:
+            rows.unpost(db, owner, no, terms_in(blob))
+            rows.post(db, found.postings(owner, no))
+        db.execute("UPDATE entries SET features=? WHERE no=?", (found.features, no))
+    if model is not None:
+        rows.put_vectors(db, no, model.slot, found)

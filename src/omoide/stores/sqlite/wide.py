@@ -1,0 +1,261 @@
+"""Which entries of a large scope are worth scoring?
+
+The text index and the vectors each propose some hundreds, and the neighbours of messages come with them. Of
+the vectors only one bit a dimension is held in memory; the exact ones are read for what was proposed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import chain
+from math import log
+
+import numpy as np
+
+from omoide.core.scope import Scope
+from omoide.retrieval.pool import Array, Statistics
+from omoide.stores.recalling import Asked
+from omoide.stores.sqlite import rows, shelves
+from omoide.stores.sqlite.schema import SLOTS
+
+PROPOSED = 150
+"""Entries that each arm proposes."""
+
+RARE = 512
+"""Entries from which on a term is common."""
+
+COMMON = 4_000
+"""Postings of a common term that are read at most, the newest first."""
+
+_BIT_BATCH = 8_192
+_FAR = 65_535  # further apart than any two codes are
+
+
+class Wide:
+    """What is held in memory of a large scope: numbers, times and one bit a dimension."""
+
+    def __init__(self, slot: int, dim: int) -> None:
+        self.slot = slot
+        self.life: str | None = None
+        self.covers = 0
+        self.speakers: list[str] = []
+        self._frequencies: dict[int, tuple[int, int]] = {}
+        self.numbers: Array = np.zeros(0, np.int64)
+        self.times: Array = np.zeros(0, np.int64)
+        self.dim = dim
+        self.words = -(-dim // 64)
+        self.codes: Array = np.zeros((self.words, 0), np.uint64)  # a row for each 64 dimensions
+        self.coded: Array = np.zeros(0, np.bool_)
+        self._first_end: int | None = None
+
+    def may_expire(self, at: int) -> bool:
+        """Whether some of it may have expired by a moment."""
+        return self._first_end is not None and self._first_end <= at
+
+    def bring_up(self, db: sqlite3.Connection, scope: Scope, owners: Sequence[int]) -> None:
+        """Apply what changed since the last use."""
+        life, last = rows.state(db)
+        if self.life != life or last - self.covers > len(self.numbers) // 4:
+            condition, parameters = rows.where(scope, owners)
+            self._load(db, f"{condition} AND live=1", parameters)
+            (self._first_end,) = db.execute(
+                f"SELECT min(expires) FROM entries WHERE {condition} AND live=1", parameters
+            ).fetchone()
+        elif last > self.covers:
+            changed = db.execute(
+                "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (self.covers, scope.namespace)
+            )
+            self._change(db, scope, owners, [no for (no,) in changed])
+        self.life, self.covers = life, last
+
+    def _load(self, db: sqlite3.Connection, condition: str, parameters: Sequence[object]) -> None:
+        found = db.execute(f"SELECT no, time FROM entries WHERE {condition} ORDER BY no", parameters)
+        pairs = np.array(found.fetchall(), np.int64).reshape(-1, 2)
+        self.numbers, self.times = pairs[:, 0].copy(), pairs[:, 1].copy()
+        self.codes = np.zeros((self.words, len(pairs)), np.uint64)
+        self.coded = np.zeros(len(pairs), np.bool_)
+        said = db.execute(
+            f"SELECT DISTINCT speaker FROM entries WHERE {condition} AND speaker IS NOT NULL",
+            parameters,
+        )
+        self.speakers = [name for (name,) in said]
+        if self.words and len(pairs):
+            self._code(db)
+
+    def _code(self, db: sqlite3.Connection) -> None:
+        first, last = int(self.numbers[0]) * SLOTS, (int(self.numbers[-1]) + 1) * SLOTS
+        found = db.execute("SELECT key, pooled FROM vectors WHERE key >= ? AND key < ?", (first, last))
+        while some := found.fetchmany(_BIT_BATCH):
+            mine = [(key // SLOTS, pooled) for key, pooled in some if key % SLOTS == self.slot]
+            self._set(mine)
+
+    def _set(self, found: Sequence[tuple[int, bytes]]) -> None:
+        if not found:
+            return
+        numbers = np.fromiter((no for no, _ in found), np.int64, len(found))
+        places = np.searchsorted(self.numbers, numbers)
+        places[places == len(self.numbers)] = 0
+        known = self.numbers[places] == numbers
+        size = 4 * self.dim
+        # Where there are several vectors, their mean stands for them here.
+        joined = b"".join(
+            pooled if len(pooled) == size else _mean(pooled, self.dim)
+            for (_, pooled), ours in zip(found, known, strict=True)
+            if ours
+        )
+        vectors = np.frombuffer(joined, "<f4").reshape(-1, self.dim)
+        self.codes[:, places[known]] = bits(vectors, self.words).T
+        self.coded[places[known]] = True
+
+    def _change(
+        self, db: sqlite3.Connection, scope: Scope, owners: Sequence[int], numbers: Sequence[int]
+    ) -> None:
+        found = shelves.read(db, scope, owners, self.slot, numbers=numbers)
+        changed = np.array(sorted(numbers), np.int64)
+        places = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
+        known = self.numbers[places] == changed if len(self.numbers) else np.zeros(len(changed), np.bool_)
+        if known.any():
+            keep = np.ones(len(self.numbers), np.bool_)
+            keep[places[known]] = False
+            self.numbers, self.times = self.numbers[keep], self.times[keep]
+            self.codes, self.coded = self.codes[:, keep], self.coded[keep]
+        fresh = np.array([row[0] for row in found], np.int64)
+        at = np.searchsorted(self.numbers, fresh)
+        self.numbers = np.insert(self.numbers, at, fresh)
+        self.times = np.insert(self.times, at, [row[2] for row in found])
+        self.codes = np.insert(self.codes, at, 0, axis=1)
+        self.coded = np.insert(self.coded, at, False)
+        self._set([(row[0], row[10]) for row in found if row[10]])
+        ends = [row[9] for row in found if row[9] is not None]
+        self._first_end = min([*ends, *([] if self._first_end is None else [self._first_end])], default=None)
+        self.speakers = [*dict.fromkeys([*self.speakers, *(row[6] for row in found if row[6])])]
+
+    def propose(
+        self,
+        db: sqlite3.Connection,
+        owners: Sequence[int],
+        asked: Asked,
+        allowed: Array | None,
+        limit: int,
+    ) -> tuple[list[int], Statistics]:
+        """The numbers of the entries worth scoring, and what is known of the scope's terms."""
+        mask = np.ones(len(self.numbers), np.bool_) if allowed is None else allowed
+        by_text, frequencies = self._by_text(db, owners, asked.terms(), mask)
+        proposed = [by_text, self._by_vector(asked, mask), self._by_time(asked, mask)]
+        numbers = {int(no) for some in proposed for no in some}
+        wanted = max(limit, PROPOSED) if limit > PROPOSED or len(numbers) < limit else 0
+        numbers.update(int(no) for no in self.numbers[mask][-wanted:] if wanted)
+        statistics = Statistics(count=len(self.numbers), frequencies=frequencies)
+        return _with_neighbours(db, numbers), statistics
+
+    def _by_text(
+        self, db: sqlite3.Connection, owners: Sequence[int], terms: Sequence[int], mask: Array
+    ) -> tuple[Array, dict[int, int]]:
+        """Entries with the question's terms; common terms count only where rare ones find too little."""
+        postings = {term: _postings(db, owners, term, RARE) for term in terms}
+        frequencies = {term: len(found) for term, found in postings.items() if 0 < len(found) < RARE}
+        numbers, scores = self._scores(postings, frequencies, mask)
+        common = [term for term, found in postings.items() if len(found) >= RARE]
+        if not common:
+            return numbers[_largest(scores, PROPOSED)], frequencies
+        frequencies.update((term, self._frequency(db, owners, term)) for term in common)
+        if len(numbers) < PROPOSED:
+            postings.update((term, _postings(db, owners, term, COMMON)) for term in common)
+            numbers, scores = self._scores(postings, frequencies, mask)
+        return numbers[_largest(scores, PROPOSED)], frequencies
+
+    def _scores(
+        self, postings: dict[int, Array], frequencies: dict[int, int], mask: Array
+    ) -> tuple[Array, Array]:
+        """The entries that the postings name and the scope holds, and how much speaks for each."""
+        count, found, weights = len(self.numbers), [np.zeros(0, np.int64)], [np.zeros(0)]
+        for term, frequency in frequencies.items():
+            pairs = postings[term]
+            rarity = log(1 + (count - min(frequency, count) + 0.5) / (frequency + 0.5))
+            found.append(pairs[:, 0])
+            weights.append(rarity * pairs[:, 1] / (pairs[:, 1] + 0.9))
+        numbers, places = np.unique(np.concatenate(found), return_inverse=True)
+        scores = np.bincount(places, np.concatenate(weights), minlength=len(numbers))
+        inside = self._within(numbers, mask)
+        return numbers[inside], scores[inside]
+
+    def _frequency(self, db: sqlite3.Connection, owners: Sequence[int], term: int) -> int:
+        """In how many entries a common term occurs; counted anew when the scope has grown by a tenth."""
+        known = self._frequencies.get(term)
+        if known is None or len(self.numbers) > 1.1 * known[1]:
+            marks = ",".join("?" * len(owners))
+            (count,) = db.execute(
+                f"SELECT count(*) FROM postings WHERE owner IN ({marks}) AND term=?", (*owners, term)
+            ).fetchone()
+            known = self._frequencies[term] = (int(count), len(self.numbers))
+        return known[0]
+
+    def _within(self, numbers: Array, mask: Array) -> Array:
+        places = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self.numbers) - 1, 0))
+        inside: Array = (self.numbers[places] == numbers) & mask[places]
+        return inside
+
+    def _by_vector(self, asked: Asked, mask: Array) -> Array:
+        if asked.vector is None or not self.words or not self.coded.any():
+            return np.zeros(0, np.int64)
+        wanted = bits(asked.vector.pooled[None, :], self.words)[0]
+        apart = np.zeros(len(self.numbers), np.uint16)
+        for column, word in zip(self.codes, wanted, strict=True):
+            apart += np.bitwise_count(column ^ word)
+        apart[~(self.coded & mask)] = _FAR
+        near = np.cumsum(np.bincount(apart, minlength=_FAR + 1)[:_FAR])
+        cut = min(int(np.searchsorted(near, PROPOSED)), _FAR - 1)
+        found: Array = self.numbers[apart <= cut]
+        return found[-2 * PROPOSED :]
+
+    def _by_time(self, asked: Asked, mask: Array) -> Array:
+        """Some of what lies in the times that the question names, the latest first."""
+        inside = np.zeros(len(self.numbers), np.bool_)
+        for interval in asked.query.times:
+            inside |= (self.times >= interval.start) & (self.times < interval.end)
+        return self.numbers[inside & mask][-PROPOSED // 4 :]
+
+
+def bits(vectors: Array, words: int) -> Array:
+    """One bit a dimension: whether it is positive."""
+    packed = np.packbits(vectors > 0, axis=1)
+    padded = np.zeros((len(vectors), words * 8), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    return padded.view(np.uint64)
+
+
+def _mean(pooled: bytes, dim: int) -> bytes:
+    mean = np.frombuffer(pooled, "<f4").reshape(-1, dim).mean(axis=0)
+    return bytes(mean.astype("<f4").tobytes())
+
+
+def _largest(scores: Array, count: int) -> Array:
+    if len(scores) <= count:
+        return np.arange(len(scores))
+    return np.argpartition(-scores, count)[:count]
+
+
+def _postings(db: sqlite3.Connection, owners: Sequence[int], term: int, limit: int) -> Array:
+    """The newest entries with a term, and how often it occurs in each."""
+    found: list[tuple[int, int]] = []
+    for owner in owners:
+        found += db.execute(
+            "SELECT no, count FROM postings WHERE owner=? AND term=? ORDER BY no DESC LIMIT ?",
+            (owner, term, limit),
+        )
+    return np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
+
+
+def _with_neighbours(db: sqlite3.Connection, numbers: set[int]) -> list[int]:
+    """The numbers, and those of the messages up to two places before and after."""
+    found = set(numbers)
+    for some in rows.batches(sorted(numbers)):
+        marks = ",".join("?" * len(some))
+        near = db.execute(
+            "SELECT n.no FROM entries e CROSS JOIN entries n ON n.owner = e.owner AND n.thread = e.thread"
+            f" AND n.seq BETWEEN e.seq - 2 AND e.seq + 2 WHERE e.no IN ({marks}) AND e.thread IS NOT NULL",
+            some,
+        )
+        found.update(no for (no,) in near)
+    return sorted(found)

@@ -1,0 +1,199 @@
+"""How is a write carried out?
+
+Everything here happens inside one transaction of the caller's: row, terms, vectors, links and log together.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+
+from omoide.core.entry import Entry
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest, WriteResult
+from omoide.errors import Conflict, KeyReused
+from omoide.stores import bodies, rules
+from omoide.stores.indexing import Indexed, indexed
+from omoide.stores.sqlite import rows
+
+
+class Batch:
+    """Some writes in one transaction; terms are indexed together, in the order of the index."""
+
+    def __init__(self, db: sqlite3.Connection, *, slot: int | None, limit: int | None, now: int) -> None:
+        self._db = db
+        self._slot = slot
+        self._limit = limit
+        self._now = now
+        self._seq = rows.last_seq(db)
+        self._terms: list[tuple[int, int, int, int]] = []
+
+    def write(self, request: WriteRequest, found: Indexed) -> WriteResult:
+        """Keep an entry, and say what became of it."""
+        key = request.idempotency_key
+        if key is None:
+            return self._write(request, found)
+        db, namespace, print_ = self._db, request.entry.namespace, rules.fingerprint(request)
+        known = _receipt(db, request, key, print_, self._now)
+        if known is not None:
+            return known
+        result = self._write(request, found)
+        db.execute(
+            "INSERT OR REPLACE INTO receipts VALUES (?,?,?,?,?,?,?)",
+            (namespace, key, print_, result.entry.id, result.entry.rev, result.outcome, self._now),
+        )
+        db.execute("DELETE FROM receipts WHERE at < ?", (self._now - rules.KEY_LIFETIME_MS,))
+        return result
+
+    def finish(self) -> None:
+        """Index what is still to be indexed."""
+        if self._terms:
+            rows.post(self._db, self._terms)
+            self._terms = []
+
+    def _write(self, request: WriteRequest, found: Indexed) -> WriteResult:
+        given = request.entry
+        kept = rows.find(self._db, given.namespace, given.id)
+        if request.dedupe and kept is None:
+            twin = _twin(self._db, given, self._now)
+            if twin is not None:
+                return rules.receipt(request, twin, "duplicate_of")
+        outcome, entry = rules.decide(request, None if kept is None else kept[1])
+        if outcome == "stored":
+            self._store(entry, None if kept is None else kept[0], found)
+        if request.supersedes is not None:
+            self.finish()
+            agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
+            supersede(
+                self._db,
+                request.supersedes,
+                agent,
+                by=entry.id,
+                reason=None,
+                expected_rev=None,
+                now=self._now,
+            )
+            self._seq = rows.last_seq(self._db)
+            outcome = "superseded"
+        if self._limit is not None:
+            _check_session(self._db, entry, self._limit)
+        return rules.receipt(request, entry, outcome)
+
+    def _store(self, entry: Entry, no: int | None, found: Indexed) -> None:
+        db = self._db
+        self._seq += 1
+        owner = rows.make_owner(db, entry.namespace, entry.agent_id)
+        row = rows.columns(entry, owner, self._now, self._seq, found)
+        if no is None:
+            no = rows.insert(db, row)
+        else:
+            self.finish()
+            archive(db, no)
+            rows.update(db, no, row)
+            rows.drop_vectors(db, no)
+        if entry.superseded_by is None:
+            self._terms += found.postings(owner, no)
+        if self._slot is not None:
+            rows.put_vectors(db, no, self._slot, found)
+        rows.log(db, entry, no, "write", self._now)
+
+
+def _check_session(db: sqlite3.Connection, entry: Entry, limit: int) -> None:
+    if entry.session_id is None:
+        return
+    owner = rows.owner_of(db, entry.namespace, entry.agent_id)
+    (count,) = db.execute(
+        "SELECT count(*) FROM entries WHERE owner=? AND session=? AND live=1", (owner, entry.session_id)
+    ).fetchone()
+    rules.check_session(entry.session_id, count, limit)
+
+
+def _receipt(
+    db: sqlite3.Connection, request: WriteRequest, key: str, print_: bytes, now: int
+) -> WriteResult | None:
+    row = db.execute(
+        "SELECT print, id, rev, outcome FROM receipts WHERE namespace=? AND key=? AND at >= ?",
+        (request.entry.namespace, key, now - rules.KEY_LIFETIME_MS),
+    ).fetchone()
+    if row is None:
+        return None
+    if row[0] != print_:
+        raise KeyReused(key)
+    kept = rows.find(db, request.entry.namespace, row[1])
+    if kept is None:
+        return None
+    no, entry = kept
+    if entry.rev != row[2]:
+        body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
+        entry = entry if body is None else bodies.unpack(body[0])
+    return rules.receipt(request, entry, row[3])
+
+
+def _twin(db: sqlite3.Connection, given: Entry, now: int) -> Entry | None:
+    found = db.execute(
+        "SELECT body FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
+        (rules.content_key(given), given.namespace),
+    )
+    for (body,) in found:
+        entry = bodies.unpack(body)
+        if rules.is_twin(entry, given, now):
+            return entry
+    return None
+
+
+def archive(db: sqlite3.Connection, no: int) -> None:
+    """Keep the present version of an entry as an old one, and take its terms out of the index."""
+    db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
+    owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
+    if live:
+        rows.unpost(db, owner, no, terms_in(blob))
+
+
+def terms_in(blob: bytes) -> list[int]:
+    """The terms that were indexed, as they were then."""
+    numbers = array("q")
+    numbers.frombytes(blob)
+    return numbers.tolist()[1:]
+
+
+def supersede(
+    db: sqlite3.Connection,
+    id: str,
+    scope: Scope,
+    *,
+    by: str | None,
+    reason: str | None,
+    expected_rev: int | None,
+    now: int,
+) -> Entry:
+    """Mark an entry as replaced by another, or by nothing."""
+    no, entry = rows.get(db, id, scope)
+    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    other = (
+        None if by is None else rows.get(db, by, Scope(namespace=scope.namespace, agent_id=entry.agent_id))[1]
+    )
+    new = rules.superseded(entry, other, reason, now)
+    if entry.superseded_by == new.superseded_by:
+        return entry
+    return _changed(db, no, entry, new, "supersede", now)
+
+
+def restore(db: sqlite3.Connection, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
+    """Bring a superseded entry back."""
+    no, entry = rows.get(db, id, scope)
+    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    if entry.superseded_by is None:
+        return entry
+    return _changed(db, no, entry, rules.restored(entry), "restore", now)
+
+
+def _changed(db: sqlite3.Connection, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
+    """Keep a new version whose words are the old ones."""
+    owner, written = db.execute("SELECT owner, written FROM entries WHERE no=?", (no,)).fetchone()
+    archive(db, no)
+    found = indexed(new)
+    rows.update(db, no, rows.columns(new, owner, now, written, found))
+    if new.superseded_by is None:
+        rows.post(db, found.postings(owner, no))
+    rows.log(db, new, no, op, now)
+    return new
