@@ -1,16 +1,33 @@
 """What does a test need that a program does not?
 
-A clock that stands still until it is moved, and ids that count.
+A clock that stands still until it is moved, ids that count, waiting for what happens elsewhere, vectors
+without a model, and a suite of tests for stores.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from omoide import clock, ids
 from omoide.errors import Invalid
+
+if TYPE_CHECKING:
+    from omoide.embedders.hashing import HashEmbedder as HashEmbedder
+    from omoide.testing.suite import StoreSuite as StoreSuite
+    from omoide.testing.waiting import eventually as eventually
+
+__all__ = ["FrozenClock", "HashEmbedder", "StoreSuite", "counting_ids", "eventually", "reproducible"]
+
+_LAZY = {
+    "HashEmbedder": "omoide.embedders.hashing",  # needs NumPy
+    "StoreSuite": "omoide.testing.suite",  # needs pytest
+    "eventually": "omoide.testing.waiting",
+}
 
 
 class FrozenClock:
@@ -41,3 +58,13 @@ def reproducible(at: int = 1_000) -> Iterator[FrozenClock]:
     """A block in which time stands still and ids count, so that every run gives the same values."""
     with clock.using(FrozenClock(at)) as frozen, ids.using(counting_ids()):
         yield frozen
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _LAZY[name]
+    if name == "StoreSuite" and home not in sys.modules:
+        # A failed assertion of the suite then shows its values, as one in a test file does.
+        import_module("pytest").register_assert_rewrite(home)
+    return getattr(import_module(home), name)

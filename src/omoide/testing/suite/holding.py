@@ -1,0 +1,142 @@
+"""Does a store keep documents with revisions, and lend each to one worker at a time?"""
+
+from __future__ import annotations
+
+import pytest
+
+from omoide import clock
+from omoide.core.scope import Scope
+from omoide.errors import Conflict, NotFound
+from omoide.stores.protocols import Claims, Documents, Store
+from omoide.stores.records import Document
+from omoide.testing import FrozenClock
+from omoide.testing.suite.offered import ADA, BOB, ELSEWHERE, Offered
+
+BODY = {"turns": [{"role": "user", "content": "Grüße"}, {"n": 1.5}], "none": None}
+
+
+def session(**fields: object) -> Document:
+    """A document of Ada's."""
+    return Document(**{"kind": "session", "id": "d", "agent_id": "ada", "body": BODY, **fields})  # type: ignore[arg-type]
+
+
+class Holding(Offered):
+    """Documents and leases."""
+
+    async def test_a_document_comes_back_as_it_was_saved(self, store: Store) -> None:
+        """With its first revision and the time of saving; one that nobody saved is None."""
+        full = self.offering(store, Documents)
+        assert await full.load("session", "d", ADA) is None
+        with clock.using(FrozenClock(5_000)):
+            saved = await full.save(session())
+        assert (saved.rev, saved.updated_at, saved.body) == (1, 5_000, BODY)
+        assert await full.load("session", "d", ADA) == saved
+
+    async def test_saving_again_is_the_next_revision(self, store: Store) -> None:
+        """The body is replaced, and what was appended is cleared."""
+        full = self.offering(store, Documents)
+        await full.save(session())
+        await full.append("session", "d", ["x"], ADA)
+        saved = await full.save(session(body="short"))
+        assert (saved.rev, saved.body, saved.log) == (3, "short", ())
+        assert await full.load("session", "d", ADA) == saved
+
+    async def test_appending_adds_to_the_log(self, store: Store) -> None:
+        """In order, without writing the body anew; each time is one revision."""
+        full = self.offering(store, Documents)
+        await full.save(session())
+        assert await full.append("session", "d", [{"n": 1}, "two"], ADA) == 2
+        assert await full.append("session", "d", [3], ADA, expected_rev=2) == 3
+        loaded = await full.load("session", "d", ADA)
+        assert loaded is not None
+        assert (loaded.body, loaded.log, loaded.rev) == (BODY, ({"n": 1}, "two", 3), 3)
+
+    async def test_a_document_can_expect_a_revision(self, store: Store) -> None:
+        """Zero means that it must not exist; with a stale one nothing changes."""
+        full = self.offering(store, Documents)
+        with pytest.raises(Conflict):
+            await full.save(session(), expected_rev=1)
+        saved = await full.save(session(), expected_rev=0)
+        for stale in (0, 2):
+            with pytest.raises(Conflict) as caught:
+                await full.save(session(body="other"), expected_rev=stale)
+            assert (caught.value.expected, caught.value.actual) == (stale, 1)
+            with pytest.raises(Conflict):
+                await full.append("session", "d", ["x"], ADA, expected_rev=stale)
+        assert await full.load("session", "d", ADA) == saved
+        assert (await full.save(session(body="other"), expected_rev=1)).rev == 2
+
+    async def test_nothing_is_appended_to_what_does_not_exist(self, store: Store) -> None:
+        """A document has to be saved first."""
+        full = self.offering(store, Documents)
+        with pytest.raises(NotFound):
+            await full.append("session", "d", ["x"], ADA)
+        assert await full.load("session", "d", ADA) is None
+
+    async def test_documents_are_told_apart_by_kind_id_and_namespace(self, store: Store) -> None:
+        """The same id under another kind or in another namespace is another document."""
+        full = self.offering(store, Documents)
+        saved = [
+            await full.save(session(**fields))
+            for fields in ({}, {"kind": "checkpoint"}, {"id": "D"}, {"namespace": "elsewhere"})
+        ]
+        assert [document.rev for document in saved] == [1, 1, 1, 1]
+        assert await full.load("session", "d", ELSEWHERE) == saved[3]
+        assert await full.load("checkpoint", "d", ADA) == saved[1]
+
+    async def test_a_document_is_shown_to_those_whose_it_is(self, store: Store) -> None:
+        """From another scope it is not there, and nothing can be added to it."""
+        full = self.offering(store, Documents)
+        saved = await full.save(session(session_id="s"))
+        for scope in (BOB, ELSEWHERE, Scope(agent_id="ada", session_id="t")):
+            assert await full.load("session", "d", scope) is None
+            with pytest.raises(NotFound):
+                await full.append("session", "d", ["x"], scope)
+        assert await full.load("session", "d", Scope(agent_id="ada", session_id="s")) == saved
+        assert await full.load("session", "d", Scope()) == saved
+
+    async def test_one_worker_at_a_time_holds_a_lease(self, store: Store) -> None:
+        """Others get None until it is released or has run out; the token grows with each owner."""
+        full = self.offering(store, Documents, Claims)
+        await full.save(session())
+        with clock.using(FrozenClock(1_000)) as time:
+            first = await full.claim("session", "d", ADA, owner="w1", ttl_ms=100)
+            assert first is not None
+            assert (first.owner, first.until) == ("w1", 1_100)
+            assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=100) is None
+            time.advance(50)
+            renewed = await full.claim("session", "d", ADA, owner="w1", ttl_ms=100)
+            assert renewed is not None
+            assert renewed.until == 1_150
+            time.advance(99)
+            assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=100) is None
+            time.advance(1)
+            taken = await full.claim("session", "d", ADA, owner="w2", ttl_ms=100)
+            assert taken is not None
+            assert taken.token > renewed.token >= first.token
+
+    async def test_a_lease_is_given_back_by_its_owner(self, store: Store) -> None:
+        """Then the next worker gets it, with a higher token; nobody else can give it back."""
+        full = self.offering(store, Documents, Claims)
+        await full.save(session())
+        first = await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000)
+        assert await full.release("session", "d", ADA, owner="w2") is False
+        assert await full.release("session", "d", ADA, owner="w1") is True
+        assert await full.release("session", "d", ADA, owner="w1") is False
+        second = await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000)
+        assert first is not None
+        assert second is not None
+        assert second.token > first.token
+
+    async def test_leases_of_different_documents_do_not_meet(self, store: Store) -> None:
+        """Another id, kind or namespace is another lease."""
+        full = self.offering(store, Documents, Claims)
+        places = [
+            ("session", "d", ADA),
+            ("session", "e", ADA),
+            ("checkpoint", "d", ADA),
+            ("session", "d", ELSEWHERE),
+        ]
+        for at, (kind, id, scope) in enumerate(places):
+            await full.save(session(kind=kind, id=id, namespace=scope.namespace))
+            assert await full.claim(kind, id, scope, owner=f"w{at}", ttl_ms=60_000) is not None

@@ -1,0 +1,242 @@
+"""Does a store keep what is written, under its id, once?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from omoide import clock
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest
+from omoide.errors import Conflict, IdTaken, KeyReused, NotFound
+from omoide.stores.protocols import Store
+from omoide.testing import FrozenClock
+from omoide.testing.suite.offered import ADA, DAY, ELSEWHERE, Offered, asked, keep, listed, note, recall
+
+EVERYTHING: dict[str, Any] = {
+    "id": "Müller & Söhne/../%27; DROP TABLE --",
+    "session_id": "s 1",
+    "project_id": "shop",
+    "metadata": {"deep": [1, {"x": [True, None, 2.5]}], "": "empty key", "$set": "no set"},
+    "type": "architectural_decision",
+    "confidence": 0.79,
+    "importance": 0.125,
+    "source": "external_document",
+    "tags": ("db", "Ünï", "a b"),
+    "rationale": "pgvector",
+    "message": {"thread": "t", "seq": 4, "role": "user", "speaker": "Zoë"},
+    "evidence": ({"kind": "entry", "ref": "e1"}, {"kind": "document", "ref": "doc.pdf", "quote": "p. 3"}),
+    "created_at": 10,
+    "occurred_at": 5,
+    "expires_at": 1 << 45,
+}
+
+OTHERS: list[dict[str, str]] = [
+    {"content": "tea."},
+    {"type": "decision"},
+    {"session_id": "s"},
+    {"agent_id": "bob"},
+    {"project_id": "p"},
+    {"namespace": "n"},
+]
+
+
+class Keeping(Offered):
+    """Writing and listing."""
+
+    async def test_a_first_write_is_stored_as_revision_one(self, store: Store) -> None:
+        """The receipt says ok and stored, and carries the request and the entry as it is kept."""
+        request = asked("User prefers the name Alex.", id="name")
+        receipt = await store.write(request)
+        assert (receipt.status, receipt.outcome, receipt.id, receipt.rev) == ("ok", "stored", "name", 1)
+        assert receipt.request == request
+        assert receipt.entry == request.entry.replace(rev=1)
+        assert await store.list_entries(ADA) == [receipt.entry]
+
+    async def test_everything_that_an_entry_says_comes_back(self, store: Store) -> None:
+        """Every field survives exactly: odd ids, nested metadata, a confidence of 0.79, evidence, times."""
+        entry = note("Naïve “quotes”, emoji 🫖, line\nbreaks and\ttabs.", **EVERYTHING)
+        receipt = await store.write(WriteRequest(entry=entry))
+        assert receipt.entry == entry.replace(rev=1)
+        (kept,) = await store.list_entries(ADA)
+        assert kept == entry.replace(rev=1)
+        assert kept.metadata == EVERYTHING["metadata"]
+
+    async def test_an_empty_scope_lists_nothing(self, store: Store) -> None:
+        """A scope that nothing was written to is empty, and that is no error."""
+        assert await store.list_entries(ADA) == []
+        assert await store.list_entries(Scope()) == []
+
+    async def test_the_same_write_again_changes_nothing(self, store: Store) -> None:
+        """It is answered with unchanged and the revision there is, even when made at another time."""
+        first = await keep(store, id="a", created_at=10)
+        again = await keep(store, id="a", created_at=20)
+        assert (again.outcome, again.entry) == ("unchanged", first.entry)
+        assert await store.list_entries(ADA) == [first.entry]
+
+    async def test_another_write_to_the_same_id_is_the_next_revision(self, store: Store) -> None:
+        """There is still one entry: it says what was written last and is as old as the first."""
+        await keep(store, "Tea.", id="a", created_at=10, tags=["hot"])
+        second = await keep(store, "Coffee.", id="a", created_at=20)
+        assert (second.outcome, second.rev) == ("stored", 2)
+        assert (second.entry.content, second.entry.tags, second.entry.created_at) == ("Coffee.", (), 10)
+        assert await store.list_entries(ADA) == [second.entry]
+
+    async def test_the_revision_in_an_entry_says_nothing_about_where_it_goes(self, store: Store) -> None:
+        """Revisions are counted by the store alone."""
+        assert (await store.write(WriteRequest(entry=note("Tea.", id="a", rev=7)))).rev == 1
+        assert (await store.write(WriteRequest(entry=note("Coffee.", id="a", rev=1)))).rev == 2
+
+    async def test_entries_are_listed_oldest_first(self, store: Store) -> None:
+        """In the order of writing; new content moves an entry to the end, the same content does not."""
+        for name in "abc":
+            await keep(store, f"About {name}.", id=name)
+        assert await listed(store) == ["a", "b", "c"]
+        await keep(store, "About a.", id="a")
+        assert await listed(store) == ["a", "b", "c"]
+        await keep(store, "News about a.", id="a")
+        assert await listed(store) == ["b", "c", "a"]
+
+    @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id", "namespace"])
+    async def test_a_scope_lists_what_lies_inside_and_nothing_else(self, store: Store, field: str) -> None:
+        """Each field of a scope that is given narrows it."""
+        here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
+        there = {**here, field: "other"}
+        await keep(store, id="here", **here)
+        await keep(store, id="there", **there)
+        assert await listed(store, Scope(**here)) == ["here"]
+        assert await listed(store, Scope(**there)) == ["there"]
+        wide = {name: value for name, value in here.items() if name != field}
+        seen = ["here"] if field == "namespace" else ["here", "there"]
+        assert await listed(store, Scope(**{"namespace": "n", **wide})) == seen
+
+    async def test_names_are_compared_byte_by_byte(self, store: Store) -> None:
+        """Names that look or sort alike are different: case, accents, composition, width, spaces."""
+        names = ["Café", "CAFÉ", "cafe", "Cafe\u0301", "Ｃａｆé", "Café\u200b", "Café ", "Caf_", "Caf%", "*"]
+        for at, name in enumerate(names):
+            await keep(store, agent_id=name, id=f"by-agent-{at}")
+            await keep(store, id=name, namespace="ids")
+        for at, name in enumerate(names):
+            assert await listed(store, Scope(agent_id=name)) == [f"by-agent-{at}"]
+        assert await listed(store, Scope(namespace="ids")) == names
+
+    async def test_namespaces_know_nothing_of_each_other(self, store: Store) -> None:
+        """The same id in two namespaces is two entries, with revisions of their own."""
+        await keep(store, "Here.", id="a")
+        there = await keep(store, "There.", id="a", namespace="elsewhere", expected_rev=0)
+        assert there.rev == 1
+        await keep(store, "There again.", id="a", namespace="elsewhere")
+        assert [entry.content for entry in await store.list_entries(ADA)] == ["Here."]
+        assert [entry.content for entry in await store.list_entries(ELSEWHERE)] == ["There again."]
+
+    @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id"])
+    async def test_an_id_belongs_to_one_scope(self, store: Store, field: str) -> None:
+        """Nobody else in its namespace can take it over, and the attempt changes nothing."""
+        kept = (await keep(store, id="a", session_id="s", project_id="p")).entry
+        with pytest.raises(IdTaken):
+            await keep(store, "Mine now.", **{"id": "a", "session_id": "s", "project_id": "p", field: "eve"})
+        assert await store.list_entries(Scope()) == [kept]
+
+    async def test_an_expected_revision_must_be_the_one_there_is(self, store: Store) -> None:
+        """Otherwise the write is refused with both numbers, and nothing changes."""
+        await keep(store, "One.", id="a", expected_rev=0)
+        second = await keep(store, "Two.", id="a", expected_rev=1)
+        for stale in (0, 1, 3):
+            with pytest.raises(Conflict) as caught:
+                await keep(store, "Three.", id="a", expected_rev=stale)
+            assert (caught.value.expected, caught.value.actual) == (stale, 2)
+        with pytest.raises(Conflict):
+            await keep(store, "New.", id="b", expected_rev=1)
+        assert await store.list_entries(ADA) == [second.entry]
+
+    async def test_a_duplicate_is_answered_with_the_entry_there_is(self, store: Store) -> None:
+        """With `dedupe`, the same content of the same type in the same scope is not kept twice."""
+        first = (await keep(store, "Tea.", id="a", type="fact")).entry
+        again = await keep(store, "Tea.", id="b", type="fact", dedupe=True)
+        assert (again.outcome, again.entry) == ("duplicate_of", first)
+        assert await listed(store) == ["a"]
+
+    @pytest.mark.parametrize(
+        "other",
+        OTHERS,
+        ids=lambda other: next(iter(other)),
+    )
+    async def test_what_differs_is_no_duplicate(self, store: Store, other: dict[str, Any]) -> None:
+        """Other words, another type, or any other scope make another memory."""
+        await keep(store, "Tea.", id="a", type="fact")
+        fields = {"content": "Tea.", "type": "fact", "id": "b", **other}
+        receipt = await keep(store, fields.pop("content"), dedupe=True, **fields)
+        assert (receipt.outcome, receipt.id) == ("stored", "b")
+
+    async def test_only_a_live_entry_makes_a_duplicate(self, store: Store) -> None:
+        """What was superseded or has expired may be said again."""
+        with clock.using(FrozenClock(1_000)) as time:
+            await keep(store, "Tea.", id="a", expires_at=2_000)
+            time.advance(1_000)
+            assert (await keep(store, "Tea.", id="b", dedupe=True)).outcome == "stored"
+            await keep(store, "Coffee.", id="c", supersedes="b")
+            assert (await keep(store, "Tea.", id="d", dedupe=True)).outcome == "stored"
+
+    async def test_an_entry_can_take_the_place_of_another(self, store: Store) -> None:
+        """The older one stays listed, marked with its successor and the time, and is not recalled."""
+        with clock.using(FrozenClock(1_000)) as time:
+            old = (await keep(store, "Tea.", id="old")).entry
+            time.advance(500)
+            receipt = await keep(store, "Coffee.", id="new", supersedes="old")
+            assert (receipt.outcome, receipt.id, receipt.rev) == ("superseded", "new", 1)
+            assert await recall(store) == ["new"]
+            kept = {entry.id: entry for entry in await store.list_entries(ADA)}
+            assert kept["old"] == old.replace(superseded_by="new", superseded_at=1_500, rev=2)
+
+    async def test_only_what_the_agent_has_can_be_replaced(self, store: Store) -> None:
+        """An unknown id, and an id of another agent or namespace, are not found, and nothing is written."""
+        await keep(store, id="bobs", agent_id="bob")
+        await keep(store, id="far", namespace="elsewhere")
+        for id in ("bobs", "far", "nobody's"):
+            with pytest.raises(NotFound):
+                await keep(store, id="new", supersedes=id)
+        assert await listed(store) == []
+        assert [entry.superseded_by for entry in await store.list_entries(Scope(agent_id="bob"))] == [None]
+
+    async def test_a_write_does_not_bring_back_what_was_superseded(self, store: Store) -> None:
+        """A superseded entry can be corrected and stays superseded."""
+        await keep(store, "Tea.", id="old")
+        await keep(store, "Coffee.", id="new", supersedes="old")
+        corrected = (await keep(store, "Green tea.", id="old")).entry
+        assert (corrected.superseded_by, corrected.rev) == ("new", 3)
+        assert await recall(store) == ["new"]
+
+    async def test_a_repeated_request_gets_the_first_receipt(self, store: Store) -> None:
+        """The same key with the same payload writes once, even when the entry has changed since."""
+        first = await keep(store, "Tea.", id="a", idempotency_key="k")
+        await keep(store, "Coffee.", id="a")
+        again = await keep(store, "Tea.", id="a", idempotency_key="k")
+        assert (again.outcome, again.entry) == (first.outcome, first.entry)
+        assert [entry.content for entry in await store.list_entries(ADA)] == ["Coffee."]
+
+    async def test_a_repeated_request_may_have_made_its_id_anew(self, store: Store) -> None:
+        """A retry that lets Omoide choose the id finds the entry of the first attempt."""
+        first = await keep(store, "Tea.", idempotency_key="k")
+        again = await keep(store, "Tea.", idempotency_key="k")
+        assert again.entry == first.entry
+        assert await listed(store) == [first.id]
+
+    async def test_a_key_stands_for_one_request(self, store: Store) -> None:
+        """With another payload it is refused as a conflict, and nothing is written."""
+        await keep(store, "Tea.", id="a", idempotency_key="k")
+        for fields in ({"id": "a"}, {"id": "b"}):
+            with pytest.raises(KeyReused):
+                await keep(store, "Coffee.", idempotency_key="k", **fields)
+        assert [entry.content for entry in await store.list_entries(ADA)] == ["Tea."]
+
+    async def test_keys_are_kept_for_seven_days_in_one_namespace(self, store: Store) -> None:
+        """Another namespace has keys of its own, and after seven days a key is free again."""
+        with clock.using(FrozenClock(1_000)) as time:
+            await keep(store, "Tea.", id="a", idempotency_key="k")
+            await keep(store, "Coffee.", id="a", namespace="elsewhere", idempotency_key="k")
+            time.advance(7 * DAY - 1)
+            with pytest.raises(KeyReused):
+                await keep(store, "Cocoa.", id="a", idempotency_key="k")
+            time.advance(2)
+            assert (await keep(store, "Cocoa.", id="a", idempotency_key="k")).rev == 2

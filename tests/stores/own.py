@@ -1,0 +1,208 @@
+"""How small can a store be that somebody brings along, and how can it be wrong?"""
+
+from __future__ import annotations
+
+from omoide import clock
+from omoide.core.entry import Entry
+from omoide.core.recalling import RecallRequest, RecallResult
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest, WriteResult
+from omoide.errors import KeyReused
+from omoide.stores import rules
+
+
+class Pocket:
+    """Keeps entries in a list, the newest last, and finds those that share most words with the question."""
+
+    def __init__(self) -> None:
+        self.kept: list[Entry] = []
+        self.receipts: dict[tuple[str, str], tuple[bytes, WriteResult, int]] = {}
+
+    async def write(self, request: WriteRequest) -> WriteResult:
+        now, key = clock.now(), (request.entry.namespace, request.idempotency_key or "")
+        if request.idempotency_key is not None and key in self.receipts:
+            said, receipt, at = self.receipts[key]
+            if at >= now - rules.KEY_LIFETIME_MS:
+                if said != rules.fingerprint(request):
+                    raise KeyReused(request.idempotency_key)
+                return receipt
+        receipt = self._written(request, now)
+        if request.idempotency_key is not None:
+            self.receipts[key] = (rules.fingerprint(request), receipt, now)
+        return receipt
+
+    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+        given = request.entry
+        kept = self.find(given.namespace, given.id)
+        if request.dedupe and kept is None:
+            for twin in self.kept:
+                same = (twin.scope, twin.content, twin.type) == (given.scope, given.content, given.type)
+                if same and twin.is_live(now):
+                    return WriteResult(request=request, entry=twin, outcome="duplicate_of")
+        outcome, entry = rules.decide(request, kept)
+        old = None
+        if request.supersedes is not None:
+            owner = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
+            old = rules.in_scope(self.find(entry.namespace, request.supersedes), owner, request.supersedes)
+        if outcome == "stored":
+            self.kept = [other for other in self.kept if other != kept] + [entry]
+        if old is not None:
+            place = self.kept.index(old)
+            self.kept[place] = rules.superseded(old, entry, None, now)
+            outcome = "superseded"
+        return WriteResult(request=request, entry=entry, outcome=outcome)
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        scope = request.reach()
+        found = [] if scope is None else await self.list_entries(scope)
+        found = [*filter(rules.passing(request.filter, request.at), found)][::-1]
+        found.sort(key=lambda entry: self.likeness(entry, request.query), reverse=True)
+        return RecallResult(request=request, entries=tuple(found[: request.limit]))
+
+    async def list_entries(self, scope: Scope) -> list[Entry]:
+        return [entry for entry in self.kept if scope.holds(entry)]
+
+    def find(self, namespace: str, id: str) -> Entry | None:
+        return next((entry for entry in self.kept if (entry.namespace, entry.id) == (namespace, id)), None)
+
+    def likeness(self, entry: Entry, query: str) -> float:
+        asked, said = (set(text.lower().strip(".?").split()) for text in (query, entry.content))
+        return len(asked & said) / len(asked | said)
+
+
+class Forgetful(Pocket):
+    """Says that it kept an entry, and does not."""
+
+    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+        return WriteResult(request=request, entry=request.entry.replace(rev=1))
+
+
+class Prepending(Pocket):
+    """Keeps every write as another entry."""
+
+    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+        entry = request.entry.replace(rev=1)
+        self.kept.append(entry)
+        return WriteResult(request=request, entry=entry)
+
+
+class Careless(Pocket):
+    """Gives everybody's entries to everybody."""
+
+    async def list_entries(self, scope: Scope) -> list[Entry]:
+        return self.kept
+
+
+class Tenantless(Pocket):
+    """Does not look at the namespace."""
+
+    async def list_entries(self, scope: Scope) -> list[Entry]:
+        return [entry for entry in self.kept if scope.replace(namespace=entry.namespace).holds(entry)]
+
+
+class Folding(Pocket):
+    """Takes names that differ in case for one."""
+
+    async def list_entries(self, scope: Scope) -> list[Entry]:
+        agent = (scope.agent_id or "").lower()
+        wide = scope.replace(agent_id=None)
+        return [e for e in self.kept if wide.holds(e) and agent in ("", e.agent_id.lower())]
+
+
+class Reversed(Pocket):
+    """Lists the newest first."""
+
+    async def list_entries(self, scope: Scope) -> list[Entry]:
+        return (await super().list_entries(scope))[::-1]
+
+
+class Generous(Pocket):
+    """Does not look at the limit."""
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        return await super().recall(request.replace(limit=1_000))
+
+
+class Hasty(Pocket):
+    """Cuts to the limit before it filters."""
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        kept, self.kept = self.kept, self.kept[-request.limit :]
+        try:
+            return await super().recall(request)
+        finally:
+            self.kept = kept
+
+
+class Deaf(Pocket):
+    """Does not look at the question."""
+
+    def likeness(self, entry: Entry, query: str) -> float:
+        return 0.0
+
+
+class Literal(Pocket):
+    """Only finds what has a word of the question in it."""
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        result = await super().recall(request)
+        hits = tuple(entry for entry in result.entries if self.likeness(entry, request.query) > 0)
+        return RecallResult(request=result.request, entries=hits)
+
+
+class Unforgetting(Pocket):
+    """Recalls what was superseded and what has expired."""
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        everything = request.filter.replace(include_superseded=True, include_expired=True)
+        return await super().recall(request.replace(filter=everything))
+
+
+class Sessionless(Pocket):
+    """Takes a request for a session without a name for one about everything."""
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        wide = request.reach() is None
+        return await super().recall(request.replace(scope="agent") if wide else request)
+
+
+class Rounding(Pocket):
+    """Keeps confidence in three steps."""
+
+    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+        steps = {True: 0.9, False: 0.3}
+        entry = request.entry.replace(confidence=steps[request.entry.confidence >= 0.5])
+        return super()._written(request.replace(entry=entry), now)
+
+
+class Trusting(Pocket):
+    """Does not check the expected revision."""
+
+    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+        return super()._written(request.replace(expected_rev=None), now)
+
+
+class Repeating(Pocket):
+    """Does not know idempotency keys."""
+
+    async def write(self, request: WriteRequest) -> WriteResult:
+        return self._written(request, clock.now())
+
+
+WRONG: list[type[Pocket]] = [
+    Forgetful,
+    Prepending,
+    Careless,
+    Tenantless,
+    Folding,
+    Reversed,
+    Generous,
+    Hasty,
+    Deaf,
+    Literal,
+    Unforgetting,
+    Sessionless,
+    Rounding,
+    Trusting,
+    Repeating,
+]

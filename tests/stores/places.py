@@ -1,0 +1,66 @@
+"""Where do the tests open their stores, and what do they write into them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omoide.core.entry import Entry
+from omoide.core.recalling import RecallRequest
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest
+from omoide.stores.opening import open_store
+
+ADA = Scope(agent_id="ada")
+KINDS = ("memory", "sqlite")
+
+
+def url(kind: str, folder: Path, name: str = "memory.db") -> str:
+    """The address of a store of the kind, in a folder where it needs one."""
+    return "memory://" if kind == "memory" else f"sqlite:///{folder / name}"
+
+
+def opened(kind: str, folder: Path, **options: Any) -> Any:
+    """The synchronous core of a store; the caller closes it."""
+    return open_store(url(kind, folder), **{"embedder": "none", **options}).sync
+
+
+@contextmanager
+def a_store(kind: str, folder: Path, **options: Any) -> Iterator[Any]:
+    """The synchronous core of a store, for a block."""
+    store = opened(kind, folder, **options)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def note(content: str = "The kettle is on.", /, **fields: Any) -> Entry:
+    """An entry of Ada's, unless the fields say otherwise."""
+    return Entry.new({"agent_id": "ada", "content": content, **fields})
+
+
+def asked(content: str = "The kettle is on.", /, **fields: Any) -> WriteRequest:
+    """A request to keep an entry; fields of the request and of the entry may be mixed."""
+    names = ("expected_rev", "idempotency_key", "dedupe", "supersedes")
+    own = {name: fields.pop(name) for name in names if name in fields}
+    return WriteRequest.new(entry=note(content, **fields), **own)
+
+
+def keep(store: Any, content: str = "The kettle is on.", /, **fields: Any) -> Entry:
+    """Write an entry; the entry as it is kept."""
+    kept: Entry = store.write(asked(content, **fields)).entry
+    return kept
+
+
+def recall(store: Any, query: str = "anything", /, **fields: Any) -> list[str]:
+    """The ids of what Ada recalls, best first."""
+    result = store.recall(RecallRequest.new({"agent_id": "ada", "query": query, **fields}))
+    return [entry.id for entry in result.entries]
+
+
+def listed(store: Any, scope: Scope = ADA) -> list[str]:
+    """The ids in a scope, oldest first."""
+    return [entry.id for entry in store.list_entries(scope)]

@@ -1,0 +1,344 @@
+"""What happens to a store when its file is damaged, full, protected, old or new?"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stores.places import ADA, a_store, keep, listed, opened, recall
+from tests.stores.workers import OPTIONS, start
+
+from omoide.core.scope import Scope
+from omoide.errors import (
+    Busy,
+    Corrupted,
+    DiskFull,
+    EmbedderChanged,
+    Invalid,
+    ReadOnly,
+    StoreFailed,
+    WrongVersion,
+)
+from omoide.stores.opening import open_store
+from omoide.stores.records import Document, Link
+from omoide.stores.sqlite import schema
+from omoide.testing import HashEmbedder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with a life behind it, closed."""
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        for n in range(60):
+            keep(store, f"Tea number {n} of many, with some words around it.", id=f"e{n}")
+        keep(store, "Changed.", id="e3")
+        store.supersede("e4", ADA)
+        store.erase(ADA, id="e5")
+        store.link(Link(source="e6", relation="refines", target="e7"), ADA)
+        store.save(Document(kind="session", id="d", agent_id="ada", body="Tea."))
+    return tmp_path / "memory.db"
+
+
+def whole(path: Path) -> list[Any]:
+    """All that a file holds."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert store.check() == []
+        return [store.list_entries(Scope()), store.changes("default"), store.load("session", "d", ADA)]
+
+
+def everything(path: Path) -> list[str]:
+    """Use every part of a file; what is found to be wrong, if nothing is raised."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.list_entries(Scope())
+        recall(store, "tea", limit=100)
+        store.changes("default")
+        store.load("session", "d", ADA)
+        problems: list[str] = store.check()
+        return problems
+
+
+# Damage
+
+
+@pytest.mark.parametrize("junk", [b"\0" * 100, b"This is no database at all. " * 20], ids=["zeros", "text"])
+def test_a_damaged_header_is_reported(path: Path, junk: bytes) -> None:
+    """Opening fails with the remedy, and does not touch the file."""
+    data = bytearray(path.read_bytes())
+    data[: len(junk)] = junk
+    path.write_bytes(data)
+    with pytest.raises(Corrupted) as caught:
+        opened("sqlite", path.parent, **OPTIONS)
+    assert caught.value.remedy
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damage_in_the_middle_is_reported(path: Path, seed: int) -> None:
+    """It is either found by a check or reported as damage, and never as anything else."""
+    data = bytearray(path.read_bytes())
+    pages = len(data) // 4096
+    for page in range(1 + seed % 3, pages, 3):
+        data[page * 4096 : page * 4096 + 600] = bytes((seed * 37 + at * 13) % 256 for at in range(600))
+    path.write_bytes(data)
+    try:
+        problems = everything(path)
+    except Corrupted as error:
+        problems = [str(error)]
+    assert problems
+
+
+def test_a_file_that_was_cut_off_is_reported(path: Path) -> None:
+    """Half a file is no file."""
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2 // 4096 * 4096 + 100])
+    try:
+        problems = everything(path)
+    except Corrupted as error:
+        problems = [str(error)]
+    assert problems
+
+
+def test_an_undamaged_copy_brings_everything_back(path: Path, tmp_path: Path) -> None:
+    """A backup made while the store is in use is a whole store."""
+    before = whole(path)
+    copy = tmp_path / "copies" / "memory.db"
+    copy.parent.mkdir()
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.backup(copy)
+        keep(store, "Later.", id="later")
+        with pytest.raises(StoreFailed):
+            store.backup(copy)
+    assert whole(copy) == before
+
+
+def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
+    """As SQLite itself takes it."""
+    (tmp_path / "memory.db").touch()
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, id="a")
+        assert listed(store) == ["a"]
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    """It is refused, and nothing in it changes."""
+    path = tmp_path / "memory.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE entries (x)")
+    db.commit()
+    db.close()
+    data = path.read_bytes()
+    with pytest.raises(StoreFailed):
+        opened("sqlite", tmp_path)
+    assert path.read_bytes() == data
+
+
+# Versions
+
+
+def test_an_older_file_is_carried_forward(path: Path) -> None:
+    """Everything that it held is there in the new schema, and what is new works."""
+    before = whole(path)
+    db = sqlite3.connect(path)
+    for table in ("receipts", "documents", "document_log", "leases"):
+        db.execute(f"DROP TABLE {table}")
+    db.execute("PRAGMA user_version = 1")
+    db.commit()
+    db.close()
+    with pytest.raises(ReadOnly):
+        open_store(f"sqlite:///{path}?mode=ro", embedder="none")
+    assert whole(path)[:2] == before[:2]
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert store.save(Document(kind="session", id="new", agent_id="ada", body=1)).rev == 1
+        assert keep(store, "Again.", id="k", idempotency_key="k").rev == 1
+
+
+def test_every_migration_starts_where_the_one_before_ended(tmp_path: Path) -> None:
+    """A file of any older schema opens and is sound."""
+    for version in range(schema.VERSION + 1):
+        folder = tmp_path / str(version)
+        folder.mkdir()
+        db = sqlite3.connect(folder / "memory.db")
+        for statements in schema.MIGRATIONS[:version]:
+            db.executescript(statements)
+        db.execute(f"PRAGMA user_version = {version}")
+        db.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+        db.commit()
+        db.close()
+        with a_store("sqlite", folder, **OPTIONS) as store:
+            keep(store, id="a")
+            assert store.check() == []
+
+
+def test_a_newer_file_is_left_alone(path: Path) -> None:
+    """It is refused, for reading and for writing, and nothing in it changes."""
+    before = whole(path)
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    db.commit()
+    db.close()
+    for mode in ("", "?mode=ro"):
+        with pytest.raises(WrongVersion):
+            open_store(f"sqlite:///{path}{mode}", embedder="none")
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {schema.VERSION}")
+    db.commit()
+    db.close()
+    assert whole(path) == before
+
+
+# Embedders
+
+
+def test_another_embedder_is_refused_until_the_vectors_are_renewed(path: Path) -> None:
+    """Vectors of different embedders are never compared; `reindex` is the way over."""
+    before = whole(path)
+    for other in (HashEmbedder(16), HashEmbedder(64)):
+        with pytest.raises(EmbedderChanged) as caught:
+            opened("sqlite", path.parent, embedder=other)
+        assert (caught.value.kept, caught.value.given) == ("hash-32", other.name)
+        assert "reindex" in caught.value.remedy
+    assert whole(path) == before
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.reindex(HashEmbedder(64))
+        assert recall(store, "number 17", limit=1) == ["e17"]
+        assert store.check() == []
+    with a_store("sqlite", path.parent, embedder=HashEmbedder(64)) as store:
+        assert recall(store, "number 18", limit=1) == ["e18"]
+    with pytest.raises(EmbedderChanged):
+        opened("sqlite", path.parent, **OPTIONS)
+
+
+def test_a_store_can_be_used_without_its_embedder(path: Path) -> None:
+    """Recall goes by words then, and what is written meanwhile gets its vector when it is renewed."""
+    with a_store("sqlite", path.parent, embedder="none") as store:
+        keep(store, "Cocoa and nothing else.", id="cocoa")
+        keep(store, "Changed again.", id="e3")
+        assert recall(store, "cocoa and nothing else", limit=1) == ["cocoa"]
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert recall(store, "cocoa and nothing else", limit=1) == ["cocoa"]
+        assert store.stats(ADA).without_vectors == 2
+        store.reindex(HashEmbedder(32))
+        assert store.stats(ADA).without_vectors == 0
+        assert store.check() == []
+
+
+# Protection
+
+
+def test_a_store_opened_for_reading_is_not_written_to(path: Path) -> None:
+    """Everything can be read, nothing can be changed, and the file stays as it is."""
+    before = whole(path)
+    data = path.read_bytes()
+    store = open_store(f"sqlite:///{path}?mode=ro", **OPTIONS).sync
+    assert recall(store, "number 17", limit=1) == ["e17"]
+    assert store.list_entries(Scope()) == before[0]
+    for change in (
+        lambda: keep(store, id="new"),
+        lambda: store.supersede("e1", ADA),
+        lambda: store.erase(ADA),
+        lambda: store.link(Link(source="e1", relation="refines", target="e2"), ADA),
+        lambda: store.save(Document(kind="session", id="d", agent_id="ada", body=2)),
+        lambda: store.reindex(HashEmbedder(32)),
+    ):
+        with pytest.raises(ReadOnly):
+            change()
+    store.record_access(["e1"], ADA)
+    store.close()
+    assert path.read_bytes() == data
+    assert whole(path) == before
+
+
+def test_what_does_not_exist_cannot_be_read(tmp_path: Path) -> None:
+    """Opening for reading makes no file."""
+    with pytest.raises((StoreFailed, Invalid)):
+        open_store(f"sqlite:///{tmp_path / 'none.db'}?mode=ro", embedder="none")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that any user may look into."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_protected_file_says_so(path: Path, public: Path) -> None:
+    """A user who may read the file and not write it gets `ReadOnly`, and nothing is lost."""
+    copy = public / "memory.db"
+    shutil.copy(path, copy)
+    copy.chmod(0o444)
+    public.chmod(0o555)
+    process = start("protected", copy)
+    said, _ = process.communicate(timeout=60)
+    assert said.split() == [b"ReadOnly"]
+    public.chmod(0o755)
+    copy.chmod(0o644)
+    assert whole(copy) == whole(path)
+
+
+def test_a_store_that_is_held_for_too_long_says_so(path: Path) -> None:
+    """Who cannot wait any longer gets `Busy`; afterwards everything goes on."""
+    holder = sqlite3.connect(path, isolation_level=None)
+    with a_store("sqlite", path.parent, timeout=0.2, **OPTIONS) as store:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy):
+            keep(store, id="new")
+        assert recall(store, "number 17", limit=1) == ["e17"]
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert keep(store, id="new").rev == 1
+
+
+# Room
+
+
+def test_a_full_store_says_so_and_loses_nothing(tmp_path: Path) -> None:
+    """What was acknowledged is there, the rest is not, and with more room it goes on."""
+    acknowledged: list[str] = []
+    with a_store("sqlite", tmp_path, max_pages=120, **OPTIONS) as store:
+        with pytest.raises(DiskFull):
+            acknowledged.extend(keep(store, f"Number {n}. " + "Tea. " * 200, id=f"n{n}").id for n in count())
+        assert acknowledged
+        assert listed(store) == acknowledged
+        assert recall(store, "number 0", limit=1) == ["n0"]
+        store.erase(ADA, id="n0")
+        acknowledged.remove("n0")
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        assert store.check() == []
+        assert listed(store) == acknowledged
+        assert keep(store, "More.", id="more").rev == 1
+
+
+def test_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) -> None:
+    """A process whose files may not grow gets `DiskFull`; what was acknowledged is there."""
+    process = start("fill", tmp_path / "memory.db", 1 << 20)
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    *acknowledged, error = json.loads(said)
+    assert error == "DiskFull"
+    assert len(acknowledged) > 1
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        assert store.check() == []
+        assert listed(store) == acknowledged
+        assert keep(store, "More.", id="more").rev == 1
+
+
+def test_the_files_are_the_owners_alone(tmp_path: Path) -> None:
+    """Memories are private: nobody else can read a new file, nor what SQLite puts beside it."""
+    if os.name != "posix":
+        pytest.skip("permissions are those of POSIX")
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, id="a")
+        assert {oct(path.stat().st_mode & 0o077) for path in tmp_path.iterdir()} == {"0o0"}

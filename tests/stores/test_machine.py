@@ -1,0 +1,354 @@
+"""Does any sequence of operations leave a SQLite file as it leaves the reference in memory?"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import note as say
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.stores.places import opened
+
+from omoide import clock
+from omoide.core.entry import Entry
+from omoide.core.recalling import Filter, RecallRequest, RecallResult
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest
+from omoide.errors import OmoideError
+from omoide.stores.records import Change, Document, EraseReceipt, Link, Query, Stats
+from omoide.stores.sqlite import shelves
+from omoide.testing import FrozenClock, HashEmbedder
+
+IDS = ("a", "b", "c", "A", "á", "x'; --")
+AGENTS = ("ada", "bob")
+SESSIONS = (None, "s1", "s2")
+PROJECTS = (None, "p")
+NAMESPACES = ("default", "other")
+WORDS = ("tea", "coffee", "Lisbon", "moved", "prefers", "never", "Ljubljana", "running", "ran", "2023")
+TYPES = (None, "fact", "decision", "architectural_decision", "bug")
+RELATIONS = ("refines", "contradicts")
+KEYS = ("k1", "k2")
+
+ids = st.sampled_from(IDS)
+maybe_ids = st.none() | ids
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
+times = st.integers(0, 3_000)
+tags = st.lists(st.sampled_from(["x", "y"]), max_size=2)
+revs = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
+scopes = st.builds(
+    Scope,
+    namespace=st.sampled_from(NAMESPACES),
+    agent_id=st.sampled_from([None, *AGENTS]),
+    session_id=st.sampled_from([None, None, "s1", "s2"]),
+    project_id=st.sampled_from([None, None, "p"]),
+)
+wide = st.sampled_from([Scope(namespace=name) for name in NAMESPACES]) | scopes
+owners = st.builds(
+    Scope,
+    namespace=st.sampled_from(NAMESPACES),
+    agent_id=st.sampled_from(AGENTS),
+    session_id=st.sampled_from(SESSIONS),
+    project_id=st.sampled_from(PROJECTS),
+)
+filters = st.builds(
+    Filter,
+    types=st.lists(st.sampled_from(["fact", "decision", "error", "memory_item"]), max_size=2),
+    tags=st.lists(st.just("x"), max_size=1),
+    tags_any=tags,
+    min_confidence=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
+    since=st.none() | times,
+    include_superseded=st.booleans(),
+    include_expired=st.booleans(),
+)
+said = st.fixed_dictionaries(
+    {"content": texts, "type": st.sampled_from(TYPES), "tags": tags},
+    optional={
+        "confidence": st.sampled_from([0.3, 0.5, 0.79]),
+        "importance": st.sampled_from([0.0, 1.0]),
+        "occurred_at": times,
+        "expires_at": st.sampled_from([500, 1_005, 1_500, 1 << 40, 1 << 41]),
+        "metadata": st.dictionaries(st.sampled_from(["m", "$set"]), st.integers(0, 2), max_size=2),
+        "message": st.fixed_dictionaries(
+            {"thread": st.sampled_from(["t1", "t2"]), "seq": st.integers(0, 6)},
+            optional={"role": st.sampled_from(["user", "assistant"]), "speaker": st.just("Maria")},
+        ),
+        "evidence": st.just(({"kind": "message", "ref": "t1:3"},)),
+    },
+)
+first = st.tuples(ids, said)
+bodies = st.none() | st.dictionaries(st.sampled_from(["turns", "n"]), st.integers(0, 3), max_size=2) | texts
+
+
+def home(id: str) -> Scope:
+    """The scope in which an id is mostly used, so that most writes meet what is there."""
+    at = IDS.index(id)
+    return Scope(agent_id=AGENTS[at % 2], session_id=SESSIONS[at % 3], project_id=PROJECTS[at // 3])
+
+
+def plain(result: Any) -> Any:
+    """A result without what may differ between stores."""
+    match result:
+        case EraseReceipt():
+            return (
+                sorted(result.ids),
+                result.versions,
+                result.links,
+                result.documents,
+                result.at,
+                result.reason,
+            )
+        case Stats():
+            return result.replace(size_bytes=0, last_seq=0, embedder=None)
+        case RecallResult():
+            return [entry.to_json() for entry in result.entries], result.weak, result.notices
+        case [Change(), *_]:
+            return [change.replace(seq=0) for change in result]
+        case _:
+            return result
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Every operation on the reference, and on one of two connections to a file."""
+
+    @initialize(
+        vectors=st.booleans(),
+        durability=st.sampled_from(["crash", "power"]),
+        first=st.lists(first, max_size=8),
+    )
+    def begin(self, vectors: bool, durability: str, first: list[tuple[str, dict[str, Any]]]) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.time = FrozenClock(1_000)
+        self.options: dict[str, Any] = {"embedder": HashEmbedder(32) if vectors else "none"}
+        self.durability = durability
+        self.reference = opened("memory", self.folder, **self.options)
+        self.files = [self.open(), self.open()]
+        self.turn = 0
+        for id, fields in first:
+            self.both("write", self.request(id, fields, None, None))
+
+    def open(self) -> Any:
+        return opened("sqlite", self.folder, durability=self.durability, **self.options)
+
+    def teardown(self) -> None:
+        if hasattr(self, "files"):
+            assert self.files[0].check() == []
+            for store in (self.reference, *self.files):
+                store.close()
+            shutil.rmtree(self.folder)
+
+    def both(self, operation: str, *args: Any, **options: Any) -> Any:
+        """Do it in both; what both gave, which has to be the same."""
+        self.turn += 1
+        gave = []
+        for store in (self.reference, self.files[self.turn % 2]):
+            with clock.using(self.time):
+                try:
+                    gave.append(plain(getattr(store, operation)(*args, **options)))
+                except OmoideError as error:
+                    gave.append((type(error), str(error)))
+        assert gave[0] == gave[1], f"{operation}: reference {gave[0]!r}, file {gave[1]!r}"
+        return gave[0]
+
+    @rule(ms=st.sampled_from([0, 1, 10, 500, 8 * 24 * 3_600_000]))
+    def wait(self, ms: int) -> None:
+        self.time.advance(ms)
+
+    @rule(which=st.integers(0, 1))
+    def reopen(self, which: int) -> None:
+        self.files[which].close()
+        self.files[which] = self.open()
+
+    def request(
+        self, id: str, fields: dict[str, Any], at: Scope | None, rev: int | None, **options: Any
+    ) -> WriteRequest:
+        owner = home(id) if at is None else at
+        whose = {name: getattr(owner, name) for name in Scope.__struct_fields__}
+        with clock.using(self.time):
+            entry = Entry.new({"id": id, **whose, **fields})
+        return WriteRequest(entry=entry, expected_rev=rev, **options)
+
+    @rule(
+        id=ids,
+        fields=said,
+        at=st.none() | st.none() | owners,
+        rev=revs,
+        key=st.none() | st.none() | st.sampled_from(KEYS),
+        dedupe=st.booleans(),
+        supersedes=st.none() | st.none() | ids,
+    )
+    def write(
+        self,
+        id: str,
+        fields: dict[str, Any],
+        at: Scope | None,
+        rev: int | None,
+        key: str | None,
+        dedupe: bool,
+        supersedes: str | None,
+    ) -> None:
+        other = None if supersedes == id else supersedes
+        request = self.request(id, fields, at, rev, idempotency_key=key, dedupe=dedupe, supersedes=other)
+        self.both("write", request)
+
+    @rule(batch=st.lists(st.tuples(ids, said, revs), max_size=4))
+    def write_many(self, batch: list[tuple[str, dict[str, Any], int | None]]) -> None:
+        self.both("write_many", [self.request(id, fields, None, rev) for id, fields, rev in batch])
+
+    @rule(id=ids, scope=wide, by=maybe_ids, reason=st.none() | st.just("moved on"), rev=revs)
+    def supersede(self, id: str, scope: Scope, by: str | None, reason: str | None, rev: int | None) -> None:
+        self.both("supersede", id, scope, by=by, reason=reason, expected_rev=rev)
+
+    @rule(id=ids, scope=wide, rev=revs)
+    def restore(self, id: str, scope: Scope, rev: int | None) -> None:
+        self.both("restore", id, scope, expected_rev=rev)
+
+    @rule(id=ids, scope=wide, reason=st.none() | st.just("asked to"))
+    def erase(self, id: str, scope: Scope, reason: str | None) -> None:
+        self.both("erase", scope, id=id, reason=reason)
+
+    @rule(scope=scopes)
+    def erase_scope(self, scope: Scope) -> None:
+        self.both("erase", scope)
+
+    @rule(one=ids, other=ids, relation=st.sampled_from(RELATIONS), scope=wide)
+    def link(self, one: str, other: str, relation: str, scope: Scope) -> None:
+        with clock.using(self.time):
+            link = Link(source=one, relation=relation, target=other)
+        self.both("link", link, scope)
+
+    @rule(one=ids, other=ids, relation=st.sampled_from(RELATIONS), scope=wide)
+    def unlink(self, one: str, other: str, relation: str, scope: Scope) -> None:
+        self.both("unlink", Link(source=one, relation=relation, target=other, created_at=0), scope)
+
+    @rule(used=st.lists(ids, max_size=3), scope=wide)
+    def record_access(self, used: list[str], scope: Scope) -> None:
+        self.both("record_access", used, scope)
+
+    @rule(id=ids, scope=wide, before=st.none() | st.integers(0, 600))
+    def look_at_one(self, id: str, scope: Scope, before: int | None) -> None:
+        as_of = None if before is None else max(0, self.time.at - before)
+        self.both("get", id, scope, as_of=as_of)
+        self.both("history", id, scope)
+        self.both("links", id, scope)
+        self.both("links", id, scope, relation="refines")
+        self.both("access", id, scope)
+
+    @rule(
+        scope=wide, filter=filters, limit=st.sampled_from([1, 2, 50]), before=st.none() | st.integers(0, 600)
+    )
+    def query(self, scope: Scope, filter: Filter, limit: int, before: int | None) -> None:
+        as_of = None if before is None else max(0, self.time.at - before)
+        seen: list[list[str]] = []
+        for store in (self.reference, self.files[0]):
+            found: list[str] = []
+            cursor = None
+            for _ in range(20):
+                page = store.query(
+                    Query(
+                        scope=scope, filter=filter, limit=limit, cursor=cursor, as_of=as_of, at=self.time.at
+                    )
+                )
+                found += [repr(entry) for entry in page.entries]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            assert len(found) == len(set(found))
+            seen.append(found)
+        assert seen[0] == seen[1]
+
+    @rule(scope=wide, query=texts, limit=st.sampled_from([1, 3, 20]), filter=st.just(Filter()) | filters)
+    def ask(self, scope: Scope, query: str, limit: int, filter: Filter) -> None:
+        self.recall(scope, query, limit, filter)
+
+    def recall(self, scope: Scope, query: str, limit: int, filter: Filter) -> None:
+        if scope.agent_id is None and scope.session_id is not None:
+            scope = scope.replace(session_id=None)
+        request = RecallRequest.within(scope, query, limit=limit, filter=filter, at=self.time.at)
+        with clock.using(self.time):
+            ours, theirs = (store.recall(request) for store in (self.reference, self.files[self.turn % 2]))
+        for result in (ours, theirs) if ours.hits else ():
+            say("; ".join(f"{hit.entry.id} {hit.score:.4f}: {hit.why}" for hit in result.hits))
+        self.agree(ours, theirs)
+        for entry in theirs.entries:
+            assert scope.holds(entry)
+            assert entry.is_live(self.time.at) or filter.include_superseded or filter.include_expired
+
+    def agree(self, ours: RecallResult, theirs: RecallResult) -> None:
+        """Scores and order are the same."""
+        assert plain(ours) == plain(theirs)
+        for one, other in zip(ours.hits, theirs.hits, strict=True):
+            assert math.isclose(one.score, other.score, rel_tol=1e-4, abs_tol=1e-4)
+
+    @rule(id=ids, at=owners, body=bodies, rev=revs)
+    def save(self, id: str, at: Scope, body: Any, rev: int | None) -> None:
+        document = Document(
+            kind="session",
+            id=id,
+            namespace=at.namespace,
+            agent_id=at.agent_id,
+            session_id=at.session_id,
+            body=body,
+            updated_at=self.time.at,
+        )
+        self.both("save", document, expected_rev=rev)
+
+    @rule(id=ids, scope=wide, entries=st.lists(bodies, max_size=2), rev=revs)
+    def append(self, id: str, scope: Scope, entries: list[Any], rev: int | None) -> None:
+        self.both("append", "session", id, entries, scope, expected_rev=rev)
+        self.both("load", "session", id, scope)
+
+    @rule(id=ids, scope=wide, owner=st.sampled_from(["w1", "w2"]), ttl=st.sampled_from([1, 20]))
+    def claim(self, id: str, scope: Scope, owner: str, ttl: int) -> None:
+        self.both("claim", "session", id, scope, owner=owner, ttl_ms=ttl)
+
+    @rule(id=ids, scope=wide, owner=st.sampled_from(["w1", "w2"]))
+    def release(self, id: str, scope: Scope, owner: str) -> None:
+        self.both("release", "session", id, scope, owner=owner)
+
+    @rule(scope=wide)
+    def figures(self, scope: Scope) -> None:
+        self.both("stats", scope)
+
+    @invariant()
+    def the_same_is_kept(self) -> None:
+        for name in NAMESPACES if hasattr(self, "files") else ():
+            self.both("list_entries", Scope(namespace=name))
+            self.recall(Scope(namespace=name), WORDS[self.turn % len(WORDS)], 20, Filter())
+
+    @rule(limit=st.sampled_from([1, 1_000]))
+    def the_same_is_told(self, limit: int) -> None:
+        for name in NAMESPACES:
+            self.both("changes", name, limit=limit)
+            told = self.files[0].changes(name)
+            assert all(one.seq < other.seq for one, other in pairwise(told))
+
+
+class WideMachine(StoreMachine):
+    """The same, where every scope of more than two entries is searched as a large one."""
+
+    @initialize(vectors=st.booleans(), durability=st.just("crash"), first=st.lists(first, max_size=8))
+    def begin(self, vectors: bool, durability: str, first: list[tuple[str, dict[str, Any]]]) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(shelves, "SHELF", 2)
+        super().begin(vectors, durability, first)
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+    def agree(self, ours: RecallResult, theirs: RecallResult) -> None:
+        """Statistics are not those of the whole scope there, so that only what is found is the same."""
+        assert len(ours.entries) == len(theirs.entries)
+        if len(ours.entries) < ours.request.limit:
+            assert {entry.id for entry in ours.entries} == {entry.id for entry in theirs.entries}
+
+
+TestStores = StoreMachine.TestCase
+TestWideStores = WideMachine.TestCase

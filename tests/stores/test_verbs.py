@@ -1,0 +1,192 @@
+"""Do the verbs do the same in an event loop and without one, over any store?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.stores.own import Pocket
+from tests.stores.places import KINDS, url
+
+from omoide import blocking, clock, verbs
+from omoide.core.recalling import Filter
+from omoide.core.scope import Scope
+from omoide.errors import Closed, Conflict, Invalid, NotFound
+from omoide.stores.opening import open_store
+from omoide.testing import FrozenClock
+
+VERBS = ("remember", "recall", "forget", "restore", "erase")
+SUPPORT = Scope(agent_id="support", session_id="conv-1", project_id="shop", namespace="acme")
+
+
+def do(face: str, verb: str) -> Callable[..., Any]:
+    """A verb, with or without an event loop around it."""
+    if face == "blocking":
+        call: Callable[..., Any] = getattr(blocking, verb)
+        return call
+    return lambda *args, **fields: anyio.run(partial(getattr(verbs, verb), *args, **fields))
+
+
+@pytest.fixture(params=["blocking", "async"])
+def face(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[*KINDS, "own"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "own":
+        yield Pocket()
+        return
+    with open_store(url(request.param, tmp_path), embedder="none") as store:
+        yield store
+
+
+@pytest.fixture(params=KINDS)
+def able(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A store that has more than the three methods."""
+    with open_store(url(request.param, tmp_path), embedder="none") as store:
+        yield store
+
+
+def test_what_is_remembered_is_recalled(face: str, store: Any) -> None:
+    """In its scope, with its fields, and with a reason for each hit."""
+    receipt = do(face, "remember")(
+        store, "User prefers the name Alex.", SUPPORT, type="fact", confidence=0.9, tags=["name"]
+    )
+    entry = receipt.entry
+    assert (receipt.status, receipt.outcome, entry.scope) == ("ok", "stored", SUPPORT)
+    assert (entry.type, entry.confidence, entry.tags) == ("fact", 0.9, ("name",))
+    result = do(face, "recall")(store, "what should I call the user?", SUPPORT, limit=3)
+    assert result.entries == (entry,)
+    assert (result.hits[0].entry, result.hits[0].rank) == (entry, 1)
+    assert str(result.hits[0].why)
+    assert result.request.limit == 3
+
+
+def test_the_same_words_are_one_memory(face: str, store: Any) -> None:
+    """Unless they get an id of their own, or deduplication is turned off."""
+    remember = do(face, "remember")
+    first = remember(store, "Tea.", SUPPORT)
+    again = remember(store, "Tea.", SUPPORT)
+    assert (again.outcome, again.id) == ("duplicate_of", first.id)
+    assert remember(store, "Tea.", SUPPORT, id="mine").outcome == "stored"
+    assert remember(store, "Tea.", SUPPORT, dedupe=False).outcome == "stored"
+    assert remember(store, "Tea.", Scope(agent_id="other")).outcome == "stored"
+
+
+def test_remembering_takes_the_fields_of_the_request(face: str, store: Any) -> None:
+    """Expected revisions, idempotency keys and what is replaced are passed on."""
+    remember = do(face, "remember")
+    first = remember(store, "Tea.", SUPPORT, idempotency_key="k")
+    assert remember(store, "Tea.", SUPPORT, idempotency_key="k").entry == first.entry
+    replaced = remember(store, "Coffee.", SUPPORT, supersedes=first.id)
+    assert replaced.outcome == "superseded"
+    assert do(face, "recall")(store, "tea", SUPPORT).entries == (replaced.entry,)
+    with pytest.raises(Conflict):
+        remember(store, "Cocoa.", SUPPORT, id=replaced.id, expected_rev=7)
+
+
+def test_recalling_takes_the_fields_of_the_filter(face: str, store: Any) -> None:
+    """By name, or as a filter, and not both."""
+    do(face, "remember")(store, "Tea.", SUPPORT, type="fact")
+    bug = do(face, "remember")(store, "Tea is cold.", SUPPORT, type="bug").entry
+    recall = do(face, "recall")
+    assert recall(store, "tea", SUPPORT, types=["error"]).entries == (bug,)
+    assert recall(store, "tea", SUPPORT, filter=Filter(types=("error",))).entries == (bug,)
+    with pytest.raises(Invalid, match="filter comes with types"):
+        recall(store, "tea", SUPPORT, types=["error"], filter=Filter())
+
+
+def test_bad_input_is_refused(face: str, store: Any) -> None:
+    """With the field's name; nothing is kept."""
+    for fields in ({"content": ""}, {"colour": "red"}, {"type": "opinion"}, {"confidence": 3.0}):
+        with pytest.raises(Invalid):
+            do(face, "remember")(store, **{"content": "Tea.", "scope": SUPPORT, **fields})
+    with pytest.raises(Invalid, match="agent_id"):
+        do(face, "remember")(store, "Tea.", Scope())
+    with pytest.raises(Invalid):
+        do(face, "remember")(store, "Tea.", "support")
+    for wrong in ({"query": ""}, {"limit": 0}, {"colour": "red"}):
+        with pytest.raises(Invalid):
+            do(face, "recall")(store, **{"query": "tea", "scope": SUPPORT, **wrong})
+    assert do(face, "recall")(store, "tea", SUPPORT).entries == ()
+
+
+def test_what_is_forgotten_comes_back(face: str, able: Any) -> None:
+    """It keeps its reason while it is gone, and is recalled when restored."""
+    id = do(face, "remember")(able, "Tea.", SUPPORT).id
+    other = do(face, "remember")(able, "Coffee.", SUPPORT).id
+    gone = do(face, "forget")(able, id, SUPPORT, reason="moved on")
+    assert (gone.superseded_by, gone.superseded_reason) == ("deleted", "moved on")
+    assert [entry.id for entry in do(face, "recall")(able, "tea", SUPPORT).entries] == [other]
+    assert do(face, "restore")(able, id, SUPPORT, expected_rev=2).rev == 3
+    assert do(face, "forget")(able, id, SUPPORT, replacement=other).superseded_by == other
+    with pytest.raises(Conflict):
+        do(face, "restore")(able, id, SUPPORT, expected_rev=1)
+    with pytest.raises(NotFound):
+        do(face, "forget")(able, "nobody's", SUPPORT)
+    with pytest.raises(NotFound):
+        do(face, "forget")(able, id, Scope(agent_id="other", namespace="acme"))
+
+
+def test_what_is_erased_is_gone(face: str, able: Any) -> None:
+    """One memory, or all that a scope holds."""
+    id = do(face, "remember")(able, "Tea.", SUPPORT).id
+    do(face, "remember")(able, "Coffee.", SUPPORT)
+    with clock.using(FrozenClock(9_000)):
+        receipt = blocking.erase(able, SUPPORT, id=id, reason="asked to")
+    assert (receipt.ids, receipt.at, receipt.reason) == ((id,), 9_000, "asked to")
+    assert len(do(face, "erase")(able, SUPPORT).ids) == 1
+    assert do(face, "recall")(able, "tea", SUPPORT).entries == ()
+
+
+@pytest.mark.parametrize("verb", ["forget", "restore", "erase"])
+def test_a_store_that_cannot_is_named(face: str, verb: str) -> None:
+    """The error says which protocol is missing."""
+    args = (SUPPORT,) if verb == "erase" else ("id", SUPPORT)
+    with pytest.raises(Invalid, match=f"cannot {verb}"):
+        do(face, verb)(Pocket(), *args)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_both_faces_take_the_same_arguments(verb: str) -> None:
+    """Names, order and defaults are those of the other."""
+    ours, theirs = (inspect.signature(getattr(module, verb)) for module in (verbs, blocking))
+    assert ours.parameters == theirs.parameters
+    assert ours.return_annotation == theirs.return_annotation
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_store_is_open_for_a_block(kind: str, tmp_path: Path) -> None:
+    """Afterwards it says that it is closed."""
+    async with open_store(url(kind, tmp_path), embedder="none") as store:
+        await verbs.remember(store, "Tea.", SUPPORT)
+    with pytest.raises(Closed):
+        await verbs.recall(store, "tea", SUPPORT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_many_tasks_share_a_store(kind: str, tmp_path: Path) -> None:
+    """Tasks that remember at once all keep their memory, under the clock of the caller."""
+    async with open_store(url(kind, tmp_path), embedder="none") as store:
+        with clock.using(FrozenClock(5_000)):
+            async with anyio.create_task_group() as group:
+                for n in range(40):
+                    group.start_soon(partial(verbs.remember, store, f"Tea {n}.", SUPPORT, id=f"e{n}"))
+        kept = await store.list_entries(SUPPORT)
+        assert {entry.id for entry in kept} == {f"e{n}" for n in range(40)}
+        assert {entry.created_at for entry in kept} == {5_000}
+
+
+async def test_a_file_is_there_after_it_was_closed(tmp_path: Path) -> None:
+    """What was remembered is recalled by whoever opens the file next, from a path with odd letters too."""
+    path = tmp_path / "a folder" / "thé & 100%25.db"
+    async with open_store(f"sqlite:///{path}", embedder="none") as store:
+        entry = (await verbs.remember(store, "Tea.", SUPPORT)).entry
+    async with open_store(f"sqlite:///{path}", embedder="none") as store:
+        assert (await verbs.recall(store, "tea", SUPPORT)).entries == (entry,)

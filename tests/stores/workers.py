@@ -1,0 +1,225 @@
+"""What do the processes do that the tests of crashes and of concurrency start?
+
+`python -m tests.stores.workers JOB …` does one of the jobs below.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.stores.places import ADA, asked, keep, opened, recall
+
+from omoide import clock
+from omoide.core.recalling import RecallRequest
+from omoide.core.scope import Scope
+from omoide.errors import Conflict, DiskFull, OmoideError, StoreFailed
+from omoide.stores.records import Document, Link
+from omoide.stores.sqlite import store as _loaded  # noqa: F401 - while everything may be read
+from omoide.testing import FrozenClock, HashEmbedder
+
+ROOT = Path(__file__).parents[2]
+IDS = [f"e{at}" for at in range(12)]
+COUNTERS = ("c0", "c1", "c2")
+OPTIONS: dict[str, Any] = {"embedder": HashEmbedder(32)}
+
+
+def start(job: str, *args: object, **options: Any) -> subprocess.Popen[bytes]:
+    """A process that does a job."""
+    command = [sys.executable, "-m", "tests.stores.workers", job, *map(str, args)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, **options)
+
+
+# Steps that can be repeated elsewhere: what a step does depends on its number and the seed alone.
+
+
+def step(store: Any, seed: int, n: int) -> None:
+    """Do step number n of a random life; what is refused is refused wherever it is repeated."""
+    chance = random.Random(f"{seed}:{n}")
+    with clock.using(FrozenClock(1_000 + n)), suppress(OmoideError):
+        _act(store, chance, n)
+
+
+def _act(store: Any, chance: random.Random, n: int) -> None:
+    id, other = chance.sample(IDS, 2)
+    words = " ".join(chance.choices(("tea", "coffee", "Lisbon", "moved", "never", "again"), k=40))
+    match chance.randrange(12):
+        case 0 | 1 | 2 | 3:
+            keep(store, f"{words} {n}", id=id, message={"thread": "t", "seq": IDS.index(id)})
+        case 4:
+            keep(store, f"{words} {n}", id=id, supersedes=other)
+        case 5:
+            store.write_many([asked(f"{words} {n} {name}", id=name) for name in IDS[n % 4 : n % 4 + 6]])
+        case 6:
+            store.supersede(id, ADA, reason=words)
+        case 7:
+            store.restore(id, ADA)
+        case 8:
+            store.link(Link(source=id, relation="refines", target=other), ADA)
+        case 9:
+            store.erase(ADA, id=id, reason="asked to")
+        case 10:
+            store.save(Document(kind="session", id=id, agent_id="ada", body={"words": words}))
+        case _:
+            store.append("session", id, [words, n], ADA)
+
+
+def state(store: Any) -> list[Any]:
+    """All that can be seen of a store after such a life."""
+    everything = Scope()
+    told = [change.replace(seq=0) for change in store.changes("default", limit=1_000_000)]
+    seen: list[Any] = [store.list_entries(everything), told]
+    for id in IDS:
+        seen.append(store.load("session", id, everything))
+        for look in (store.history, store.links):
+            try:
+                seen.append(look(id, everything))
+            except OmoideError as error:
+                seen.append(type(error))
+    return seen
+
+
+def live(path: str, seed: str, first: str, durability: str) -> None:
+    """Take step after step, and write a byte after each, until killed."""
+    store = opened("sqlite", Path(path).parent, durability=durability, **OPTIONS)
+    n = int(first)
+    while True:
+        step(store, int(seed), n)
+        os.write(1, b".")
+        n += 1
+
+
+# Many at once.
+
+
+def mix(path: str, name: str, threads: str, seconds: str) -> None:
+    """Use one file from several threads at once; print what was done, and any error but a conflict."""
+    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    until = time.monotonic() + float(seconds)
+    reports: list[dict[str, Any]] = []
+
+    def run(thread: int) -> None:
+        report: dict[str, Any] = {"raised": Counter(), "kept": [], "erased": [], "errors": [], "saved": 0}
+        reports.append(report)
+        chance = random.Random(f"{name}:{thread}")
+        n = 0
+        while time.monotonic() < until:
+            n += 1
+            try:
+                _mixed(store, chance, f"{name}-{thread}-{n}", report)
+            except Conflict:
+                report["conflicts"] = report.get("conflicts", 0) + 1
+            except Exception as error:  # noqa: BLE001 - whatever it is, the test wants to know
+                report["errors"].append(repr(error))
+                return
+
+    workers = [threading.Thread(target=run, args=(at,)) for at in range(int(threads))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    store.close()
+    sys.stdout.write(json.dumps(reports))
+
+
+def _mixed(store: Any, chance: random.Random, name: str, report: dict[str, Any]) -> None:
+    match chance.randrange(8):
+        case 0 | 1 | 2:
+            counter = chance.choice(COUNTERS)
+            seen = store.get(counter, ADA)
+            keep(store, str(int(seen.content) + 1), id=counter, expected_rev=seen.rev)
+            report["raised"][counter] += 1
+        case 3 | 4:
+            keep(store, f"Tea of {name}.", id=name, session_id=f"s{chance.randrange(3)}")
+            report["kept"].append(name)
+        case 5 if report["kept"]:
+            mine = chance.choice(report["kept"])
+            if chance.random() < 0.5:
+                store.supersede(mine, ADA, reason=name)
+                store.restore(mine, ADA)
+            else:
+                report["kept"].remove(mine)
+                store.erase(ADA, id=mine)
+                report["erased"].append(mine)
+                assert mine not in recall(store, f"Tea of {mine}.", limit=50)
+        case 6:
+            result = store.recall(RecallRequest(agent_id="ada", query="Tea of whom?", limit=10))
+            assert all(entry.superseded_by is None for entry in result.entries)
+            assert not set(report["erased"]) & {entry.id for entry in result.entries}
+        case _:
+            lease = store.claim("tally", "d", ADA, owner=name, ttl_ms=120_000)
+            if lease is not None:
+                # Safe without an expected revision, because nobody else holds it.
+                document = store.load("tally", "d", ADA)
+                store.save(document.replace(body=document.body + 1))
+                report["saved"] += 1
+                assert store.release("tally", "d", ADA, owner=name)
+
+
+# Others.
+
+
+def erase(path: str, id: str) -> None:
+    """Recall once, wait for a line, erase an entry, and say so."""
+    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    print(*recall(store, "tea"), flush=True)  # noqa: T201
+    sys.stdin.readline()
+    store.erase(ADA, id=id)
+    print("done", flush=True)  # noqa: T201
+    sys.stdin.readline()
+    print(*recall(store, "tea"), flush=True)  # noqa: T201
+
+
+def fill(path: str, size: str) -> None:
+    """Write until the system allows the file to grow no more; print what was acknowledged."""
+    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    keep(store, "Here before.", id="before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+    acknowledged = ["before"]
+    try:
+        for n in range(10_000):
+            keep(store, f"Number {n} " + "tea " * 500, id=f"n{n}")
+            acknowledged.append(f"n{n}")
+    except DiskFull as error:
+        acknowledged.append(type(error).__name__)
+    sys.stdout.write(json.dumps(acknowledged))
+
+
+def protected(path: str) -> None:
+    """Open and write as a user who may not; print what was raised."""
+    opened("memory", Path(path).parent, **OPTIONS).write(asked())  # loads the rest
+    if os.getuid() == 0:
+        os.setuid(65534)
+    try:
+        keep(opened("sqlite", Path(path).parent, **OPTIONS), "Tea.", id="mine")
+    except StoreFailed as error:
+        sys.stdout.write(type(error).__name__)
+
+
+def fork(path: str) -> None:
+    """Use a store before and after a fork, in both processes."""
+    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    keep(store, "Tea.", id="before")
+    child = os.fork()
+    keep(store, "Tea.", id="parent" if child else "child")
+    if child == 0:
+        os._exit(0 if "before" in recall(store, "tea") else 1)
+    _, status = os.waitpid(child, 0)
+    store.close()
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    jobs: list[Callable[..., None]] = [live, mix, erase, fill, protected, fork]
+    {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])
