@@ -1,0 +1,104 @@
+"""How is an answer shown?
+
+To people in words, to programs as JSON. What was remembered is data: nothing in it can move the cursor,
+change colours or pass for our own words.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unicodedata import category
+
+import click
+import msgspec
+
+from omoide.core import codec
+
+Progress = Callable[[str, int, int], None]
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def safe(text: str) -> str:
+    """A text on one line, with everything that a terminal would act on written out."""
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    return "".join(
+        char if category(char) not in _HIDDEN else char.encode("unicode_escape").decode() for char in line
+    )
+
+
+def clipped(text: str, width: int) -> str:
+    """A safe text, no longer than this."""
+    line = safe(text)
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number of things."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def put_json(answer: Any) -> None:
+    """Print one JSON value."""
+    click.echo(msgspec.json.format(msgspec.json.encode(raw(answer)), indent=2).decode())
+
+
+def raw(answer: Any) -> Any:
+    """The answer with our own values written the way they always are."""
+    if isinstance(answer, msgspec.Struct):
+        return msgspec.Raw(codec.encode(answer))
+    if isinstance(answer, Mapping):
+        return {name: raw(value) for name, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [raw(value) for value in answer]
+    return answer
+
+
+def put_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table: on a terminal laid out, elsewhere one line a row with tabs between."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            click.echo("\t".join(map(safe, row)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(safe(cell)) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def put_fields(fields: Mapping[str, str]) -> None:
+    """Print names and values, one a line; what is empty is left out."""
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        if value:
+            click.echo(f"{name:<{width}}  {safe(value)}")
+
+
+@contextmanager
+def progress() -> Iterator[Progress | None]:
+    """A bar on standard error while the block runs, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(safe(name), total=total)
+            bars.update(tasks[name], completed=done, total=total)
+
+        yield tell

@@ -1,0 +1,152 @@
+"""How is a memory found from a shell?"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omoide import clock
+from omoide.cli import moments
+from omoide.cli.failing import NOTHING, OK
+from omoide.cli.printing import safe
+from omoide.cli.shell import Shell, command
+from omoide.core.memory_types import MEMORY_TYPES
+from omoide.core.recalling import Filter, Hit, RecallResult
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+IN_WORDS = {
+    "vector": "close in meaning",
+    "tokens": "close in meaning, word by word",
+    "own": "has words of the question",
+    "window": "has words of the question, itself or right around it",
+    "near": "what stands around it is close in meaning",
+    "episode": "its conversation fits",
+    "speaker": "said by the person asked about",
+    "date": "from the time asked about",
+    "role": "said by the user",
+    "reply": "what answers it fits",
+    "asks": "is a question itself",
+    "length": "says enough to be an answer",
+    "recency": "recent",
+    "confidence": "sure",
+    "importance": "important",
+}
+"""What each part of a score says about a memory."""
+
+
+def filter_options(function: Any) -> Any:
+    """Give a command the options that say which memories are meant at all."""
+    for option in (
+        click.option("--min-confidence", type=float, metavar="X", help="How sure they are at least."),
+        click.option("--until", metavar="WHEN", help="Not after: a date (all of that day), a time, or 7d."),
+        click.option("--since", metavar="WHEN", help="Not before: a date, a time, or 7d for a week ago."),
+        click.option("--tag", "tags", multiple=True, help="With this tag; repeated: with all of them."),
+        click.option(
+            "--type",
+            "types",
+            multiple=True,
+            type=click.Choice(MEMORY_TYPES),
+            metavar="TYPE",
+            help="Of this type; repeated: of any of them.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def filter_of(given: dict[str, Any], **more: Any) -> Filter:
+    """The filter that the options ask for; takes them out of `given`."""
+    now = clock.now()
+    since, until = given.pop("since"), given.pop("until")
+    least = given.pop("min_confidence")
+    return Filter(
+        types=given.pop("types"),
+        tags=given.pop("tags"),
+        min_confidence=0.0 if least is None else least,
+        since=None if since is None else moments.before(since, now, "--since"),
+        until=None if until is None else moments.until(until, now, "--until"),
+        **more,
+    )
+
+
+@command(
+    "recall",
+    'omoide recall "what should I call the user?"',
+    'omoide recall "why postgres?" --type decision --since 30d --explain',
+)
+@click.argument("query")
+@click.option("--limit", type=int, default=5, show_default=True, metavar="N", help="At most so many.")
+@filter_options
+@click.option("--max-tokens", type=int, metavar="N", help="What they may take up where a model reads them.")
+@click.option("--explain", is_flag=True, help="Say why each one is there.")
+def recall_command(
+    shell: Shell, query: str, limit: int, max_tokens: int | None, explain: bool, **given: Any
+) -> int:
+    """Find the memories that answer QUERY, best first."""
+    from omoide import blocking
+
+    chosen = filter_of(given)
+    with shell.store(embeds=True) as store:
+        result = blocking.recall(store, query, shell.scope, limit=limit, filter=chosen, max_tokens=max_tokens)
+    shell.put(
+        {"hits": result.hits, "weak": result.weak, "notices": result.notices},
+        lambda: _show(result, explain=explain),
+    )
+    return OK if result.hits else NOTHING
+
+
+def _show(result: RecallResult, *, explain: bool) -> None:
+    for hit in result.hits:
+        if explain:
+            _print_tree(_explained(hit))
+        else:
+            click.echo(f"{hit.rank}. {safe(hit.entry.content)}  [{_about(hit)}]")
+    if result.weak and result.hits:
+        click.echo("Nothing matches well; this is the closest there is.", err=True)
+    if not result.hits:
+        click.echo("Nothing found.", err=True)
+    for notice in result.notices:
+        click.echo(safe(notice), err=True)
+
+
+def _about(hit: Hit) -> str:
+    entry = hit.entry
+    at = moments.shown(entry.created_at if entry.occurred_at is None else entry.occurred_at)
+    parts = [
+        entry.id,
+        entry.type or "",
+        at[:10],
+        f"confidence {entry.confidence:g}" if entry.confidence < 1 else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _explained(hit: Hit) -> Tree:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(
+        Text.assemble((f"{hit.rank}. ", "dim"), (safe(hit.entry.content), "bold"), f"  {hit.score:+.2f}")
+    )
+    tree.add(Text(_about(hit), style="dim"))
+    for reason in hit.why.reasons:
+        rank = "" if reason.rank is None else f", #{reason.rank}"
+        note = "" if reason.note is None else f": {safe(reason.note)}"
+        words = IN_WORDS.get(reason.part, reason.part)
+        tree.add(Text(f"{reason.value:+.2f}  {words} ({reason.part}{rank}){note}"))
+    if not hit.why.reasons:
+        tree.add(Text("nothing matched: among the newest"))
+    if hit.why.evidence:
+        tree.add(Text(f"from {', '.join(map(safe, hit.why.evidence))}"))
+    return tree
+
+
+def _print_tree(tree: Tree) -> None:
+    from rich.console import Console
+
+    terminal = sys.stdout
+    Console(file=terminal, highlight=False, width=None if terminal.isatty() else 200).print(tree)

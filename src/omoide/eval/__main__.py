@@ -1,0 +1,67 @@
+"""How is recall evaluated from a shell?
+
+`python -m omoide.eval locomo --data locomo10.json` prints a table, with `--json` one object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from omoide.errors import OmoideError
+from omoide.eval.evaluation import LOADERS, evaluate, quiet
+from omoide.eval.report import details, encoded, table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Evaluate as the arguments say; the exit code."""
+    given = parser().parse_args(arguments)
+    try:
+        report, answers = evaluate(
+            given.form,
+            given.data,
+            store=given.store,
+            embedder=given.embedder,
+            limit=given.limit,
+            conversations=given.limit_conversations,
+            questions=given.questions,
+            progress=shown if sys.stderr.isatty() else quiet,
+        )
+        if given.details is not None:
+            given.details.write_text(details(answers), "utf-8")
+    except OmoideError as error:
+        sys.stderr.write(f"omoide: {error}\n")
+        return 2
+    sys.stdout.write((encoded(report) if given.json else table(report)) + "\n")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the arguments are."""
+    made = argparse.ArgumentParser(
+        prog="python -m omoide.eval",
+        description="Write conversations into a store, ask questions, and count where the answers stand.",
+    )
+    made.add_argument("form", choices=sorted(LOADERS), help="what the data file is")
+    made.add_argument("--data", required=True, type=Path, help="the data file")
+    made.add_argument("--store", help="the URL of the store to use (default: a temporary SQLite file)")
+    made.add_argument("--embedder", default="auto", help="auto, minilm, static, none or provider:model")
+    made.add_argument("--limit", type=int, default=20, help="how many entries to recall (20 or more)")
+    made.add_argument("--limit-conversations", type=int, metavar="N", help="take the first N conversations")
+    made.add_argument("--questions", type=int, metavar="N", help="ask the first N questions of each")
+    made.add_argument("--details", type=Path, metavar="FILE", help="write each question's ranking there")
+    made.add_argument("--json", action="store_true", help="print one JSON object")
+    return made
+
+
+def shown(task: str, done: int, total: int) -> None:
+    """Show progress on the terminal, in one line."""
+    if done == total or done % 20 == 0:
+        sys.stderr.write(f"\r\x1b[K{task}: {done}/{total}" + ("\r\x1b[K" if done == total else ""))
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

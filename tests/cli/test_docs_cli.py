@@ -1,0 +1,135 @@
+"""Does the page of the command line say what is so?
+
+Every command in its console blocks runs, in order, and prints what is shown. `…` in a shown line stands for
+anything on that line, and a line of nothing but `…` for any lines.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from omoide.cli.app import COMMANDS, app
+from omoide.cli.recalling import IN_WORDS
+from omoide.cli.settings import NAMES, variable
+from omoide.core.entry import Entry
+from omoide.eval.__main__ import parser
+from omoide.retrieval.weights import Signs
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = (DOCS / "cli.md").read_text("utf-8")
+
+
+def sessions(page: str) -> list[tuple[str, str]]:
+    """The commands of a page, each with what it is shown to print."""
+    found = []
+    for block in BLOCK.findall(page):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, shown = part.partition("\n")
+            found.append((line, shown))
+    return found
+
+
+def pattern(shown: str) -> str:
+    """What printed text has to match."""
+    lines = []
+    for line in shown.splitlines():
+        if line == "…":
+            lines.append(r"(?:.*\n)*")
+        else:
+            lines.append(".*".join(map(re.escape, line.split("…"))) + r"\n")
+    return "".join(lines)
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command by its full name."""
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = app.get_command(click.Context(app), name)
+        assert command is not None
+        inner = command.commands if isinstance(command, click.Group) else None
+        found |= {name: command} if inner is None else {f"{name} {sub}": inner[sub] for sub in inner}
+    return found
+
+
+def test_the_commands_on_the_page_print_what_it_shows(omoide: Callable[..., Result]) -> None:
+    """The whole page runs from top to bottom, in an empty home."""
+    wrong = []
+    for line, shown in sessions(PAGE):
+        before, _, command = line.rpartition(" | ")
+        words = shlex.split(command)
+        assert words[0] == "omoide"
+        given = " ".join(shlex.split(before)[1:]) + "\n" if before.startswith("echo ") else None
+        printed = CliRunner().invoke(app, words[1:], input=given).output
+        if not re.fullmatch(pattern(shown), printed):
+            wrong.append(f"$ {line}\nshows\n{shown}\nbut prints\n{printed}")
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_a_wrong_line_is_noticed() -> None:
+    """The pattern of a shown text takes only what fits it."""
+    assert re.fullmatch(pattern("a … b\n…\nend\n"), "a (1) b\nx\ny\nend\n")
+    assert not re.fullmatch(pattern("a … b\n"), "a b\n")
+    assert not re.fullmatch(pattern("a\n"), "a\nb\n")
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_and_option_is_documented(name: str) -> None:
+    """The page names each command and each of its options, and its help has an example."""
+    command = commands()[name]
+    assert f"`omoide {name}" in PAGE
+    options = [text for option in command.params for text in (*option.opts, *option.secondary_opts)]
+    missing = [text for text in options if text.startswith("--") and f"`{text}" not in PAGE]
+    allowed = {"--data", "--limit-conversations", "--questions", "--details", "--help"}
+    assert set(missing) <= allowed
+    assert "$ " in (command.epilog or "")
+
+
+def test_every_option_of_an_evaluation_is_documented() -> None:
+    """The page of evaluation names each option of the module."""
+    page = (DOCS / "evaluation.md").read_text("utf-8")
+    options = {text for action in parser()._actions for text in action.option_strings}
+    assert [text for text in options - {"-h", "--help"} if f"`{text}`" not in page] == []
+
+
+JSON_ROWS = dict(re.findall(r"^\| `(\w+)` \| (`.*|those .*) \|$", PAGE.partition("## JSON")[2], re.MULTILINE))
+JSON_RUNS = {
+    "remember": ["remember", "x", "--id", "m2"],
+    "recall": ["recall", "x"],
+    "forget": ["forget", "m1"],
+    "restore": ["restore", "m1"],
+    "list": ["list"],
+    "show": ["show", "m1"],
+    "history": ["history", "m1"],
+    "erase": ["erase", "m1", "--yes"],
+    "backup": ["backup", "copy.db"],
+    "reindex": ["reindex"],
+    "doctor": ["doctor"],
+    "models": ["models", "status"],
+    "eval": ["eval", "jsonl", "--data", str(Path(__file__).parent.parent / "eval" / "talks.jsonl")],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_json_has_the_fields_that_the_page_tells(name: str, omoide: Callable[..., Result]) -> None:
+    """What a program reads from a command is what is promised to it."""
+    omoide("remember", "Something.", "--id", "m1")
+    printed = json.loads(CliRunner().invoke(app, [*JSON_RUNS[name], "--json"]).stdout)
+    told = re.findall(r"`(\w+)`", JSON_ROWS[name].partition(";")[0])
+    assert set(printed) == (set(told) or set(Entry.__struct_fields__))
+
+
+def test_every_variable_is_documented() -> None:
+    """Each setting has a row with its option and its variable."""
+    assert [name for name in NAMES if f"| `--{name}` | `{variable(name)}` |" not in PAGE] == []
+
+
+def test_every_part_of_a_score_is_said_in_words() -> None:
+    """Whatever recall scores by, `--explain` can say what it means."""
+    assert set(Signs.__struct_fields__) - set(IN_WORDS) == set()

@@ -1,0 +1,247 @@
+"""Do the commands that look after a store do what they say?"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from omoide.cli import doctor
+from omoide.embedders import cache, models
+
+Run = Callable[..., Result]
+Answer = Callable[..., Any]
+TALKS = Path(__file__).parent.parent / "eval" / "talks.jsonl"
+
+
+@pytest.fixture
+def three(omoide: Run) -> None:
+    """A store with three memories."""
+    for number in (1, 2, 3):
+        omoide("remember", f"Memory number {number}.", "--id", f"m{number}", "--at", f"2024-01-0{number}")
+
+
+@pytest.mark.usefixtures("three")
+def test_memories_are_listed_newest_first(omoide: Run, answer: Answer) -> None:
+    """A list has one line a memory, in pages that a cursor continues."""
+    lines = [line.split("\t") for line in omoide("list").stdout.splitlines()]
+    assert [(line[0], line[1], line[3]) for line in lines] == [
+        (f"m{number}", f"2024-01-0{number} 00:00:00Z", f"Memory number {number}.") for number in (3, 2, 1)
+    ]
+    first = answer("list", "--limit", "2")
+    assert [entry["id"] for entry in first["entries"]] == ["m3", "m2"]
+    assert [entry["id"] for entry in answer("list", "--cursor", first["cursor"])["entries"]] == ["m1"]
+    assert f"--cursor {first['cursor']}" in omoide("list", "--limit", "2").stderr
+
+
+@pytest.mark.usefixtures("three")
+def test_a_list_leaves_out_what_no_longer_counts(omoide: Run, answer: Answer) -> None:
+    """Forgotten and expired memories are listed only when asked for."""
+    omoide("forget", "m2")
+    omoide("remember", "Over.", "--id", "m4", "--expires", "2024-02-02")
+
+    def ids(*options: str) -> list[str]:
+        return [entry["id"] for entry in answer("list", *options)["entries"]]
+
+    assert ids() == ["m3", "m1"]
+    assert ids("--forgotten") == ["m3", "m2", "m1"]
+    assert ids("--expired") == ["m4", "m3", "m1"]
+    assert "(forgotten) Memory number 2." in omoide("list", "--forgotten").stdout
+    assert omoide("list", "--type", "risk", code=1).stderr == "Nothing found.\n"
+
+
+@pytest.mark.usefixtures("three")
+def test_a_memory_is_shown_with_all_that_is_known(omoide: Run, answer: Answer) -> None:
+    """What has a value is shown with its name, and JSON has the entry with its links and uses."""
+    shown = dict(line.split(None, 1) for line in omoide("show", "m1").stdout.splitlines())
+    assert shown["content"] == "Memory number 1."
+    assert shown["occurred"] == "2024-01-01 00:00:00Z"
+    assert "rationale" not in shown
+    assert set(answer("show", "m1")) == {"entry", "links", "access"}
+
+
+@pytest.mark.usefixtures("three")
+def test_history_tells_how_it_came_to_be(omoide: Run, answer: Answer) -> None:
+    """Every version is there, oldest first, and an erased memory ends in the reason."""
+    omoide("remember", "Memory number one.", "--id", "m1")
+    omoide("forget", "m1", "--reason", "wrong")
+    lines = [line.split("\t") for line in omoide("history", "m1").stdout.splitlines()]
+    assert [(line[0], line[2]) for line in lines] == [
+        ("1", "Memory number 1."),
+        ("2", "Memory number one."),
+        ("3", "(forgotten: wrong) Memory number one."),
+    ]
+    omoide("erase", "m1", "--yes", "--reason", "asked")
+    assert answer("history", "m1")["versions"][-1]["entry"] is None
+    assert "erased: asked" in omoide("history", "m1").stdout
+    assert "number" not in omoide("history", "m1").stdout
+
+
+@pytest.mark.usefixtures("three")
+def test_erasing_asks_first(omoide: Run, answer: Answer) -> None:
+    """Without `--yes` the memories are shown and a question is asked; anything but yes changes nothing."""
+    declined = omoide("erase", "m1", input="n\n", code=1)
+    assert "Memory number 1." in declined.stderr
+    assert "Remove them for good?" in declined.stderr
+    omoide("erase", "m1", input="", code=1)
+    assert len(answer("list")["entries"]) == 3
+    assert omoide("erase", "m1", input="y\n").stdout == "1 memory erased, in 1 version\n"
+    assert [entry["id"] for entry in answer("list")["entries"]] == ["m3", "m2"]
+    omoide("show", "m1", code=1)
+
+
+@pytest.mark.usefixtures("three")
+def test_a_dry_run_shows_what_would_go(omoide: Run, answer: Answer) -> None:
+    """`--dry-run` lists the memories and keeps them."""
+    shown = omoide("erase", "--all", "--dry-run").stdout
+    assert shown.splitlines()[0] == "3 memories of namespace default, agent default:"
+    assert len(answer("erase", "--all", "--dry-run")["entries"]) == 3
+    assert len(answer("list")["entries"]) == 3
+
+
+@pytest.mark.usefixtures("three")
+def test_everything_in_a_scope_can_be_erased(omoide: Run, answer: Answer) -> None:
+    """`--all` removes what the scope holds and nothing else; JSON has the receipts."""
+    omoide("remember", "Of a session.", "--id", "s", "--session", "s1")
+    receipt = answer("erase", "--all", "--session", "s1", "--yes")["receipts"][0]
+    assert receipt["ids"] == ["s"]
+    assert len(answer("list")["entries"]) == 3
+    answer("erase", "--all", "--yes")
+    omoide("list", code=1)
+
+
+def test_an_interrupt_has_a_code_of_its_own(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever presses Ctrl-C sees one line, and a script sees code 130."""
+
+    def interrupt(path: Path) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "free_bytes", interrupt)
+    assert "stopped" in omoide("doctor", code=130).stderr
+
+
+def test_erasing_needs_to_know_what(omoide: Run) -> None:
+    """Neither ids nor `--all`, or both, is refused."""
+    omoide("remember", "x", "--id", "m1")
+    omoide("erase", code=2)
+    omoide("erase", "m1", "--all", code=2)
+
+
+@pytest.mark.usefixtures("three")
+def test_a_backup_is_a_store(omoide: Run, answer: Answer, home: Path) -> None:
+    """A backup can be opened like the original, and replaces an older one only when told to."""
+    assert omoide("backup", "copy.db").stdout.startswith("copy.db  ")
+    assert len(answer("list", "--store", "copy.db")["entries"]) == 3
+    omoide("remember", "One more.")
+    assert "--force" in omoide("backup", "copy.db", code=2).stderr
+    assert answer("backup", "copy.db", "--force")["size_bytes"] == (home / "copy.db").stat().st_size
+    assert len(answer("list", "--store", "copy.db")["entries"]) == 4
+    omoide("backup", "no/such/folder/copy.db", code=4)
+    omoide("backup", "copy2.db", "--store", "memory://", code=2)
+
+
+@pytest.mark.usefixtures("three")
+def test_a_store_can_be_given_vectors(omoide: Run, answer: Answer) -> None:
+    """Reindexing with an embedder gives every memory vectors, and later commands use them."""
+    assert answer("doctor")["ok"]
+    assert answer("reindex", "--embedder", "static")["embedder"].startswith("wordllama")
+    assert omoide("reindex", "--embedder", "static").stdout.startswith("vectors of wordllama")
+    recalled = answer("recall", "which memory is number two?", "--embedder", "auto")
+    assert any(reason["part"] == "vector" for reason in recalled["hits"][0]["why"]["reasons"])
+
+
+def test_doctor_tells_where_settings_come_from(
+    answer: Answer, omoide: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each setting has its value and its origin, and a store that is not there yet is no problem."""
+    monkeypatch.setenv("OMOIDE_SESSION", "s1")
+    told = answer("doctor", "--agent", "a1")
+    assert told["ok"]
+    assert told["settings"]["agent"] == {"value": "a1", "from": "--agent"}
+    assert told["settings"]["session"] == {"value": "s1", "from": "OMOIDE_SESSION"}
+    assert told["settings"]["store"]["from"] == "default"
+    assert "does not exist yet" in omoide("doctor").stdout
+
+
+@pytest.mark.usefixtures("three")
+def test_doctor_checks_the_store(answer: Answer, omoide: Run) -> None:
+    """A sound store passes every check."""
+    checks = {check["name"]: check for check in answer("doctor")["checks"]}
+    assert {"file", "file system", "space", "version", "embedder", "entries", "integrity"} <= set(checks)
+    assert {check["state"] for check in checks.values()} <= {"ok", "note"}
+    assert "3 in use" in checks["entries"]["told"]
+    assert "ok       integrity: everything agrees" in omoide("doctor").stdout
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    ("name", "what", "told"),
+    [("network_file_system", "nfs4", "over a network"), ("free_bytes", 5, "make room")],
+    ids=["network", "space"],
+)
+def test_doctor_finds_problems_around_the_store(
+    name: str, what: object, told: str, omoide: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system and a full disk are problems, and the code is 1."""
+    monkeypatch.setattr(doctor, name, lambda path: what)
+    assert told in omoide("doctor", code=1).stdout
+
+
+def test_doctor_finds_a_damaged_store(answer: Answer, home: Path) -> None:
+    """A file that is no store is a problem with a remedy."""
+    (home / "broken.db").write_bytes(b"nonsense" * 2000)
+    told = answer("doctor", "--store", "broken.db", code=1)
+    assert not told["ok"]
+    assert [check["name"] for check in told["checks"] if check["state"] == "problem"] == ["store"]
+
+
+@pytest.mark.usefixtures("three")
+def test_doctor_finds_another_embedder(omoide: Run) -> None:
+    """Vectors of another embedder than the one asked for are a problem that reindexing solves."""
+    omoide("reindex", "--embedder", "static")
+    told = omoide("doctor", "--embedder", "minilm", code=1).stdout
+    assert "problem" in told
+
+
+def test_the_status_of_the_encoder_is_a_code(answer: Answer, omoide: Run, home: Path) -> None:
+    """Without the encoder the status is code 1 and says how to get it; with it, code 0."""
+    assert answer("models", "status", code=1)["ready"] is False
+    assert "omoide models pull" in omoide("models", "status", code=1).stdout
+    folder = cache.folder(cache.MINILM)
+    folder.mkdir(parents=True)
+    for name in models.KEPT:
+        (folder / name).write_bytes(b"x")
+    cache.complete(folder, models.KEPT)
+    assert answer("models", "status")["ready"] is True
+
+
+def test_the_encoder_is_pulled_from_where_it_is_said_to_be(omoide: Run, home: Path) -> None:
+    """A place without the files ends with code 4 and one line."""
+    failed = omoide("models", "pull", "--url", (home / "empty").as_uri(), "--no-npm", code=4)
+    assert failed.stderr.startswith("omoide: model ")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_an_encoder_that_is_here_is_not_pulled_again(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pulling twice fetches once."""
+    folder = cache.folder(cache.MINILM)
+    folder.mkdir(parents=True)
+    for name in models.KEPT:
+        (folder / name).write_bytes(b"x")
+    cache.complete(folder, models.KEPT)
+    assert answer("models", "pull")["ready"] is True
+
+
+def test_recall_can_be_evaluated(answer: Answer, omoide: Run, home: Path) -> None:
+    """The command gives the same report as the module, and does not touch the user's own store."""
+    found = answer("eval", "jsonl", "--data", str(TALKS), "--limit-conversations", "1", "--questions", "3")
+    assert found["settings"]["questions"] == 3
+    assert found["settings"]["store"] == "a temporary file"
+    assert not (home / "data").exists()
+    printed = omoide("eval", "jsonl", "--data", str(TALKS), "--details", "d.jsonl", "--limit", "25").stdout
+    assert "turn cat1-4" in printed
+    assert len([json.loads(line) for line in Path("d.jsonl").read_text("utf-8").splitlines()]) == 10
+    omoide("eval", "jsonl", "--data", "absent.jsonl", code=1)
+    omoide("eval", "jsonl", "--data", str(TALKS), "--limit", "3", code=2)

@@ -1,0 +1,116 @@
+"""Is what is printed safe to read, and does a failure say enough?"""
+
+import inspect
+import io
+import json
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omoide import errors
+from omoide.cli import failing, printing
+from omoide.core.entry import Entry
+
+
+@given(st.text())
+def test_nothing_remembered_can_act_on_a_terminal(text: str) -> None:
+    """A text is shown on one line without control, format or surrogate characters."""
+    shown = printing.safe(text)
+    assert not any(unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for char in shown)
+
+
+def test_ordinary_text_is_shown_as_it_is() -> None:
+    """Letters of any script stay, runs of blanks become one, and escapes are written out."""
+    assert printing.safe("Grüße,  思い出\n😀") == "Grüße, 思い出 😀"
+    assert printing.safe("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
+
+
+@pytest.mark.parametrize(("text", "shown"), [("short", "short"), ("a" * 11, "aaaaaaaaa…"), ("", "")])
+def test_long_texts_are_clipped(text: str, shown: str) -> None:
+    """A clipped text is no longer than asked for."""
+    assert printing.clipped(text, 10) == shown
+
+
+def test_json_holds_our_values_as_they_are_always_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """An entry inside an answer is the JSON that it has anywhere else."""
+    entry = Entry(id="m1", agent_id="a", content="x", created_at=5)
+    printing.put_json({"entries": (entry,), "n": 1})
+    assert json.loads(capsys.readouterr().out) == {"entries": [json.loads(entry.to_json())], "n": 1}
+
+
+def test_tables_are_lines_with_tabs_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Into a pipe, a row is a line, and no cell can begin another."""
+    printing.put_rows(("a", "b"), [("1", "x\ty\nz"), ("2", "")])
+    assert capsys.readouterr().out == "1\tx y z\n2\t\n"
+
+
+def test_progress_is_silent_where_nobody_looks() -> None:
+    """Without a terminal there is no bar."""
+    with printing.progress() as tell:
+        assert tell is None
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_tables_are_laid_out_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal a table has titles, and markup in a cell is shown, not obeyed."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    printing.put_rows(("id", "content"), [("m1", "[bold]x[/bold]")])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    assert [line.split() for line in lines] == [["id", "content"], ["m1", "[bold]x[/bold]"]]
+
+
+def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal there is a bar with what is being done and how far it is."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with printing.progress() as tell:
+        assert tell is not None
+        tell("copying", 1, 4)
+        tell("copying", 4, 4)
+    assert "copying" in terminal.getvalue()
+    assert "4/4" in terminal.getvalue()
+
+
+def error_classes() -> list[type[errors.OmoideError]]:
+    found = inspect.getmembers(errors, inspect.isclass)
+    return [kind for _, kind in found if issubclass(kind, errors.OmoideError)]
+
+
+@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code(kind: type[errors.OmoideError]) -> None:
+    """Each of our errors ends a command with a code from 1 to 4."""
+    assert failing.code_of(kind.__new__(kind)) in {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.NotFound("entry", "x", "look"), 1),
+        (errors.Erased("entry", "x", 1, None), 1),
+        (errors.Invalid("a", "b", "c"), 2),
+        (errors.MissingExtra("x", "cli"), 2),
+        (errors.Conflict("x", 1, 2), 3),
+        (errors.KeyReused("k"), 3),
+        (errors.Busy("x", "y", "z"), 4),
+        (errors.ModelUnavailable("x", "y", "z"), 4),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_codes_tell_errors_apart(error: errors.OmoideError, code: int) -> None:
+    """Absence, wrong input, conflict and failure have codes of their own."""
+    assert failing.code_of(error) == code
+
+
+def test_an_error_is_one_line() -> None:
+    """Whatever an error quotes, it is told on one line."""
+    assert failing.line_of(errors.Invalid("a\nb", "is\r\nwrong", "c")) == "a b is wrong; c"

@@ -1,0 +1,112 @@
+"""Which memory does a command work on, and when does somebody mean?"""
+
+from pathlib import Path
+
+import pytest
+
+from omoide.cli import moments, settings
+from omoide.cli.doctor import free_bytes
+from omoide.cli.shell import file_of
+from omoide.core.scope import Scope
+from omoide.errors import Invalid
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
+
+
+def test_options_win_over_variables_and_those_over_what_is_usual(tmp_path: Path) -> None:
+    """Each setting tells its value and who said so."""
+    environment = {"OMOIDE_AGENT": "from-env", "OMOIDE_SESSION": "s1", "XDG_DATA_HOME": str(tmp_path)}
+    found = settings.read({"agent": "given"}, environment, tmp_path)
+    assert found.agent == ("given", "--agent")
+    assert found.session == ("s1", "OMOIDE_SESSION")
+    assert found.namespace == ("default", "default")
+    assert found.store == (f"sqlite:///{tmp_path}/omoide/memory.db", "default")
+    assert found.scope == Scope(agent_id="given", session_id="s1")
+
+
+def test_the_project_is_the_repository_around(tmp_path: Path) -> None:
+    """The nearest folder with a .git above the working folder is the project; without one there is none."""
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    (tmp_path / "repo" / "src" / "deep").mkdir(parents=True)
+    found = settings.read({}, {}, tmp_path / "repo" / "src" / "deep")
+    assert found.project == (str(tmp_path / "repo"), "repository")
+    assert settings.read({}, {}, tmp_path).project == (None, "default")
+
+
+def test_an_empty_value_lifts_a_limit(tmp_path: Path) -> None:
+    """An empty agent or project means any, and an empty store the usual one."""
+    (tmp_path / ".git").mkdir()
+    found = settings.read({"project": "", "store": ""}, {"OMOIDE_AGENT": ""}, tmp_path)
+    assert found.scope == Scope()
+    assert found.store.origin == "default"
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("sqlite:///x.db", "sqlite:///x.db"),
+        ("memory://", "memory://"),
+        ("/data/a.db", "sqlite:////data/a.db"),
+        ("postgresql://host/db", "postgresql://host/db"),
+    ],
+)
+def test_a_store_is_named_by_url_or_path(given: str, url: str) -> None:
+    """A path is the SQLite file at that path, and a URL is itself."""
+    assert settings.read({"store": given}, {}, Path("/")).store.value == url
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        ("sqlite:///x.db", "x.db"),
+        ("sqlite:////data/a%20b.db?mode=ro", "/data/a b.db"),
+        ("memory://", None),
+        ("sqlite://", None),
+    ],
+)
+def test_the_file_of_a_store_is_known(url: str, file: str | None) -> None:
+    """Only SQLite stores have a file, whose path stands in the URL."""
+    assert file_of(url) == (None if file is None else Path(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("1970-01-02", 24 * HOUR),
+        ("1970-01-01T01:00", HOUR),
+        ("1970-01-01T01:00+01:00", 0),
+        ("1970-01-01T01:00:00Z", HOUR),
+        ("90m", NOW - 90 * 60_000),
+        ("1w2d", NOW - 9 * 24 * HOUR),
+        (" 5s ", NOW - 5000),
+    ],
+)
+def test_moments_are_dates_or_durations(text: str, at: int) -> None:
+    """Dates are UTC unless they say otherwise; durations count back from now, or forward for `after`."""
+    assert moments.before(text, NOW, "--since") == at
+    assert moments.after(text, NOW, "--since") == (2 * NOW - at if text.strip()[-1] in "smhdw" else at)
+
+
+def test_a_day_is_meant_to_its_end() -> None:
+    """`--until` a day takes in all of it, `--until` a time goes up to that time."""
+    assert moments.until("1970-01-01", NOW, "--until") == 24 * HOUR - 1
+    assert moments.until("1970-01-01T00:00", NOW, "--until") == 0
+
+
+@pytest.mark.parametrize("text", ["", "soon", "7", "d", "7x", "-7d", "1969-12-31", "2026-13-01", "99999999w"])
+def test_other_moments_are_refused(text: str) -> None:
+    """What is no moment gives an error that names the option and shows what to write."""
+    with pytest.raises(Invalid, match=r"--since .*2026-05-08"):
+        moments.before(text, NOW, "--since")
+
+
+@pytest.mark.parametrize(("at", "text"), [(NOW, "2023-11-14 22:13:20Z"), (None, ""), (10**18, str(10**18))])
+def test_moments_are_shown_in_utc(at: int | None, text: str) -> None:
+    """People see date and time; what lies beyond the calendar stays a number."""
+    assert moments.shown(at) == text
+
+
+def test_free_space_is_told_before_the_file_exists(tmp_path: Path) -> None:
+    """The room of a file that is not there yet is that of the folder it will be in."""
+    assert free_bytes(tmp_path / "no" / "such" / "file.db") > 0
