@@ -1,15 +1,18 @@
 """What is Omoide like?
 
 One agent keeps a greenhouse. It believes, plans, meets another writer, fails once, grows older, is chosen
-from a pool, shows what others may see, and is put aside and taken up again. Each step says what happens and
-why.
+from a pool, shows what others may see, and is put aside and taken up again. What it learned outlives its
+program: another one finds it, and says why. Each step says what happens and why.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import textwrap
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,11 +24,14 @@ from omoide import (
     Direct,
     FrozenMap,
     Memory,
+    Scope,
     Signal,
     action,
+    blocking,
     checkpoint,
     identity,
     memory,
+    open_store,
     receive,
     thread,
 )
@@ -33,6 +39,14 @@ from omoide.directives import Directive, Emit, Error
 from omoide.errors import Conflict
 
 WIDTH = 78
+
+KEEPERS = Scope(agent_id="keeper")
+QUESTION = "How hot may it get for the ferns?"
+LEARNED = [
+    ("The ferns wilt when it is hotter than 35 degrees.", "lesson_learned", 0.9),
+    ("The roof motor was replaced in spring.", "fact", 1.0),
+    ("Water the cacti once a month.", "convention", 0.8),
+]
 
 
 class Shown(NamedTuple):
@@ -45,6 +59,7 @@ class Shown(NamedTuple):
     reason: str
     snapshot: FrozenMap[str, Any]
     came_back_equal: bool
+    recalled: str
 
 
 class Greenhouse(msgspec.Struct):
@@ -223,6 +238,34 @@ def remembers(agent: Agent) -> None:
         show(f"entry {entry.seq}", f"{entry.payload['action']}: {entry.payload['status']}")
 
 
+def outlives_its_program() -> str:
+    """A file of memories, written here and read by another process."""
+    heading("10. It remembers after a restart")
+    with TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder, 'memory.db').as_posix()}"
+        with open_store(url, embedder="static") as store:
+            for content, kind, confidence in LEARNED:
+                receipt = blocking.remember(store, content, KEEPERS, type=kind, confidence=confidence)
+                show(receipt.outcome, content)
+        say("The store is closed. Another process, which knows nothing but the file, is asked:")
+        show("question", QUESTION)
+        # Python says the same whatever the terminal: the answer crosses a pipe as UTF-8.
+        command = [sys.executable, "-X", "utf8", str(Path(__file__)), url]
+        answer = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
+    content, why = answer.splitlines()
+    show("answer", content)
+    show("because", why)
+    say("Each part of the score is told: what it added, and the rank by that part alone.")
+    return content
+
+
+def ask(url: str) -> None:
+    """What the other process does: open the file, recall, and print the best line with its reason."""
+    with open_store(url, embedder="static") as store:
+        best = blocking.recall(store, QUESTION, KEEPERS, limit=1).hits[0]
+    print(best.entry.content, best.why, sep="\n")
+
+
 def main() -> Shown:
     """Show the agent step by step."""
     print("Omoide: a memory that agents can explain, and an identity others can route to.")
@@ -233,13 +276,15 @@ def main() -> Shown:
     reason, shown = is_chosen(agent), shows_itself(agent)
     equal = is_put_aside(agent)
     remembers(agent)
+    recalled = outlives_its_program()
     heading("Read on")
     say(
         "README.md has the map of the code, docs/index.md starts the tour of the concepts, and examples/ has "
-        "more agents: weather, bdi, blackboard, react, character, pool and rag."
+        "more: durable, chatlog and own_store for memory that lasts; weather, bdi, blackboard, react, "
+        "character, pool and rag for agents."
     )
-    return Shown(agent, conflict, failure, kept, reason, shown, equal)
+    return Shown(agent, conflict, failure, kept, reason, shown, equal, recalled)
 
 
 if __name__ == "__main__":
-    main()
+    ask(sys.argv[1]) if len(sys.argv) > 1 else main()

@@ -2,10 +2,12 @@
 
 Every python block in it runs. A statement followed by `# → value` is checked: the value shown is the repr or
 the str of what the statement gives, or `Error: message` where it raises. A long value may stand in comment
-lines of its own right below the statement.
+lines of its own right below the statement. A statement may await, as in a notebook. Pages run in an empty
+folder.
 """
 
 import ast
+import asyncio
 import inspect
 import io
 import re
@@ -19,8 +21,26 @@ from typing import Any, NamedTuple
 import pytest
 
 import omoide
-from omoide import Definition, Plugin, directives, errors, identity, memory, strategy, thread
+from omoide import (
+    Definition,
+    Entry,
+    Filter,
+    Plugin,
+    blocking,
+    directives,
+    errors,
+    identity,
+    memory,
+    strategy,
+    thread,
+    verbs,
+)
 from omoide.core import frozen, nesting
+from omoide.retrieval import neighbours
+from omoide.retrieval.weights import Signs
+from omoide.stores import protocols
+from omoide.stores.settings import Settings
+from omoide.stores.sqlite import shelves
 from omoide.testing import reproducible
 
 ROOT = Path(__file__).parent.parent
@@ -86,12 +106,17 @@ def shown_values(source: str) -> dict[int, str]:
 def outcome(statement: ast.stmt, namespace: dict[str, Any], path: Path) -> tuple[str, ...]:
     """Every form in which what a statement gives may be shown."""
     if isinstance(statement, ast.Expr):
-        expression = compile(ast.Expression(statement.value), str(path), "eval", dont_inherit=True)
-        value = eval(expression, namespace)  # noqa: S307 - the code is our own documentation
+        value = done(ast.Expression(statement.value), "eval", namespace, path)
         return repr(value), str(value)
-    code = compile(ast.Module([statement], []), str(path), "exec", dont_inherit=True)
-    exec(code, namespace)  # noqa: S102 - the code is our own documentation
+    done(ast.Module([statement], []), "exec", namespace, path)
     return ("None",)
+
+
+def done(tree: ast.Module | ast.Expression, mode: str, namespace: dict[str, Any], path: Path) -> Any:
+    """What the code gives, once it has been awaited if it awaits."""
+    code = compile(tree, str(path), mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    value = eval(code, namespace)  # noqa: S307 - the code is our own documentation
+    return asyncio.run(value) if code.co_flags & inspect.CO_COROUTINE else value
 
 
 def run_block(block: Block, namespace: dict[str, Any], path: Path) -> Iterator[str]:
@@ -134,8 +159,11 @@ def modules() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", PROSE, ids=page_id)
-def test_every_example_in_the_documentation_runs(path: Path) -> None:
+def test_every_example_in_the_documentation_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The python blocks of a page run in order, in one namespace, and give the values they show."""
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": f"page_{path.stem}"}
     with reproducible():
         wrong = [
@@ -212,11 +240,47 @@ def test_every_part_of_a_definition_is_documented() -> None:
     assert names - code_words(ROOT / "docs" / "agents.md") == set()
 
 
+def test_every_verb_is_documented_and_has_a_twin_without_await() -> None:
+    """The page of stores has every verb, and `omoide.blocking` has the same ones."""
+    names = {name for name, _ in inspect.getmembers(blocking, inspect.isfunction) if not name.startswith("_")}
+    awaited = {name for name, _ in inspect.getmembers(verbs, inspect.iscoroutinefunction)}
+    assert names == awaited
+    assert names - code_words(ROOT / "docs" / "stores.md") == set()
+
+
+def test_all_that_a_store_can_be_asked_is_documented() -> None:
+    """Every protocol of stores and every method of it is written as code on the page of stores."""
+    kinds = [
+        kind
+        for _, kind in inspect.getmembers(protocols, inspect.isclass)
+        if kind.__module__ == protocols.__name__
+    ]
+    names = {kind.__name__ for kind in kinds}
+    methods = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
+    assert names | methods <= code_words(ROOT / "docs" / "stores.md")
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"), [(Settings, "stores"), (Entry, "stores"), (Filter, "recall"), (Signs, "recall")]
+)
+def test_every_field_is_documented(kind: Any, page: str) -> None:
+    """Every setting of a store, field of an entry or a filter, and part of a score has a row in a table."""
+    rows = re.findall(r"^\|(.*?)\|", prose(ROOT / "docs" / f"{page}.md"), re.MULTILINE)
+    assert set(kind.__struct_fields__) - set(INLINE.findall("\n".join(rows))) == set()
+
+
 def test_the_limits_of_data_are_those_in_the_code() -> None:
     """The page of values tells how deep and how large data may be, in the numbers that the code goes by."""
     page = prose(ROOT / "docs" / "values.md")
     limits = [f"{nesting.MAX_DEPTH} levels", f"{nesting.DEPTH} levels", f"{frozen.MAX_NODES:,} values"]
     assert [limit for limit in limits if f"| {limit} |" not in page] == []
+
+
+def test_the_limits_of_recall_are_those_in_the_code() -> None:
+    """The page of recall tells how many candidates there are and how long a window is, as the code has it."""
+    page = prose(ROOT / "docs" / "recall.md")
+    limits = [f"{shelves.SHELF:,} entries", f"{neighbours.WINDOW_WORDS} words"]
+    assert [limit for limit in limits if limit not in page] == []
 
 
 def test_every_context_of_an_error_is_documented() -> None:

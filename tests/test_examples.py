@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from omoide import identity, memory, thread
-from omoide.testing import reproducible
+from omoide import Store, identity, memory, thread
+from omoide.testing import StoreSuite, reproducible
 
 FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
@@ -171,6 +171,7 @@ def test_the_demo_shows_what_it_claims() -> None:
     assert shown.snapshot["extensions"] == {"diary": {"mood": "patient"}}
     assert "fern" not in str(shown.snapshot)
     assert shown.came_back_equal
+    assert shown.recalled == "The ferns wilt when it is hotter than 35 degrees."
     assert identity.age(shown.agent) == 3
     assert memory.world_get(shown.agent, "temperature") == 29.0
     assert [task["text"] for task in memory.tasks_open(shown.agent)] == ["Open the roof"]
@@ -180,6 +181,50 @@ def test_the_demo_shows_what_it_claims() -> None:
         "ok",
         "ok",
     ]
+
+
+def test_the_help_desk_remembers_and_forgets() -> None:
+    """What one program learned another one recalls; changed, forgotten, restored and erased all differ."""
+    desk = told("durable")
+    assert [receipt.outcome for receipt in desk.receipts] == ["stored", "stored", "stored", "duplicate_of"]
+    assert desk.answer.entries[0].id == "repair"
+    assert desk.answer.hits[0].why.evidence == ("document invoice-311.pdf",)
+    assert desk.after_change == "Parcels go to 4 Harbour Street."
+    assert desk.after_forgetting == ["new-address", "repair"]
+    assert desk.after_restoring == ["name", "new-address", "repair"]
+    assert (desk.erased.ids, desk.erased.versions, desk.erased.scrubbed) == (("address",), 2, True)
+    assert sorted(desk.left) == ["name", "new-address", "repair"]
+
+
+def test_the_chat_log_knows_who_and_when() -> None:
+    """The right message leads by its words, its neighbours, its speaker and its week; nonsense is weak."""
+    answered = told("chatlog")
+    best = {question: result.entries[0].content for question, result in answered.answers.items()}
+    assert answered.kept == 12
+    assert best["Where is Maria's new flat?"].startswith("I finally moved")
+    assert best["What did Ben sell last week?"] == "We sold out by noon every day."
+    assert best["Why is the trip to Oslo off?"].startswith("Pixel ate my passport")
+    assert [result.weak for result in answered.answers.values()] == [False, False, False, False, True]
+    dog = answered.answers["What is the name of Maria's dog?"]
+    assert "Pixel. She is a whippet." in [entry.content for entry in dog.entries]
+    parts = {reason.part for reason in answered.answers["What did Ben sell last week?"].hits[0].why.reasons}
+    assert {"speaker", "date"} <= parts
+
+
+def test_the_own_store_keeps_its_file() -> None:
+    """A second store over the same file answers, and can be asked what it offers."""
+    kept = told("own_store")
+    assert (kept.is_store, kept.can_erase, kept.entries) == (True, False, 3)
+    assert kept.answer.entries[0].content == "Tulips are planted in November."
+    assert str(kept.answer.hits[0].why) == "words +2.00: plant, tulip"
+
+
+class TestOwnStore(StoreSuite):
+    """The store of the example does what every store has to do."""
+
+    def open_store(self, folder: Path) -> Store:
+        store: Store = module("own_store").JsonLinesStore(folder / "memory.jsonl")
+        return store
 
 
 def test_the_demo_tells_where_to_read_on() -> None:

@@ -1,0 +1,137 @@
+"""How is a store of your own made?
+
+This one keeps memories as lines of JSON in a file, for one process that does not crash. `Store` asks for
+three methods. What a write means, which all stores decide alike, is in `omoide.stores.rules`; how answers are
+found is up to the store, and here it counts common words. The tests run `StoreSuite` over it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import anyio
+
+import omoide
+from omoide import Entry, RecallRequest, RecallResult, Scope, Store, WriteRequest, WriteResult, clock
+from omoide.core.recalling import Hit, Reason, Why
+from omoide.errors import KeyReused
+from omoide.retrieval.words import terms
+from omoide.stores import rules
+from omoide.stores.protocols import Erases
+
+
+class JsonLinesStore:
+    """Memories in a file that any editor can read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.entries: dict[tuple[str, str], Entry] = {}
+        self.receipts: dict[tuple[str, str], tuple[bytes, WriteResult, int]] = {}
+        if path.exists():
+            for line in path.read_bytes().splitlines():
+                self._hold(Entry.from_json(line))
+
+    async def write(self, request: WriteRequest) -> WriteResult:
+        """Keep an entry; one that comes with a key that is known gets the receipt it got before."""
+        if request.idempotency_key is None:
+            return self._write(request)
+        name, now = (request.entry.namespace, request.idempotency_key), clock.now()
+        payload = rules.fingerprint(request)
+        before, receipt, at = self.receipts.get(name, (b"", None, 0))
+        if receipt is None or at < now - rules.KEY_LIFETIME_MS:
+            receipt = self._write(request)
+            self.receipts[name] = (payload, receipt, now)
+        elif before != payload:
+            raise KeyReused(request.idempotency_key)
+        return receipt.replace(request=request)
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        """What shares most words with the question; among equals the newest, which is held last."""
+        scope, passes = request.reach(), rules.passing(request.filter, request.at)
+        wanted = {*terms(request.query)}
+        found = [
+            (sorted(wanted & {*terms(entry.content)}), entry)
+            for entry in reversed(self.entries.values())
+            if scope is not None and scope.holds(entry) and passes(entry)
+        ]
+        found.sort(key=lambda pair: -len(pair[0]))
+        hits = [hit(*pair, rank=rank) for rank, pair in enumerate(found[: request.limit], 1)]
+        return RecallResult(request=request, hits=tuple(hits), weak=bool(hits) and not found[0][0])
+
+    async def list_entries(self, scope: Scope) -> list[Entry]:
+        """Everything in a scope, oldest first."""
+        return [entry for entry in self.entries.values() if scope.holds(entry)]
+
+    def _write(self, request: WriteRequest) -> WriteResult:
+        given, now = request.entry, clock.now()
+        rules.check_size(given, rules.MAX_CONTENT)
+        kept = self.entries.get((given.namespace, given.id))
+        if request.dedupe and kept is None:
+            for other in self.entries.values():
+                if rules.is_twin(other, given, now):
+                    return WriteResult(request=request, entry=other, outcome="duplicate_of")
+        outcome, entry = rules.decide(request, kept)
+        changed = [entry] if outcome == "stored" else []
+        if request.supersedes is not None:
+            agent = Scope(namespace=given.namespace, agent_id=given.agent_id)
+            found = self.entries.get((given.namespace, request.supersedes))
+            old = rules.in_scope(found, agent, request.supersedes)
+            changed.append(rules.superseded(old, entry, None, now))
+            outcome = "superseded"
+        with self.path.open("ab") as file:
+            file.write(b"".join(one.to_json() + b"\n" for one in changed))
+        for one in changed:
+            self._hold(one)
+        return WriteResult(request=request, entry=entry, outcome=outcome)
+
+    def _hold(self, entry: Entry) -> None:
+        key = (entry.namespace, entry.id)
+        if entry.superseded_by is None:
+            self.entries.pop(key, None)  # what was written last is the newest
+        self.entries[key] = entry
+
+
+def hit(common: list[str], entry: Entry, rank: int) -> Hit:
+    """An answer, and why it is one."""
+    reason = Reason(part="words", value=len(common), note=", ".join(common))
+    return Hit(entry=entry, score=len(common), rank=rank, why=Why(reasons=(reason,) if common else ()))
+
+
+class Kept(NamedTuple):
+    """What the file held after the store was made anew."""
+
+    is_store: bool
+    entries: int
+    answer: RecallResult
+    can_erase: bool
+
+
+async def use(path: Path) -> Kept:
+    """Write with one store, and ask another one over the same file."""
+    scope = Scope(agent_id="gardener")
+    first = JsonLinesStore(path)
+    await omoide.remember(first, "Tulips are planted in October.", scope, id="tulips", type="convention")
+    await omoide.remember(first, "Slugs ate the lettuce.", scope, id="slugs", type="incident")
+    await omoide.remember(first, "Tulips are planted in November.", scope, supersedes="tulips")
+
+    second = JsonLinesStore(path)
+    answer = await omoide.recall(second, "When are the tulips planted?", scope, limit=1)
+    return Kept(isinstance(second, Store), len(second.entries), answer, isinstance(second, Erases))
+
+
+def main() -> Kept:
+    """Make a store, use it, and make it anew."""
+    with TemporaryDirectory() as folder:
+        kept = anyio.run(use, Path(folder, "memory.jsonl"))
+    print("is it a store?", kept.is_store)
+    print("memories in the file:", kept.entries)
+    for found in kept.answer.hits:
+        print(f"{found.entry.content}\n  because {found.why}")
+    print("can it erase?", kept.can_erase)
+    return kept
+
+
+if __name__ == "__main__":
+    main()
