@@ -159,8 +159,11 @@ def _cut(
 
 def _matches(found: Candidates, row: int, hit: Hit) -> bool:
     """Whether a hit has a word of the question in it, the time it asks for, or a meaning that is near."""
-    if not {*found.asked.query.terms}.isdisjoint(words.terms(text_of(hit.entry))):
+    asked, said = found.asked.query, text_of(hit.entry)
+    if not {*asked.terms}.isdisjoint(words.terms(said)):
         return True
+    if not asked.terms and not {*words.words(asked.text)}.isdisjoint(words.words(said)):
+        return True  # a question of nothing but small words
     if any(reason.part == "date" and reason.value > 0 for reason in hit.why.reasons):
         return True
     vector, pool = found.asked.vector, found.pool

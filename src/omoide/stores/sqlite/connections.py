@@ -20,6 +20,9 @@ from omoide.errors import Busy, Closed, ReadOnly, StoreFailed
 from omoide.stores.sqlite import schema
 from omoide.stores.sqlite.failures import is_busy, translated, translating
 
+_INHERITED: list[object] = []
+"""Connections that came across a fork: never used, and never closed, which would touch the parent's files."""
+
 _PATIENCE = 5.0  # seconds that SQLite itself waits for others; ours is above it
 
 
@@ -160,7 +163,8 @@ class Connections:
         if self.closed:
             raise Closed(self.name, "is closed", "open it again")
         if self._process != os.getpid():
-            self._begin()  # connections must not cross a fork
+            _INHERITED.extend([*self._idle, self._writer])
+            self._begin()
 
     def _connect(self, *, writer: bool) -> sqlite3.Connection:
         mode = "ro" if self.read_only else "rwc"

@@ -19,7 +19,7 @@ from omoide.stores.recalling import Asked
 from omoide.stores.sqlite import rows, shelves
 from omoide.stores.sqlite.schema import SLOTS
 
-PROPOSED = 150
+PROPOSED = 100
 """Entries that each arm proposes."""
 
 RARE = 512
@@ -144,8 +144,8 @@ class Wide:
         by_text, frequencies = self._by_text(db, owners, asked.terms(), mask)
         proposed = [by_text, self._by_vector(asked, mask), self._by_time(asked, mask)]
         numbers = {int(no) for some in proposed for no in some}
-        wanted = max(limit, PROPOSED) if limit > PROPOSED or len(numbers) < limit else 0
-        numbers.update(int(no) for no in self.numbers[mask][-wanted:] if wanted)
+        if len(numbers) < limit:
+            numbers.update(int(no) for no in self.numbers[mask][-limit:])
         statistics = Statistics(count=len(self.numbers), frequencies=frequencies)
         return _with_neighbours(db, numbers), statistics
 
@@ -206,8 +206,9 @@ class Wide:
         apart[~(self.coded & mask)] = _FAR
         near = np.cumsum(np.bincount(apart, minlength=_FAR + 1)[:_FAR])
         cut = min(int(np.searchsorted(near, PROPOSED)), _FAR - 1)
-        found: Array = self.numbers[apart <= cut]
-        return found[-2 * PROPOSED :]
+        nearer = self.numbers[apart < cut]
+        ties = self.numbers[apart == cut][len(nearer) - PROPOSED :]
+        return np.concatenate([nearer, ties])
 
     def _by_time(self, asked: Asked, mask: Array) -> Array:
         """Some of what lies in the times that the question names, the latest first."""
