@@ -19,6 +19,8 @@ from omoide.stores.local import LocalStore
 from omoide.stores.protocols import Erases, Store, Supersedes
 from omoide.stores.records import EraseReceipt
 
+__all__ = ["erase", "forget", "recall", "remember", "restore"]
+
 T = TypeVar("T")
 
 

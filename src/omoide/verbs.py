@@ -16,6 +16,8 @@ from omoide.errors import Invalid
 from omoide.stores.protocols import Erases, Store, Supersedes
 from omoide.stores.records import EraseReceipt
 
+__all__ = ["erase", "forget", "recall", "remember", "restore"]
+
 _OF_WRITES = frozenset({"expected_rev", "idempotency_key", "dedupe", "supersedes"})
 _OF_FILTERS = frozenset(Filter.__struct_fields__)
 

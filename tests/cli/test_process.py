@@ -90,7 +90,7 @@ def test_simple_commands_start_quickly(arguments: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("arguments", [["--help"], ["recall", "--help"], ["list"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["recall", "x"], ["forget", "m1"]], ids=" ".join)
 def test_heavy_packages_are_not_loaded_for_simple_commands(arguments: list[str]) -> None:
     """Neither NumPy nor a model's runtime nor rich is imported where nothing needs them."""
     program("remember", "x", "--id", "m1")

@@ -214,10 +214,11 @@ def _pass(
             todo = [row for row in found if not _is_done(db, row[0], row[2], model)]
         if not found:
             return
-        fresh = indexing.index([bodies.unpack(body) for _, _, body in todo], embedder)
-        with connections.writing() as db:
-            for (no, rev, _), indexed in zip(todo, fresh, strict=True):
-                _renew(db, no, rev, indexed, model)
+        if todo:
+            fresh = indexing.index([bodies.unpack(body) for _, _, body in todo], embedder)
+            with connections.writing() as db:
+                for (no, rev, _), indexed in zip(todo, fresh, strict=True):
+                    _renew(db, no, rev, indexed, model)
         last, done = found[-1][0], done + len(found)
         if progress is not None:
             progress(done, max(total, done))

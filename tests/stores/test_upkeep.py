@@ -1,0 +1,156 @@
+"""Vectors are renewed, and files copied and put back, while a store is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from omoide import Entry, RecallRequest, Scope, WriteRequest, open_store
+from omoide.embedders import Embedded
+from omoide.embedders.hashing import HashEmbedder
+from omoide.errors import Corrupted, StoreFailed
+from omoide.stores.sqlite.store import SQLiteStore
+
+ADA = Scope(agent_id="ada")
+COUNT = 600  # more than two portions of the reindexing
+
+
+class Stumbling:
+    """An embedder that fails after some calls."""
+
+    def __init__(self, calls: int) -> None:
+        self._inner = HashEmbedder(32)
+        self.name, self.dim, self.left = self._inner.name, self._inner.dim, calls
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+        if self.left == 0:
+            raise RuntimeError("the power went")
+        self.left -= 1
+        return self._inner.embed(texts, query=query)
+
+
+def opened(path: Path, embedder: object = "none") -> SQLiteStore:
+    store = open_store(f"sqlite:///{path}", embedder=embedder).sync
+    assert isinstance(store, SQLiteStore)
+    return store
+
+
+def entry(at: int, content: str | None = None) -> WriteRequest:
+    return WriteRequest(
+        entry=Entry(id=f"m{at}", agent_id="ada", content=content or f"cup number {at} of tea")
+    )
+
+
+def first(store: SQLiteStore, query: str) -> str:
+    return store.recall(RecallRequest(agent_id="ada", query=query)).entries[0].id
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A file with vectors of one embedder."""
+    path = tmp_path / "memory.db"
+    store = opened(path, HashEmbedder(64))
+    store.write_many([entry(at) for at in range(COUNT)])
+    store.close()
+    return path
+
+
+def test_reindexing_tells_how_far_it_is(filled: Path) -> None:
+    """Progress grows to the whole."""
+    store, seen = opened(filled), []
+    store.reindex(HashEmbedder(32), lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1] == (COUNT, COUNT)
+    assert len(seen) > 2
+    store.close()
+
+
+def test_an_interrupted_reindexing_leaves_the_old_vectors_serving(filled: Path) -> None:
+    """Whoever opens the file after a failure half-way finds it as it was."""
+    store = opened(filled)
+    with pytest.raises(RuntimeError):
+        store.reindex(Stumbling(1))
+    store.close()
+    again = opened(filled, HashEmbedder(64))
+    assert first(again, "cup number 17") == "m17"
+    assert again.check() == []
+    again.close()
+
+
+def test_an_interrupted_reindexing_goes_on_where_it_was(filled: Path) -> None:
+    """What has its new vectors is not embedded again."""
+    store = opened(filled)
+    with pytest.raises(RuntimeError):
+        store.reindex(Stumbling(2))
+    rest = Stumbling(1)  # one call is enough for what is left
+    store.reindex(rest)
+    assert rest.left == 0
+    assert store.stats(ADA).without_vectors == 0
+    assert store.check() == []
+    store.close()
+
+
+def test_what_is_written_while_reindexing_gets_new_vectors_too(filled: Path) -> None:
+    """Nobody has to wait, and nothing is left behind."""
+    store, other = opened(filled), opened(filled, HashEmbedder(64))
+
+    def meanwhile(done: int, total: int) -> None:
+        if done < total:
+            other.write(entry(done - 1, "changed to coffee meanwhile"))
+            other.write(entry(COUNT + done, "a new cup of cocoa"))
+
+    store.reindex(HashEmbedder(32), meanwhile)
+    assert store.stats(ADA).without_vectors == 0
+    assert store.check() == []
+    assert "coffee" in store.get(first(store, "changed coffee"), ADA).content
+    store.close()
+    other.close()
+
+
+def test_a_store_whose_vectors_were_replaced_says_so(filled: Path) -> None:
+    """The handle of the old embedder still answers, with a notice, and writes no vectors of its own."""
+    old, new = opened(filled, HashEmbedder(64)), opened(filled)
+    assert old.recall(RecallRequest(agent_id="ada", query="tea")).notices == ()
+    new.reindex(HashEmbedder(32))
+    result = old.recall(RecallRequest(agent_id="ada", query="cup number 5"))
+    assert result.entries[0].id == "m5"
+    assert "another embedder" in result.notices[0]
+    old.write(entry(1000))
+    assert new.stats(ADA).without_vectors == 1
+    assert new.check() == []
+    old.close()
+    new.close()
+
+
+def test_a_backup_put_back_replaces_everything(filled: Path, tmp_path: Path) -> None:
+    """Also for another handle that had answered from what came after the backup."""
+    store, other = opened(filled), opened(filled)
+    copy = tmp_path / "copy.db"
+    store.backup(copy)
+    store.write(entry(0, "something quite different about llamas"))
+    assert first(other, "llamas") == "m0"
+    store.restore_backup(copy)
+    assert store.get("m0", ADA).content == "cup number 0 of tea"
+    assert other.recall(RecallRequest(agent_id="ada", query="llamas")).weak
+    assert other.check() == []
+    other.write(entry(0, "llamas again"))
+    assert first(store, "llamas") == "m0"
+    store.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"not a database at all, but long enough to look like something" * 20]
+)
+def test_what_is_no_backup_is_refused(filled: Path, tmp_path: Path, content: bytes | None) -> None:
+    """Nothing is replaced by a file that is missing, empty or something else."""
+    source = tmp_path / "backup.db"
+    if content is not None:
+        source.write_bytes(content)
+    store = opened(filled)
+    with pytest.raises((StoreFailed, Corrupted)):
+        store.restore_backup(source)
+    assert store.stats(ADA).entries == COUNT
+    store.close()
