@@ -22,13 +22,13 @@ def killed_while_writing(*args: object, chance: random.Random) -> int:
     process = start("live", *args)
     assert process.stdout is not None
     pipe = process.stdout.fileno()
-    enough, acknowledged, deadline = chance.randrange(1, 80), 0, time.monotonic() + 60
+    enough, acknowledged, deadline = chance.choice((0, 0, *range(1, 60, 3))), 0, time.monotonic() + 60
     while acknowledged < enough and time.monotonic() < deadline:
         acknowledged += len(os.read(pipe, 1)) if select.select([pipe], [], [], 1.0)[0] else 0
         if process.poll() is not None:
             break
-    # A random moment between two acknowledgements.
-    select.select([], [], [], chance.random() * 0.003)
+    # A random moment between two acknowledgements, or while the file is still being opened.
+    select.select([], [], [], chance.random() * (0.003 if enough else 0.6))
     process.kill()
     rest, _ = process.communicate()
     assert process.returncode == -9, "the process ended by itself"

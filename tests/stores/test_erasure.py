@@ -113,6 +113,29 @@ def test_long_content_leaves_no_pages_behind(store: Any, tmp_path: Path) -> None
     assert traces(tmp_path, "quux") == []
 
 
+def test_vectors_of_an_embedder_that_is_gone_are_gone(store: Any, tmp_path: Path) -> None:
+    """After the vectors were renewed and the entry erased, neither the old nor the new one is left."""
+    text = "zebraquux drinks tea"
+    keep(store, text, id="a")
+    store.supersede("a", ADA)
+    other = HashEmbedder(48)
+    store.reindex(other)
+    assert store.erase(ADA, id="a").scrubbed
+    new = bytes(other.embed([text])[0].pooled.tobytes())
+    assert traces(tmp_path, "zebraquux", vectors_of(text), new) == []
+
+
+def test_what_another_process_holds_open_does_not_keep_it(store: Any, tmp_path: Path) -> None:
+    """A second store on the same file, which has recalled the entry, neither shows nor keeps it."""
+    keep(store, "zebraquux", id="a")
+    with a_store("sqlite", tmp_path, embedder=EMBEDDER) as other:
+        assert recall(other, "zebraquux", limit=1) == ["a"]
+        receipt = store.erase(ADA, id="a")
+        assert "a" not in recall(other, "zebraquux", limit=50)
+        assert receipt.scrubbed
+        assert traces(tmp_path, "zebraquux") == []
+
+
 def test_the_receipt_says_when_a_reader_holds_up_the_scrubbing(store: Any, tmp_path: Path) -> None:
     """What cannot be cleared yet is pending, and `scrub` clears it afterwards."""
     keep(store, "zebraquux", id="a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from omoide import Entry, Scope, WriteRequest, open_store
@@ -32,7 +34,7 @@ HARMLESS = [
 ]
 
 
-def entry(content: str, **fields: object) -> Entry:
+def entry(content: str, **fields: Any) -> Entry:
     return Entry.new(agent_id="ada", content=content, **fields)
 
 

@@ -48,10 +48,11 @@ def step(store: Any, seed: int, n: int) -> None:
     """Do step number n of a random life; what is refused is refused wherever it is repeated."""
     chance = random.Random(f"{seed}:{n}")
     with clock.using(FrozenClock(1_000 + n)), suppress(OmoideError):
-        _act(store, chance, n)
+        act(store, chance, n)
 
 
-def _act(store: Any, chance: random.Random, n: int) -> None:
+def act(store: Any, chance: random.Random, n: int) -> None:
+    """Do something to a store, or be refused."""
     id, other = chance.sample(IDS, 2)
     words = " ".join(chance.choices(("tea", "coffee", "Lisbon", "moved", "never", "again"), k=40))
     match chance.randrange(12):

@@ -110,7 +110,9 @@ def agreement(query: Query, time: Array) -> Array:
 def _role(query: Query, pool: Pool) -> Array:
     role = pool.column("role")
     asked = role == (ASSISTANT if query.addressed else USER)
-    return asked.astype(np.float64) if (role == USER).any() and (role == ASSISTANT).any() else np.zeros(pool.size)
+    held = role[pool.live]
+    both = (held == USER).any() and (held == ASSISTANT).any()
+    return asked.astype(np.float64) if both else np.zeros(pool.size)
 
 
 def _reply(base: Array, pool: Pool) -> Array:

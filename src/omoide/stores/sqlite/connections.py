@@ -76,15 +76,13 @@ class Connections:
         db = self._take()
         try:
             self._patiently(db, "BEGIN")
-            try:
-                yield db
-            finally:
-                if db.in_transaction:
-                    db.execute("COMMIT")
+            yield db
+            db.execute("COMMIT")
         except sqlite3.Error as error:
             raise translated(error, self.name) from error
         finally:
-            self._give(db)
+            if _ended(db):
+                self._give(db)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -96,15 +94,13 @@ class Connections:
             try:
                 db = self._writer = self._writer or self._connect(writer=True)
                 self._patiently(db, "BEGIN IMMEDIATE")
-                try:
-                    yield db
-                    self._patiently(db, "COMMIT")
-                except BaseException:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    raise
+                yield db
+                self._patiently(db, "COMMIT")
             except sqlite3.Error as error:
                 raise translated(error, self.name) from error
+            finally:
+                if self._writer is not None and not _ended(self._writer):
+                    self._writer = None
 
     @contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
@@ -201,6 +197,18 @@ class Connections:
                 db.execute(f"PRAGMA max_page_count = {int(self._max_pages)}")
         else:
             db.execute("PRAGMA query_only = ON")
+
+
+def _ended(db: sqlite3.Connection) -> bool:
+    """Whether a connection is out of its transaction; one that cannot leave it is closed, which undoes it."""
+    if not db.in_transaction:
+        return True
+    try:
+        db.execute("ROLLBACK")
+    except sqlite3.Error:
+        db.close()
+        return False
+    return True
 
 
 def make_private(path: Path) -> None:

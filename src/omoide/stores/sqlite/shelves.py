@@ -113,6 +113,14 @@ class Shelf:
                 self.lost_until = max(self.lost_until, end)
                 self.drop(number)
 
+    def speakers(self) -> list[str]:
+        """Who speaks here, by number; nobody in the place of one whose words are all gone."""
+        names = self.pool.speakers
+        if len(self._places) == self.pool.size:
+            return names
+        held = {*np.unique(self.pool.column("speaker")[self.pool.live]).tolist()}
+        return [name if code in held else "" for code, name in enumerate(names)]
+
     def tokens(self, db: sqlite3.Connection) -> None:
         """Read token vectors through this connection from now on."""
 

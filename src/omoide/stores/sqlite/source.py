@@ -145,7 +145,7 @@ class FileSource:
         notices: tuple[str, ...] = ()
         if self.embedder is not None and models.slot_of(db, self.embedder) != self.slot:
             notices = (_GIVEN_AWAY,)
-        return Candidates(shelf.pool, read(shelf.pool.speakers), allowed, shelf.written, entries, notices)
+        return Candidates(shelf.pool, read(shelf.speakers()), allowed, shelf.written, entries, notices)
 
 
 def passing(db: sqlite3.Connection, scope: Scope, owners: Sequence[int], filter: Filter, at: int) -> Array:

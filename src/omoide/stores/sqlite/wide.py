@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from itertools import chain
 from math import log
+from typing import Any
 
 import numpy as np
 
@@ -57,10 +58,10 @@ class Wide:
         """Apply what changed since the last use."""
         life, last = rows.state(db)
         if self.life != life or last - self.covers > len(self.numbers) // 4:
-            condition, parameters = rows.where(scope, owners)
-            self._load(db, f"{condition} AND live=1", parameters)
+            condition, parameters = _counting(scope, owners)
+            self._load(db, condition, parameters)
             (self._first_end,) = db.execute(
-                f"SELECT min(expires) FROM entries WHERE {condition} AND live=1", parameters
+                f"SELECT min(expires) FROM entries WHERE {condition}", parameters
             ).fetchone()
         elif last > self.covers:
             changed = db.execute(
@@ -75,11 +76,7 @@ class Wide:
         self.numbers, self.times = pairs[:, 0].copy(), pairs[:, 1].copy()
         self.codes = np.zeros((self.words, len(pairs)), np.uint64)
         self.coded = np.zeros(len(pairs), np.bool_)
-        said = db.execute(
-            f"SELECT DISTINCT speaker FROM entries WHERE {condition} AND speaker IS NOT NULL",
-            parameters,
-        )
-        self.speakers = [name for (name,) in said]
+        self.speakers = _speakers(db, condition, parameters)
         if self.words and len(pairs):
             self._code(db)
 
@@ -129,7 +126,10 @@ class Wide:
         self._set([(row[0], row[10]) for row in found if row[10]])
         ends = [row[9] for row in found if row[9] is not None]
         self._first_end = min([*ends, *([] if self._first_end is None else [self._first_end])], default=None)
-        self.speakers = [*dict.fromkeys([*self.speakers, *(row[6] for row in found if row[6])])]
+        if known.any():  # somebody may have fallen silent
+            self.speakers = _speakers(db, *_counting(scope, owners))
+        else:
+            self.speakers = [*dict.fromkeys([*self.speakers, *(row[6] for row in found if row[6])])]
 
     def propose(
         self,
@@ -216,6 +216,19 @@ class Wide:
         for interval in asked.query.times:
             inside |= (self.times >= interval.start) & (self.times < interval.end)
         return self.numbers[inside & mask][-PROPOSED // 4 :]
+
+
+def _counting(scope: Scope, owners: Sequence[int]) -> tuple[str, list[Any]]:
+    """The condition that a row lies in a scope and counts."""
+    condition, parameters = rows.where(scope, owners)
+    return f"{condition} AND live=1", parameters
+
+
+def _speakers(db: sqlite3.Connection, condition: str, parameters: Sequence[object]) -> list[str]:
+    found = db.execute(
+        f"SELECT DISTINCT speaker FROM entries WHERE {condition} AND speaker IS NOT NULL", parameters
+    )
+    return [name for (name,) in found]
 
 
 def bits(vectors: Array, words: int) -> Array:

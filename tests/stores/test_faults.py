@@ -1,0 +1,69 @@
+"""Is an operation that fails in the middle as if it had never begun?"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from tests.stores.places import a_store
+from tests.stores.workers import OPTIONS, act, state
+
+from omoide import clock
+from omoide.errors import OmoideError, StoreFailed
+from omoide.testing import FrozenClock
+
+
+class Fuse:
+    """Interrupts SQLite after so many steps: once, or from then on, so that it cannot even undo them."""
+
+    def __init__(self, store: Any, steps: int, *, stubborn: bool) -> None:
+        self.left = steps
+        self.stubborn = stubborn
+        self.blown = False
+        with store._db.alone() as db:
+            db.set_progress_handler(self.burn, 1)
+
+    def burn(self) -> int:
+        self.left -= 1
+        if self.left >= 0 or (self.blown and not self.stubborn):
+            return 0
+        self.blown = True
+        return 1
+
+
+def outcome(store: Any, seed: int, n: int) -> type[OmoideError] | None:
+    """What step n of a random life comes to: an error of ours, or nothing."""
+    with clock.using(FrozenClock(1_000 + n)):
+        try:
+            act(store, random.Random(f"{seed}:{n}"), n)
+        except OmoideError as error:
+            return type(error)
+    return None
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("stubborn", [False, True], ids=["once", "stubborn"])
+def test_a_failure_at_any_point_leaves_nothing_behind(tmp_path: Path, stubborn: bool) -> None:
+    """An operation that is cut off anywhere inside SQLite changes nothing, and can be repeated."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance = random.Random(seed)
+    failures = 0
+    with a_store("memory", tmp_path) as model, a_store("sqlite", tmp_path, **OPTIONS) as store:
+        for n in range(3 * settings().max_examples):
+            before = state(store)
+            fuse = Fuse(store, int(chance.expovariate(1 / 800)), stubborn=stubborn)
+            first = outcome(store, seed, n)
+            with store._db.alone() as db:
+                db.set_progress_handler(None, 0)
+            if fuse.blown and first is not None and issubclass(first, StoreFailed):
+                assert state(store) == before, f"step {n}"
+                failures += 1
+                first = outcome(store, seed, n)
+            assert first == outcome(model, seed, n), f"step {n}"
+            assert state(store) == state(model), f"step {n}"
+        assert store.check() == []
+    assert failures > 0
