@@ -32,8 +32,12 @@ bench: .venv/.ready ## run the short benchmark
 bench-full: .venv/.ready ## run the whole benchmark
 	$(PY) -m bench --full
 
-soak: .venv/.ready ## run the properties long (SEED=, OMOIDE_EXAMPLES=)
-	OMOIDE_EXAMPLES=$${OMOIDE_EXAMPLES:-2000} $(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
+soak: export OMOIDE_EXAMPLES ?= 2000
+soak: export OMOIDE_KILLS ?= 200
+soak: export OMOIDE_SECONDS ?= 60
+soak: export OMOIDE_WORKERS ?= 8x4
+soak: .venv/.ready ## run the tests long (SEED=, OMOIDE_EXAMPLES=, OMOIDE_KILLS=, OMOIDE_SECONDS=, OMOIDE_WORKERS=)
+	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
 
 docs: .venv/.docs ## build the site into site/
 	.venv/bin/zensical build --clean --strict

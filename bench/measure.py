@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Mapping
+from statistics import median
 from time import perf_counter_ns
 
 Work = Callable[[], object]
@@ -33,6 +34,24 @@ def side_by_side(contenders: Mapping[str, Work], rounds: int = ROUNDS) -> dict[s
         if collecting:
             gc.enable()
     return best
+
+
+def in_turn(
+    contenders: Mapping[str, Work], calls: int, before: Callable[[], object] = lambda: None
+) -> dict[str, float]:
+    """The median nanoseconds of single calls taken in turn, for work that is not the same when repeated."""
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(calls):
+            for name, work in contenders.items():
+                before()
+                taken[name].append(_timed(work, 1))
+    finally:
+        if collecting:
+            gc.enable()
+    return {name: median(times) for name, times in taken.items()}
 
 
 def _timed(work: Work, repeats: int) -> float:

@@ -7,14 +7,16 @@ written, so it is put together without being checked again: that is what makes l
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from omoide.core import codec
 from omoide.core.entry import Entry, Evidence, MessageRef
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.value import copied, force
+from omoide.core.value import Value, copied, force
+
+V = TypeVar("V", bound=Value)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -53,13 +55,19 @@ def unpack(body: bytes | str) -> Entry:
     return entry
 
 
-def _map(value: Any) -> Any:
-    return codec.dec_hook(type(EMPTY_MAP), value)
+def _filled(empty: V, fields: dict[str, Any]) -> V:
+    new = copied(empty)
+    for name, value in fields.items():
+        force(new, name, value)
+    return new
 
+
+_NOTHING = MessageRef(thread="-", seq=0)
+_NOWHERE = Evidence(kind="entry", ref="-")
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "metadata": _map,
+    "metadata": lambda value: codec.dec_hook(type(EMPTY_MAP), value),
     "tags": tuple,
-    "message": lambda value: MessageRef(**value),
-    "evidence": lambda value: tuple(Evidence(**item) for item in value),
+    "message": lambda value: _filled(_NOTHING, value),
+    "evidence": lambda value: tuple(_filled(_NOWHERE, item) for item in value),
 }
