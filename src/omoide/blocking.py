@@ -7,6 +7,7 @@ event loop runs as long as the call.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -69,6 +70,20 @@ def erase(store: Store, scope: Scope, *, id: str | None = None, reason: str | No
 
 
 def _run(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+    """Run a coroutine to its end; in a thread of its own where a loop runs already, as in notebooks."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
     import anyio
 
-    return anyio.run(partial(call, *args, **kwargs))
+    context = copy_context()
+
+    def whole() -> T:
+        return context.run(anyio.run, partial(call, *args, **kwargs))
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return whole()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(whole).result()

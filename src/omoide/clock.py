@@ -20,6 +20,9 @@ C = TypeVar("C", bound=Clock)
 
 _clock: ContextVar[Clock | None] = ContextVar("omoide_clock", default=None)
 
+LATEST = 253_402_300_799_999
+"""The last millisecond that a year of four digits can say."""
+
 system_ns = time.time_ns
 replaced = _clock.get
 """The clock that `using` put in place of the system's, or None."""
@@ -42,6 +45,8 @@ def check(at: object, field: str) -> int:
         raise WrongType(field, "milliseconds since 1970 as an int", at, "leave it out for the present")
     if at < 0:
         raise Invalid(field, f"is {at}, before 1970", "leave it out for the present")
+    if at > LATEST:
+        raise Invalid(field, f"is {at}, after the year 9999", "pass milliseconds, not smaller units")
     return at
 
 

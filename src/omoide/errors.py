@@ -190,11 +190,11 @@ class EmbedderChanged(Invalid):
 
     PLACED = False
 
-    def __init__(self, store: str, kept: str, given: str) -> None:
+    def __init__(self, store: str, kept: str, kept_dim: int, given: str, given_dim: int) -> None:
         super().__init__(
             f"store {store!r}",
-            f"holds vectors of {kept!r}, and was opened with {given!r}",
-            f"open it with embedder={kept!r}, or give it new vectors with reindex",
+            f"holds vectors of {kept!r} ({kept_dim} numbers), and was opened with {given!r} ({given_dim})",
+            f"open it with {kept!r}, or open it with embedder='none' and reindex it",
         )
         self.kept = kept
         self.given = given

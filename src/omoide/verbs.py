@@ -65,7 +65,7 @@ async def erase(
 
 def remembering(content: str, scope: Scope, fields: dict[str, Any]) -> WriteRequest:
     """The request to keep a memory."""
-    check_instance(scope, "scope", kind=Scope)
+    _check_scope(scope, fields)
     asked = {name: fields.pop(name) for name in [*fields] if name in _OF_WRITES}
     entry = Entry.new(
         agent_id=scope.owner(),
@@ -81,13 +81,20 @@ def remembering(content: str, scope: Scope, fields: dict[str, Any]) -> WriteRequ
 
 def recalling(query: str, scope: Scope, limit: int, fields: dict[str, Any]) -> RecallRequest:
     """The request to recall."""
-    check_instance(scope, "scope", kind=Scope)
+    _check_scope(scope, fields)
     narrowing = {name: fields.pop(name) for name in [*fields] if name in _OF_FILTERS}
     if narrowing:
         if "filter" in fields:
             raise Invalid("filter", f"comes with {', '.join(narrowing)} besides", "pass one or the other")
         fields["filter"] = Filter.new(narrowing)
     return RecallRequest.within(scope, query, limit=limit, **fields)
+
+
+def _check_scope(scope: object, fields: dict[str, Any]) -> None:
+    check_instance(scope, "scope", kind=Scope)
+    for name in Scope.__struct_fields__:
+        if name in fields:
+            raise Invalid(name, "is given beside the scope", "put it into the scope")
 
 
 def offering(store: Any, protocol: Any, verb: str) -> Any:

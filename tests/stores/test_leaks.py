@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.stores.places import KINDS, a_store, asked, note
 
+from omoide import clock
 from omoide.core.entry import Entry
 from omoide.core.recalling import Filter, RecallRequest
 from omoide.core.scope import Scope
@@ -84,7 +85,7 @@ def look(store: Any, scope: Scope) -> list[Entry]:
     seen = list(store.list_entries(scope))
     everything = Filter(include_superseded=True, include_expired=True)
     seen += store.query(Query(scope=scope, limit=1_000, filter=everything)).entries
-    seen += store.query(Query(scope=scope, limit=1_000, as_of=1 << 50)).entries
+    seen += store.query(Query(scope=scope, limit=1_000, as_of=clock.LATEST)).entries
     if scope.agent_id is not None or scope.session_id is None:
         request = RecallRequest.within(scope, "secret tea of Café", limit=1_000, filter=everything)
         seen += store.recall(request).entries
@@ -100,7 +101,7 @@ def try_everything(store: Any, scope: Scope, entry: Entry, own: Entry) -> None:
     """Every operation that takes an id, with the id of an entry that lies elsewhere."""
     id = entry.id
     refused(lambda: store.get(id, scope))
-    refused(lambda: store.get(id, scope, as_of=1 << 50))
+    refused(lambda: store.get(id, scope, as_of=clock.LATEST))
     refused(lambda: store.history(id, scope))
     refused(lambda: store.supersede(id, scope))
     refused(lambda: store.supersede(id, scope, by=own.id))

@@ -23,7 +23,6 @@ from omoide.core.value import Id, Millis, Name, Value, force
 from omoide.errors import Invalid, WrongType
 
 SPECVERSION = "1.0"
-LATEST = 253_402_300_799_999  # the last millisecond that a four-digit year can say
 READABLE_VERSIONS = ("1.0", "1.0.2")  # the Elixir family writes the second
 STRUCTURED = "application/cloudevents+json"
 
@@ -55,8 +54,6 @@ class Signal(Value, frozen=True, kw_only=True):
         ids.check(self.type, "type")
         for field in ("source", "subject", "datacontenttype", "dataschema"):
             _check_attribute(getattr(self, field), field)
-        if self.time is not None and self.time > LATEST:
-            raise Invalid("time", f"is {self.time}, after the year 9999", "pass milliseconds since 1970 UTC")
         if self.specversion not in READABLE_VERSIONS:
             raise Invalid("specversion", f"is {self.specversion!r}", f"use {SPECVERSION}")
         force(self, "specversion", SPECVERSION)

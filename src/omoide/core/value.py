@@ -114,6 +114,8 @@ def check_count(value: object, field: str) -> int:
         raise WrongType(field, "an int", value)
     if value < 0:
         raise Invalid(field, f"is {value}", "pass 0 or more")
+    if value >= 1 << 63:
+        raise Invalid(field, f"is {value}", "pass less than 2 to the power of 63")
     return value
 
 

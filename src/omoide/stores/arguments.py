@@ -61,7 +61,9 @@ def _checking(function: Callable[..., Any], checks: list[tuple[str, Check | None
 def _several(value: object, field: str, *, check: Check | None = None) -> None:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise WrongType(field, "a list", value)
-    if check is not None and isinstance(value, (list, tuple)):
+    if check is not None:
+        if not isinstance(value, (list, tuple)):
+            raise WrongType(field, "a list", value)
         for at, item in enumerate(value):
             check(item, f"{field}[{at}]")
 
@@ -85,7 +87,7 @@ _BY_NAME: dict[str, Check] = {
     "query": _a(Query),
     "document": _a(Document),
     "requests": partial(_several, check=_a(WriteRequest)),
-    "ids": _several,
+    "ids": partial(_several, check=ids.check),
     "entries": _several,
     "by": partial(_or_none, check=ids.check),
     "reason": partial(_or_none, check=check_str),

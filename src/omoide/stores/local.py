@@ -6,6 +6,7 @@ the store without it, for scripts and for `omoide.blocking`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -45,6 +46,11 @@ async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await to_thread.run_sync(call)
 
 
+def masked(url: str) -> str:
+    """A URL without the password in it."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", url)
+
+
 class LocalStore:
     """The async face of a store inside the process."""
 
@@ -53,7 +59,7 @@ class LocalStore:
         self.url = url
 
     def __repr__(self) -> str:
-        return f"<store {self.url}>"
+        return f"<store {masked(self.url)}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,7 +67,10 @@ class LocalStore:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        from anyio import CancelScope
+
+        with CancelScope(shield=True):  # also when the block was cancelled
+            await self.close()
 
     def __enter__(self) -> Self:
         return self

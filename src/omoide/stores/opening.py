@@ -6,20 +6,22 @@ import logging
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from omoide import embedders
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, OmoideError, StoreFailed
-from omoide.stores.local import LocalStore
+from omoide.ids import has_controls
+from omoide.stores.local import LocalStore, masked
 from omoide.stores.secrets import named_guard
 from omoide.stores.settings import Settings
 
 _REMEDY = "use memory:// or sqlite:///path/to/file.db"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "ncpfs")
 
+_NAME_BYTES = 200  # of a file's name; SQLite puts others beside it
 _BY_START = {"all-MiniLM": "minilm", "wordllama": "static"}
 
 _log = logging.getLogger("omoide")
@@ -34,15 +36,27 @@ def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> LocalSto
     """
     if not isinstance(url, str):
         raise Invalid("url", f"must be text, not {type(url).__name__}", _REMEDY)
-    parts = urlsplit(url)
+    parts = _parts(url)
     chosen = _settings({**_options(parts.query), **settings})
     if parts.scheme == "memory":
         from omoide.stores.reference import MemoryStore
 
         return LocalStore(MemoryStore(embedders.choose(embedder), chosen), url)
     if parts.scheme == "sqlite":
-        return LocalStore(_open_file(_path(parts.netloc, parts.path, url), embedder, chosen), url)
-    raise Invalid("url", f"{url!r} names no kind of store that is known", _REMEDY)
+        return LocalStore(_open_file(path_of(url), embedder, chosen), url)
+    raise Invalid("url", f"{masked(url)!r} names no kind of store that is known", _REMEDY)
+
+
+def _parts(url: str) -> SplitResult:
+    if any(ord(letter) < 32 for letter in url):
+        raise Invalid("url", "holds control characters", "write them as %09 and the like")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Invalid("url", f"{masked(url)!r} cannot be read ({error})", _REMEDY) from error
+    if parts.fragment or url.endswith("#"):
+        raise Invalid("url", f"{masked(url)!r} has a #", "write it as %23")
+    return parts
 
 
 def _options(query: str) -> dict[str, Any]:
@@ -74,15 +88,21 @@ def _settings(given: dict[str, Any]) -> Settings:
         raise Invalid("settings of the store", f"are wrong: {error}", "correct them") from error
 
 
-def _path(host: str, path: str, url: str) -> Path:
-    if host:
-        raise Invalid(
-            "url", f"{url!r} has {host!r} where no host belongs", "use three slashes: sqlite:///file.db"
-        )
-    name = unquote(path.removeprefix("/"))
-    if not name or name.endswith("/") or "\0" in name:
+def path_of(url: str) -> Path:
+    """The file that a `sqlite:` URL names."""
+    parts = _parts(url)
+    if parts.netloc:
+        raise Invalid("url", f"{masked(url)!r} names a host", "use three slashes: sqlite:///file.db")
+    try:
+        name = unquote(parts.path.removeprefix("/"), errors="strict")
+        path = Path(name).expanduser().absolute()
+    except (UnicodeError, RuntimeError) as error:
+        raise Invalid("url", f"{url!r} names no file ({error})", _REMEDY) from error
+    if not name or name.endswith("/") or has_controls(name):
         raise Invalid("url", f"{url!r} names no file", _REMEDY)
-    return Path(name).expanduser().absolute()
+    if len(os.fsencode(path.name)) > _NAME_BYTES:
+        raise Invalid("url", f"names a file of {len(os.fsencode(path.name))} bytes", f"use {_NAME_BYTES}")
+    return path
 
 
 def _open_file(path: Path, embedder: Any, settings: Settings) -> Any:
@@ -92,7 +112,7 @@ def _open_file(path: Path, embedder: Any, settings: Settings) -> Any:
         raise StoreFailed(str(path), "is a folder", "name a file in it")
     if not settings.read_only:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreFailed(
                 str(path), f"has no folder ({error})", "make it, or choose another path"

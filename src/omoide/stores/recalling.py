@@ -62,6 +62,10 @@ class Candidates(NamedTuple):
 class Source(Protocol):
     """A back end that can bring candidates."""
 
+    def speakers(self, scope: Scope) -> Sequence[str]:
+        """Who is known to speak in a scope; a guess from before is enough."""
+        ...
+
     def candidates(
         self, scope: Scope, filter: Filter, at: int, limit: int, read: Read
     ) -> AbstractContextManager[Candidates | None]:
@@ -126,6 +130,8 @@ def recall(
             vectors[asked.spoken] = embedded([asked.spoken], embedder, query=True)[0]
         return Asked(asked, vectors[asked.spoken])
 
+    if embedder is not None:
+        read(source.speakers(scope))  # most often the vector is there before anything is held up
     with source.candidates(scope, request.filter, request.at, request.limit, read) as found:
         if found is None:
             return RecallResult(request=request)

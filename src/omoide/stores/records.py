@@ -10,10 +10,11 @@ from omoide import clock
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.contract import Record
 from omoide.core.entry import Entry
-from omoide.core.frozen import EMPTY_MAP
+from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.core.recalling import Filter, check_positive
 from omoide.core.scope import DEFAULT_NAMESPACE, Scope
-from omoide.core.value import Count, Id, Millis, Name, Value
+from omoide.core.value import Count, Id, Millis, Name, Value, force
+from omoide.errors import WrongType
 
 
 class Query(Record, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ class Access(Value, frozen=True, kw_only=True):
 class Document(Value, frozen=True, kw_only=True):
     """A document with revisions, such as a session or a checkpoint, beside the entries of its scope."""
 
-    kind: Name
+    kind: Id
     id: Id
     namespace: Id = DEFAULT_NAMESPACE
     agent_id: Id | None = None
@@ -124,6 +125,12 @@ class Document(Value, frozen=True, kw_only=True):
     """What was appended since, oldest first."""
     rev: Count = 0
     updated_at: Millis = msgspec.field(default_factory=clock.now)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.log, (tuple, list)):
+            raise WrongType("log", "a list", self.log)
+        force(self, "log", tuple(freeze(item, f"log[{at}]") for at, item in enumerate(self.log)))
 
 
 class Lease(Value, frozen=True, kw_only=True):

@@ -138,13 +138,16 @@ class MemoryStore(MemoryDocuments):
             return msgspec.structs.replace(known[1], request=request)
         result = self._written(state, request, found, now)
         state.receipts[name] = (print_, result, now)
+        for old, (_, _, at) in [*state.receipts.items()][:8]:
+            if at < now - rules.KEY_LIFETIME_MS:
+                del state.receipts[old]
         return result
 
     def _written(self, state: State, request: WriteRequest, found: Indexed, now: int) -> WriteResult:
         given = request.entry
         key = (given.namespace, given.id)
         kept = state.kept.get(key)
-        if request.dedupe and kept is None:
+        if request.dedupe and kept is None and request.supersedes is None:
             for other in state.kept.values():
                 twin = other.entry
                 if rules.is_twin(twin, given, now):
@@ -179,6 +182,7 @@ class MemoryStore(MemoryDocuments):
         expected_rev: int | None = None,
     ) -> Entry:
         """Mark an entry as replaced by another, or by nothing."""
+        reason = self.settings.admitted_reason(reason)
         with self._open() as state:
             return self._supersede(state, id, scope, by, reason, expected_rev, clock.now())
 
@@ -252,6 +256,12 @@ class MemoryStore(MemoryDocuments):
             return recalling.by_words(request, self, self.settings.count_tokens)
         return recalling.recall(request, self, self.embedder, self.settings.count_tokens)
 
+    def speakers(self, scope: Scope) -> Sequence[str]:
+        """Who speaks in a scope."""
+        with self._open() as state:
+            messages = [one.entry.message for one in self._in(state, scope)]
+            return [*dict.fromkeys(said.speaker for said in messages if said and said.speaker)]
+
     @contextmanager
     def candidates(
         self, scope: Scope, filter: Filter, at: int, limit: int, read: Read
@@ -296,7 +306,9 @@ class MemoryStore(MemoryDocuments):
                 if entry is not None:
                     return entry
             if as_of is not None:
-                for stone in self._stones(state, id, scope):
+                stones = self._stones(state, id, scope)
+                if stones:
+                    stone = next((stone for stone in stones if stone.at >= as_of), stones[-1])
                     raise Erased("entry", id, stone.at, stone.reason)
             raise rules.missing(id)
 
@@ -390,7 +402,7 @@ class MemoryStore(MemoryDocuments):
 
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
         """Remove an entry, or everything in a scope, for good."""
-        now = clock.now()
+        now, reason = clock.now(), self.settings.admitted_reason(reason)
         with self._open() as state:
             gone = self._in(state, scope) if id is None else [self._get(state, id, scope)]
             documents = self._erase_documents(scope) if id is None else 0
@@ -429,15 +441,20 @@ class MemoryStore(MemoryDocuments):
         """What is left in the store that may repeat what was erased."""
         held = self._in(state, Scope(namespace=scope.namespace))
         found = [
-            f"entry {one.entry.id!r}, whose evidence is {erased.entry.id!r}"
-            for erased in gone[:20]
+            rules.quoting(one.entry.id, erased.entry.id)
+            for erased in gone
             for one in held
-            if rules.rests_on(one.entry, erased.entry.id)
+            if any(
+                version.entry is not None and rules.rests_on(version.entry, erased.entry.id)
+                for version in one.versions
+            )
         ]
-        documents = sum(key[0] == scope.namespace for key in self._documents)
-        if gone and documents:
-            found.append(f"documents of the namespace that may quote it: {documents}")
-        return found
+        documents = sum(
+            one.namespace == scope.namespace
+            and (None in (scope.agent_id, one.agent_id) or one.agent_id == scope.agent_id)
+            for one in self._documents.values()
+        )
+        return rules.named(found, documents)
 
     def scrub(self) -> EraseReceipt:
         """Nothing is left anywhere."""

@@ -57,7 +57,7 @@ class MemoryDocuments:
                 raise IdTaken(document.id)
             rev = 0 if known is None else known.rev
             Conflict.check(f"{document.kind} {document.id!r}", expected_rev, rev)
-            self._documents[key] = document.replace(rev=rev + 1, updated_at=clock.now(), log=())
+            self._documents[key] = document.replace(rev=rev + 1, updated_at=clock.now())
             return self._documents[key]
 
     def append(
@@ -112,6 +112,7 @@ class MemoryDocuments:
         gone = [key for key, one in self._documents.items() if _holds(scope, one)]
         for key in gone:
             del self._documents[key]
+            self._leases.pop(key, None)
         return len(gone)
 
 

@@ -5,13 +5,14 @@ The decisions that every store takes in the same way, as pure functions of what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
 
+from omoide.core import codec
 from omoide.core.entry import DELETED, Entry
 from omoide.core.frozen import freeze_map
 from omoide.core.memory_types import ROOT, with_subtypes
@@ -42,13 +43,15 @@ class Decision(NamedTuple):
 
 def check_size(entry: Entry, limit: int) -> None:
     """Raise when an entry is larger than the store allows."""
-    size = len(entry.content.encode())
-    if size > limit:
-        raise Invalid(
-            "content",
-            f"has {size} bytes",
-            f"keep at most {limit}, split it, or open the store with max_content",
-        )
+    for field in ("content", "rationale", "metadata", "tags", "evidence"):
+        value = getattr(entry, field)
+        if not value or (isinstance(value, str) and len(value) * 4 <= limit):
+            continue
+        size = len(value.encode() if isinstance(value, str) else codec.encode({"value": value}))
+        if size > limit:
+            raise Invalid(
+                field, f"has {size} bytes", f"keep at most {limit}, or open the store with max_content"
+            )
 
 
 def check_session(session: str, count: int, limit: int) -> None:
@@ -83,6 +86,7 @@ def decide(request: WriteRequest, kept: Entry | None) -> Decision:
     return Decision("stored", changed(same, rev=kept.rev + 1))
 
 
+_FORGOTTEN = "the entry is superseded: restore it to have it recalled"
 _RECEIPT = WriteResult(
     request=WriteRequest(entry=Entry(id="-", agent_id="-", content="-", created_at=0)),
     entry=Entry(id="-", agent_id="-", content="-", created_at=0),
@@ -95,6 +99,8 @@ def receipt(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
     force(new, "request", request)
     force(new, "entry", entry)
     force(new, "outcome", outcome)
+    if entry.superseded_by is not None:
+        force(new, "notices", (_FORGOTTEN,))
     if outcome == "superseded":
         force(new, "metadata", freeze_map({"superseded": request.supersedes}))
     return new
@@ -176,8 +182,16 @@ def fingerprint(request: WriteRequest) -> bytes:
 
 
 def content_key(entry: Entry) -> bytes:
-    """What makes two entries of one scope duplicates: the same type and the same words."""
-    return blake2b(f"{type_of(entry)}\0{entry.content}".encode(), digest_size=12).digest()
+    """What makes two entries duplicates: the same scope, type and words."""
+    said = [
+        entry.namespace,
+        entry.agent_id,
+        entry.session_id,
+        entry.project_id,
+        type_of(entry),
+        entry.content,
+    ]
+    return blake2b(msgspec.json.encode(said), digest_size=12).digest()
 
 
 def is_twin(kept: Entry, given: Entry, now: int) -> bool:
@@ -188,6 +202,21 @@ def is_twin(kept: Entry, given: Entry, now: int) -> bool:
         and kept.scope == given.scope
         and kept.is_live(now)
     )
+
+
+def quoting(other: str, id: str) -> str:
+    """How an erase receipt names an entry that rests on what was erased."""
+    return f"entry {other!r}, whose evidence is {id!r}"
+
+
+def named(quoting: Sequence[str], documents: int) -> list[str]:
+    """What is left that may repeat what was erased, in words; the first twenty by name."""
+    found = [*quoting[:20]]
+    if len(quoting) > len(found):
+        found.append(f"{len(quoting) - len(found)} more entries that rest on it")
+    if documents:
+        found.append(f"documents (sessions, checkpoints) that may quote it: {documents}")
+    return found
 
 
 def rests_on(entry: Entry, id: str) -> bool:

@@ -29,10 +29,10 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
         "a Google key": rf"\bAIza{_WORD}{{35}}",
         "a Stripe key": r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}",
         "an API key": rf"\bsk-(?:ant-|proj-|or-)?{_WORD}{{20,}}",
-        "a JSON web token": rf"\beyJ{_WORD}{{8,}}\.eyJ{_WORD}{{8,}}\.{_WORD}{{8,}}",
+        "a JSON web token": rf"\beyJ{_WORD}{{8,2000}}\.eyJ{_WORD}{{8,4000}}\.{_WORD}{{8,}}",
         "a bearer token": r"(?i)\bauthorization\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+"
         r"[A-Za-z0-9._~+/\-]{8,}=*",
-        "a password in a URL": r"\b[a-z][a-z0-9+.\-]*://[^\s/:@]+:[^\s/@]+@",
+        "a password in a URL": r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]{0,20}://[^\s/:@]{1,200}:[^\s/@]{1,200}@",
         "a password": r"(?i)\b(?:password|passwd|passphrase|pwd|secret|api[_\- ]?key"
         r"|access[_\- ]?token|client[_\- ]?secret)"
         r"\b[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?(?=[^\s\"']*[0-9!@#$%^&*])[^\s\"',;]{6,}",
@@ -143,8 +143,8 @@ def _within(data: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, data
     elif isinstance(data, dict):
         for key, value in data.items():
-            yield f"{path}.{key}", f"{key}: {value}" if isinstance(value, str) else str(key)
-            if not isinstance(value, str):
+            yield f"{path}.{key}", f"{key}: {value}" if isinstance(value, (str, int, float)) else str(key)
+            if not isinstance(value, (str, int, float)):
                 yield from _within(value, f"{path}.{key}")
     elif isinstance(data, (list, tuple, set, frozenset)):
         for at, value in enumerate(data):
@@ -155,7 +155,7 @@ def _cleaned(data: Any, clean: Any) -> Any:
     if isinstance(data, str):
         return clean(data)
     if isinstance(data, dict):
-        return {key: _cleaned_value(key, value, clean) for key, value in data.items()}
+        return {clean(key): _cleaned_value(key, value, clean) for key, value in data.items()}
     if isinstance(data, list):
         return [_cleaned(value, clean) for value in data]
     if isinstance(data, (set, frozenset)):
@@ -165,9 +165,11 @@ def _cleaned(data: Any, clean: Any) -> Any:
 
 def _cleaned_value(key: str, value: Any, clean: Any) -> Any:
     """A value whose key says that it is a secret is masked as a whole."""
-    if isinstance(value, str):
-        pair = f"{key}: {value}"
-        return value if clean(pair) == pair else clean(value) if clean(value) != value else clean(pair)
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        pair, alone = f"{key}: {value}", clean(str(value))
+        if clean(pair) == pair:
+            return value
+        return alone if alone != str(value) else clean(pair)
     return _cleaned(value, clean)
 
 

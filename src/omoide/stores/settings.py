@@ -45,8 +45,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise WrongType(name, "a function", getattr(self, name))
         check_number(self.timeout, "timeout")
-        if not self.timeout > 0:
+        if type(self.read_only) is not bool:
+            raise WrongType("read_only", "True or False", self.read_only)
+        if not 0 < self.timeout < 1e6:
             raise Invalid("timeout", f"is {self.timeout}", "pass seconds to wait for other processes")
+
+    def admitted_reason(self, reason: str | None) -> str | None:
+        """A reason as it may be kept: the guard sees it as it sees content."""
+        if reason is None or not reason.strip() or self.guard is None:
+            return reason
+        seen = self.guard(Entry(id="reason", agent_id="reason", content=reason, created_at=0))
+        return str(check_instance(seen, "what the guard gave back", kind=Entry).content)
 
     def admitted(self, request: WriteRequest) -> WriteRequest:
         """A request for what may be kept, if it may."""

@@ -48,8 +48,12 @@ class Connections:
         self._begin()
         if not read_only:
             make_private(path)
-        with translating(self.name):
-            self._prepare()
+        try:
+            with translating(self.name):
+                self._prepare()
+        except BaseException:
+            self.close()
+            raise
 
     def _begin(self) -> None:
         self._process = os.getpid()
@@ -91,6 +95,7 @@ class Connections:
         if self.read_only:
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
         with self._lock:
+            self._check_open()  # it may have been closed while others were writing
             try:
                 db = self._writer = self._writer or self._connect(writer=True)
                 self._patiently(db, "BEGIN IMMEDIATE")
@@ -107,6 +112,7 @@ class Connections:
         """The writer outside of a transaction, for what SQLite only does there."""
         self._check_open()
         with self._lock, translating(self.name):
+            self._check_open()
             self._writer = self._writer or self._connect(writer=True)
             yield self._writer
 
@@ -175,11 +181,20 @@ class Connections:
                     timeout=min(_PATIENCE, self._timeout),
                     cached_statements=256,
                 )
-                self._set_up(db, writer=writer)
-                return db
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
+                continue
+            try:
+                self._set_up(db, writer=writer)
+                return db
+            except sqlite3.OperationalError as error:
+                db.close()
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+            except BaseException:
+                db.close()
+                raise
 
     def _set_up(self, db: sqlite3.Connection, *, writer: bool) -> None:
         schema.check_ours(db, self.name)  # before anything is changed

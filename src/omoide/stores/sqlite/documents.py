@@ -44,7 +44,7 @@ def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, n
     Conflict.check(_name(document.kind, document.id), expected_rev, rev)
     body = codec.encode(document.body)
     if row is None:
-        db.execute(
+        made = db.execute(
             "INSERT INTO documents (namespace, kind, id, agent, session, rev, at, body)"
             " VALUES (?,?,?,?,?,?,?,?)",
             (
@@ -58,10 +58,16 @@ def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, n
                 body,
             ),
         )
+        no = int(made.lastrowid or 0)
     else:
-        db.execute("UPDATE documents SET rev=?, at=?, body=? WHERE no=?", (rev + 1, now, body, row[0]))
-        db.execute("DELETE FROM document_log WHERE document=?", (row[0],))
-    return document.replace(rev=rev + 1, updated_at=now, log=())
+        no = row[0]
+        db.execute("UPDATE documents SET rev=?, at=?, body=? WHERE no=?", (rev + 1, now, body, no))
+        db.execute("DELETE FROM document_log WHERE document=?", (no,))
+    db.executemany(
+        "INSERT INTO document_log VALUES (?,?,?)",
+        [(no, n, codec.encode(item)) for n, item in enumerate(document.log, 1)],
+    )
+    return document.replace(rev=rev + 1, updated_at=now)
 
 
 def append(

@@ -7,8 +7,7 @@ goes when it is emptied, which waits for readers.
 from __future__ import annotations
 
 import sqlite3
-
-import msgspec
+from collections.abc import Sequence
 
 from omoide.core.scope import Scope
 from omoide.stores import bodies, rules
@@ -18,8 +17,6 @@ from omoide.stores.sqlite.writing import terms_in
 
 _PATIENCE_MS = 300  # for readers; whoever reads longer leaves something for scrub()
 
-_NAMED = 20
-
 UNREACHABLE = ("backups made before", "exports and copies", "what other programs read")
 
 
@@ -27,24 +24,18 @@ def erase(
     db: sqlite3.Connection, scope: Scope, *, id: str | None, reason: str | None, now: int
 ) -> EraseReceipt:
     """Remove an entry, or all that a scope holds."""
+    documents = 0
     if id is not None:
         numbers = [rows.get(db, id, scope)[0]]
-        documents = 0
     else:
-        condition, parameters = rows.where(scope, rows.owners_in(db, scope))
-        found = db.execute(f"SELECT no FROM entries WHERE {condition} ORDER BY no", parameters)
-        numbers = [no for (no,) in found.fetchall()]
+        numbers = _numbers(db, scope)
         documents = _erase_documents(db, scope)
-    ids, versions, links = [], 0, 0
-    for no in numbers:
-        name, old, cut = _erase_one(db, no, scope.namespace, reason, now)
-        ids.append(name)
-        versions += old
-        links += cut
+    erased = [_erase_one(db, no, scope.namespace, reason, now) for no in numbers]
+    ids = tuple(name for name, _, _ in erased)
     return EraseReceipt(
-        ids=tuple(ids),
-        versions=versions,
-        links=links,
+        ids=ids,
+        versions=sum(versions for _, versions, _ in erased),
+        links=sum(links for _, _, links in erased),
         documents=documents,
         at=now,
         reason=reason,
@@ -52,22 +43,28 @@ def erase(
     )
 
 
-def _quoting(db: sqlite3.Connection, scope: Scope, ids: list[str]) -> list[str]:
+def _numbers(db: sqlite3.Connection, scope: Scope) -> list[int]:
+    inside = rows.where(db, scope)
+    if inside is None:
+        return []
+    found = db.execute(f"SELECT no FROM entries WHERE {inside[0]} ORDER BY no", inside[1])
+    return [no for (no,) in found.fetchall()]
+
+
+def _quoting(db: sqlite3.Connection, scope: Scope, ids: Sequence[str]) -> list[str]:
     """What is left in the store that may repeat what was erased."""
     found = []
-    for id in ids[:_NAMED]:
-        named = db.execute(
-            "SELECT body FROM entries WHERE namespace=? AND instr(body, ?) > 0 LIMIT ?",
-            (scope.namespace, msgspec.json.encode(id), _NAMED),
+    for id in ids:
+        resting = db.execute(
+            "SELECT e.id FROM supports s JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id=?",
+            (scope.namespace, id),
         )
-        entries = [bodies.unpack(body) for (body,) in named]
-        found += [f"entry {e.id!r}, whose evidence is {id!r}" for e in entries if rules.rests_on(e, id)]
+        found += [rules.quoting(other, id) for (other,) in resting]
     (documents,) = db.execute(
-        "SELECT count(*) FROM documents WHERE namespace=?", (scope.namespace,)
+        "SELECT count(*) FROM documents WHERE namespace=? AND (? IS NULL OR agent IS NULL OR agent=?)",
+        (scope.namespace, scope.agent_id, scope.agent_id),
     ).fetchone()
-    if ids and documents:
-        found.append(f"documents of the namespace that may quote it: {documents}")
-    return found
+    return rules.named(found, documents)
 
 
 def _erase_one(
@@ -85,6 +82,7 @@ def _erase_one(
         "DELETE FROM links WHERE namespace=? AND (source=? OR target=?)", (namespace, entry.id, entry.id)
     ).rowcount
     db.execute("DELETE FROM access WHERE no=?", (no,))
+    db.execute("DELETE FROM supports WHERE no=?", (no,))
     db.execute("DELETE FROM receipts WHERE namespace=? AND id=?", (namespace, entry.id))
     db.execute("DELETE FROM entries WHERE no=?", (no,))
     db.execute(
@@ -105,6 +103,11 @@ def _erase_documents(db: sqlite3.Connection, scope: Scope) -> int:
             condition += f" AND {column}=?"
             parameters.append(value)
     found = db.execute(f"SELECT no FROM documents WHERE {condition}", parameters).fetchall()
+    db.execute(
+        f"DELETE FROM leases WHERE (namespace, kind, id) IN"
+        f" (SELECT namespace, kind, id FROM documents WHERE {condition})",
+        parameters,
+    )
     db.executemany("DELETE FROM document_log WHERE document=?", found)
     db.executemany("DELETE FROM documents WHERE no=?", found)
     return len(found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from heapq import merge
-from typing import Any
 
 from omoide.core.entry import Entry
 from omoide.core.memory_types import MEMORY_TYPES, ROOT
@@ -20,6 +19,7 @@ from omoide.stores.records import Page, Query, Version
 from omoide.stores.sqlite import rows
 
 _LAST = (1 << 63) - 1
+_PORTION = 4_096
 _ALL_TYPES = (ROOT, *MEMORY_TYPES)
 
 Placed = tuple[int, int, bytes]
@@ -44,13 +44,22 @@ def query(db: sqlite3.Connection, asked: Query) -> Page:
 
 
 def _newest(db: sqlite3.Connection, asked: Query, place: tuple[int, ...]) -> Iterator[Placed]:
-    owners = rows.owners_in(db, asked.scope)
-    types = rules.wanted_types(asked.filter) or _ALL_TYPES
+    inside = rows.where(db, asked.scope)
+    types = rules.wanted_types(asked.filter)
     lives = (0, 1) if asked.filter.include_superseded else (1,)
+    if inside is None:
+        return iter(())
+    if asked.scope.agent_id is None:
+        # Many owners: one statement that sorts is better than a stretch for each of them.
+        wanted = types or _ALL_TYPES
+        marks = ",".join("?" * len(wanted))
+        return _stretch(
+            db, asked, (f"{inside[0]} AND type IN ({marks})", [*inside[1], *wanted]), lives, place
+        )
+    condition, parameters = inside
     stretches = [
-        _stretch(db, asked, owner, type_, live, place)
-        for owner in owners
-        for type_ in types
+        _stretch(db, asked, (f"{condition} AND type=?", [*parameters, type_]), (live,), place)
+        for type_ in types or _ALL_TYPES
         for live in lives
     ]
     if len(stretches) == 1:
@@ -59,28 +68,26 @@ def _newest(db: sqlite3.Connection, asked: Query, place: tuple[int, ...]) -> Ite
 
 
 def _stretch(
-    db: sqlite3.Connection, asked: Query, owner: int, type_: str, live: int, place: tuple[int, ...]
+    db: sqlite3.Connection, asked: Query, inside: rows.Where, lives: tuple[int, ...], place: tuple[int, ...]
 ) -> Iterator[Placed]:
-    """The entries of one owner and type, newest first, a portion at a time."""
-    scope, portion = asked.scope, asked.limit + 1
+    """The entries that a condition names, newest first, a portion at a time."""
+    portion = min(asked.limit, _PORTION) + 1
     until = _LAST if asked.filter.until is None else asked.filter.until
     since = -1 if asked.filter.since is None else asked.filter.since
-    condition, fixed = "owner=? AND type=? AND live=?", [owner, type_, live]
-    parameters: list[Any] = fixed
-    for column, value in (("session", scope.session_id), ("project", scope.project_id)):
-        if value is not None:
-            condition += f" AND {column}=?"
-            parameters.append(value)
+    condition, parameters = inside
+    condition += " AND live=?" if len(lives) == 1 else " AND live IN (?, ?)"
     statement = (
         f"SELECT time, no, body FROM entries WHERE {condition}"
         " AND time >= ? AND time <= ? AND (time, no) < (?, ?) ORDER BY time DESC, no DESC LIMIT ?"
     )
     while True:
-        found = db.execute(statement, (*parameters, since, min(until, place[0]), *place, portion)).fetchall()
+        found = db.execute(
+            statement, (*parameters, *lives, since, min(until, place[0]), *place, portion)
+        ).fetchall()
         yield from found
         if len(found) < portion:
             return
-        place, portion = found[-1][:2], portion * 2
+        place, portion = found[-1][:2], min(portion * 2, _PORTION)
 
 
 def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Entry:
@@ -92,7 +99,10 @@ def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Ent
         past = _version_at(db, found[0], as_of)
         if past is not None:
             return past
-    for stone in tombstones(db, id, scope):
+    stones = tombstones(db, id, scope)
+    if stones:
+        # Of several lives of one id, the one that ended first after that moment is meant.
+        stone = next((stone for stone in stones if stone.at >= as_of), stones[-1])
         raise Erased("entry", id, stone.at, stone.reason)
     raise rules.missing(id)
 
@@ -112,11 +122,10 @@ def _version_at(db: sqlite3.Connection, no: int, as_of: int) -> Entry | None:
 def _as_of(db: sqlite3.Connection, asked: Query, as_of: int) -> Page:
     """A page of an older state; every entry of the scope is looked at."""
     place = (_LAST, _LAST) if asked.cursor is None else cursors.read(asked.cursor)
-    condition, parameters = rows.where(asked.scope, rows.owners_in(db, asked.scope))
-    numbers = db.execute(
-        f"SELECT no FROM entries WHERE {condition}",
-        parameters,
-    ).fetchall()
+    inside = rows.where(db, asked.scope)
+    if inside is None:
+        return Page()
+    numbers = db.execute(f"SELECT no FROM entries WHERE {inside[0]}", inside[1]).fetchall()
     passes = rules.passing(asked.filter, as_of)
     found = []
     for (no,) in numbers:
@@ -135,11 +144,10 @@ def _as_of(db: sqlite3.Connection, asked: Query, as_of: int) -> Page:
 
 def list_entries(db: sqlite3.Connection, scope: Scope) -> list[Entry]:
     """Everything in a scope, oldest first."""
-    condition, parameters = rows.where(scope, rows.owners_in(db, scope))
-    found = db.execute(
-        f"SELECT body FROM entries WHERE {condition} ORDER BY written",
-        parameters,
-    )
+    inside = rows.where(db, scope)
+    if inside is None:
+        return []
+    found = db.execute(f"SELECT body FROM entries WHERE {inside[0]} ORDER BY written", inside[1])
     return [bodies.unpack(body) for (body,) in found]
 
 

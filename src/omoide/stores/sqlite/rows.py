@@ -12,6 +12,12 @@ from omoide.stores import bodies, rules
 from omoide.stores.indexing import Indexed
 from omoide.stores.sqlite.schema import SLOTS
 
+Where = tuple[str, list[Any]]
+"""A condition of SQL and its parameters."""
+
+ONE_OWNER = "owner=?"
+ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
+
 _INSERT = """INSERT INTO entries (namespace, id, owner, session, project, type, live, time, expires,
     confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
     VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
@@ -36,25 +42,18 @@ def make_owner(db: sqlite3.Connection, namespace: str, agent: str) -> int:
     )
 
 
-def owners_in(db: sqlite3.Connection, scope: Scope) -> list[int]:
-    """The owners whose entries a scope can hold."""
+def where(db: sqlite3.Connection, scope: Scope) -> Where | None:
+    """The condition that a row lies in a scope, for SQL, and its parameters; None if it can hold nothing."""
+    condition, parameters = ANY_OWNER, list[Any]([scope.namespace])
     if scope.agent_id is not None:
-        one = owner_of(db, scope.namespace, scope.agent_id)
-        return [] if one is None else [one]
-    return [no for (no,) in db.execute("SELECT no FROM owners WHERE namespace=?", (scope.namespace,))]
-
-
-def where(scope: Scope, owners: Iterable[int]) -> tuple[str, list[Any]]:
-    """The condition that a row lies in a scope, for SQL, and its parameters."""
-    found = [*owners]
-    condition, values = f"owner IN ({','.join('?' * len(found))})", [*found]
-    parameters: list[Any] = values
-    if scope.session_id is not None:
-        condition += " AND session=?"
-        parameters.append(scope.session_id)
-    if scope.project_id is not None:
-        condition += " AND project=?"
-        parameters.append(scope.project_id)
+        owner = owner_of(db, scope.namespace, scope.agent_id)
+        if owner is None:
+            return None
+        condition, parameters = ONE_OWNER, [owner]
+    for column, value in (("session", scope.session_id), ("project", scope.project_id)):
+        if value is not None:
+            condition += f" AND {column}=?"
+            parameters.append(value)
     return condition, parameters
 
 
@@ -105,6 +104,12 @@ def put_vectors(db: sqlite3.Connection, no: int, slot: int, found: Indexed) -> N
     db.execute("INSERT OR REPLACE INTO vectors VALUES (?,?)", (key, found.pooled))
     if found.tokens is not None:
         db.execute("INSERT OR REPLACE INTO tokens VALUES (?,?)", (key, found.tokens))
+
+
+def support(db: sqlite3.Connection, entry: Entry, no: int) -> None:
+    """Note the entries that an entry rests on; what an old version rested on stays noted."""
+    found = [(entry.namespace, one.ref, no) for one in entry.evidence if one.kind == "entry"]
+    db.executemany("INSERT OR IGNORE INTO supports VALUES (?,?,?)", found)
 
 
 def drop_vectors(db: sqlite3.Connection, no: int) -> None:

@@ -48,7 +48,12 @@ MIGRATIONS: tuple[str, ...] = (
         owner INTEGER NOT NULL, term INTEGER NOT NULL, no INTEGER NOT NULL, count INTEGER NOT NULL,
         PRIMARY KEY (owner, term, no)) WITHOUT ROWID;
     CREATE TABLE models (
-        slot INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL, serving INTEGER NOT NULL);
+        slot INTEGER PRIMARY KEY, name TEXT NOT NULL, dim INTEGER NOT NULL, serving INTEGER NOT NULL,
+        UNIQUE (name, dim));
+    CREATE TABLE supports (
+        namespace TEXT NOT NULL, id TEXT NOT NULL, no INTEGER NOT NULL,
+        PRIMARY KEY (namespace, id, no)) WITHOUT ROWID;
+    CREATE INDEX supports_by_no ON supports (no);
     CREATE TABLE vectors (key INTEGER PRIMARY KEY, pooled BLOB NOT NULL);
     CREATE TABLE tokens (key INTEGER PRIMARY KEY, tokens BLOB NOT NULL);
     CREATE TABLE access (no INTEGER PRIMARY KEY, count INTEGER NOT NULL, last INTEGER NOT NULL);

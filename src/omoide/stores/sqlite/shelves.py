@@ -7,14 +7,11 @@ changes since are applied, inside the same read transaction, so that what anothe
 from __future__ import annotations
 
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from threading import Lock, RLock
 from typing import Any
 
 import numpy as np
 
-from omoide.core.scope import Scope
 from omoide.retrieval.pool import Array, Pool, Row, Statistics
 from omoide.stores.pools import TOKEN_DIM
 from omoide.stores.sqlite import rows
@@ -23,11 +20,6 @@ from omoide.stores.sqlite.schema import SLOTS
 SHELF = 20_000
 """Entries that a shelf holds at most; larger scopes are searched by `wide`."""
 
-HELD = 200_000
-"""Entries that all shelves of a store hold together, at most."""
-
-SHELVES = 4_096
-_TRIM = 16  # new shelves between two looks at how much is held
 _MANY = 2_000  # changes from which on a shelf is filled anew
 
 _SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
@@ -42,7 +34,6 @@ class Shelf:
     def __init__(self, slot: int, dim: int) -> None:
         self.slot = slot
         self.pool = Pool(dim=dim)
-        self.lock = RLock()
         self.life: str | None = None
         self.covers = 0
         self.numbers: list[int] = []
@@ -113,6 +104,14 @@ class Shelf:
                 self.lost_until = max(self.lost_until, end)
                 self.drop(number)
 
+    def is_sparse(self) -> bool:
+        """Whether most of its rows are gone."""
+        return self.pool.size > 2 * len(self._places) + 64
+
+    def expires_between(self, earlier: int, later: int) -> bool:
+        """Whether something on it expires after one moment and until another."""
+        return any(earlier < end <= later for end in self._expires.values())
+
     def speakers(self) -> list[str]:
         """Who speaks here, by number; nobody in the place of one whose words are all gone."""
         names = self.pool.speakers
@@ -142,77 +141,39 @@ class Shelf:
         return bool(self.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
 
 
-class Shelves:
-    """The shelves of one store, the latest used kept longest."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._shelves: OrderedDict[tuple[Scope, int], Shelf] = OrderedDict()
-        self._taken = 0
-
-    def take(self, scope: Scope, slot: int, dim: int) -> Shelf:
-        """The shelf of a scope, perhaps empty still."""
-        with self._lock:
-            shelf = self._shelves.pop((scope, slot), None)
-            if shelf is None:
-                shelf = Shelf(slot, dim)
-                self._trim()
-            self._shelves[scope, slot] = shelf
-            return shelf
-
-    def _trim(self) -> None:
-        """Let go of the shelves used longest ago, once all of them hold too much."""
-        self._taken += 1
-        if self._taken % _TRIM:
-            return
-        held = sum(shelf.pool.size for shelf in self._shelves.values())
-        while self._shelves and (held > HELD or len(self._shelves) > SHELVES):
-            _, oldest = self._shelves.popitem(last=False)
-            held -= oldest.pool.size
-
-    def forget(self) -> None:
-        """Hold nothing any more."""
-        with self._lock:
-            self._shelves.clear()
-
-
-def bring_up(db: sqlite3.Connection, shelf: Shelf, scope: Scope, owners: Sequence[int], at: int) -> bool:
+def bring_up(db: sqlite3.Connection, shelf: Shelf, inside: rows.Where, namespace: str) -> bool:
     """Apply what changed since the shelf was last used; False if the scope is too large for one."""
     life, last = rows.state(db)
-    if shelf.life != life or not _apply(db, shelf, scope, owners, last):
-        found = read(db, scope, owners, shelf.slot, limit=SHELF + 1)
+    if shelf.life != life or not _apply(db, shelf, inside, namespace, last):
+        found = read(db, inside, shelf.slot, limit=SHELF + 1)
         if len(found) > SHELF:
-            shelf.fill(())
-            shelf.life = None
             return False
         shelf.lost_until = 0
         shelf.fill(found)
     shelf.life, shelf.covers = life, last
-    shelf.expire(at)
     return True
 
 
-def _apply(db: sqlite3.Connection, shelf: Shelf, scope: Scope, owners: Sequence[int], last: int) -> bool:
+def _apply(db: sqlite3.Connection, shelf: Shelf, inside: rows.Where, namespace: str, last: int) -> bool:
     """Apply single changes, if they are not too many."""
     if last == shelf.covers:
         return True
-    if last - shelf.covers > _MANY or shelf.pool.size > 2 * len(shelf.numbers):
+    if not 0 < last - shelf.covers <= _MANY or shelf.is_sparse():
         return False
     changed = db.execute(
-        "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (shelf.covers, scope.namespace)
+        "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (shelf.covers, namespace)
     )
     numbers = [no for (no,) in changed]
     for number in numbers:
         shelf.drop(number)
-    for found in read(db, scope, owners, shelf.slot, numbers=numbers):
+    for found in read(db, inside, shelf.slot, numbers=numbers):
         shelf.put(found)
     return shelf.pool.size <= SHELF + _MANY
 
 
 def read(
     db: sqlite3.Connection,
-    scope: Scope,
-    owners: Sequence[int],
+    inside: rows.Where,
     slot: int,
     *,
     numbers: Sequence[int] | None = None,
@@ -220,7 +181,7 @@ def read(
     superseded: bool = False,
 ) -> list[Found]:
     """The rows of a scope that count, or some of them, in the order in which they were first written."""
-    condition, parameters = rows.where(scope, owners)
+    condition, parameters = inside
     if not superseded:
         condition += " AND live=1"
     if numbers is None:
@@ -236,7 +197,7 @@ def _some(
     for some in rows.batches(sorted(numbers)):
         marks = ",".join("?" * len(some))
         # The plus keeps SQLite from walking an index of the scope instead of looking the numbers up.
-        unary = condition.replace("owner IN", "+owner IN").replace("session=", "+session=")
+        unary = condition.replace("owner", "+owner", 1).replace("session=", "+session=")
         statement = f"{_SELECT}e.no IN ({marks}) AND {unary}"
         yield from db.execute(statement, (slot, *some, *parameters))
 

@@ -6,151 +6,227 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
+from threading import Lock, RLock
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from omoide import clock
 from omoide.core.entry import Entry
 from omoide.core.recalling import Filter
 from omoide.core.scope import Scope
+from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array
 from omoide.stores import bodies, rules
 from omoide.stores.recalling import Candidates, Read
 from omoide.stores.sqlite import models, rows, shelves
 from omoide.stores.sqlite.connections import Connections
-from omoide.stores.sqlite.shelves import Shelf, Shelves
+from omoide.stores.sqlite.shelves import Shelf
 from omoide.stores.sqlite.wide import Wide
 
-_WIDES = 4
-_GIVEN_AWAY = "the store has been given to another embedder: open it again to recall by meaning"
+HELD = 200_000
+"""Entries that all shelves of a store hold together, at most."""
+
+HELD_WIDE = 4_000_000
+"""Entries of large scopes of which something is held in memory, at most."""
+
+PLACES = 4_096
+_TRIM = 16  # new places between two looks at how much is held
+_TAGS = 8  # tags that the database looks for itself; the rest is checked on what it finds
+
+_GIVEN_AWAY = "the store holds another embedder's vectors: open it again to recall by meaning"
 _ALL = Filter()
+
+
+class Place:
+    """What is held in memory of one scope, and the lock for it."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.shelf: Shelf | None = None
+        self.wide: Wide | None = None
+        self.speakers: Sequence[str] = ()
+
+    def forget(self) -> None:
+        """Hold nothing."""
+        self.shelf = self.wide = None
+
+
+class Question(NamedTuple):
+    """What is asked, of which rows, and whose vectors answer."""
+
+    db: sqlite3.Connection
+    scope: Scope
+    inside: rows.Where
+    filter: Filter
+    at: int
+    limit: int
+    read: Read
+    slot: int
+    dim: int
+    notices: tuple[str, ...]
+
+    def passing(self) -> Array:
+        """The numbers of the entries that the filter lets pass."""
+        return passing(self.db, self.inside, self.filter, self.at)
 
 
 class FileSource:
     """The candidates of a file, with what is held of it in memory."""
 
-    def __init__(self, connections: Connections, slot: int, dim: int, embedder: str | None) -> None:
-        self.slot = slot
-        self.embedder = embedder
-        self.dim = dim
+    def __init__(self, connections: Connections, embedder: Embedder | None) -> None:
         self._connections = connections
-        self._shelves = Shelves()
-        self._wides: OrderedDict[Scope, Wide] = OrderedDict()
+        self._embedder = embedder
         self._lock = Lock()
+        self._places: OrderedDict[Scope, Place] = OrderedDict()
+        self._made = 0
+
+    def speakers(self, scope: Scope) -> Sequence[str]:
+        """Who spoke in a scope when it was last asked about."""
+        place = self._places.get(scope)
+        return () if place is None else place.speakers
 
     @contextmanager
     def candidates(
         self, scope: Scope, filter: Filter, at: int, limit: int, read: Read
     ) -> Iterator[Candidates | None]:
         """The candidates of a scope, as it is when the block begins."""
-        shelf = self._shelves.take(scope, self.slot, self.dim)
-        # The lock comes before the transaction: what is seen is never older than what the shelf covers.
-        with shelf.lock, self._connections.reading() as db:
-            owners = rows.owners_in(db, scope)
-            if not owners:
+        place = self._place(scope)
+        # The lock comes before the transaction: what is seen is never older than what is held.
+        with place.lock, self._connections.reading() as db:
+            inside = rows.where(db, scope)
+            if inside is None:
                 yield None
-            elif filter.include_superseded or filter.include_expired or at < shelf.lost_until:
-                yield self._apart(db, scope, owners, filter, at, read)
-            elif scope not in self._wides and shelves.bring_up(db, shelf, scope, owners, at):
-                yield self._from_shelf(db, shelf, scope, owners, filter, at, read)
-            else:
-                wide = self._wide(scope)
-                wide.bring_up(db, scope, owners)
-                yield self._from_wide(db, wide, scope, owners, filter, at, limit, read)
-                if len(wide.numbers) <= shelves.SHELF:
-                    with self._lock:  # it has shrunk: the next question is answered from a shelf
-                        self._wides.pop(scope, None)
+                return
+            asked = self._question(db, scope, inside, filter, at, limit, read)
+            yield _answer(asked, place)
 
-    def _wide(self, scope: Scope) -> Wide:
-        with self._lock:
-            wide = self._wides.pop(scope, None) or Wide(self.slot, self.dim)
-            self._wides[scope] = wide
-            while len(self._wides) > _WIDES:
-                self._wides.popitem(last=False)
-            return wide
-
-    def _from_shelf(
+    def _question(
         self,
         db: sqlite3.Connection,
-        shelf: Shelf,
         scope: Scope,
-        owners: Sequence[int],
-        filter: Filter,
-        at: int,
-        read: Read,
-    ) -> Candidates | None:
-        if not shelf.numbers:
-            return None
-        allowed = None
-        if filter != _ALL:
-            allowed = np.isin(np.array(shelf.numbers), passing(db, scope, owners, filter, at))
-        return self._candidates(db, shelf, read, allowed)
-
-    def _from_wide(
-        self,
-        db: sqlite3.Connection,
-        wide: Wide,
-        scope: Scope,
-        owners: Sequence[int],
+        inside: rows.Where,
         filter: Filter,
         at: int,
         limit: int,
         read: Read,
-    ) -> Candidates | None:
-        mask = None
-        if filter != _ALL or wide.may_expire(at):
-            mask = np.isin(wide.numbers, passing(db, scope, owners, filter, at))
-        numbers, statistics = wide.propose(db, owners, read(wide.speakers), mask, limit)
-        found = shelves.read(db, scope, owners, self.slot, numbers=numbers)
-        shelf = Shelf(self.slot, self.dim)
-        shelf.fill([row for row in found if row[9] is None or row[9] > at], statistics, reach=2)
-        if not shelf.numbers:
-            return None
-        allowed = None if mask is None else np.isin(np.array(shelf.numbers), wide.numbers[mask])
-        # The pool numbers the speakers anew, so the question is read once more, with its vector kept.
-        return self._candidates(db, shelf, read, allowed)
+    ) -> Question:
+        model = models.of(db, self._embedder)
+        slot, dim = (-1, 0) if model is None else (model.slot, model.dim)
+        given_away = self._embedder is not None and model is None and models.serving(db) is not None
+        notices = (_GIVEN_AWAY,) if given_away else ()
+        return Question(db, scope, inside, filter, at, limit, read, slot, dim, notices)
 
-    def _apart(
-        self,
-        db: sqlite3.Connection,
-        scope: Scope,
-        owners: Sequence[int],
-        filter: Filter,
-        at: int,
-        read: Read,
-    ) -> Candidates | None:
-        """The candidates of a question that what is held in memory cannot answer."""
-        found = shelves.read(db, scope, owners, self.slot, superseded=filter.include_superseded)
-        shelf = Shelf(self.slot, self.dim)
-        shelf.fill([row for row in found if filter.include_expired or row[9] is None or row[9] > at])
-        if not shelf.numbers:
-            return None
-        allowed = np.isin(np.array(shelf.numbers), passing(db, scope, owners, filter, at))
-        return self._candidates(db, shelf, read, allowed)
+    def _place(self, scope: Scope) -> Place:
+        with self._lock:
+            place = self._places.pop(scope, None)
+            if place is None:
+                place = Place()
+                self._made += 1
+                if self._made % _TRIM == 0:
+                    self._trim()
+            self._places[scope] = place
+            return place
 
-    def _candidates(
-        self, db: sqlite3.Connection, shelf: Shelf, read: Read, allowed: Array | None
-    ) -> Candidates:
-        shelf.tokens(db)
-
-        def entries(places: Sequence[int]) -> list[Entry]:
-            numbers = [shelf.numbers[place] for place in places]
-            found: dict[int, bytes] = {}
-            for some in rows.batches(numbers):
-                marks = ",".join("?" * len(some))
-                found.update(db.execute(f"SELECT no, body FROM entries WHERE no IN ({marks})", some))
-            return [bodies.unpack(found[number]) for number in numbers]
-
-        notices: tuple[str, ...] = ()
-        if self.embedder is not None and models.slot_of(db, self.embedder) != self.slot:
-            notices = (_GIVEN_AWAY,)
-        return Candidates(shelf.pool, read(shelf.speakers()), allowed, shelf.written, entries, notices)
+    def _trim(self) -> None:
+        """Let go of the places used longest ago, once all of them hold too much."""
+        held = sum(place.shelf.pool.size for place in self._places.values() if place.shelf)
+        wide = sum(len(place.wide.numbers) for place in self._places.values() if place.wide)
+        for scope, place in [*self._places.items()]:
+            if held <= HELD and wide <= HELD_WIDE and len(self._places) <= PLACES:
+                return
+            if place.lock.acquire(blocking=False):  # one that is in use stays
+                try:
+                    held -= place.shelf.pool.size if place.shelf else 0
+                    wide -= len(place.wide.numbers) if place.wide else 0
+                    place.forget()
+                    del self._places[scope]
+                finally:
+                    place.lock.release()
 
 
-def passing(db: sqlite3.Connection, scope: Scope, owners: Sequence[int], filter: Filter, at: int) -> Array:
+def _answer(asked: Question, place: Place) -> Candidates | None:
+    filter, at = asked.filter, asked.at
+    if filter.include_superseded or filter.include_expired:
+        return _apart(asked)
+    if place.wide is None:
+        if place.shelf is None or (place.shelf.slot, place.shelf.pool.dim) != (asked.slot, asked.dim):
+            place.shelf = Shelf(asked.slot, asked.dim)
+        shelf = place.shelf
+        if shelves.bring_up(asked.db, shelf, asked.inside, asked.scope.namespace):
+            now = clock.now()
+            if at < shelf.lost_until or (at > now and shelf.expires_between(now, at)):
+                return _apart(asked)  # another moment than the one the shelf is kept for
+            shelf.expire(min(at, now))
+            place.speakers = shelf.speakers()
+            return _from_shelf(asked, shelf)
+        place.shelf = None
+    if place.wide is None or (place.wide.slot, place.wide.dim) != (asked.slot, asked.dim):
+        place.wide = Wide(asked.slot, asked.dim)
+    wide = place.wide
+    wide.bring_up(asked.db, asked.inside, asked.scope.namespace)
+    place.speakers = wide.speakers
+    if len(wide.numbers) <= shelves.SHELF:  # it has shrunk: the next question is answered from a shelf
+        place.wide = None
+    return _from_wide(asked, wide)
+
+
+def _from_shelf(asked: Question, shelf: Shelf) -> Candidates | None:
+    if not shelf.numbers:
+        return None
+    allowed = None if asked.filter == _ALL else np.isin(np.array(shelf.numbers), asked.passing())
+    return _candidates(asked, shelf, allowed)
+
+
+def _from_wide(asked: Question, wide: Wide) -> Candidates | None:
+    mask = None
+    if asked.filter != _ALL or wide.may_expire(asked.at):
+        mask = np.isin(wide.numbers, asked.passing())
+    agent = asked.scope.agent_id
+    owned = (rows.ANY_OWNER if agent is None else rows.ONE_OWNER, asked.inside[1][:1])
+    numbers, statistics = wide.propose(asked.db, owned, asked.read(wide.speakers), mask, asked.limit)
+    found = shelves.read(asked.db, asked.inside, asked.slot, numbers=numbers)
+    shelf = Shelf(asked.slot, asked.dim)
+    shelf.fill([row for row in found if row[9] is None or row[9] > asked.at], statistics, reach=2)
+    if not shelf.numbers:
+        return None
+    allowed = None if mask is None else np.isin(np.array(shelf.numbers), wide.numbers[mask])
+    # The pool numbers the speakers anew, so the question is read once more; its vector is kept.
+    return _candidates(asked, shelf, allowed)
+
+
+def _apart(asked: Question) -> Candidates | None:
+    """The candidates of a question that what is held in memory cannot answer."""
+    filter = asked.filter
+    found = shelves.read(asked.db, asked.inside, asked.slot, superseded=filter.include_superseded)
+    shelf = Shelf(asked.slot, asked.dim)
+    shelf.fill([row for row in found if filter.include_expired or row[9] is None or row[9] > asked.at])
+    if not shelf.numbers:
+        return None
+    return _candidates(asked, shelf, np.isin(np.array(shelf.numbers), asked.passing()))
+
+
+def _candidates(asked: Question, shelf: Shelf, allowed: Array | None) -> Candidates:
+    db = asked.db
+    shelf.tokens(db)
+
+    def entries(places: Sequence[int]) -> list[Entry]:
+        numbers = [shelf.numbers[place] for place in places]
+        found: dict[int, bytes] = {}
+        for some in rows.batches(numbers):
+            marks = ",".join("?" * len(some))
+            found.update(db.execute(f"SELECT no, body FROM entries WHERE no IN ({marks})", some))
+        return [bodies.unpack(found[number]) for number in numbers]
+
+    return Candidates(
+        shelf.pool, asked.read(shelf.speakers()), allowed, shelf.written, entries, asked.notices
+    )
+
+
+def passing(db: sqlite3.Connection, inside: rows.Where, filter: Filter, at: int) -> Array:
     """The numbers of the entries of a scope that a filter lets pass."""
-    condition, parameters = rows.where(scope, owners)
+    condition, parameters = inside[0], [*inside[1]]
     if not filter.include_superseded:
         condition += " AND live=1"
     types = rules.wanted_types(filter)
@@ -168,14 +244,12 @@ def passing(db: sqlite3.Connection, scope: Scope, owners: Sequence[int], filter:
     if not filter.include_expired:
         condition += " AND (expires IS NULL OR expires > ?)"
         parameters.append(at)
-    tags = (*filter.tags, *filter.tags_any)
-    for tag in filter.tags:
+    for tag in filter.tags[:_TAGS]:
         condition += " AND instr(body, ?) > 0"
         parameters.append(msgspec.json.encode(tag))
-    chosen = "no, body" if tags else "no"
-    found = db.execute(f"SELECT {chosen} FROM entries WHERE {condition}", parameters)
-    if not tags:
+    tagged = bool(filter.tags or filter.tags_any)
+    found = db.execute(f"SELECT no{', body' if tagged else ''} FROM entries WHERE {condition}", parameters)
+    if not tagged:
         return np.array([no for (no,) in found], np.int64)
     passes = rules.passing(filter, at)
-    kept = [no for no, body in found if passes(bodies.unpack(body))]
-    return np.array(kept, np.int64)
+    return np.array([no for no, body in found if passes(bodies.unpack(body))], np.int64)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from omoide import clock
 from omoide.core.entry import Entry
@@ -15,6 +17,7 @@ from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
 from omoide.embedders import Embedder
+from omoide.errors import StoreFailed
 from omoide.stores import recalling
 from omoide.stores.arguments import checked
 from omoide.stores.indexing import index
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 _BUFFERED = 512
 
+_OPEN: WeakSet[SQLiteStore] = WeakSet()
+
 
 @checked
 class SQLiteStore:
@@ -55,20 +60,25 @@ class SQLiteStore:
             max_pages=settings.max_pages,
             timeout=settings.timeout,
         )
+        try:
+            self._check_embedder()
+        except BaseException:
+            self._db.close()
+            raise
+        self._begin()
+        _OPEN.add(self)
+
+    def _begin(self) -> None:
+        """Hold nothing in memory yet; also what a forked process does, whose locks may be held for ever."""
         self._touched: dict[tuple[int, str], tuple[int, int]] = {}
         self._touched_lock = Lock()
-        self._model = self._settle()
         self._source: FileSource | None = None
         self._source_lock = Lock()
 
-    def _settle(self) -> models.Model | None:
-        if self.embedder is None:
-            return None
-        with self._db.reading() as db:
-            if models.serving(db) is not None or self.settings.read_only:
-                return models.settle(db, self.embedder, str(self.path))
-        with self._db.writing() as db:
-            return models.settle(db, self.embedder, str(self.path))
+    def _check_embedder(self) -> None:
+        if self.embedder is not None:
+            with self._db.reading() as db:
+                models.check(db, self.embedder, str(self.path))
 
     # Writing
 
@@ -82,7 +92,9 @@ class SQLiteStore:
         found = index([request.entry for request in asked], self.embedder)
         now = clock.now()
         with self._db.writing() as db:
-            batch = writing.Batch(db, slot=self._slot(db), limit=self.settings.session_limit, now=now)
+            batch = writing.Batch(
+                db, slot=models.claim(db, self.embedder), limit=self.settings.session_limit, now=now
+            )
             results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
             batch.finish()
             self._flush(db)
@@ -98,6 +110,7 @@ class SQLiteStore:
         expected_rev: int | None = None,
     ) -> Entry:
         """Mark an entry as replaced by another, or by nothing."""
+        reason = self.settings.admitted_reason(reason)
         with self._db.writing() as db:
             return writing.supersede(
                 db, id, scope, by=by, reason=reason, expected_rev=expected_rev, now=clock.now()
@@ -131,8 +144,7 @@ class SQLiteStore:
 
         with self._source_lock:
             if self._source is None:
-                slot, name, dim = (0, None, 0) if self._model is None else self._model[:3]
-                self._source = FileSource(self._db, slot, dim, name)
+                self._source = FileSource(self._db, self.embedder)
             return self._source
 
     def list_entries(self, scope: Scope) -> list[Entry]:
@@ -181,6 +193,8 @@ class SQLiteStore:
 
     def record_access(self, ids: Iterable[str], scope: Scope) -> None:
         """Note that entries were used."""
+        if self.settings.read_only:
+            return
         now = clock.now()
         with self._db.reading() as db:
             found = [rows.find(db, scope.namespace, id) for id in ids]
@@ -191,19 +205,18 @@ class SQLiteStore:
                     count, _ = self._touched.get(key, (0, 0))
                     self._touched[key] = (count + 1, now)
             full = len(self._touched) >= _BUFFERED
-        if full and not self.settings.read_only:
+        if full:
             with self._db.writing() as db:
                 self._flush(db)
 
     def access(self, id: str, scope: Scope) -> Access:
-        """How often an entry was used, and when last."""
-        if not self.settings.read_only:
-            with self._db.writing() as db:
-                self._flush(db)
+        """How often an entry was used, and when last; what is not yet written down counts."""
         with self._db.reading() as db:
             no, _ = rows.get(db, id, scope)
             row = db.execute("SELECT count, last FROM access WHERE no=?", (no,)).fetchone()
-            return Access() if row is None else Access(count=row[0], last=row[1])
+        count, last = (0, None) if row is None else row
+        more, later = self._touched.get((no, id), (0, None))
+        return Access(count=count + more, last=later or last)
 
     def _flush(self, db: sqlite3.Connection) -> None:
         if not self._touched:
@@ -220,6 +233,7 @@ class SQLiteStore:
 
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
         """Remove an entry, or everything in a scope, for good."""
+        reason = self.settings.admitted_reason(reason)
         with self._db.writing() as db:
             receipt = erasing.erase(db, scope, id=id, reason=reason, now=clock.now())
         return self._scrubbed(receipt)
@@ -229,8 +243,11 @@ class SQLiteStore:
         return self._scrubbed(EraseReceipt(at=clock.now(), unreachable=erasing.UNREACHABLE))
 
     def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
-        with self._db.alone() as db:
-            done = erasing.empty_log(db)
+        try:
+            with self._db.alone() as db:
+                done = erasing.empty_log(db)
+        except StoreFailed as error:  # what was erased stays erased
+            return receipt.replace(pending=(f"the write-ahead log ({error}): call scrub() later",))
         if done:
             return receipt.replace(scrubbed=True, pending=())
         return receipt.replace(pending=("the write-ahead log, which somebody reads: call scrub() later",))
@@ -251,20 +268,18 @@ class SQLiteStore:
     def reindex(self, embedder: Embedder | None = None, progress: upkeep.Progress | None = None) -> None:
         """Give all entries new terms and vectors, by this embedder if one is given, while in use."""
         chosen = embedder or self.embedder
-        model = upkeep.reindex(self._db, chosen, progress)
+        upkeep.reindex(self._db, chosen, progress)
         with self._source_lock:
-            self.embedder, self._model, self._source = chosen, model, None
+            self.embedder, self._source = chosen, None
 
     def close(self) -> None:
         """Write what is buffered and let go of the file."""
-        if self._touched and not self.settings.read_only and not self._db.closed:
-            with self._db.writing() as db:
-                self._flush(db)
-        self._db.close()
-
-    def _slot(self, db: sqlite3.Connection) -> int | None:
-        """Where vectors go; nowhere once another process has given the file to another embedder."""
-        return None if self.embedder is None else models.slot_of(db, self.embedder.name)
+        try:
+            if self._touched and not self._db.closed:
+                with self._db.writing() as db:
+                    self._flush(db)
+        finally:
+            self._db.close()
 
     # Documents
 
@@ -295,3 +310,12 @@ class SQLiteStore:
         """Give a lease back; whether the owner held it."""
         with self._db.writing() as db:
             return documents.release(db, kind, id, scope, owner, clock.now())
+
+
+def _after_fork() -> None:
+    for store in _OPEN:
+        store._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from omoide import ids
 from omoide.core.scope import Scope
 from omoide.embedders import Embedder
 from omoide.errors import Corrupted, StoreFailed
@@ -92,7 +91,7 @@ def _check_entry(
 
 def stats(db: sqlite3.Connection, scope: Scope, now: int) -> Stats:
     """Figures about a scope."""
-    condition, parameters = rows.where(scope, rows.owners_in(db, scope))
+    condition, parameters = rows.where(db, scope) or ("0", [])
     by_type, entries, live, expired = {}, 0, 0, 0
     for name, count, counting, over in db.execute(
         "SELECT type, count(*), sum(live), sum(live = 1 AND expires IS NOT NULL AND expires <= ?)"
@@ -136,32 +135,56 @@ def backup(connections: Connections, target: Path, progress: Progress | None) ->
     if target.exists():
         raise StoreFailed(str(target), "exists already", "choose another path, or remove it first")
     part = target.with_name(target.name + ".part")
-    part.unlink(missing_ok=True)
-    with connections.reading() as db:
-        make_private(part)
-        with closing(sqlite3.connect(part)) as copy:
-            db.backup(copy, pages=2_000, progress=_told(progress))
-            copy.execute("PRAGMA journal_mode = DELETE")
-    part.rename(target)
+    try:
+        with connections.reading() as db, translating(str(part)):
+            rows.last_seq(db)  # from now on one state is seen, whoever writes meanwhile
+            _copy(db, part, progress)
+        part.rename(target)
+    except OSError as error:
+        raise StoreFailed(str(target), f"cannot be written ({error})", "choose another path") from error
+    finally:
+        if part.is_file():
+            part.unlink()
+
+
+def _copy(db: sqlite3.Connection, target: Path, progress: Progress | None) -> None:
+    target.unlink(missing_ok=True)
+    make_private(target)
+    with closing(sqlite3.connect(target)) as copy:
+        db.backup(copy, pages=2_000, progress=_told(progress))
+        copy.execute("PRAGMA journal_mode = DELETE")
 
 
 def restore_backup(connections: Connections, source: Path, progress: Progress | None) -> None:
-    """Put a backup in the place of everything that the store holds."""
+    """Put a backup in the place of everything that the store holds, at one stroke."""
     if not source.is_file():
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
-    with translating(str(source)), closing(_opened(source)) as backup_:
-        schema.check_ours(backup_, str(source))
-        damage = [text for (text,) in backup_.execute("PRAGMA integrity_check(5)") if text != "ok"]
-        if damage or not schema.version(backup_):
-            raise Corrupted(
-                str(source), f"is no sound backup ({'; '.join(damage) or 'it is empty'})", "use another"
-            )
-        with connections.alone() as db:
-            backup_.backup(db, pages=2_000, progress=_told(progress))
-            db.execute("PRAGMA journal_mode = WAL")  # the backup's header said otherwise
-    with connections.writing() as db:
-        schema.migrate(db, connections.name)
-        db.execute("INSERT OR REPLACE INTO settings VALUES ('life', ?)", (ids.uuid7(),))
+    if source.samefile(connections.path):
+        raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
+    fresh = connections.path.with_name(connections.path.name + ".restored")
+    try:
+        with translating(str(source)), closing(_opened(source)) as kept:
+            _check_backup(kept, source)
+            _copy(kept, fresh, None)
+        # What others hold in memory must not outlive the copy: the copy is another life of the file.
+        with translating(str(fresh)), closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
+            schema.migrate(copy, str(fresh))
+            models.renew(copy)
+            with connections.alone() as db:
+                copy.backup(db, pages=-1)
+                db.execute("PRAGMA journal_mode = WAL")  # the copy's header said otherwise
+    finally:
+        fresh.unlink(missing_ok=True)
+    if progress is not None:
+        progress(1, 1)
+
+
+def _check_backup(db: sqlite3.Connection, source: Path) -> None:
+    schema.check_ours(db, str(source))
+    damage = [text for (text,) in db.execute("PRAGMA integrity_check(5)") if text != "ok"]
+    if damage or not schema.version(db):
+        problem = "; ".join(damage) or "it is empty"
+        raise Corrupted(str(source), f"is no sound backup ({problem})", "use another")
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -195,6 +218,7 @@ def reindex(
             db.execute("INSERT OR REPLACE INTO settings VALUES ('features', ?)", (str(features.VERSION),))
             if model is not None and not model.serving:
                 models.take_over(db, model)
+            models.renew(db)
             return model
 
 

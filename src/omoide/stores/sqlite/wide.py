@@ -10,11 +10,9 @@ import sqlite3
 from collections.abc import Sequence
 from itertools import chain
 from math import log
-from typing import Any
 
 import numpy as np
 
-from omoide.core.scope import Scope
 from omoide.retrieval.pool import Array, Statistics
 from omoide.stores.recalling import Asked
 from omoide.stores.sqlite import rows, shelves
@@ -54,23 +52,24 @@ class Wide:
         """Whether some of it may have expired by a moment."""
         return self._first_end is not None and self._first_end <= at
 
-    def bring_up(self, db: sqlite3.Connection, scope: Scope, owners: Sequence[int]) -> None:
+    def bring_up(self, db: sqlite3.Connection, inside: rows.Where, namespace: str) -> None:
         """Apply what changed since the last use."""
         life, last = rows.state(db)
-        if self.life != life or last - self.covers > len(self.numbers) // 4:
-            condition, parameters = _counting(scope, owners)
-            self._load(db, condition, parameters)
-            (self._first_end,) = db.execute(
-                f"SELECT min(expires) FROM entries WHERE {condition}", parameters
-            ).fetchone()
+        if self.life != life or not 0 <= last - self.covers <= len(self.numbers) // 4:
+            condition, parameters = inside
+            self._load(db, (f"{condition} AND live=1", parameters))
         elif last > self.covers:
             changed = db.execute(
-                "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (self.covers, scope.namespace)
+                "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (self.covers, namespace)
             )
-            self._change(db, scope, owners, [no for (no,) in changed])
+            self._change(db, inside, [no for (no,) in changed])
         self.life, self.covers = life, last
 
-    def _load(self, db: sqlite3.Connection, condition: str, parameters: Sequence[object]) -> None:
+    def _load(self, db: sqlite3.Connection, counting: rows.Where) -> None:
+        condition, parameters = counting
+        (self._first_end,) = db.execute(
+            f"SELECT min(expires) FROM entries WHERE {condition}", parameters
+        ).fetchone()
         found = db.execute(f"SELECT no, time FROM entries WHERE {condition} ORDER BY no", parameters)
         pairs = np.array(found.fetchall(), np.int64).reshape(-1, 2)
         self.numbers, self.times = pairs[:, 0].copy(), pairs[:, 1].copy()
@@ -105,10 +104,8 @@ class Wide:
         self.codes[:, places[known]] = bits(vectors, self.words).T
         self.coded[places[known]] = True
 
-    def _change(
-        self, db: sqlite3.Connection, scope: Scope, owners: Sequence[int], numbers: Sequence[int]
-    ) -> None:
-        found = shelves.read(db, scope, owners, self.slot, numbers=numbers)
+    def _change(self, db: sqlite3.Connection, inside: rows.Where, numbers: Sequence[int]) -> None:
+        found = shelves.read(db, inside, self.slot, numbers=numbers)
         changed = np.array(sorted(numbers), np.int64)
         places = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
         known = self.numbers[places] == changed if len(self.numbers) else np.zeros(len(changed), np.bool_)
@@ -127,21 +124,21 @@ class Wide:
         ends = [row[9] for row in found if row[9] is not None]
         self._first_end = min([*ends, *([] if self._first_end is None else [self._first_end])], default=None)
         if known.any():  # somebody may have fallen silent
-            self.speakers = _speakers(db, *_counting(scope, owners))
+            self.speakers = _speakers(db, f"{inside[0]} AND live=1", inside[1])
         else:
             self.speakers = [*dict.fromkeys([*self.speakers, *(row[6] for row in found if row[6])])]
 
     def propose(
         self,
         db: sqlite3.Connection,
-        owners: Sequence[int],
+        owned: rows.Where,
         asked: Asked,
         allowed: Array | None,
         limit: int,
     ) -> tuple[list[int], Statistics]:
         """The numbers of the entries worth scoring, and what is known of the scope's terms."""
         mask = np.ones(len(self.numbers), np.bool_) if allowed is None else allowed
-        by_text, frequencies = self._by_text(db, owners, asked.terms(), mask)
+        by_text, frequencies = self._by_text(db, owned, asked.terms(), mask)
         proposed = [by_text, self._by_vector(asked, mask), self._by_time(asked, mask)]
         numbers = {int(no) for some in proposed for no in some}
         if len(numbers) < limit:
@@ -150,19 +147,22 @@ class Wide:
         return _with_neighbours(db, numbers), statistics
 
     def _by_text(
-        self, db: sqlite3.Connection, owners: Sequence[int], terms: Sequence[int], mask: Array
+        self, db: sqlite3.Connection, owned: rows.Where, terms: Sequence[int], mask: Array
     ) -> tuple[Array, dict[int, int]]:
         """Entries with the question's terms; common terms count only where rare ones find too little."""
-        postings = {term: _postings(db, owners, term, RARE) for term in terms}
+        postings = {term: _postings(db, owned, term, RARE) for term in terms}
         frequencies = {term: len(found) for term, found in postings.items() if 0 < len(found) < RARE}
         numbers, scores = self._scores(postings, frequencies, mask)
         common = [term for term, found in postings.items() if len(found) >= RARE]
         if not common:
             return numbers[_largest(scores, PROPOSED)], frequencies
-        frequencies.update((term, self._frequency(db, owners, term)) for term in common)
-        if len(numbers) < PROPOSED:
-            postings.update((term, _postings(db, owners, term, COMMON)) for term in common)
-            numbers, scores = self._scores(postings, frequencies, mask)
+        rare = {**frequencies}
+        frequencies.update((term, self._frequency(db, owned, term)) for term in common)
+        for term in sorted(common, key=frequencies.__getitem__):
+            if len(numbers) >= PROPOSED:
+                break
+            postings[term], rare[term] = _postings(db, owned, term, COMMON), frequencies[term]
+            numbers, scores = self._scores(postings, rare, mask)
         return numbers[_largest(scores, PROPOSED)], frequencies
 
     def _scores(
@@ -180,13 +180,12 @@ class Wide:
         inside = self._within(numbers, mask)
         return numbers[inside], scores[inside]
 
-    def _frequency(self, db: sqlite3.Connection, owners: Sequence[int], term: int) -> int:
+    def _frequency(self, db: sqlite3.Connection, owned: rows.Where, term: int) -> int:
         """In how many entries a common term occurs; counted anew when the scope has grown by a tenth."""
         known = self._frequencies.get(term)
         if known is None or len(self.numbers) > 1.1 * known[1]:
-            marks = ",".join("?" * len(owners))
             (count,) = db.execute(
-                f"SELECT count(*) FROM postings WHERE owner IN ({marks}) AND term=?", (*owners, term)
+                f"SELECT count(*) FROM postings WHERE {owned[0]} AND term=?", (*owned[1], term)
             ).fetchone()
             known = self._frequencies[term] = (int(count), len(self.numbers))
         return known[0]
@@ -218,12 +217,6 @@ class Wide:
         return self.numbers[inside & mask][-PROPOSED // 4 :]
 
 
-def _counting(scope: Scope, owners: Sequence[int]) -> tuple[str, list[Any]]:
-    """The condition that a row lies in a scope and counts."""
-    condition, parameters = rows.where(scope, owners)
-    return f"{condition} AND live=1", parameters
-
-
 def _speakers(db: sqlite3.Connection, condition: str, parameters: Sequence[object]) -> list[str]:
     found = db.execute(
         f"SELECT DISTINCT speaker FROM entries WHERE {condition} AND speaker IS NOT NULL", parameters
@@ -250,14 +243,12 @@ def _largest(scores: Array, count: int) -> Array:
     return np.argpartition(-scores, count)[:count]
 
 
-def _postings(db: sqlite3.Connection, owners: Sequence[int], term: int, limit: int) -> Array:
+def _postings(db: sqlite3.Connection, owned: rows.Where, term: int, limit: int) -> Array:
     """The newest entries with a term, and how often it occurs in each."""
-    found: list[tuple[int, int]] = []
-    for owner in owners:
-        found += db.execute(
-            "SELECT no, count FROM postings WHERE owner=? AND term=? ORDER BY no DESC LIMIT ?",
-            (owner, term, limit),
-        )
+    found = db.execute(
+        f"SELECT no, count FROM postings WHERE {owned[0]} AND term=? ORDER BY no DESC LIMIT ?",
+        (*owned[1], term, limit),
+    ).fetchall()
     return np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
 
 

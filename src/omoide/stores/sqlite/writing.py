@@ -54,7 +54,7 @@ class Batch:
     def _write(self, request: WriteRequest, found: Indexed) -> WriteResult:
         given = request.entry
         kept = rows.find(self._db, given.namespace, given.id)
-        if request.dedupe and kept is None:
+        if request.dedupe and kept is None and request.supersedes is None:
             twin = _twin(self._db, given, self._now)
             if twin is not None:
                 return rules.receipt(request, twin, "duplicate_of")
@@ -95,6 +95,8 @@ class Batch:
             self._terms += found.postings(owner, no)
         if self._slot is not None:
             rows.put_vectors(db, no, self._slot, found)
+        if entry.evidence:
+            rows.support(db, entry, no)
         rows.log(db, entry, no, "write", self._now)
 
 
