@@ -47,3 +47,10 @@ def answer(omoide: Run) -> Callable[..., Any]:
         return json.loads(omoide(*arguments, "--json", code=code).stdout)
 
     return run
+
+
+@pytest.fixture
+def three(omoide: Run) -> None:
+    """A store with three memories."""
+    for number in (1, 2, 3):
+        omoide("remember", f"Memory number {number}.", "--id", f"m{number}", "--at", f"2024-01-0{number}")

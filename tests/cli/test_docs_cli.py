@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from omoide.cli.app import COMMANDS, app
-from omoide.cli.recalling import IN_WORDS
+from omoide.cli.explaining import IN_WORDS
 from omoide.cli.settings import NAMES, variable
 from omoide.core.entry import Entry
 from omoide.eval.__main__ import parser
@@ -98,7 +98,9 @@ def test_every_option_of_an_evaluation_is_documented() -> None:
     assert [text for text in options - {"-h", "--help"} if f"`{text}`" not in page] == []
 
 
-JSON_ROWS = dict(re.findall(r"^\| `(\w+)` \| (`.*|those .*) \|$", PAGE.partition("## JSON")[2], re.MULTILINE))
+JSON_ROWS = dict(
+    re.findall(r"^\| `([\w-]+)` \| (`.*|those .*) \|$", PAGE.partition("## JSON")[2], re.MULTILINE)
+)
 JSON_RUNS = {
     "remember": ["remember", "x", "--id", "m2"],
     "recall": ["recall", "x"],
@@ -109,6 +111,7 @@ JSON_RUNS = {
     "history": ["history", "m1"],
     "erase": ["erase", "m1", "--yes"],
     "backup": ["backup", "copy.db"],
+    "restore-backup": ["restore-backup", "kept.db", "--yes"],
     "reindex": ["reindex"],
     "doctor": ["doctor"],
     "models": ["models", "status"],
@@ -120,6 +123,7 @@ JSON_RUNS = {
 def test_json_has_the_fields_that_the_page_tells(name: str, omoide: Callable[..., Result]) -> None:
     """What a program reads from a command is what is promised to it."""
     omoide("remember", "Something.", "--id", "m1")
+    omoide("backup", "kept.db")
     printed = json.loads(CliRunner().invoke(app, [*JSON_RUNS[name], "--json"]).stdout)
     told = re.findall(r"`(\w+)`", JSON_ROWS[name].partition(";")[0])
     assert set(printed) == (set(told) or set(Entry.__struct_fields__))

@@ -16,13 +16,6 @@ Answer = Callable[..., Any]
 TALKS = Path(__file__).parent.parent / "eval" / "talks.jsonl"
 
 
-@pytest.fixture
-def three(omoide: Run) -> None:
-    """A store with three memories."""
-    for number in (1, 2, 3):
-        omoide("remember", f"Memory number {number}.", "--id", f"m{number}", "--at", f"2024-01-0{number}")
-
-
 @pytest.mark.usefixtures("three")
 def test_memories_are_listed_newest_first(omoide: Run, answer: Answer) -> None:
     """A list has one line a memory, in pages that a cursor continues."""
@@ -79,39 +72,6 @@ def test_history_tells_how_it_came_to_be(omoide: Run, answer: Answer) -> None:
     assert "number" not in omoide("history", "m1").stdout
 
 
-@pytest.mark.usefixtures("three")
-def test_erasing_asks_first(omoide: Run, answer: Answer) -> None:
-    """Without `--yes` the memories are shown and a question is asked; anything but yes changes nothing."""
-    declined = omoide("erase", "m1", input="n\n", code=1)
-    assert "Memory number 1." in declined.stderr
-    assert "Remove them for good?" in declined.stderr
-    omoide("erase", "m1", input="", code=1)
-    assert len(answer("list")["entries"]) == 3
-    assert omoide("erase", "m1", input="y\n").stdout == "1 memory erased, in 1 version\n"
-    assert [entry["id"] for entry in answer("list")["entries"]] == ["m3", "m2"]
-    omoide("show", "m1", code=1)
-
-
-@pytest.mark.usefixtures("three")
-def test_a_dry_run_shows_what_would_go(omoide: Run, answer: Answer) -> None:
-    """`--dry-run` lists the memories and keeps them."""
-    shown = omoide("erase", "--all", "--dry-run").stdout
-    assert shown.splitlines()[0] == "3 memories of namespace default, agent default:"
-    assert len(answer("erase", "--all", "--dry-run")["entries"]) == 3
-    assert len(answer("list")["entries"]) == 3
-
-
-@pytest.mark.usefixtures("three")
-def test_everything_in_a_scope_can_be_erased(omoide: Run, answer: Answer) -> None:
-    """`--all` removes what the scope holds and nothing else; JSON has the receipts."""
-    omoide("remember", "Of a session.", "--id", "s", "--session", "s1")
-    receipt = answer("erase", "--all", "--session", "s1", "--yes")["receipts"][0]
-    assert receipt["ids"] == ["s"]
-    assert len(answer("list")["entries"]) == 3
-    answer("erase", "--all", "--yes")
-    omoide("list", code=1)
-
-
 def test_an_interrupt_has_a_code_of_its_own(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever presses Ctrl-C sees one line, and a script sees code 130."""
 
@@ -120,26 +80,6 @@ def test_an_interrupt_has_a_code_of_its_own(omoide: Run, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(doctor, "free_bytes", interrupt)
     assert "stopped" in omoide("doctor", code=130).stderr
-
-
-def test_erasing_needs_to_know_what(omoide: Run) -> None:
-    """Neither ids nor `--all`, or both, is refused."""
-    omoide("remember", "x", "--id", "m1")
-    omoide("erase", code=2)
-    omoide("erase", "m1", "--all", code=2)
-
-
-@pytest.mark.usefixtures("three")
-def test_a_backup_is_a_store(omoide: Run, answer: Answer, home: Path) -> None:
-    """A backup can be opened like the original, and replaces an older one only when told to."""
-    assert omoide("backup", "copy.db").stdout.startswith("copy.db  ")
-    assert len(answer("list", "--store", "copy.db")["entries"]) == 3
-    omoide("remember", "One more.")
-    assert "--force" in omoide("backup", "copy.db", code=2).stderr
-    assert answer("backup", "copy.db", "--force")["size_bytes"] == (home / "copy.db").stat().st_size
-    assert len(answer("list", "--store", "copy.db")["entries"]) == 4
-    omoide("backup", "no/such/folder/copy.db", code=4)
-    omoide("backup", "copy2.db", "--store", "memory://", code=2)
 
 
 @pytest.mark.usefixtures("three")

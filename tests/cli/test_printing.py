@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide import errors
-from omoide.cli import failing, printing
+from omoide.cli import explaining, failing, printing
 from omoide.core.entry import Entry
 
 
@@ -114,3 +114,23 @@ def test_codes_tell_errors_apart(error: errors.OmoideError, code: int) -> None:
 def test_an_error_is_one_line() -> None:
     """Whatever an error quotes, it is told on one line."""
     assert failing.line_of(errors.Invalid("a\nb", "is\r\nwrong", "c")) == "a b is wrong; c"
+
+
+def test_an_error_hides_passwords() -> None:
+    """What stands between the user and the host of a URL is left out."""
+    told = failing.line_of(errors.Invalid("store", "'redis://a:b@c/1' is away", "c"))
+    assert told == "store 'redis://a:***@c/1' is away; c"
+
+
+def test_parts_without_words_are_called_by_their_name() -> None:
+    """A part that nobody has described yet is shown all the same, above zero and below."""
+    assert explaining.in_words("novelty", 0.5) == "novelty"
+    assert explaining.in_words("novelty", -0.5) == "novelty"
+
+
+def test_what_is_less_is_said_to_be_less() -> None:
+    """Below zero, a part that compares says so; one that states something states the same."""
+    assert explaining.in_words("vector", 1.0) == "close in meaning"
+    assert explaining.in_words("vector", -1.0) == "less close in meaning than most"
+    assert explaining.in_words("asks", -1.0) == "is a question itself"
+    assert set(explaining.LESS_IN_WORDS) <= set(explaining.IN_WORDS)

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 from omoide import clock
+from omoide.cli.app import app
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
@@ -131,6 +132,17 @@ def test_recall_explains_itself(omoide: Run) -> None:
     assert "dog, " in shown
 
 
+def test_a_part_below_zero_is_said_in_words(omoide: Run) -> None:
+    """Where a memory is behind the others by some part, it is not said to be ahead."""
+    for at, text in enumerate(["The greyhound is called Pixel.", "The canoe leaks.", "Rome is hot."]):
+        omoide("remember", text, "--id", f"m{at}")
+    shown = omoide("recall", "what is the greyhound called?", "--explain").stdout
+    lines = [line for line in shown.splitlines() if "(window, " in line]
+    assert len(lines) == 3
+    for line in lines:
+        assert ("fewer words of the question than most" in line) == ("── -" in line)
+
+
 def test_recall_that_finds_nothing_ends_with_code_1(omoide: Run, answer: Answer) -> None:
     """A script can tell from the code that nothing was found; people are told on standard error."""
     omoide("remember", "Something.", "--session", "s1")
@@ -174,6 +186,7 @@ def test_options_may_stand_before_the_command(omoide: Run, answer: Answer, home:
     )
 
 
+HUGE = "9" * 20
 WRONG = [
     (["remember", ""], "invalid memory entry: content is empty"),
     (["remember", "x", "--type", "gossip"], "'gossip' is not one of"),
@@ -187,7 +200,19 @@ WRONG = [
     (["recall", "x", "--limit", "0"], "limit is 0"),
     (["recall", "x", "--since", "2024-02-02", "--until", "2024-01-01"], "since is after until"),
     (["recall", "x", "--store", "ftp://x"], "ftp://x"),
+    (["recall", "x", "--limit", HUGE], "--limit"),
+    (["recall", "x", "--max-tokens", HUGE], "--max-tokens"),
+    (["list", "--limit", HUGE], f"Invalid value for '--limit': {HUGE} is not in the range"),
+    (["list", "--limit", str(2**63 - 1)], "--limit"),
+    (["list", "--since", "9" * 9 + "w"], "--since"),
+    (["remember", "x", "--expected-rev", HUGE], "--expected-rev"),
+    (["remember", "x", "--expires", "9" * 9 + "w"], "--expires"),
+    (["remember", "x", "--importance", HUGE], "importance"),
+    (["forget", "x", "--expected-rev", HUGE], "--expected-rev"),
     (["list", "--cursor", "nonsense"], "cursor"),
+    (["list", "--store", "sqlite:///a#b.db"], "#"),
+    (["list", "--store", "sqlite:///~no-such-user/x.db"], "no-such-user"),
+    (["list", "--store", "x" * 300], "300"),
     (["frobnicate"], "No such command 'frobnicate'"),
     (["recall", "x", "--frobnicate"], "No such option '--frobnicate'"),
 ]
@@ -219,6 +244,44 @@ def test_reading_makes_no_store(arguments: list[str], omoide: Run, home: Path) -
     """A command that reads says that there is no store yet, and leaves none behind."""
     assert "remember something first" in omoide(*arguments, code=1).stderr
     assert not (home / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["a#b.db", "p%41.db", "q?x.db", "a b+c&d.db", "~x.db", "思い出.db", "50%.db"]
+)
+def test_a_path_with_special_letters_is_that_path(name: str, omoide: Run, answer: Answer, home: Path) -> None:
+    """A file is the one named, whatever its name would mean in a URL."""
+    path = f"./{name}" if name.startswith("~") else name
+    omoide("remember", "Here.", "--id", "m1", "--store", path)
+    assert name in {file.name for file in home.iterdir()}
+    assert answer("show", "m1", "--store", path)["entry"]["content"] == "Here."
+    assert answer("doctor", "--store", path)["ok"]
+
+
+@pytest.mark.parametrize("given", ["~/notes.db", "sqlite:///~/notes.db"])
+def test_a_tilde_is_the_home_for_every_command(
+    given: str, omoide: Run, answer: Answer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written below `~` is read there, by path and by URL, and no folder of that name is made."""
+    (home / "elsewhere").mkdir()
+    monkeypatch.chdir(home / "elsewhere")
+    omoide("remember", "Here.", "--id", "m1", "--store", given)
+    assert (home / "notes.db").exists()
+    assert list((home / "elsewhere").iterdir()) == []
+    assert answer("show", "m1", "--store", given)["entry"]["content"] == "Here."
+
+
+def test_a_password_is_never_shown(omoide: Run, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither `doctor` nor an error tells the password in the URL of a store."""
+    url = "postgresql://alex:hunter2@db.example/memory"
+    shown = "postgresql://alex:***@db.example/memory"
+    assert answer("doctor", "--store", url, code=1)["settings"]["store"]["value"] == shown
+    printed = [omoide("doctor", "--store", url, code=1).output, omoide("list", "--store", url, code=2).output]
+    monkeypatch.setenv("OMOIDE_STORE", url)
+    commands = (["recall", "x"], ["backup", "b.db"], ["restore-backup", "b.db"], ["remember", "x"])
+    printed += [CliRunner().invoke(app, command).output for command in commands]
+    assert [text for text in printed if "hunter2" in text] == []
+    assert all(shown in text for text in printed[:2])
 
 
 def test_a_store_that_fails_ends_with_code_4(omoide: Run, home: Path) -> None:

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from omoide import clock
 from omoide.cli import moments, settings
 from omoide.cli.doctor import free_bytes
 from omoide.cli.shell import file_of
@@ -49,6 +52,9 @@ def test_an_empty_value_lifts_a_limit(tmp_path: Path) -> None:
         ("memory://", "memory://"),
         ("/data/a.db", "sqlite:////data/a.db"),
         ("postgresql://host/db", "postgresql://host/db"),
+        ("/data/a#b?c%41 d.db", "sqlite:////data/a%23b%3Fc%2541%20d.db"),
+        ("~/a.db", "sqlite:///~/a.db"),
+        ("/data/~/a.db", "sqlite:////data/~/a.db"),
     ],
 )
 def test_a_store_is_named_by_url_or_path(given: str, url: str) -> None:
@@ -59,15 +65,39 @@ def test_a_store_is_named_by_url_or_path(given: str, url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "file"),
     [
-        ("sqlite:///x.db", "x.db"),
+        ("sqlite:///x.db", "/here/x.db"),
         ("sqlite:////data/a%20b.db?mode=ro", "/data/a b.db"),
+        ("SQLite:////data/x.db", "/data/x.db"),
+        ("sqlite:///~/x.db", "/alex/x.db"),
         ("memory://", None),
-        ("sqlite://", None),
+        ("postgresql://host/db", None),
     ],
 )
-def test_the_file_of_a_store_is_known(url: str, file: str | None) -> None:
-    """Only SQLite stores have a file, whose path stands in the URL."""
+def test_the_file_of_a_store_is_known(url: str, file: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only SQLite stores have a file, and it is the one that opens."""
+    monkeypatch.setenv("HOME", "/alex")
+    monkeypatch.setattr(Path, "absolute", lambda self: Path("/here") / self)
     assert file_of(url) == (None if file is None else Path(file))
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite://host/x.db", "sqlite:///a#b.db", "sqlite:///~no-such-user/x"]
+)
+def test_a_url_that_names_no_file_is_refused(url: str) -> None:
+    """What would open nothing, or something else, has no file either."""
+    with pytest.raises(Invalid, match="url"):
+        file_of(url)
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/"), min_size=1, max_size=40)
+)
+def test_a_path_of_any_name_leads_to_the_file_of_that_name(name: str) -> None:
+    """Whatever letters a file's name has, the URL that is made of its path leads back to it."""
+    assume(name not in (".", "..") and "://" not in name)
+    url = settings.read({"store": f"/data/{name}"}, {}, Path("/")).store.value
+    assert url is not None
+    assert file_of(url) == Path("/data") / name
 
 
 @pytest.mark.parametrize(
@@ -94,11 +124,21 @@ def test_a_day_is_meant_to_its_end() -> None:
     assert moments.until("1970-01-01T00:00", NOW, "--until") == 0
 
 
-@pytest.mark.parametrize("text", ["", "soon", "7", "d", "7x", "-7d", "1969-12-31", "2026-13-01", "99999999w"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "7", "d", "7x", "-7d", "1969-12-31", "2026-13-01", "99999999w", "99999-01-01"]
+)
 def test_other_moments_are_refused(text: str) -> None:
     """What is no moment gives an error that names the option and shows what to write."""
     with pytest.raises(Invalid, match=r"--since .*2026-05-08"):
         moments.before(text, NOW, "--since")
+
+
+@pytest.mark.parametrize("text", ["999999999w", "999999w999999w", "9999-12-31T23:59-10:00"])
+def test_moments_beyond_the_calendar_are_refused(text: str) -> None:
+    """A moment after the year 9999 is a slip, and named as one."""
+    with pytest.raises(Invalid, match=r"--expires .*after the year 9999"):
+        moments.after(text, NOW, "--expires")
+    assert moments.until("9999-12-31", NOW, "--until") == clock.LATEST
 
 
 @pytest.mark.parametrize(("at", "text"), [(NOW, "2023-11-14 22:13:20Z"), (None, ""), (10**18, str(10**18))])

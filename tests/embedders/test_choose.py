@@ -63,7 +63,7 @@ def test_the_encoder_is_the_best(minilm: Embedder) -> None:
     assert choose() is minilm
 
 
-@pytest.mark.parametrize("wrong", ["", "best", "MiniLM", 3, HashEmbedder, b"minilm"], ids=repr)
+@pytest.mark.parametrize("wrong", ["", "best", "MiniLM", 3, HashEmbedder, Static, b"minilm"], ids=repr)
 def test_what_is_no_embedder_is_refused_with_the_choices(wrong: Any) -> None:
     """The error tells what could have been passed."""
     with pytest.raises(Invalid, match="'auto', 'minilm', 'static', 'none', 'provider:model'"):

@@ -81,14 +81,22 @@ def test_what_is_no_vector_for_each_text_is_refused(value: object, problem: str)
 
 
 def test_what_a_function_raises_is_reported_as_ours() -> None:
-    """The error says what was raised, and leads to it."""
+    """The error says what was raised and leads to it, but repeats no message, which may quote the texts."""
 
     def broken(texts: list[str]) -> Any:
-        raise KeyError("weights")
+        raise KeyError(texts[0])
 
-    with pytest.raises(EmbedderFailed, match="raised KeyError: 'weights'") as caught:
-        FromFunction("mine", broken).embed(["a"])
+    with pytest.raises(EmbedderFailed, match="'mine' raised KeyError; look into the function") as caught:
+        FromFunction("mine", broken).embed(["secret"])
+    assert "secret" not in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_function_that_gives_the_texts_back_does_not_show_them() -> None:
+    """What cannot be read as numbers is not repeated in the error."""
+    with pytest.raises(EmbedderFailed, match="no list of vectors; ") as caught:
+        FromFunction("mine", lambda texts: texts).embed(["secret"])
+    assert "secret" not in str(caught.value)
 
 
 @given(arrays.arrays(np.float64, (3, 4), elements=st.floats(allow_nan=False, allow_infinity=False)))

@@ -59,7 +59,7 @@ def test_a_failure_at_any_point_leaves_nothing_behind(tmp_path: Path, stubborn: 
     chance = random.Random(seed)
     failures = 0
     with a_store("memory", tmp_path) as model, a_store("sqlite", tmp_path, **OPTIONS) as store:
-        for n in range(3 * settings().max_examples):
+        for n in range(3 * min(settings().max_examples, 300)):
             before = state(store)
             fuse = Fuse(store, int(chance.expovariate(1 / 800)), stubborn=stubborn)
             first = outcome(store, seed, n)

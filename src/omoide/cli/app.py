@@ -27,6 +27,7 @@ COMMANDS = {
     "history": "reading",
     "erase": "erasing",
     "backup": "upkeep",
+    "restore-backup": "upkeep",
     "reindex": "upkeep",
     "doctor": "doctor",
     "models": "models",
@@ -45,7 +46,7 @@ class App(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"omoide.cli.{COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> None:  # type: ignore[override]

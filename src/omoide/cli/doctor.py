@@ -15,6 +15,7 @@ from omoide.cli.printing import safe
 from omoide.cli.shell import Shell, command, file_of
 from omoide.embedders import cache
 from omoide.errors import OmoideError
+from omoide.stores.local import masked
 from omoide.stores.opening import network_file_system
 from omoide.stores.sqlite import schema
 
@@ -42,14 +43,13 @@ def doctor_command(shell: Shell) -> int:
     Ends with code 1 if there is a problem.
     """
     findings = list(_findings(shell))
-    settings = {
-        name: {"value": setting.value, "from": setting.origin}
-        for name, setting in shell.settings._asdict().items()
-    }
+    chosen = shell.settings._asdict()
+    chosen["store"] = shell.settings.store._replace(value=masked(shell.settings.store.value or ""))
+    settings = {name: {"value": setting.value, "from": setting.origin} for name, setting in chosen.items()}
     sound = all(finding.state != "problem" for finding in findings)
 
     def show() -> None:
-        for name, setting in shell.settings._asdict().items():
+        for name, setting in chosen.items():
             click.echo(f"{name:<10}  {safe(setting.value or '(none)')}  [{setting.origin}]")
         click.echo()
         for finding in findings:

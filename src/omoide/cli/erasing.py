@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from omoide.cli.printing import clipped, counted
+from omoide.cli.printing import clipped, counted, safe
+from omoide.cli.settings import REPOSITORY
 from omoide.cli.shell import Shell, command
 from omoide.core.entry import Entry
-from omoide.core.scope import Scope
-from omoide.errors import Invalid
+from omoide.errors import Invalid, OmoideError
 
 if TYPE_CHECKING:
     from omoide.stores.local import LocalStore
@@ -39,52 +40,73 @@ def erase_command(
     Versions, vectors, links and index terms go; only the id, the time and the reason are kept. What
     `omoide forget` does can be undone, this cannot.
     """
-    from omoide import blocking
-
     if bool(ids) == everything:
         raise Invalid("ids", "must be given, or --all", "name the memories, or the scope with --all")
+    if everything and shell.settings.project.origin == REPOSITORY:
+        click.echo("Only the repository you are in is meant; --project '' means all projects.", err=True)
+    wanted = list(dict.fromkeys(ids))
     with shell.store() as store:
-        going = _going(store, ids, shell.scope)
+        going = [store.sync.get(id, shell.scope) for id in wanted] or store.sync.list_entries(shell.scope)
         if dry_run:
-            shell.put({"dry_run": True, "entries": going}, lambda: _show(going, shell.scope))
+            answer = {"dry_run": True, "scope": shell.scope, "entries": going}
+            shell.put(answer, lambda: _show(going, shell))
             return
         if not yes:
-            _show(going, shell.scope, err=True)
+            _show(going, shell, err=True)
             click.confirm("Remove them for good?", abort=True, err=True)
-        receipts = [blocking.erase(store, shell.scope, id=id, reason=reason) for id in (ids or (None,))]
-    shell.put({"dry_run": False, "receipts": receipts}, lambda: _told(receipts))
+        receipts, failure = _erased(store, wanted or [None], shell, reason)
+    if receipts:
+        answer = {"dry_run": False, "scope": shell.scope, "receipts": receipts}
+        shell.put(answer, lambda: _told(receipts, shell, everything=everything))
+    if failure is not None:
+        if receipts:
+            click.echo(f"not erased: {', '.join(map(safe, wanted[len(receipts) :]))}", err=True)
+        raise failure
 
 
-def _going(store: LocalStore, ids: tuple[str, ...], scope: Scope) -> list[Entry]:
-    if ids:
-        return [store.sync.get(id, scope) for id in dict.fromkeys(ids)]
-    return store.sync.list_entries(scope)
+def _erased(
+    store: LocalStore, ids: Sequence[str | None], shell: Shell, reason: str | None
+) -> tuple[list[EraseReceipt], OmoideError | None]:
+    """The receipts up to the first failure, and that; each id is erased by itself."""
+    from omoide import blocking
+
+    receipts: list[EraseReceipt] = []
+    for id in ids:
+        try:
+            receipts.append(blocking.erase(store, shell.scope, id=id, reason=reason))
+        except OmoideError as error:
+            return receipts, error
+    return receipts, None
 
 
-def _show(going: list[Entry], scope: Scope, *, err: bool = False) -> None:
-    where = ", ".join(
-        f"{name} {value}"
-        for name, value in (
-            ("namespace", scope.namespace),
-            ("agent", scope.agent_id),
-            ("project", scope.project_id),
-            ("session", scope.session_id),
-        )
-        if value is not None
-    )
-    click.echo(f"{counted(len(going), 'memory', 'memories')} of {where}:", err=err)
+def _where(shell: Shell) -> str:
+    """The scope in words, and which part of it nobody asked for."""
+    parts = []
+    for name in ("namespace", "agent", "project", "session"):
+        setting = getattr(shell.settings, name)
+        if setting.value is not None:
+            told = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
+            parts.append(f"{name} {safe(setting.value)}{told}")
+    return ", ".join(parts)
+
+
+def _show(going: list[Entry], shell: Shell, *, err: bool = False) -> None:
+    click.echo(f"{counted(len(going), 'memory', 'memories')} of {_where(shell)}:", err=err)
     for entry in going[:_SHOWN]:
         click.echo(f"  {entry.id}  {clipped(entry.content, 70)}", err=err)
     if len(going) > _SHOWN:
         click.echo(f"  … and {len(going) - _SHOWN} more", err=err)
 
 
-def _told(receipts: list[EraseReceipt]) -> None:
-    count = sum(len(receipt.ids) for receipt in receipts)
-    versions = sum(receipt.versions for receipt in receipts)
-    told = f"{counted(count, 'memory', 'memories')} erased"
-    click.echo(f"{told}, in {counted(versions, 'version', 'versions')}")
+def _told(receipts: list[EraseReceipt], shell: Shell, *, everything: bool) -> None:
+    for receipt in receipts:
+        erased = f"erased, in {counted(receipt.versions, 'version', 'versions')}"
+        if everything:
+            count = counted(len(receipt.ids), "memory", "memories")
+            click.echo(f"{count} of {_where(shell)} {erased}")
+        else:
+            click.echo(f"{', '.join(receipt.ids)}  {erased}")
     for left in dict.fromkeys(
         part for receipt in receipts for part in (*receipt.pending, *receipt.unreachable)
     ):
-        click.echo(f"not reached: {left}", err=True)
+        click.echo(f"not reached: {safe(left)}", err=True)

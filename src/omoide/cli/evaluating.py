@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from omoide.cli.printing import progress
-from omoide.cli.shell import Shell, command
+from omoide.cli.shell import NUMBER, Shell, command
 
 FORMS = ("locomo", "jsonl")
 
@@ -19,9 +19,9 @@ FORMS = ("locomo", "jsonl")
 )
 @click.argument("form", type=click.Choice(FORMS))
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="The data file.")
-@click.option("--limit", type=int, default=20, show_default=True, metavar="N", help="How many to recall.")
-@click.option("--limit-conversations", type=int, metavar="N", help="Take the first N conversations.")
-@click.option("--questions", type=int, metavar="N", help="Ask the first N questions of each.")
+@click.option("--limit", type=NUMBER, default=20, show_default=True, metavar="N", help="How many to recall.")
+@click.option("--limit-conversations", type=NUMBER, metavar="N", help="Take the first N conversations.")
+@click.option("--questions", type=NUMBER, metavar="N", help="Ask the first N questions of each.")
 @click.option("--details", type=click.Path(path_type=Path), help="Write each question's ranking there.")
 def eval_command(
     shell: Shell,

@@ -33,5 +33,7 @@ def code_of(error: OmoideError) -> int:
 
 
 def line_of(error: object) -> str:
-    """An error as one line, whatever it quotes."""
-    return " ".join(str(error).split())
+    """An error as one line, whatever it quotes, without the passwords of URLs."""
+    from omoide.stores.local import masked
+
+    return masked(" ".join(str(error).split()))

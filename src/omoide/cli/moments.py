@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from omoide import clock
 from omoide.errors import Invalid
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -47,6 +48,8 @@ def _at(text: str, now: int, sign: int, field: str) -> int:
         found = int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
     if found < 0:
         raise Invalid(field, f"is {text!r}, before 1970", _REMEDY)
+    if found > clock.LATEST:
+        raise Invalid(field, f"is {text!r}, after the year 9999", _REMEDY)
     return found
 
 

@@ -10,7 +10,7 @@ from omoide.cli.failing import NOTHING, OK
 from omoide.cli.moments import shown
 from omoide.cli.printing import put_fields, put_rows
 from omoide.cli.recalling import filter_of, filter_options
-from omoide.cli.shell import Shell, command
+from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.entry import DELETED, Entry
 from omoide.stores.records import Query, Version
 
@@ -20,7 +20,7 @@ from omoide.stores.records import Query, Version
     "omoide list --type decision --since 7d",
     "omoide list --json | jq -r '.entries[].content'",
 )
-@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="At most so many.")
+@click.option("--limit", type=NUMBER, default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--cursor", help="Where the next page begins, as the page before told.")
 @filter_options
 @click.option("--forgotten", is_flag=True, help="With those that were forgotten or replaced.")

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from omoide import clock
 from omoide.cli import moments
+from omoide.cli.explaining import about, explained, put_tree
 from omoide.cli.failing import NOTHING, OK
 from omoide.cli.printing import safe
-from omoide.cli.shell import Shell, command
+from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.memory_types import MEMORY_TYPES
-from omoide.core.recalling import Filter, Hit, RecallResult
-
-if TYPE_CHECKING:
-    from rich.tree import Tree
-
-IN_WORDS = {
-    "vector": "close in meaning",
-    "tokens": "close in meaning, word by word",
-    "own": "has words of the question",
-    "window": "has words of the question, itself or right around it",
-    "near": "what stands around it is close in meaning",
-    "episode": "its conversation fits",
-    "speaker": "said by the person asked about",
-    "date": "from the time asked about",
-    "role": "said by the user",
-    "reply": "what answers it fits",
-    "asks": "is a question itself",
-    "length": "says enough to be an answer",
-    "recency": "recent",
-    "confidence": "sure",
-    "importance": "important",
-}
-"""What each part of a score says about a memory."""
+from omoide.core.recalling import Filter, RecallResult
 
 
 def filter_options(function: Any) -> Any:
@@ -79,9 +57,11 @@ def filter_of(given: dict[str, Any], **more: Any) -> Filter:
     'omoide recall "why postgres?" --type decision --since 30d --explain',
 )
 @click.argument("query")
-@click.option("--limit", type=int, default=5, show_default=True, metavar="N", help="At most so many.")
+@click.option("--limit", type=NUMBER, default=5, show_default=True, metavar="N", help="At most so many.")
 @filter_options
-@click.option("--max-tokens", type=int, metavar="N", help="What they may take up where a model reads them.")
+@click.option(
+    "--max-tokens", type=NUMBER, metavar="N", help="What they may take up where a model reads them."
+)
 @click.option("--explain", is_flag=True, help="Say why each one is there.")
 def recall_command(
     shell: Shell, query: str, limit: int, max_tokens: int | None, explain: bool, **given: Any
@@ -102,51 +82,12 @@ def recall_command(
 def _show(result: RecallResult, *, explain: bool) -> None:
     for hit in result.hits:
         if explain:
-            _print_tree(_explained(hit))
+            put_tree(explained(hit))
         else:
-            click.echo(f"{hit.rank}. {safe(hit.entry.content)}  [{_about(hit)}]")
+            click.echo(f"{hit.rank}. {safe(hit.entry.content)}  [{about(hit)}]")
     if result.weak and result.hits:
         click.echo("Nothing matches well; this is the closest there is.", err=True)
     if not result.hits:
         click.echo("Nothing found.", err=True)
     for notice in result.notices:
         click.echo(safe(notice), err=True)
-
-
-def _about(hit: Hit) -> str:
-    entry = hit.entry
-    at = moments.shown(entry.created_at if entry.occurred_at is None else entry.occurred_at)
-    parts = [
-        entry.id,
-        entry.type or "",
-        at[:10],
-        f"confidence {entry.confidence:g}" if entry.confidence < 1 else "",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _explained(hit: Hit) -> Tree:
-    from rich.text import Text
-    from rich.tree import Tree
-
-    tree = Tree(
-        Text.assemble((f"{hit.rank}. ", "dim"), (safe(hit.entry.content), "bold"), f"  {hit.score:+.2f}")
-    )
-    tree.add(Text(_about(hit), style="dim"))
-    for reason in hit.why.reasons:
-        rank = "" if reason.rank is None else f", #{reason.rank}"
-        note = "" if reason.note is None else f": {safe(reason.note)}"
-        words = IN_WORDS.get(reason.part, reason.part)
-        tree.add(Text(f"{reason.value:+.2f}  {words} ({reason.part}{rank}){note}"))
-    if not hit.why.reasons:
-        tree.add(Text("nothing matched: among the newest"))
-    if hit.why.evidence:
-        tree.add(Text(f"from {', '.join(map(safe, hit.why.evidence))}"))
-    return tree
-
-
-def _print_tree(tree: Tree) -> None:
-    from rich.console import Console
-
-    terminal = sys.stdout
-    Console(file=terminal, highlight=False, width=None if terminal.isatty() else 200).print(tree)

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from omoide.core.scope import DEFAULT_NAMESPACE, Scope
 
+REPOSITORY = "repository"
+"""The origin of a project that is the repository around the working folder."""
 NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
 
 
@@ -83,11 +86,12 @@ def _store_url(given: str) -> str:
     """The URL of a store that may have been given as the path of its file."""
     if "://" in given:
         return given
-    return f"sqlite:///{Path(given).expanduser().absolute().as_posix()}"
+    path = Path(given) if given.startswith("~") else Path(given).absolute()  # whose ~ it is, the opener knows
+    return f"sqlite:///{quote(path.as_posix(), safe='/:', errors='surrogatepass')}"
 
 
 def _project(folder: Path) -> Setting:
     for place in (folder, *folder.parents):
         if (place / ".git").exists():
-            return Setting(str(place), "repository")
+            return Setting(str(place), REPOSITORY)
     return Setting(None, "default")

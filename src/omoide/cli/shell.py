@@ -32,6 +32,10 @@ _OPTIONS = {
 }
 
 
+NUMBER = click.IntRange(max=2**31 - 1)
+"""A number of things: how small it may be depends, but more than this is a slip."""
+
+
 class Shell(NamedTuple):
     """The surroundings of a command."""
 
@@ -68,10 +72,9 @@ class Shell(NamedTuple):
 
 def file_of(url: str) -> Path | None:
     """The file of a store, if it has one."""
-    from urllib.parse import unquote, urlsplit
+    from omoide.stores.opening import path_of
 
-    parts = urlsplit(url)
-    return Path(unquote(parts.path[1:])) if parts.scheme == "sqlite" and len(parts.path) > 1 else None
+    return path_of(url) if url.partition(":")[0].lower() == "sqlite" else None
 
 
 def common_options() -> list[click.Option]:

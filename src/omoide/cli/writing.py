@@ -10,7 +10,7 @@ import click
 from omoide import clock
 from omoide.cli import moments
 from omoide.cli.printing import clipped
-from omoide.cli.shell import Shell, command
+from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.entry import SOURCES, Entry
 from omoide.core.memory_types import MEMORY_TYPES
 from omoide.errors import Invalid
@@ -35,7 +35,7 @@ from omoide.errors import Invalid
 @click.option("--expires", metavar="WHEN", help="When it ends: a date, a time, or 7d for in a week.")
 @click.option("--supersedes", metavar="ID", help="The memory that it replaces.")
 @click.option("--id", help="Its id; a stored one with that id gets a new revision.")
-@click.option("--expected-rev", type=int, metavar="N", help="The revision stored now; 0 for none.")
+@click.option("--expected-rev", type=NUMBER, metavar="N", help="The revision stored now; 0 for none.")
 @click.option("--idempotency-key", metavar="KEY", help="Repeating the command with it changes nothing.")
 @click.option("--dedupe/--no-dedupe", default=None, help="Whether the same words are stored only once.")
 def remember_command(
@@ -66,7 +66,7 @@ def remember_command(
 @click.argument("id")
 @click.option("--reason", help="Why; it is kept with the memory.")
 @click.option("--replacement", metavar="ID", help="The memory that takes its place.")
-@click.option("--expected-rev", type=int, metavar="N", help="The revision stored now.")
+@click.option("--expected-rev", type=NUMBER, metavar="N", help="The revision stored now.")
 def forget_command(shell: Shell, id: str, **given: Any) -> None:
     """Take a memory out of recall; restore brings it back."""
     from omoide import blocking
@@ -81,7 +81,7 @@ def forget_command(shell: Shell, id: str, **given: Any) -> None:
     "omoide restore mem_0123",
 )
 @click.argument("id")
-@click.option("--expected-rev", type=int, metavar="N", help="The revision stored now.")
+@click.option("--expected-rev", type=NUMBER, metavar="N", help="The revision stored now.")
 def restore_command(shell: Shell, id: str, **given: Any) -> None:
     """Bring a forgotten memory back."""
     from omoide import blocking

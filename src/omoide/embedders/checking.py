@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from omoide.errors import EmbedderFailed, MissingExtra
+from omoide.embedders.protocol import TOKEN_SIZE, Embedded, Embedder
+from omoide.errors import EmbedderFailed, MissingExtra, OmoideError
 
 try:
     import numpy as np
@@ -12,30 +15,122 @@ try:
 except ImportError as error:
     raise MissingExtra("an embedder", "vector") from error
 
-from omoide.embedders.unit import unit
+if TYPE_CHECKING:
+    from omoide.embedders.protocol import TokenVectors, Vector
 
 NOTHING = "something that is no list of vectors"
 REMEDY = "give one list of numbers for each text, in order"
+_EMBEDDED = "give one omoide.embedders.Embedded for each text, in order"
+_POOLED = "give `pooled` as a NumPy array, one number after another"
+_TOKENS = f"give `tokens` as a NumPy array of int8, {TOKEN_SIZE} for each token, or leave them out"
+_WORDS = "give `words` as one text for each row of `tokens`, or leave them out"
+_SIZE = "give vectors of one size; another model needs another name"
+_ROUNDING = 1e-6  # how far from length 1 a vector of float32 may be and still count as being of it
 
 
-def checked(name: str, given: Any, count: int, dim: int | None) -> NDArray[np.float32]:
+def checked(embedder: Embedder, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+    """The texts as vectors of any embedder, in order, if it keeps what an embedder promises.
+
+    `pooled` is brought to float32 and length 1. No error quotes the texts, not even what the embedder raised:
+    that is the cause of ours.
+    """
+    if not texts:
+        return []
+    name = embedder.name
+    with reporting(name, "look into its cause, and into the embedder"):
+        found = list(embedder.embed(texts, query=query))
+        dim = embedder.dim
+    if len(found) != len(texts):
+        raise EmbedderFailed(name, f"gave {len(found)} vectors for {len(texts)} texts", _EMBEDDED)
+    for one in found:
+        _check(name, one, dim)
+    pooled: Iterable[Vector] = [one.pooled for one in found]
+    with np.errstate(all="ignore"):
+        right = all(map(_right, pooled))
+    if not right:
+        pooled = _of_length_one(name, np.array(pooled, dtype=np.float64))
+    return [Embedded(row, *_tokens(one)) for row, one in zip(pooled, found, strict=True)]
+
+
+@contextmanager
+def reporting(name: str, remedy: str) -> Iterator[None]:
+    """Turn what an embedder raises into an error of ours that says its type and leads to it."""
+    try:
+        yield
+    except OmoideError:
+        raise
+    except Exception as error:
+        raise EmbedderFailed(name, f"raised {type(error).__name__}", remedy) from error
+
+
+def rows(name: str, given: Any, count: int, dim: int | None) -> NDArray[np.float32]:
     """What an embedder gave for `count` texts, as rows of length 1; `dim` is the size they must have."""
     try:
-        rows = np.asarray(given, dtype=np.float64)
+        found = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise EmbedderFailed(name, f"gave {NOTHING} ({error})", REMEDY) from error
-    if rows.ndim != 2:
+        raise EmbedderFailed(name, f"gave {NOTHING}", REMEDY) from error
+    if found.ndim != 2:
         raise EmbedderFailed(name, f"gave {NOTHING}", REMEDY)
-    if len(rows) != count:
-        raise EmbedderFailed(name, f"gave {len(rows)} vectors for {count} texts", REMEDY)
-    size = rows.shape[1]
+    if len(found) != count:
+        raise EmbedderFailed(name, f"gave {len(found)} vectors for {count} texts", REMEDY)
+    size = found.shape[1]
     if not size or size != (dim or size):
-        raise EmbedderFailed(
-            name,
-            f"gave vectors of {size} numbers" + (f", not {dim}" if dim else ""),
-            "give vectors of one size; another model needs another name",
-        )
-    if not np.isfinite(rows).all():
+        raise EmbedderFailed(name, f"gave vectors of {size} numbers" + (f", not {dim}" if dim else ""), _SIZE)
+    return _of_length_one(name, found)
+
+
+def learned(embed: Callable[[list[str]], list[Embedded]]) -> int:
+    """How many numbers the vectors of an embedder have, by making one."""
+    return len(embed(["dimension"])[0].pooled)
+
+
+def _check(name: str, one: Any, dim: int) -> None:
+    if not isinstance(one, Embedded):
+        raise EmbedderFailed(name, f"gave {type(one).__name__} instead of Embedded", _EMBEDDED)
+    pooled, tokens, words = one
+    if not isinstance(pooled, np.ndarray):
+        raise EmbedderFailed(name, f"gave `pooled` as {type(pooled).__name__}", _POOLED)
+    if pooled.ndim != 1 or pooled.dtype.kind not in "fiu":
+        raise EmbedderFailed(name, f"gave `pooled` as {_described(pooled)}", _POOLED)
+    if len(pooled) != dim or not dim:
+        raise EmbedderFailed(name, f"gave a vector of {len(pooled)} numbers, not {dim}", _SIZE)
+    if tokens is None:
+        return
+    if not isinstance(tokens, np.ndarray):
+        raise EmbedderFailed(name, f"gave `tokens` as {type(tokens).__name__}", _TOKENS)
+    if tokens.dtype != np.int8 or tokens.ndim != 2 or tokens.shape[1] != TOKEN_SIZE:
+        raise EmbedderFailed(name, f"gave `tokens` as {_described(tokens)}", _TOKENS)
+    if words is None:
+        return
+    if not isinstance(words, (tuple, list)) or not all(isinstance(word, str) for word in words):
+        raise EmbedderFailed(name, "gave `words` that are no texts", _WORDS)
+    if len(words) != len(tokens):
+        raise EmbedderFailed(name, f"gave {len(words)} words for {len(tokens)} rows of `tokens`", _WORDS)
+
+
+def _tokens(one: Embedded) -> tuple[TokenVectors | None, tuple[str, ...] | None]:
+    if one.tokens is None or one.words is None:
+        return one.tokens, None
+    return one.tokens, tuple(one.words)
+
+
+def _described(array: NDArray[Any]) -> str:
+    return f"an array of {array.dtype} in the shape {list(array.shape)}"
+
+
+def _right(pooled: Vector) -> bool:
+    """Whether a vector can be taken as it is, which those of a good embedder can."""
+    return pooled.dtype == np.float32 and abs(float(np.dot(pooled, pooled)) - 1.0) <= _ROUNDING
+
+
+def _of_length_one(name: str, found: NDArray[np.float64]) -> NDArray[np.float32]:
+    largest = np.abs(found).max(axis=1, keepdims=True)
+    if not np.isfinite(largest).all():
         raise EmbedderFailed(name, "gave numbers that are not finite", "give finite numbers only")
-    largest = np.abs(rows).max(axis=1, keepdims=True)  # float32 could not hold the squares of large numbers
-    return unit((rows / np.where(largest > 0, largest, 1.0)).astype(np.float32))
+    # Divided first, for the squares of very large or very small numbers cannot be held.
+    scaled = found / np.where(largest > 0, largest, 1.0)
+    lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
+    right = (np.abs(np.minimum(largest, 2.0) * lengths - 1.0) <= _ROUNDING)[:, 0]
+    units = scaled / np.where(lengths > 0, lengths, 1.0)
+    units[right] = found[right]  # to the last bit
+    return units.astype(np.float32)

@@ -25,11 +25,13 @@ def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto"
     `auto` is the best that is ready: MiniLM when it has been pulled, else the table of static vectors, else
     none. MiniLM and the table are loaded once and shared.
     """
+    if isinstance(embedder, type):
+        raise Invalid("embedder", f"is the class {embedder.__name__} itself", f"pass {NAMES}")
     if embedder is None or isinstance(embedder, Embedder):
         return embedder
     if isinstance(embedder, str):
         return _named(embedder)
-    if callable(embedder) and not isinstance(embedder, type):
+    if callable(embedder):
         from omoide.embedders.function import FromFunction
 
         return FromFunction(_name(embedder), embedder)

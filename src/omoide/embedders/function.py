@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from omoide.embedders.checking import checked
+from omoide.embedders.checking import learned, reporting, rows
 from omoide.embedders.protocol import Embedded
-from omoide.errors import EmbedderFailed, Invalid, WrongType
+from omoide.errors import Invalid, WrongType
 
 EmbeddingFunction = Callable[[list[str]], Any]
 """Takes texts and gives a list of numbers, or a row of an array, for each."""
@@ -36,21 +36,14 @@ class FromFunction:
     @property
     def dim(self) -> int:
         """How many numbers a vector has; asks the function where nobody has said it yet."""
-        if self._dim is None:
-            self.embed(["dimension"])
-        assert self._dim is not None
-        return self._dim
+        return self._dim or learned(self.embed)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
         """The texts as vectors, in order."""
         if not texts:
             return []
-        try:
+        with reporting(self.name, "look into the function"):
             given = self._function(list(texts))
-        except Exception as error:
-            raise EmbedderFailed(
-                self.name, f"raised {type(error).__name__}: {error}", "look into the function"
-            ) from error
-        rows = checked(self.name, given, len(texts), self._dim)
-        self._dim = rows.shape[1]
-        return [Embedded(row) for row in rows]
+        found = rows(self.name, given, len(texts), self._dim)
+        self._dim = found.shape[1]
+        return [Embedded(row) for row in found]

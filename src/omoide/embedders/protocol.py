@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     Vector: TypeAlias = NDArray[np.float32]
     TokenVectors: TypeAlias = NDArray[np.int8]
 
+TOKEN_SIZE = 64
+"""How many numbers a token vector has, whatever the encoder: stores keep them side by side."""
+
 
 class Embedded(NamedTuple):
     """One text as vectors.
 
-    `pooled` has length 1, or is all zeros where there was nothing to embed. `tokens`, where the encoder has
-    them, is a row per token whose 127th part is nearly of length 1; `words` has the lower-cased word of the
-    text that each row belongs to.
+    `pooled` is a NumPy array of as many numbers as the embedder's `dim`; it has length 1, or is all zeros
+    where there was nothing to embed. `tokens`, where the encoder has them, is a NumPy array of int8 in the
+    shape [t, 64]: a row for each of t tokens, whose 127th part is nearly of length 1. `words` has the
+    lower-cased word of the text that each row belongs to.
     """
 
     pooled: Vector

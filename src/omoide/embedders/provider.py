@@ -11,9 +11,9 @@ from collections.abc import Coroutine, Sequence
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from omoide.embedders.checking import checked
+from omoide.embedders.checking import learned, reporting, rows
 from omoide.embedders.protocol import Embedded
-from omoide.errors import EmbedderFailed, Invalid, MissingExtra
+from omoide.errors import Invalid, MissingExtra
 
 try:
     from pydantic_ai.embeddings import EmbeddingModel, EmbeddingSettings, infer_embedding_model
@@ -46,27 +46,18 @@ class Provider:
     @property
     def dim(self) -> int:
         """How many numbers a vector has; asks the model where nobody has said it yet."""
-        if self._dim is None:
-            self.embed(["dimension"])
-        assert self._dim is not None
-        return self._dim
+        return self._dim or learned(self.embed)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
         """The texts as vectors, in order; providers may embed questions differently."""
         found: list[Embedded] = []
         for start in range(0, len(texts), AT_ONCE):
             some = texts[start : start + AT_ONCE]
-            try:
+            with reporting(self.name, "check the key, the quota and the network"):
                 given = _loop.run(self._ask(list(some), query))
-            except Exception as error:
-                raise EmbedderFailed(
-                    self.name,
-                    f"failed ({type(error).__name__}: {error})",
-                    "check the key, the quota and the network",
-                ) from error
-            rows = checked(self.name, given, len(some), self._dim)
-            self._dim = rows.shape[1]
-            found.extend(map(Embedded, rows))
+            vectors = rows(self.name, given, len(some), self._dim)
+            self._dim = vectors.shape[1]
+            found.extend(map(Embedded, vectors))
         return found
 
     async def _ask(self, texts: list[str], query: bool) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, combinations
 from math import log
 
 import numpy as np
@@ -26,6 +26,9 @@ RARE = 512
 
 COMMON = 4_000
 """Postings of a common term that are read at most, the newest first."""
+
+EFFORT = 12_000
+"""Postings that are compared for pairs of common terms, at most."""
 
 _BIT_BATCH = 8_192
 _FAR = 65_535  # further apart than any two codes are
@@ -67,24 +70,36 @@ class Wide:
 
     def _load(self, db: sqlite3.Connection, counting: rows.Where) -> None:
         condition, parameters = counting
-        (self._first_end,) = db.execute(
-            f"SELECT min(expires) FROM entries WHERE {condition}", parameters
-        ).fetchone()
-        found = db.execute(f"SELECT no, time FROM entries WHERE {condition} ORDER BY no", parameters)
-        pairs = np.array(found.fetchall(), np.int64).reshape(-1, 2)
-        self.numbers, self.times = pairs[:, 0].copy(), pairs[:, 1].copy()
-        self.codes = np.zeros((self.words, len(pairs)), np.uint64)
-        self.coded = np.zeros(len(pairs), np.bool_)
-        self.speakers = _speakers(db, condition, parameters)
-        if self.words and len(pairs):
+        # A scope that is most of the file is read in the order of the file, not of an index.
+        table = "entries" if "session" in condition or "project" in condition else "entries NOT INDEXED"
+        found = db.execute(f"SELECT no, time, expires, speaker FROM {table} WHERE {condition}", parameters)
+        numbers, times, ends, names = [], [], [], dict[str, None]()
+        for no, time, end, speaker in found:
+            numbers.append(no)
+            times.append(time)
+            if end is not None:
+                ends.append(end)
+            if speaker is not None:
+                names[speaker] = None
+        self.numbers, self.times = np.array(numbers, np.int64), np.array(times, np.int64)
+        if "NOT INDEXED" not in table:
+            order = np.argsort(self.numbers)
+            self.numbers, self.times = self.numbers[order], self.times[order]
+        self._first_end = min(ends, default=None)
+        self.speakers = [*names]
+        self.codes = np.zeros((self.words, len(numbers)), np.uint64)
+        self.coded = np.zeros(len(numbers), np.bool_)
+        if self.words and numbers:
             self._code(db)
 
     def _code(self, db: sqlite3.Connection) -> None:
         first, last = int(self.numbers[0]) * SLOTS, (int(self.numbers[-1]) + 1) * SLOTS
-        found = db.execute("SELECT key, pooled FROM vectors WHERE key >= ? AND key < ?", (first, last))
+        found = db.execute(
+            f"SELECT key / {SLOTS}, pooled FROM vectors WHERE key >= ? AND key < ? AND key % {SLOTS} = ?",
+            (first, last, self.slot),
+        )
         while some := found.fetchmany(_BIT_BATCH):
-            mine = [(key // SLOTS, pooled) for key, pooled in some if key % SLOTS == self.slot]
-            self._set(mine)
+            self._set(some)
 
     def _set(self, found: Sequence[tuple[int, bytes]]) -> None:
         if not found:
@@ -149,32 +164,34 @@ class Wide:
     def _by_text(
         self, db: sqlite3.Connection, owned: rows.Where, terms: Sequence[int], mask: Array
     ) -> tuple[Array, dict[int, int]]:
-        """Entries with the question's terms; common terms count only where rare ones find too little."""
+        """Entries with the question's terms: all with a rare one, and those with common ones together."""
         postings = {term: _postings(db, owned, term, RARE) for term in terms}
         frequencies = {term: len(found) for term, found in postings.items() if 0 < len(found) < RARE}
-        numbers, scores = self._scores(postings, frequencies, mask)
+        parts = [(self._rarity(frequencies[term]), postings[term]) for term in frequencies]
         common = [term for term, found in postings.items() if len(found) >= RARE]
-        if not common:
-            return numbers[_largest(scores, PROPOSED)], frequencies
-        rare = {**frequencies}
         frequencies.update((term, self._frequency(db, owned, term)) for term in common)
-        for term in sorted(common, key=frequencies.__getitem__):
-            if len(numbers) >= PROPOSED:
+        common.sort(key=frequencies.__getitem__)
+        effort = EFFORT
+        for anchor, other in combinations(common, 2):  # the least common pairs come first
+            effort -= frequencies[anchor]
+            if effort < 0:
                 break
-            postings[term], rare[term] = _postings(db, owned, term, COMMON), frequencies[term]
-            numbers, scores = self._scores(postings, rare, mask)
+            both = self._rarity(frequencies[anchor]) / (len(common) - 1) + self._rarity(frequencies[other])
+            parts.append((both, _together(db, owned, anchor, other)))
+        numbers, scores = self._scores(parts, mask)
+        if common and len(numbers) < PROPOSED:
+            newest = _postings(db, owned, common[0], COMMON)
+            numbers, scores = self._scores([*parts, (self._rarity(frequencies[common[0]]), newest)], mask)
         return numbers[_largest(scores, PROPOSED)], frequencies
 
-    def _scores(
-        self, postings: dict[int, Array], frequencies: dict[int, int], mask: Array
-    ) -> tuple[Array, Array]:
+    def _rarity(self, frequency: int) -> float:
+        count = len(self.numbers)
+        return log(1 + (count - min(frequency, count) + 0.5) / (frequency + 0.5))
+
+    def _scores(self, parts: Sequence[tuple[float, Array]], mask: Array) -> tuple[Array, Array]:
         """The entries that the postings name and the scope holds, and how much speaks for each."""
-        count, found, weights = len(self.numbers), [np.zeros(0, np.int64)], [np.zeros(0)]
-        for term, frequency in frequencies.items():
-            pairs = postings[term]
-            rarity = log(1 + (count - min(frequency, count) + 0.5) / (frequency + 0.5))
-            found.append(pairs[:, 0])
-            weights.append(rarity * pairs[:, 1] / (pairs[:, 1] + 0.9))
+        found = [np.zeros(0, np.int64), *(pairs[:, 0] for _, pairs in parts)]
+        weights = [np.zeros(0), *(weight * pairs[:, 1] / (pairs[:, 1] + 0.9) for weight, pairs in parts)]
         numbers, places = np.unique(np.concatenate(found), return_inverse=True)
         scores = np.bincount(places, np.concatenate(weights), minlength=len(numbers))
         inside = self._within(numbers, mask)
@@ -248,6 +265,18 @@ def _postings(db: sqlite3.Connection, owned: rows.Where, term: int, limit: int) 
     found = db.execute(
         f"SELECT no, count FROM postings WHERE {owned[0]} AND term=? ORDER BY no DESC LIMIT ?",
         (*owned[1], term, limit),
+    ).fetchall()
+    return np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
+
+
+def _together(db: sqlite3.Connection, owned: rows.Where, one: int, other: int) -> Array:
+    """Entries that have two common terms, found from the less common one."""
+    mine = owned[0].replace("owner", "a.owner", 1)
+    found = db.execute(
+        "SELECT a.no, a.count + b.count FROM postings a CROSS JOIN postings b"
+        " ON b.owner = a.owner AND b.term = ? AND b.no = a.no"
+        f" WHERE {mine} AND a.term = ? LIMIT ?",
+        (other, *owned[1], one, COMMON),
     ).fetchall()
     return np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
 
