@@ -140,3 +140,15 @@ class Holding(Offered):
         for at, (kind, id, scope) in enumerate(places):
             await full.save(session(kind=kind, id=id, namespace=scope.namespace))
             assert await full.claim(kind, id, scope, owner=f"w{at}", ttl_ms=60_000) is not None
+
+    async def test_a_document_is_lent_to_those_whose_it_is(self, store: Store) -> None:
+        """Nobody else can lock its owner out of it, or give its lease back."""
+        full = self.offering(store, Documents, Claims)
+        await full.save(session(session_id="s"))
+        for scope in (BOB, Scope(agent_id="ada", session_id="t")):
+            with pytest.raises(NotFound):
+                await full.claim("session", "d", scope, owner="eve", ttl_ms=60_000)
+        assert await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000) is not None
+        with pytest.raises(NotFound):
+            await full.release("session", "d", BOB, owner="w1")
+        assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000) is None

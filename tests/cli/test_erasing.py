@@ -1,0 +1,134 @@
+"""Does erasing take what it says, no more and no less, and tell what went?"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from omoide import blocking
+from omoide.errors import Busy, NotFound
+
+Run = Callable[..., Result]
+Answer = Callable[..., Any]
+
+
+@pytest.mark.usefixtures("three")
+def test_erasing_asks_first(omoide: Run, answer: Answer) -> None:
+    """Without `--yes` the memories are shown and a question is asked; anything but yes changes nothing."""
+    declined = omoide("erase", "m1", input="n\n", code=1)
+    assert "Memory number 1." in declined.stderr
+    assert "Remove them for good?" in declined.stderr
+    omoide("erase", "m1", input="", code=1)
+    assert len(answer("list")["entries"]) == 3
+    assert omoide("erase", "m1", input="y\n").stdout == "m1  erased, in 1 version\n"
+    assert [entry["id"] for entry in answer("list")["entries"]] == ["m3", "m2"]
+    omoide("show", "m1", code=1)
+
+
+@pytest.mark.usefixtures("three")
+def test_a_dry_run_shows_what_would_go(omoide: Run, answer: Answer) -> None:
+    """`--dry-run` lists the memories and keeps them."""
+    shown = omoide("erase", "--all", "--dry-run").stdout
+    assert shown.splitlines()[0] == "3 memories of namespace default, agent default:"
+    assert len(answer("erase", "--all", "--dry-run")["entries"]) == 3
+    assert len(answer("list")["entries"]) == 3
+
+
+@pytest.mark.usefixtures("three")
+def test_everything_in_a_scope_can_be_erased(omoide: Run, answer: Answer) -> None:
+    """`--all` removes what the scope holds and nothing else; JSON has the receipts."""
+    omoide("remember", "Of a session.", "--id", "s", "--session", "s1")
+    receipt = answer("erase", "--all", "--session", "s1", "--yes")["receipts"][0]
+    assert receipt["ids"] == ["s"]
+    assert len(answer("list")["entries"]) == 3
+    answer("erase", "--all", "--yes")
+    omoide("list", code=1)
+
+
+def test_erasing_needs_to_know_what(omoide: Run) -> None:
+    """Neither ids nor `--all`, or both, is refused."""
+    omoide("remember", "x", "--id", "m1")
+    omoide("erase", code=2)
+    omoide("erase", "m1", "--all", code=2)
+
+
+@pytest.mark.usefixtures("three")
+def test_an_id_that_is_given_twice_is_erased_once(omoide: Run, answer: Answer) -> None:
+    """Repeating an id changes nothing, and the receipt is shown."""
+    assert omoide("erase", "m1", "m1", "--yes").stdout == "m1  erased, in 1 version\n"
+    assert [receipt["ids"] for receipt in answer("erase", "m2", "m2", "--yes")["receipts"]] == [["m2"]]
+    assert [entry["id"] for entry in answer("list")["entries"]] == ["m3"]
+
+
+@pytest.mark.usefixtures("three")
+def test_several_ids_are_told_one_by_one(omoide: Run) -> None:
+    """Each id that went has a line of its own, with its versions."""
+    omoide("remember", "Memory number one.", "--id", "m1")
+    erased = omoide("erase", "m1", "m3", "--yes")
+    assert erased.stdout.splitlines() == ["m1  erased, in 2 versions", "m3  erased, in 1 version"]
+    assert erased.stderr.count("not reached: backups made before") == 1
+
+
+@pytest.mark.usefixtures("three")
+def test_one_unknown_id_among_several_changes_nothing(omoide: Run, answer: Answer) -> None:
+    """All ids are looked up before the first is erased."""
+    assert "'absent'" in omoide("erase", "m1", "absent", "m2", "--yes", code=1).stderr
+    assert len(answer("list")["entries"]) == 3
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [(NotFound("entry", "m2", "look elsewhere"), 1), (Busy("x.db", "is busy", "try again"), 4)],
+    ids=["gone", "busy"],
+)
+def test_a_failure_half_way_tells_what_went(
+    failure: Exception, code: int, omoide: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was erased before a failure is shown, so is what was not, and the code is that of the failure."""
+    erase = blocking.erase
+
+    def failing(*given: Any, id: str, **more: Any) -> Any:
+        if id == "m2":
+            raise failure
+        return erase(*given, id=id, **more)
+
+    monkeypatch.setattr(blocking, "erase", failing)
+    ended = omoide("erase", "m1", "m2", "m3", "--yes", code=code)
+    assert ended.stdout == "m1  erased, in 1 version\n"
+    assert ended.stderr.splitlines()[-2:] == ["not erased: m2, m3", f"omoide: {failure}"]
+
+
+def test_everything_means_everything_of_this_project(
+    omoide: Run, answer: Answer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a repository, `--all` says that it is limited to it: asking, with `--yes` and in a dry run."""
+    omoide("remember", "Elsewhere.", "--id", "out")
+    (home / "repo" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(home / "repo")
+    omoide("remember", "Here.", "--id", "in")
+    scope = f"namespace default, agent default, project {home / 'repo'} [repository]"
+    hint = "Only the repository you are in is meant; --project '' means all projects."
+
+    dry = omoide("erase", "--all", "--dry-run")
+    assert (dry.stdout.splitlines()[0], dry.stderr) == (f"1 memory of {scope}:", f"{hint}\n")
+    asked = omoide("erase", "--all", input="n\n", code=1).stderr.splitlines()
+    assert asked[:2] == [hint, f"1 memory of {scope}:"]
+    assert answer("erase", "--all", "--dry-run")["scope"]["project_id"] == str(home / "repo")
+    done = omoide("erase", "--all", "--yes")
+    assert done.stdout == f"1 memory of {scope} erased, in 1 version\n"
+    assert done.stderr.splitlines()[0] == hint
+
+    assert [entry["id"] for entry in answer("list", "--project", "")["entries"]] == ["out"]
+    assert hint not in omoide("erase", "--all", "--project", "", "--yes").stderr
+
+
+@pytest.mark.usefixtures("three")
+def test_the_scope_of_everything_is_told_outside_of_projects_too(omoide: Run) -> None:
+    """Namespace, agent and session are named when all of theirs went."""
+    omoide("remember", "Of a session.", "--session", "s1")
+    assert omoide("erase", "--all", "--session", "s1", "--yes").stdout == (
+        "1 memory of namespace default, agent default, session s1 erased, in 1 version\n"
+    )
