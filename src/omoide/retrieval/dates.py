@@ -1,8 +1,8 @@
 """Which times does a question speak of?
 
-Absolute dates ("8 May 2023", "2023-05", "summer 2022"), dates without a year ("in May"), times relative to the
-moment of asking ("yesterday", "two weeks ago", "last Friday"), and times relative to a date ("three days before
-5 June"). English; numbers in ISO form work in every language.
+Absolute dates ("8 May 2023", "2023-05", "summer 2022"), dates without a year ("in May"), times relative to
+the moment of asking ("yesterday", "two weeks ago", "last Friday"), and times relative to a date ("three days
+before 5 June"). English; numbers in ISO form work in every language.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
     "november", "december",
 )  # fmt: skip
-_SHORT = {**{name: at for at, name in enumerate(MONTHS, 1)}, **{name[:3]: at for at, name in enumerate(MONTHS, 1)}}
-_SHORT["sept"] = 9
+_MONTH_NUMBERS = {short: at for at, name in enumerate(MONTHS, 1) for short in (name, name[:3])} | {"sept": 9}
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _SEASONS = {"spring": (3, 5), "summer": (6, 8), "autumn": (9, 11), "fall": (9, 11), "winter": (12, 2)}
 _FEASTS = {
@@ -46,13 +45,15 @@ _NAMED = r"(?P<named>week(?:end)?|month|year|monday|tuesday|wednesday|thursday|f
     r"|spring|summer|autumn|fall|winter|night)\b"
 )
 
+_PART = r"(?P<part>\b(?:early|mid|late|(?:the )?(?:beginning|start|middle|end) of)[ -])"
+
 _PATTERNS = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
         ("iso", r"\b(?P<year>(?:19|20)\d\d)-(?P<month>[01]\d)(?:-(?P<day>[0-3]\d))?\b"),
         ("date", rf"\b{_DAY}(?: of)? {_MONTH},?(?: (?:of )?{_YEAR})?"),
         ("date", rf"\b{_MONTH} {_DAY}(?:,? {_YEAR})?"),
-        ("date", rf"(?P<part>\b(?:early|mid|late|(?:the )?(?:beginning|start|middle|end) of)[ -])?\b{_MONTH},?(?: of)? {_YEAR}"),
+        ("date", rf"{_PART}?\b{_MONTH},?(?: of)? {_YEAR}"),
         ("season", rf"\b(?P<season>spring|summer|autumn|fall|winter)(?: of|,)? {_YEAR}"),
         ("feast", rf"\b(?P<feast>{'|'.join(_FEASTS)})(?:'?s)?(?: (?:of |in )?{_YEAR})?"),
         ("past", rf"\b(?:(?:last|past|previous) {_COUNT} {_UNIT})"),
@@ -64,7 +65,9 @@ _PATTERNS = tuple(
         ("year", rf"\b{_YEAR}"),
     )
 )
-_SHIFT = re.compile(rf"\b(?:(?P<many>{_COUNT} {_UNIT} )|(?P<edge>))(?P<way>before|after|prior to|following|since|until|by) (?:the )?$")
+_SHIFT = re.compile(
+    rf"\b(?P<many>{_COUNT} {_UNIT} )?(?P<way>before|after|prior to|following|since|until|by) (?:the )?$"
+)
 
 
 class Interval(NamedTuple):
@@ -113,8 +116,9 @@ def _years(year: str | None, now: datetime) -> list[int]:
 
 def _date(given: dict[str, str | None], now: datetime) -> list[Interval]:
     month_text = (given["month"] or "").rstrip(".")
-    month = int(month_text) if month_text.isdigit() else _SHORT[month_text]
-    day = int(given["day"]) if given.get("day") else None
+    month = int(month_text) if month_text.isdigit() else _MONTH_NUMBERS[month_text]
+    day_text = given.get("day")
+    day = int(day_text) if day_text else None
     found = []
     for year in _years(given.get("year"), now):
         first, last = (day, day) if day else _part(given.get("part"), monthrange(year, month)[1])
@@ -180,7 +184,8 @@ def _relative(given: dict[str, str | None], now: datetime) -> list[Interval]:
         return [_span(today + timedelta(days=step), 1)]
     if named == "month":
         month = today.year * 12 + today.month - 1 + step
-        return [_between(_month_start(month // 12, month % 12 + 1), _month_start(month // 12, month % 12 + 2))]
+        year, number = month // 12, month % 12 + 1
+        return [_between(_month_start(year, number), _month_start(year, number + 1))]
     if named == "year":
         return [_between(_month_start(today.year + step, 1), _month_start(today.year + step + 1, 1))]
     monday = today + timedelta(days=7 * step - today.weekday())
@@ -203,7 +208,10 @@ def _shifted(found: list[Interval], before: re.Match[str]) -> list[Interval]:
         away = _number(before["count"]) * _LENGTH[before["unit"]] * 86_400_000
         slack = max(away // 4, 86_400_000)
         if before["count"] == "the":  # "the week before" is the week itself
-            return [Interval(*((start - away, start) if earlier else (end, end + away))) for start, end, _ in found]
+            return [
+                Interval(start - away, start) if earlier else Interval(end, end + away)
+                for start, end, _ in found
+            ]
         if earlier:
             return [Interval(start - away - slack, start - away + slack) for start, _, _ in found]
         return [Interval(end + away - slack, end + away + slack) for _, end, _ in found]

@@ -1,7 +1,7 @@
 """What does a store keep of a text, so that it can be found?
 
-One small blob a memory: its length, what kind of sentence it is, and its terms as numbers. It is computed once,
-when the memory is written; windows and statistics are made from it when a question is asked.
+One small blob a memory: its length, what it tells, and its terms as numbers. It is computed once, when the
+memory is written; windows and statistics are made from it when a question is asked.
 """
 
 from __future__ import annotations
@@ -13,27 +13,56 @@ from typing import NamedTuple
 
 from omoide.retrieval import words
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the blob of the same text would differ, so that stores know to compute it again."""
 
 ASKS = 1
 TELLS_TIME = 2
 TELLS_NUMBER = 4
 FIRST_PERSON = 8
+TELLS_NAME = 16
+TELLS_PLACE = 32
+TELLS_REASON = 64
+TELLS_RECENT = 128
 
 _ASKS = re.compile(r"[?？؟\u037e][\"')\]\s]*$")  # noqa: RUF001
 _ENDING = re.compile(r"\s*\[[^\[\]]*\]\s*$")
-_NUMBER = re.compile(
-    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|hundred|thousand)\b", re.IGNORECASE
+_DAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_TELLS = (
+    (
+        TELLS_TIME,
+        re.compile(
+            r"\b(?:yesterday|tonight|tomorrow|ago|the other day|this morning|since (?:i|we)"
+            r"|(?:last|next|this|past) (?:week(?:end)?|month|year|night|summer|winter|spring|fall|autumn|few)"
+            rf"|{_DAY}|january|february|march|april|june|july|august|september|october|november|december"
+            r"|(?:19|20)\d\d|\w+ (?:days|weeks|months|years))\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        TELLS_RECENT,
+        re.compile(r"\b(?:today|just|recently|lately|soon|now|finally|earlier|later)\b", re.IGNORECASE),
+    ),
+    (
+        TELLS_NUMBER,
+        re.compile(
+            r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|hundred|thousand"
+            r"|once|twice|several)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (FIRST_PERSON, re.compile(r"\b(?:i|my|me|we|our|us|mine)\b", re.IGNORECASE)),
+    (TELLS_NAME, re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")),
+    (TELLS_PLACE, re.compile(r"\b(?:in|at|to|from|near|visited|around) (?:the )?[A-Z]\w+")),
+    (
+        TELLS_REASON,
+        re.compile(
+            r"\b(?:because|since|so that|in order|reason|inspired|motivat\w*|helps?|makes? me|made me"
+            r"|feel|felt)\b",
+            re.IGNORECASE,
+        ),
+    ),
 )
-_TIME = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|this (?:week|month|year|morning|weekend|summer|winter)"
-    r"|week(?:end)?s?|months?|years?|since|(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-    r"|january|february|march|april|june|july|august|september|october|november|december"
-    r"|recently|just|(?:19|20)\d\d)\b",
-    re.IGNORECASE,
-)
-_FIRST = re.compile(r"\b(?:i|my|me|we|our|us|mine|i'm|i've)\b", re.IGNORECASE)
 
 
 class Features(NamedTuple):
@@ -60,12 +89,8 @@ def read(text: str) -> Features:
 
 
 def _flags(text: str) -> int:
-    ending = _ENDING.sub("", text[-400:])
-    flags = ASKS if _ASKS.search(ending) else 0
-    if _TIME.search(text):
-        flags |= TELLS_TIME
-    if _NUMBER.search(text):
-        flags |= TELLS_NUMBER
-    if _FIRST.search(text):
-        flags |= FIRST_PERSON
+    flags = ASKS if _ASKS.search(_ENDING.sub("", text[-400:])) else 0
+    for flag, pattern in _TELLS:
+        if pattern.search(text):
+            flags |= flag
     return flags

@@ -5,62 +5,87 @@ BM25 with the row's window as the document: what a turn is about is often said b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log1p
 
 import numpy as np
 
-from omoide.retrieval.neighbours import segments
+from omoide.retrieval.neighbours import Segments, segments
 from omoide.retrieval.pool import Array, Pool
 
 
 @dataclass(frozen=True, slots=True)
 class Lexical:
-    """BM25 of every row, with its window and alone, and the weight of every term of the question."""
+    """How the rows match the question's terms."""
 
     window: Array
+    """[rows]: BM25 of each row together with its window."""
     own: Array
+    """[rows]: BM25 of each row alone."""
+    has: Array
+    """[rows, terms]: whether the row has the term."""
     idf: Array
+    """[terms]: how rare each term is."""
 
 
-def lexical(ids: Sequence[int], pool: Pool, *, k1: float, b: float, weights: Sequence[float] | None = None) -> Lexical:
-    """BM25 for these terms."""
+def lexical(ids: Sequence[int], pool: Pool, *, k1: float, b: float) -> Lexical:
+    """How the rows match these terms."""
     size = pool.size
     units = segments(pool)
-    postings = [np.flatnonzero(pool.terms == term) for term in ids]
-    idf = _idf(ids, [units.of_term[found] for found in postings], units.rows, units.count, pool)
-    weighted = idf if weights is None else idf * np.asarray(weights)
-    window = np.zeros(units.count)
-    own = np.zeros(units.count)
+    window, own = np.zeros(units.count), np.zeros(units.count)
+    has = np.zeros((size, len(ids)), np.float32)
+    idf = np.zeros(len(ids))
     norm = k1 * (1 - b + b * units.sizes / units.mean)
-    lengths = units.sizes  # one length for both: alone, a turn is too short for its length to say anything
-    del lengths
-    for found, weight in zip(postings, weighted, strict=True):
-        if not len(found):
+    for at, term in enumerate(ids):
+        held = _holding(term, pool, units)
+        has[units.rows[held], at] = 1.0
+        idf[at] = rarity(term, int(has[:, at].sum()), pool)
+        if not len(held):
             continue
-        held = units.of_term[found]
-        counts = np.bincount(units.targets[held].ravel(), minlength=units.count + 1)[: units.count]
-        window += weight * counts * (k1 + 1) / (counts + norm)
-        mine = np.bincount(held, minlength=units.count + 1)[: units.count]
-        own += weight * mine * (k1 + 1) / (mine + k1)
+        reached, counts = _counted(units.targets[held].ravel(), units.count)
+        window[reached] += idf[at] * counts * (k1 + 1) / (counts + norm[reached])
+        mine, times = _counted(held, units.count)
+        own[mine] += idf[at] * times * (k1 + 1) / (times + k1)
+    return Lexical(window=_best(window, units, size), own=_best(own, units, size), has=has, idf=idf)
+
+
+def frequency(term: int, pool: Pool) -> int:
+    """How many rows have the term."""
+    units = segments(pool)
+    return len(np.unique(units.rows[_holding(term, pool, units)]))
+
+
+def _holding(term: int, pool: Pool, units: Segments) -> Array:
+    """The segments that have the term, as often as they have it."""
+    held: Array = units.of_term[np.flatnonzero(pool.terms == term)]
+    return held[held < units.count]
+
+
+def _counted(found: Array, count: int) -> tuple[Array, Array]:
+    """Which segments are among these, and how often; few segments hold a term, so only those are touched."""
+    times = np.bincount(found, minlength=count + 1)[:count]
+    reached = np.flatnonzero(times)
+    return reached, times[reached]
+
+
+def rarity(term: int, held: int, pool: Pool) -> float:
+    """How much a term says, by how few rows of the scope have it; `held` have it in the pool."""
+    total = living(pool)
+    if pool.statistics is not None:
+        total = max(total, pool.statistics.count)
+        held = max(held, pool.statistics.frequencies.get(term, 0))
+    return log1p((max(total - held, 0) + 0.5) / (held + 0.5))
+
+
+def living(pool: Pool) -> int:
+    """How many rows are there."""
+    return pool.derive("living", lambda pool: int(pool.live.sum()))
+
+
+def _best(scores: Array, units: Segments, size: int) -> Array:
+    """The score of each row's best segment."""
     if units.count == size:
-        return Lexical(window=window, own=own, idf=idf)
-    return Lexical(window=_best(window, units.rows, size), own=_best(own, units.rows, size), idf=idf)
-
-
-def _best(scores: Array, rows: Array, size: int) -> Array:
-    starts = np.searchsorted(rows, np.arange(size))
-    best: Array = np.maximum.reduceat(scores, starts)
+        return scores
+    best: Array = np.maximum.reduceat(scores, np.searchsorted(units.rows, np.arange(size)))
     return best
-
-
-def _idf(ids: Sequence[int], held: list[Array], rows: Array, none: int, pool: Pool) -> Array:
-    known: Mapping[int, int] = pool.statistics.frequencies if pool.statistics else {}
-    total = pool.statistics.count if pool.statistics else int(pool.live.sum())
-    found = np.empty(len(ids))
-    for at, (term, units) in enumerate(zip(ids, held, strict=True)):
-        frequency = known.get(term)
-        if frequency is None:
-            frequency = len(np.unique(rows[units[units < none]]))
-        found[at] = np.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
-    return found

@@ -1,8 +1,8 @@
 """Which memories are candidates, and what is known of each?
 
 The candidates of one scope as columns, cheap to build from what a store keeps and cheap to change: rows are
-appended and dropped in place. What follows from the columns (neighbours, windows) is worked out when it is first
-needed and forgotten with the next change.
+appended and dropped in place. What follows from the columns (neighbours, windows) is worked out when it is
+first needed and forgotten with the next change.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ Tokens = Callable[[Array], Sequence[Array]]
 T = TypeVar("T")
 
 USER, ASSISTANT, OTHER = 0, 1, -1
+_NOTHING: Array = np.zeros((0, 1), np.int8)
+_TOKENS_HELD = 4_096
+"""Rows whose token vectors a pool keeps once they were fetched, about 1 kB each."""
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT, "model": ASSISTANT}
 
 
@@ -74,6 +77,7 @@ class Pool:
         self._vectors = _Column(np.float32, dim)
         self._vector_rows = _Column(np.int64)
         self._derived: dict[str, Any] = {}
+        self._tokens: dict[int, Array] = {}
 
     @classmethod
     def build(
@@ -100,12 +104,23 @@ class Pool:
 
     def append(self, row: Row) -> int:
         """Add one row and give its index."""
-        self._extend(*([value] for value in row))
+        self._extend(
+            [row.features],
+            [row.time],
+            [row.thread],
+            [row.seq],
+            [row.role],
+            [row.speaker],
+            [row.confidence],
+            [row.importance],
+            [row.vectors],
+        )
         return self.size - 1
 
     def drop(self, index: int) -> None:
         """Take one row out: it is found no more and lends its neighbours nothing."""
         self._live.view[index] = False
+        self._tokens.pop(index, None)
         self._derived.clear()
 
     @property
@@ -146,6 +161,20 @@ class Pool:
         """One of the columns of numbers: count, length, flags, time, thread, seq, role, speaker."""
         return self._numbers.view[:, _NUMBERS[name]]
 
+    def tokens_of(self, rows: Array) -> list[Array]:
+        """The token vectors of these rows; they are fetched once."""
+        if self.tokens is None:
+            return [_NOTHING for _ in rows]
+        held = self._tokens
+        wanted = rows.tolist()
+        missing = [row for row in wanted if row not in held]
+        if missing:
+            if len(held) > _TOKENS_HELD:
+                held.clear()
+                missing = wanted
+            held.update(zip(missing, self.tokens(np.array(missing, np.int64)), strict=True))
+        return [held[row] for row in wanted]
+
     def derive(self, name: str, make: Callable[[Pool], T]) -> T:
         """What follows from the rows, worked out once for each state of the pool."""
         found: T | None = self._derived.get(name)
@@ -175,9 +204,9 @@ class Pool:
             numbers[:, _NUMBERS["time"]] = time
         if seq is not None:
             numbers[:, _NUMBERS["seq"]] = seq
-        numbers[:, _NUMBERS["thread"]] = [_code(self._thread_codes, name) for name in thread] if thread else -1
+        numbers[:, _NUMBERS["thread"]] = _codes(self._thread_codes, thread)
+        numbers[:, _NUMBERS["speaker"]] = _codes(self._speaker_codes, speaker)
         numbers[:, _NUMBERS["role"]] = [_ROLES.get(name or "", OTHER) for name in role] if role else OTHER
-        numbers[:, _NUMBERS["speaker"]] = [_code(self._speaker_codes, name) for name in speaker] if speaker else -1
         self.speakers = list(self._speaker_codes)
         measures = np.full((count, 2), np.nan)
         measures[:, 0] = 1.0 if confidence is None else confidence
@@ -214,8 +243,11 @@ _NUMBERS = {
 }
 
 
-def _code(codes: dict[str, int], name: str | None) -> int:
-    return -1 if name is None else codes.setdefault(name, len(codes))
+def _codes(codes: dict[str, int], names: Sequence[str | None] | None) -> list[int] | int:
+    """The number of each name, new ones numbered on; -1 for none."""
+    if names is None:
+        return -1
+    return [-1 if name is None else codes.setdefault(name, len(codes)) for name in names]
 
 
 class _Column:

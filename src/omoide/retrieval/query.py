@@ -7,27 +7,40 @@ of Ann's is told by Ann, in the first person, so her name in the question leads 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
+from unicodedata import normalize
 
 from omoide.retrieval import words
-from omoide.retrieval.dates import Interval, intervals
+from omoide.retrieval.dates import MONTHS, Interval, intervals
 
 _KINDS = (
-    ("when", re.compile(r"\b(?:when|what (?:date|day|month|year|time)|which (?:date|day|month|year)|how long)\b", re.I)),
-    ("count", re.compile(r"\bhow (?:many|much|often|old)\b|\bnumber of\b", re.I)),
-    ("where", re.compile(r"\bwhere\b|\b(?:what|which) (?:city|country|place|state|town)\b", re.I)),
-    ("who", re.compile(r"\bwho(?:m|se)?\b", re.I)),
-    ("why", re.compile(r"\bwhy\b|\bwhat (?:made|motivated|inspired)\b|\breason\b", re.I)),
-    ("judge", re.compile(r"^\s*(?:would|might|could|is|are|does|do|did|was|were|has|have|can)\b|\blikely\b", re.I)),
+    ("when", re.compile(r"\b(?:when|how long|(?:what|which) (?:date|day|month|year|time))\b", re.IGNORECASE)),
+    ("count", re.compile(r"\bhow (?:many|much|often|old)\b|\bnumber of\b", re.IGNORECASE)),
+    ("where", re.compile(r"\bwhere\b|\b(?:what|which) (?:city|country|place|state|town)\b", re.IGNORECASE)),
+    ("who", re.compile(r"\bwho(?:m|se)?\b", re.IGNORECASE)),
+    ("why", re.compile(r"\bwhy\b|\bwhat (?:made|motivated|inspired)\b|\breason\b", re.IGNORECASE)),
 )
-_FIRST = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.I)
-_ADDRESSED = re.compile(r"\b(?:you|your|yours|assistant|chatbot)\b|\bour (?:\w+ )?(?:chat|conversation|discussion)", re.I)
+_ADDRESSED = re.compile(
+    r"\b(?:you|your|yours|assistant|chatbot)\b|\bour (?:\w+ )?(?:chat|conversation|discussion)", re.IGNORECASE
+)
 _TOLD = re.compile(
     r"\b(?:remind|told|said|mentioned|recommend|suggest|advi[cs]e|gave|give|provided|listed|explained|"
     r"previous|earlier|last time|discussed|talked)",
-    re.I,
+    re.IGNORECASE,
 )
+_PRONOUNS = {
+    "she": "I", "he": "I", "her": "my", "his": "my", "him": "me", "herself": "myself", "himself": "myself",
+}  # fmt: skip
+_PRONOUN = re.compile(r"\b(?:she|he|her|his|him|herself|himself)\b")
+_OWNER = re.compile(r"['’]s\b|['’](?=\s|$)")
+_NAME = re.compile(r"[^\W\d_]+")
+_NO_NAME = words.STOP | {*MONTHS, *(month[:3] for month in MONTHS)}
+_SHORTEST = 3
+"""Letters of a short form: Mel for Melanie."""
+
+Span = tuple[int, int]
 
 
 class Query(NamedTuple):
@@ -42,69 +55,102 @@ class Query(NamedTuple):
     """Which of the scope's speakers it names, by their place in the list."""
     times: tuple[Interval, ...]
     kind: str
-    """when, count, where, who, why, judge or what."""
+    """when, count, where, who, why or what."""
     addressed: bool
     """Whether it asks for what the assistant said."""
 
 
-def read(text: str, *, now: int, speakers: Iterable[str] = ()) -> Query:
+def read(text: str, *, now: int, speakers: Sequence[str] = ()) -> Query:
     """The question, understood at the moment `now` among these speakers."""
-    found = [(at, span) for at, name in enumerate(speakers) if name for span in _spans(name, text)]
-    spoken = _spoken(text, [span for _, span in found])
-    rest = _without(text, [span for _, span in found])
+    found = _named(text, speakers)
+    spans = sorted({span for spans in found.values() for span in spans}, reverse=True)
     return Query(
         text=text,
-        spoken=spoken,
-        terms=tuple(dict.fromkeys(words.terms(rest))),
-        named=frozenset(at for at, _ in found),
+        spoken=_spoken(text, spans),
+        terms=tuple(dict.fromkeys(words.terms(_without(text, spans)))),
+        named=frozenset(found),
         times=intervals(text, now),
         kind=next((kind for kind, pattern in _KINDS if pattern.search(text)), "what"),
         addressed=bool(_ADDRESSED.search(text) and _TOLD.search(text)),
     )
 
 
-def _spans(name: str, text: str) -> list[tuple[int, int]]:
-    """Where the text names this person: the whole name, its first word, or a short form of that."""
-    lowered = text.casefold()
-    if len(lowered) != len(text):
-        lowered = text.lower()
-    whole = name.strip().casefold()
-    first = whole.split()[0] if whole.split() else ""
-    found = []
-    for match in re.finditer(r"[^\W\d_]+", lowered):
-        word = match.group()
-        start, end = match.span()
-        if start < len(text) and not text[start].isupper() and text[start].lower() != text[start].upper():
+def _named(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
+    """Which speakers the text names, and where."""
+    folded = _folded(text)
+    plain = text == text.lower()  # nobody's name has its capital, so every word may be one
+    said = [
+        (match.group(), match.span())
+        for match in _NAME.finditer(folded)
+        if (match.group() not in _NO_NAME if plain else _may_be_name(text, match))
+    ]
+    found: dict[int, list[Span]] = {}
+    for at, name in enumerate(speakers):
+        parts = _parts(name)
+        if not parts:
             continue
-        if lowered.startswith(whole, start) and whole:
-            found.append((start, start + len(whole)))
-        elif word == first and len(first) > 1:
-            found.append((start, end))
-        elif len(word) >= 3 and len(first) - len(word) >= 2 and first.startswith(word):
-            found.append((start, end))
-    return [span for span in found if span[1] <= len(text)]
+        spans = [span for word, span in said if word in parts or (not plain and _is_short(word, parts[0]))]
+        if words.is_dense(parts[0][0]):  # names stand inside of a run of letters
+            spans = [match.span() for match in re.finditer(re.escape(parts[0]), folded)]
+        if spans:
+            found[at] = spans
+    return found
 
 
-_PRONOUNS = {
-    "she": "I", "he": "I", "her": "my", "his": "my", "him": "me", "herself": "myself", "himself": "myself",
-}  # fmt: skip
-_PRONOUN = re.compile(r"\b(?:she|he|her|his|him|herself|himself)\b")
+def _may_be_name(text: str, match: re.Match[str]) -> bool:
+    start, word = match.start(), match.group()
+    cased = text[start].lower() != text[start].upper()
+    if cased and not text[start].isupper():
+        return False
+    return word not in words.STOP or text[:start].strip()[-1:] not in ("", ".", "?", "!")
 
 
-def _spoken(text: str, spans: list[tuple[int, int]]) -> str:
+def _is_short(word: str, first: str) -> bool:
+    """Whether it is a short form of a first name."""
+    if len(word) < _SHORTEST or word in _NO_NAME:
+        return False
+    return len(first) - len(word) > 1 and first.startswith(word)
+
+
+@lru_cache(maxsize=4_096)
+def _parts(name: str) -> tuple[str, ...]:
+    """The words of a name, folded."""
+    return tuple(word for word in _NAME.findall(_folded(name)) if len(word) > 1 or words.is_dense(word))
+
+
+def _folded(text: str) -> str:
+    """The text without case and accents, every character in its place."""
+    if text.isascii():
+        return text.lower()
+    return "".join((normalize("NFKD", char.casefold()) or char)[0] for char in text)
+
+
+def _spoken(text: str, spans: list[Span]) -> str:
     """The text with the people named speaking for themselves."""
     if not spans:
         return text
-    for start, end in sorted(set(spans), reverse=True):
-        owner = re.match(r"['’]s\b|['’](?=\s)", text[end:])
+    for start, end in _joined(spans, text):
+        owner = _OWNER.match(text, end)
         if owner:
-            text = f"{text[:start]}my{text[end + owner.end() :]}"
+            text = f"{text[:start]}my{text[owner.end() :]}"
         else:
-            text = f"{text[:start]}I{text[end:]}"
+            text = f"{text[:start]}{'' if words.is_dense(text[start]) else 'I'}{text[end:]}"
     return _PRONOUN.sub(lambda match: _PRONOUNS[match.group()], text)
 
 
-def _without(text: str, spans: list[tuple[int, int]]) -> str:
-    for start, end in sorted(set(spans), reverse=True):
-        text = f"{text[:start]} {text[end:]}"
+def _joined(spans: list[Span], text: str) -> list[Span]:
+    """The spans from the last to the first, those of one name as one."""
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and end <= joined[-1][0] and not text[end : joined[-1][0]].strip(" -"):
+            joined[-1] = (start, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _without(text: str, spans: list[Span]) -> str:
+    for start, end in spans:
+        owner = _OWNER.match(text, end)
+        text = f"{text[:start]} {text[owner.end() if owner else end :]}"
     return text

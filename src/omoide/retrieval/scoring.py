@@ -37,8 +37,7 @@ class Scored:
 
     def top(self, limit: int) -> Array:
         """The indexes of the best rows, best first; equal rows in the order in which they came."""
-        count = min(limit, int(np.isfinite(self.total).sum()))
-        return np.argsort(-self.total, kind="stable")[:count]
+        return _best(self.total, limit)
 
     def why(self, row: int) -> dict[str, Part]:
         """What made the score of this row."""
@@ -48,21 +47,38 @@ class Scored:
         }
 
 
-def score(query: Query, pool: Pool, *, vector: Embedded | None = None, weights: Weights | None = None) -> Scored:
-    """Score every row of the pool."""
-    if not pool.size:
-        return Scored(total=np.zeros(0), parts={})
+def score(
+    query: Query,
+    pool: Pool,
+    *,
+    vector: Embedded | None = None,
+    weights: Weights | None = None,
+    among: Array | None = None,
+) -> Scored:
+    """Score every row of the pool; with `among`, the second look is kept for the rows of that mask."""
+    if not pool.live.any():
+        return Scored(total=np.full(pool.size, -np.inf), parts={})
+    with np.errstate(invalid="ignore"):  # some BLAS kernels raise the flag over lanes that nobody reads
+        return _score(query, pool, vector, weights, among)
+
+
+def _score(
+    query: Query, pool: Pool, vector: Embedded | None, weights: Weights | None, among: Array | None
+) -> Scored:
     if not len(pool.vectors):
         vector = None
     if weights is None:
         deep = vector is not None and vector.tokens is not None and pool.tokens is not None
         weights = Weights.default(vectors=vector is not None, tokens=deep)
-    columns = signals.first(query, pool, vector, k1=weights.k1, b=weights.b)
-    parts = _weighed(columns, weights.first)
+    seen = signals.first(query, pool, vector, k1=weights.k1, b=weights.b)
+    parts = _weighed(seen.columns, weights.first)
     total = sum(parts.values(), np.zeros(pool.size))
     total[~pool.live] = -np.inf
     if weights.second is not None:
-        total = _again(query, pool, vector, weights, weights.second, columns, parts, total)
+        rows = _best(total if among is None else np.where(among, total, -np.inf), weights.depth)
+        if len(rows):
+            again = _weighed(signals.second(query, pool, vector, seen, total, rows), weights.second)
+            total = _replaced(parts, again, total, rows)
     return Scored(total=total, parts=parts)
 
 
@@ -71,25 +87,20 @@ def _weighed(columns: signals.Columns, weights: Signs) -> signals.Columns:
     return {name: column * given[name] for name, column in columns.items() if given[name]}
 
 
-def _again(
-    query: Query,
-    pool: Pool,
-    vector: Embedded | None,
-    weights: Weights,
-    signs: Signs,
-    columns: signals.Columns,
-    parts: signals.Columns,
-    total: Array,
-) -> Array:
-    """Weigh the best rows again; the others follow them in their order."""
-    order = np.argsort(-total, kind="stable")
-    rows = order[: min(weights.depth, int(np.isfinite(total).sum()))]
-    again = _weighed(signals.second(query, pool, vector, columns, total, rows), signs)
+def _best(total: Array, depth: int) -> Array:
+    """The rows with the highest scores, in order."""
+    count = min(depth, int(np.isfinite(total).sum()))
+    return np.argsort(-total, kind="stable")[:count]
+
+
+def _replaced(parts: signals.Columns, again: signals.Columns, total: Array, rows: Array) -> Array:
+    """The scores with those of the best rows weighed again; all others follow them in their order."""
     fresh = sum(again.values(), np.zeros(len(rows)))
-    cut = float(total[rows[-1]])
-    rest = total - cut + float(fresh.min()) - 1e-6
+    others = np.delete(total, rows)
+    highest = float(others.max()) if len(others) else 0.0
+    rest = total - highest + float(fresh.min()) - 1e-6 if np.isfinite(highest) else total.copy()
     rest[rows] = fresh
-    for name in {*parts, *again}:
-        column = parts.setdefault(name, np.zeros(pool.size))
+    for name in dict.fromkeys([*parts, *again]):
+        column = parts.setdefault(name, np.zeros(len(total)))
         column[rows] = again.get(name, 0.0)
     return rest

@@ -21,14 +21,16 @@ _IRREGULAR = {
     meet met; set setting; learn learnt; lead led; grow grew grown; win won winning; teach taught
     buy bought; send sent; build built; fall fell fallen; cut cutting; sell sold; speak spoke spoken
     read reading; spend spent; drive drove driven driving; draw drew drawn; break broke broken; wear wore worn
-    choose chose chosen choosing; eat ate eaten; sing sang sung; swim swam swum swimming; fly flew flown flight
-    ride rode ridden riding; catch caught; fight fought; sleep slept; throw threw thrown; forget forgot forgotten
-    drink drank drunk; steal stole stolen; rise rose risen rising; wake woke woken; hide hid hidden; bite bit bitten
-    ring rang rung; shake shook shaken; shoot shot; feed fed; bake baked baking baker bakery; lie lay lain lying
-    beat beaten; bend bent; blow blew blown; dig dug; freeze froze frozen; hang hung; hurt hurting; seek sought
+    choose chose chosen choosing; eat ate eaten; sing sang sung; swim swam swum swimming; fly flew flown
+    ride rode ridden riding; catch caught; fight fought; sleep slept; throw threw thrown
+    drink drank drunk; steal stole stolen; rise rose risen rising; wake woke woken; hide hid hidden
+    forget forgot forgotten
+    bite bit bitten; ring rang rung; shake shook shaken; shoot shot; feed fed; lie lay lain lying
+    bake baked baking baker bakery; beat beaten; bend bent; blow blew blown; dig dug; freeze froze frozen
+    hang hung; hurt hurting; seek sought
     child children; man men; woman women; person people; foot feet; tooth teeth; mouse mice; life lives
     wife wives; knife knives; half halves; leaf leaves; shelf shelves; good better best; bad worse worst
-    marry married marriage marries; weigh weight; die died dying death; lives lived living; art artist artistic
+    marry married marriage marries; weigh weight; die died dying death; art artist artistic
     hike hiking hiker hiked hikes; dance dancing dancer danced dances; vacation vacations; gym gyms
     photo photograph photography photographer photos; health healthy; music musical musician
     decide decision; science scientific scientist; bus buses; news; university universities

@@ -1,41 +1,56 @@
 """How close is a row's meaning to the question's?
 
-The cosine of pooled vectors for every row; for the best rows, the sum over the question's words of the closest
-word in the row, rarer words counting more.
+The cosine of pooled vectors for every row; for the best rows, how close the closest word in the row is to
+each word of the question.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from omoide.retrieval.pool import Array, Pool
 
+SEGMENT = 128
+"""Tokens that are compared at once: a longer row would find a close one for anything."""
+
 
 def cosine(vector: Array, pool: Pool) -> Array:
     """The cosine of each row's closest vector; of a row without one, the lowest found."""
-    found = pool.vectors @ np.asarray(vector, np.float32)
+    close = (pool.vectors @ np.asarray(vector, np.float32)).astype(np.float64)
     rows = pool.vector_rows
-    if len(rows) == pool.size and (not len(rows) or rows[-1] == pool.size - 1 and rows[0] == 0):
-        if np.array_equal(rows, np.arange(pool.size)):
-            return found.astype(np.float64)
-    best = np.full(pool.size, -np.inf)
-    np.maximum.at(best, rows, found)
-    lowest = found.min() if len(found) else 0.0
-    best[np.isneginf(best)] = lowest
+    if pool.derive("one each", _one_each):
+        return close
+    held = close[pool.live[rows]]
+    best = np.full(pool.size, held.min() if len(held) else 0.0)
+    np.maximum.at(best, rows, close)
     return best
 
 
-def maxsim(tokens: Array, weights: Array, rows: list[Array]) -> Array:
-    """For each row, the weighted mean over the question's tokens of the closest of the row's tokens."""
+def _one_each(pool: Pool) -> bool:
+    return len(pool.vector_rows) == pool.size and bool((pool.vector_rows == np.arange(pool.size)).all())
+
+
+def closest(tokens: Array, rows: Sequence[Array], weights: Array) -> Array:
+    """[rows, tokens]: for each token of the question, how close the closest in the row's best segment is."""
+    best = np.zeros((len(rows), len(tokens)), np.float32)
     sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-    found = np.zeros(len(rows))
-    held = sizes > 0
-    if not held.any() or not len(tokens):
-        return found
+    held = np.flatnonzero(sizes)
+    if not len(held) or not len(tokens):
+        return best
     joined = np.concatenate([row for row in rows if len(row)]).astype(np.float32)
-    starts = np.cumsum(sizes[held]) - sizes[held]
-    scale = np.float32(1 / (127 * 127))
-    close = joined @ (tokens.astype(np.float32).T * scale)
-    best = np.maximum.reduceat(close, starts, axis=0)
-    found[held] = best @ weights / max(float(weights.sum()), 1e-9)
-    return found
+    close = joined @ (tokens.astype(np.float32).T / np.float32(127 * 127))
+    sizes = sizes[held]
+    starts = np.cumsum(sizes) - sizes
+    if sizes.max() <= SEGMENT:
+        best[held] = np.maximum.reduceat(close, starts, axis=0)
+        return best
+    each = -(-sizes // SEGMENT)
+    owner = np.repeat(np.arange(len(held)), each)
+    cuts = np.concatenate([start + np.arange(n) * SEGMENT for start, n in zip(starts, each, strict=True)])
+    parts = np.maximum.reduceat(close, cuts, axis=0)
+    order = np.lexsort((parts @ weights, owner))
+    last = np.append(np.flatnonzero(np.diff(owner[order])), len(order) - 1)
+    best[held] = parts[order[last]]
+    return best

@@ -1,13 +1,14 @@
 """Which terms does a text hold?
 
-Terms are normalised words: compatibility forms, case and Latin accents folded, English endings cut, stop words
-left out. Scripts written without spaces give pairs of characters instead. Needs nothing but the standard library.
+Terms are normalised words: compatibility forms, case and Latin accents folded, English endings cut, stop
+words left out. Scripts written without spaces give pairs of characters instead. Only the standard library is
+needed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from unicodedata import category, combining, normalize
@@ -15,7 +16,17 @@ from unicodedata import category, combining, normalize
 from omoide.retrieval.stemming import stem
 
 STOP = frozenset(
-    ["a", "about", "after", "again", "all", "also", "am", "an", "and", "any", "are", "aren", "as", "at", "be", "because", "been", "before", "being", "both", "but", "by", "can", "cannot", "could", "couldn", "did", "didn", "do", "does", "doesn", "doing", "don", "down", "during", "each", "few", "for", "from", "further", "get", "gets", "getting", "got", "had", "hadn", "has", "hasn", "have", "haven", "having", "he", "her", "here", "hers", "herself", "him", "himself", "his", "how", "i", "if", "in", "into", "is", "isn", "it", "its", "itself", "just", "ll", "let", "lot", "me", "more", "most", "mustn", "my", "myself", "no", "nor", "not", "now", "of", "off", "on", "once", "only", "or", "other", "our", "ours", "ourselves", "out", "over", "own", "re", "really", "same", "shan", "she", "should", "shouldn", "so", "some", "such", "than", "that", "the", "their", "theirs", "them", "themselves", "then", "there", "these", "they", "this", "those", "through", "to", "too", "under", "until", "up", "us", "ve", "very", "was", "wasn", "we", "were", "weren", "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "won", "would", "wouldn", "yeah", "yes", "you", "your", "yours", "yourself", "yourselves", "oh", "hey", "hi", "wow", "im", "ive", "id", "youre", "thats", "dont", "didnt", "doesnt", "isnt", "wasnt", "cant"]
+    """
+    a about after again all also am an and any are aren as at be because been before being both but by
+    can cannot could couldn did didn do does doesn doing don down during each few for from further get
+    gets getting got had hadn has hasn have haven having he her here hers herself him himself his how i
+    if in into is isn it its itself just ll let lot me more most mustn my myself no nor not now of off
+    on once only or other our ours ourselves out over own re really same shan she should shouldn so some
+    such than that the their theirs them themselves then there these they this those through to too
+    under until up us ve very was wasn we were weren what when where which while who whom whose why will
+    with won would wouldn yeah yes you your yours yourself yourselves oh hey hi wow im ive id youre
+    thats dont didnt doesnt isnt wasnt cant
+    """.split()  # noqa: SIM905
 )
 
 _WORDS = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -73,10 +84,17 @@ def term_of(word: str) -> str:
     return "" if word in STOP else stem(word)
 
 
+def content(found: Sequence[str]) -> list[int]:
+    """Which of an encoder's tokens say something, by the word that each belongs to; all, if none does."""
+    kept = [at for at, word in enumerate(found) if word[:1].isalnum() and term_of(word.strip("'"))]
+    return kept or [*range(len(found))]
+
+
 @lru_cache(maxsize=65_536)
 def term_id(term: str) -> int:
     """The number under which a term is kept: signed, 64 bits, the same everywhere."""
-    return int.from_bytes(blake2b(term.encode("utf-8", "replace"), digest_size=8).digest(), "little", signed=True)
+    digest = blake2b(term.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def chunks(text: str, words: int = 80) -> list[str]:
@@ -115,16 +133,16 @@ def _sentences(text: str, most: int) -> Iterator[str]:
 
 def _length(text: str) -> int:
     """About how many words; a long run without spaces counts by its characters."""
-    return max(text.count(" ") + 1, len(text) // 12)
+    return max(len(text.split()), len(text) // 12)
 
 
 def _cut(run: str) -> Iterator[str]:
     """One run of letters as words: as it is, or as pairs where its script has no spaces."""
     start = 0
     while start < len(run):
-        dense = _is_dense(run[start])
+        dense = is_dense(run[start])
         end = start + 1
-        while end < len(run) and _is_dense(run[end]) == dense:
+        while end < len(run) and is_dense(run[end]) == dense:
             end += 1
         part = run[start:end].strip("'")
         if dense and len(part) > 2:
@@ -134,7 +152,7 @@ def _cut(run: str) -> Iterator[str]:
         start = end
 
 
-def _is_dense(char: str) -> bool:
+def is_dense(char: str) -> bool:
     """Whether the character belongs to a script that is written without spaces."""
     code = ord(char)
     return (
