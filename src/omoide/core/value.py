@@ -142,6 +142,8 @@ def check_function(change: F, field: str = "change") -> F:
 
 def check_texts(value: object, field: str) -> tuple[str, ...]:
     """Several texts, none empty."""
+    if value == ():
+        return ()
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise WrongType(
             field, "a list of strings", value, f"pass [{value!r}]" if isinstance(value, str) else None

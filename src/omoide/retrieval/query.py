@@ -23,11 +23,11 @@ _KINDS = (
     ("why", re.compile(r"\bwhy\b|\bwhat (?:made|motivated|inspired)\b|\breason\b", re.IGNORECASE)),
 )
 _ADDRESSED = re.compile(
-    r"\b(?:you|your|yours|assistant|chatbot)\b|\bour (?:\w+ )?(?:chat|conversation|discussion)", re.IGNORECASE
-)
-_TOLD = re.compile(
-    r"\b(?:remind|told|said|mentioned|recommend|suggest|advi[cs]e|gave|give|provided|listed|explained|"
-    r"previous|earlier|last time|discussed|talked)",
+    r"\byou(?:'ve| have| had)? (?:\w+ )?(?:recommended|suggested|told|said|mentioned|gave|given|provided"
+    r"|listed|explained|advised|wrote|written|showed|shared|described|created|made|proposed|drafted|generated)\b"
+    r"|\b(?:did|have|had) you (?!know)\w+"
+    r"|\byour (?:\w+ )?(?:recommendations?|suggestions?|advice|answers?|reply|list|explanation|response)\b"
+    r"|\bour (?:\w+ ){0,2}(?:chats?|conversations?|discussions?)\b|\b(?:assistant|chatbot)\b",
     re.IGNORECASE,
 )
 _PRONOUNS = {
@@ -71,7 +71,7 @@ def read(text: str, *, now: int, speakers: Sequence[str] = ()) -> Query:
         named=frozenset(found),
         times=intervals(text, now),
         kind=next((kind for kind, pattern in _KINDS if pattern.search(text)), "what"),
-        addressed=bool(_ADDRESSED.search(text) and _TOLD.search(text)),
+        addressed=_ADDRESSED.search(text) is not None,
     )
 
 

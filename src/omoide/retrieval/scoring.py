@@ -6,6 +6,7 @@ rows are then weighed again, word by word and together with what was said around
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from omoide.retrieval.pool import Array, Pool
 from omoide.retrieval.query import Query
 from omoide.retrieval.signals import Embedded
 from omoide.retrieval.weights import Signs, Weights
+
+SMALL = 4_000
+"""Rows up to which a column is sorted to tell ranks in it."""
 
 
 class Part(NamedTuple):
@@ -40,11 +44,29 @@ class Scored:
         return _best(self.total, limit)
 
     def why(self, row: int) -> dict[str, Part]:
-        """What made the score of this row."""
-        return {
-            name: Part(float(column[row]), int((column > column[row]).sum()) + 1)
-            for name, column in self.parts.items()
-        }
+        """What made the score of this row; what added nothing is left out."""
+        return self.whys([row])[0]
+
+    def whys(self, rows: Sequence[int]) -> list[dict[str, Part]]:
+        """The same for several rows."""
+        found: list[dict[str, Part]] = [{} for _ in rows]
+        for name, column in self.parts.items():
+            values = column[rows]
+            if not values.any():
+                continue
+            ranks = _ranks(column, values).tolist()
+            for parts, value, rank in zip(found, values.tolist(), ranks, strict=True):
+                if value:
+                    parts[name] = Part(value, rank)
+        return found
+
+
+def _ranks(column: Array, values: Array) -> Array:
+    """How many of the column are higher than each value, and one more."""
+    if len(column) > SMALL:  # sorting a long column takes longer than looking through it for every value
+        return np.array([np.count_nonzero(column > value) for value in values]) + 1
+    higher: Array = len(column) - np.sort(column).searchsorted(values, side="right") + 1
+    return higher
 
 
 def score(

@@ -16,9 +16,17 @@ SEGMENT = 128
 """Tokens that are compared at once: a longer row would find a close one for anything."""
 
 
+SMALL = 5_000
+"""Rows that are compared without BLAS, whose threads cost more than they bring below that."""
+
+
 def cosine(vector: Array, pool: Pool) -> Array:
     """The cosine of each row's closest vector; of a row without one, the lowest found."""
-    close = (pool.vectors @ np.asarray(vector, np.float32)).astype(np.float64)
+    asked = np.asarray(vector, np.float32)
+    if len(pool.vectors) <= SMALL:
+        close: Array = np.einsum("ij,j->i", pool.vectors, asked).astype(np.float64)
+    else:
+        close = (pool.vectors @ asked).astype(np.float64)
     rows = pool.vector_rows
     if pool.derive("one each", _one_each):
         return close
@@ -26,6 +34,21 @@ def cosine(vector: Array, pool: Pool) -> Array:
     best = np.full(pool.size, held.min() if len(held) else 0.0)
     np.maximum.at(best, rows, close)
     return best
+
+
+def product(left: Array, right: Array) -> Array:
+    """The product of two matrices, a portion at a time.
+
+    Whole, it is large enough for BLAS to wake its threads, and on a busy machine they keep each other waiting
+    longer than the work takes.
+    """
+    step = max(1, 250_000 // max(right.size, 1))
+    if len(left) <= step:
+        return np.asarray(left @ right)
+    found = np.empty((len(left), right.shape[1]), np.float32)
+    for at in range(0, len(left), step):
+        np.matmul(left[at : at + step], right, out=found[at : at + step])
+    return found
 
 
 def _one_each(pool: Pool) -> bool:
@@ -40,7 +63,7 @@ def closest(tokens: Array, rows: Sequence[Array], weights: Array) -> Array:
     if not len(held) or not len(tokens):
         return best
     joined = np.concatenate([row for row in rows if len(row)]).astype(np.float32)
-    close = joined @ (tokens.astype(np.float32).T / np.float32(127 * 127))
+    close = product(joined, tokens.astype(np.float32).T / np.float32(127 * 127))
     sizes = sizes[held]
     starts = np.cumsum(sizes) - sizes
     if sizes.max() <= SEGMENT:

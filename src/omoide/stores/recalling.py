@@ -141,12 +141,12 @@ def recall(
 def _ranked(request: RecallRequest, found: Candidates, count: budget.Counter) -> RecallResult:
     from omoide.retrieval.scoring import score
 
-    scored = score(found.asked.query, found.pool, vector=found.asked.vector)
+    scored = score(found.asked.query, found.pool, vector=found.asked.vector, among=found.allowed)
     best = _best(scored, found, request.limit)
     entries = found.entries(best)
     hits = [
-        Hit(entry=entry, score=float(scored.total[row]), rank=rank, why=_why(scored.why(row), entry))
-        for rank, (row, entry) in enumerate(zip(best, entries, strict=True), 1)
+        Hit(entry=entry, score=float(scored.total[row]), rank=rank, why=_why(parts, entry))
+        for rank, (row, entry, parts) in enumerate(zip(best, entries, scored.whys(best), strict=True), 1)
     ]
     weak = bool(best) and not any(_matches(found, row, hit) for row, hit in zip(best, hits, strict=True))
     return _cut(request, hits, [*found.notices], weak=weak, count=count)

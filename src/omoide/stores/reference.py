@@ -272,7 +272,7 @@ class MemoryStore(MemoryDocuments):
         with self._open() as state:
             held = [
                 one
-                for one in self._in(state, scope)
+                for one in sorted(self._in(state, scope), key=lambda one: one.written)
                 if (filter.include_superseded or one.entry.superseded_by is None)
                 and (filter.include_expired or one.entry.expires_at is None or one.entry.expires_at > at)
             ]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from errno import EROFS
 from pathlib import Path
 from threading import Lock, RLock
+from typing import Any
 from urllib.parse import quote
 
 from omoide.errors import Busy, Closed, ReadOnly, StoreFailed
@@ -24,6 +25,14 @@ _INHERITED: list[object] = []
 """Connections that came across a fork: never used, and never closed, which would touch the parent's files."""
 
 _PATIENCE = 5.0  # seconds that SQLite itself waits for others; ours is above it
+
+
+class Connection(sqlite3.Connection):
+    """A connection that remembers the numbers of owners, which never change once they are committed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.owners: dict[tuple[str, str], int] = {}
 
 
 class Connections:
@@ -180,6 +189,7 @@ class Connections:
                     check_same_thread=False,
                     timeout=min(_PATIENCE, self._timeout),
                     cached_statements=256,
+                    factory=Connection,
                 )
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
@@ -218,6 +228,8 @@ def _ended(db: sqlite3.Connection) -> bool:
     """Whether a connection is out of its transaction; one that cannot leave it is closed, which undoes it."""
     if not db.in_transaction:
         return True
+    if isinstance(db, Connection):
+        db.owners.clear()  # one of them may just have been undone
     try:
         db.execute("ROLLBACK")
     except sqlite3.Error:

@@ -15,6 +15,8 @@ from omoide.stores.sqlite.schema import SLOTS
 Where = tuple[str, list[Any]]
 """A condition of SQL and its parameters."""
 
+_OWNERS = 10_000  # whose numbers a connection remembers
+
 ONE_OWNER = "owner=?"
 ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
 
@@ -28,8 +30,16 @@ _UPDATE = """UPDATE entries SET namespace=?, id=?, owner=?, session=?, project=?
 
 def owner_of(db: sqlite3.Connection, namespace: str, agent: str) -> int | None:
     """The number of an agent in a namespace, if it owns anything."""
-    row = db.execute("SELECT no FROM owners WHERE namespace=? AND agent=?", (namespace, agent)).fetchone()
-    return None if row is None else int(row[0])
+    known: dict[tuple[str, str], int] = getattr(db, "owners", {})
+    no = known.get((namespace, agent))
+    if no is None:
+        row = db.execute("SELECT no FROM owners WHERE namespace=? AND agent=?", (namespace, agent)).fetchone()
+        if row is None:
+            return None
+        no = known[namespace, agent] = int(row[0])
+        if len(known) > _OWNERS:
+            known.clear()
+    return no
 
 
 def make_owner(db: sqlite3.Connection, namespace: str, agent: str) -> int:

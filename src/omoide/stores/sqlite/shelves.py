@@ -167,6 +167,8 @@ def _apply(db: sqlite3.Connection, shelf: Shelf, inside: rows.Where, namespace: 
     for number in numbers:
         shelf.drop(number)
     for found in read(db, inside, shelf.slot, numbers=numbers):
+        if shelf.written and _written(found) < shelf.written[-1]:
+            return False  # something came back that belongs before others
         shelf.put(found)
     return shelf.pool.size <= SHELF + _MANY
 
@@ -180,15 +182,16 @@ def read(
     limit: int = -1,
     superseded: bool = False,
 ) -> list[Found]:
-    """The rows of a scope that count, or some of them, in the order in which they were first written."""
+    """The rows of a scope that count, or some of them, in the order in which they were last written."""
     condition, parameters = inside
     if not superseded:
         condition += " AND live=1"
     if numbers is None:
         found = db.execute(f"{_SELECT}{condition} LIMIT ?", (slot, *parameters, limit)).fetchall()
-        found.sort(key=_number)
-        return found
-    return [*_some(db, condition, parameters, slot, numbers)]
+    else:
+        found = [*_some(db, condition, parameters, slot, numbers)]
+    found.sort(key=_written)
+    return found
 
 
 def _some(
@@ -202,6 +205,6 @@ def _some(
         yield from db.execute(statement, (slot, *some, *parameters))
 
 
-def _number(found: Found) -> int:
-    number: int = found[0]
-    return number
+def _written(found: Found) -> int:
+    written: int = found[11]
+    return written

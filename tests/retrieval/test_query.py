@@ -1,0 +1,79 @@
+"""What does a question ask for?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omoide.retrieval import query
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "speakers", "named", "spoken"),
+    [
+        ("Where did Ann go?", ["Ann", "Ben"], {0}, "Where did I go?"),
+        ("What is Ben's dog called?", ["Ann", "Ben"], {1}, "What is my dog called?"),
+        ("What did Mel paint with her kids?", ["Melanie"], {0}, "What did I paint with my kids?"),
+        ("What is Mary Ann Smith's job?", ["Mary Ann Smith"], {0}, "What is my job?"),
+        ("where did melanie go", ["Melanie"], {0}, "where did I go"),
+        ("José called?", ["Jose"], {0}, "I called?"),
+        ("Did Didier win?", ["Didier"], {0}, "Did I win?"),
+        ("Did he win?", ["Didier"], set(), "Did he win?"),
+        ("May I ask?", ["Mayra"], set(), "May I ask?"),
+        ("What do Ann and Ben share?", ["Ann", "Ben"], {0, 1}, "What do I and I share?"),
+        ("田中さんは何を食べた", ["田中", "鈴木"], {0}, "さんは何を食べた"),
+        ("Where is the flat?", [], set(), "Where is the flat?"),
+    ],
+)
+def test_people_named_speak_for_themselves(
+    text: str, speakers: list[str], named: set[int], spoken: str
+) -> None:
+    """Names of the scope's speakers are found and turned into the first person."""
+    read = query.read(text, now=NOW, speakers=speakers)
+    assert (set(read.named), read.spoken) == (named, spoken)
+
+
+def test_names_are_no_terms() -> None:
+    """The person asked about is not looked for in the words."""
+    assert query.read("What is Ann's dog?", now=NOW, speakers=["Ann"]).terms == ("dog",)
+    assert query.read("What is Ann's dog?", now=NOW).terms == ("ann", "dog")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("When did it rain?", "when"),
+        ("How many cats?", "count"),
+        ("Where is it?", "where"),
+        ("Who came?", "who"),
+        ("Why not?", "why"),
+        ("What is it?", "what"),
+    ],
+)
+def test_the_kind_of_thing_asked_for(text: str, kind: str) -> None:
+    """The question's own word tells what an answer has to have."""
+    assert query.read(text, now=NOW).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "addressed"),
+    [
+        ("Which book did you recommend to me?", True),
+        ("Remind me of the hotel you had suggested.", True),
+        ("What was in your list of museums?", True),
+        ("In our last chat about trains, which line was it?", True),
+        ("Which book did I buy?", False),
+        ("Can you remind me what my dog is called?", False),
+        ("What did I tell you about my sister?", False),
+    ],
+)
+def test_what_the_assistant_said_is_asked_for(text: str, addressed: bool) -> None:
+    """Only a question about what was answered is meant for the assistant."""
+    assert query.read(text, now=NOW).addressed is addressed
+
+
+@given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=4))
+def test_any_question_among_any_speakers_can_be_read(text: str, speakers: list[str]) -> None:
+    """Hostile names and questions are read without error, and name only speakers that there are."""
+    assert query.read(text, now=NOW, speakers=speakers).named <= set(range(len(speakers)))

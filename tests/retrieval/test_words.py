@@ -1,0 +1,129 @@
+"""Which terms does a text hold?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omoide.retrieval import features, words
+from omoide.retrieval.stemming import stem
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "hike hikes hiked hiking hiker",
+        "run runs ran running",
+        "adopt adopted adopting adoption",
+        "paint painted painting paintings painter",
+        "happy happily happiness",
+        "inspire inspired inspiring inspiration",
+        "child children",
+        "buy bought buys",
+        "city cities",
+        "organize organizing organization",
+    ],
+)
+def test_forms_of_a_word_share_a_stem(family: str) -> None:
+    """Inflected and derived forms are one term."""
+    assert len({stem(form) for form in family.split()}) == 1
+
+
+@pytest.mark.parametrize("pair", ["career care", "news new", "hop hope", "general gene", "bus busy"])
+def test_different_words_keep_apart(pair: str) -> None:
+    """Endings that are no endings stay."""
+    one, other = pair.split()
+    assert stem(one) != stem(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Café", "cafe"),
+        ("ＡＢＣ", "abc"),  # noqa: RUF001
+        ("STRASSE", "straße"),
+        ("naïve", "NAIVE"),
+        ("O'Brien's", "o’brien’s"),
+        ("Ελλάδα", "ΕΛΛΆΔΑ"),
+    ],
+)
+def test_spelling_is_folded(one: str, other: str) -> None:
+    """Case, width, accents and kinds of apostrophe make no other term."""
+    assert words.terms(one) == words.terms(other) != []
+
+
+def test_scripts_without_spaces_give_pairs() -> None:
+    """A Japanese or Thai text is found by any two characters of it that stand together."""
+    assert words.terms("東京に行く") == ["東京", "京に", "に行", "行く"]
+    assert set(words.terms("東京")) <= set(words.terms("昨日は東京タワー"))
+    assert len(words.terms("สวัสดีครับ")) > 3
+
+
+def test_words_of_scripts_with_marks_stay_whole() -> None:
+    """Vowel signs do not cut a word."""
+    assert words.words("हिन्दी में") == ["हिन्दी", "में"]
+
+
+def test_stop_words_are_no_terms() -> None:
+    """What every text has says nothing."""
+    assert words.terms("What did you do, and why is it so?") == []
+
+
+@given(st.text(max_size=200))
+def test_any_text_can_be_read(text: str) -> None:
+    """Hostile Unicode gives terms that are not empty, the same every time, each a 64-bit number."""
+    terms = words.terms(text)
+    assert all(terms)
+    assert terms == words.terms(text)
+    assert all(-(2**63) <= words.term_id(term) < 2**63 for term in terms)
+
+
+@given(st.text(max_size=400), st.integers(2, 30))
+def test_chunks_keep_every_word(text: str, size: int) -> None:
+    """Cutting a text loses nothing but the space between its pieces."""
+    pieces = words.chunks(text, size)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+def test_a_long_text_is_cut_between_sentences() -> None:
+    """Pieces have about the size asked for and end where sentences do."""
+    pieces = words.chunks("One two three four five. " * 40, 20)
+    assert len(pieces) == 10
+    assert all(piece.endswith(".") and len(piece.split()) == 20 for piece in pieces)
+
+
+def test_one_endless_word_is_cut_and_not_looked_at_whole() -> None:
+    """A megabyte without a space is a short term and many pieces."""
+    assert len(words.terms("x" * 2**20)[0]) <= 64
+    assert max(map(len, words.chunks("x" * 2**16, 80))) < 2**11
+
+
+def test_tokens_that_say_something_are_told_apart() -> None:
+    """Stop words and marks are left out, unless there is nothing else."""
+    assert words.content(("i", "moved", "to", "rome", ".")) == [1, 3]
+    assert words.content(("to", "?")) == [0, 1]
+
+
+def test_features_are_numbers_side_by_side() -> None:
+    """The blob has the length and the flags in front, then one number for each term."""
+    read = features.read("Did you move to Rome? [image: a map]")
+    assert read.length == 8
+    assert read.flags & features.ASKS
+    assert len(read.to_bytes()) == 8 * (1 + len(read.terms))
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("We went two weeks ago.", features.TELLS_TIME),
+        ("I have 3 cats", features.TELLS_NUMBER),
+        ("we stayed in Porto", features.TELLS_PLACE),
+        ("then Anna came", features.TELLS_NAME),
+        ("because it rained", features.TELLS_REASON),
+        ("I just moved", features.TELLS_RECENT),
+        ("My dog", features.FIRST_PERSON),
+    ],
+)
+def test_a_text_tells_kinds_of_things(text: str, flag: int) -> None:
+    """Times, numbers, places, names, reasons and the first person are noticed; nothing else is."""
+    assert features.read(text).flags & flag
+    assert not features.read("the weather").flags
