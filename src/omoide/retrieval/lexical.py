@@ -24,7 +24,7 @@ class Lexical:
     own: Array
     """[rows]: BM25 of each row alone."""
     has: Array
-    """[rows, terms]: whether the row has the term."""
+    """[rows, terms]: whether the row has the term, in its best segment."""
     idf: Array
     """[terms]: how rare each term is."""
 
@@ -34,20 +34,23 @@ def lexical(ids: Sequence[int], pool: Pool, *, k1: float, b: float) -> Lexical:
     size = pool.size
     units = segments(pool)
     window, own = np.zeros(units.count), np.zeros(units.count)
-    has = np.zeros((size, len(ids)), np.float32)
+    has = np.zeros((units.count, len(ids)), np.float32)
     idf = np.zeros(len(ids))
     norm = k1 * (1 - b + b * units.sizes / units.mean)
     for at, term in enumerate(ids):
         held = _holding(term, pool, units)
-        has[units.rows[held], at] = 1.0
-        idf[at] = rarity(term, int(has[:, at].sum()), pool)
+        mine, times = _counted(held, units.count)
+        idf[at] = rarity(term, len(mine) if units.count == size else len(np.unique(units.rows[mine])), pool)
         if not len(held):
             continue
         reached, counts = _counted(units.targets[held].ravel(), units.count)
         window[reached] += idf[at] * counts * (k1 + 1) / (counts + norm[reached])
-        mine, times = _counted(held, units.count)
+        has[mine, at] = 1.0
         own[mine] += idf[at] * times * (k1 + 1) / (times + k1)
-    return Lexical(window=_best(window, units, size), own=_best(own, units, size), has=has, idf=idf)
+    if units.count == size:
+        return Lexical(window=window, own=own, has=has, idf=idf)
+    best = np.lexsort((own, units.rows))[np.searchsorted(units.rows, np.arange(size), side="right") - 1]
+    return Lexical(window=_highest(window, units, size), own=own[best], has=has[best], idf=idf)
 
 
 def frequency(term: int, pool: Pool) -> int:
@@ -83,9 +86,7 @@ def living(pool: Pool) -> int:
     return pool.derive("living", lambda pool: int(pool.live.sum()))
 
 
-def _best(scores: Array, units: Segments, size: int) -> Array:
+def _highest(scores: Array, units: Segments, size: int) -> Array:
     """The score of each row's best segment."""
-    if units.count == size:
-        return scores
     best: Array = np.maximum.reduceat(scores, np.searchsorted(units.rows, np.arange(size)))
     return best

@@ -46,7 +46,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     depth: int = 100
     """How many rows the second stage looks at."""
     k1: float = 0.9
-    b: float = 0.4
+    b: float = 0.6
 
     @classmethod
     def default(cls, *, vectors: bool, tokens: bool) -> Self:

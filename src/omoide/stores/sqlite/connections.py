@@ -98,6 +98,17 @@ class Connections:
                 self._give(db)
 
     @contextmanager
+    def glancing(self) -> Iterator[sqlite3.Connection]:
+        """A block of one statement, which needs no transaction of its own."""
+        db = self._take()
+        try:
+            yield db
+        except sqlite3.Error as error:
+            raise translated(error, self.name) from error
+        finally:
+            self._give(db)
+
+    @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A block that changes the store as a whole, or not at all."""
         self._check_open()

@@ -30,12 +30,17 @@ def query(db: sqlite3.Connection, asked: Query) -> Page:
     if asked.as_of is not None:
         return _as_of(db, asked, asked.as_of)
     place = (_LAST, _LAST) if asked.cursor is None else cursors.read(asked.cursor)
-    passes = rules.passing(asked.filter, asked.at)
+    filter = asked.filter
+    # The database has looked at types, times, expiry and what is forgotten already.
+    rest = filter.tags or filter.tags_any or filter.min_confidence
+    passes = rules.passing(filter, asked.at) if rest else None
     found: list[Entry] = []
     last = place
     for time, no, body in _newest(db, asked, place):
+        if passes is None and len(found) == asked.limit:
+            return Page(entries=tuple(found), cursor=cursors.write(*last))
         entry = bodies.unpack(body)
-        if passes(entry):
+        if passes is None or passes(entry):
             if len(found) == asked.limit:
                 return Page(entries=tuple(found), cursor=cursors.write(*last))
             found.append(entry)
@@ -76,18 +81,32 @@ def _stretch(
     since = -1 if asked.filter.since is None else asked.filter.since
     condition, parameters = inside
     condition += " AND live=?" if len(lives) == 1 else " AND live IN (?, ?)"
+    fixed = [*parameters, *lives]
+    if not asked.filter.include_expired:
+        condition += " AND (expires IS NULL OR expires > ?)"
+        fixed.append(asked.at)
     statement = (
         f"SELECT time, no, body FROM entries WHERE {condition}"
         " AND time >= ? AND time <= ? AND (time, no) < (?, ?) ORDER BY time DESC, no DESC LIMIT ?"
     )
     while True:
-        found = db.execute(
-            statement, (*parameters, *lives, since, min(until, place[0]), *place, portion)
-        ).fetchall()
+        found = db.execute(statement, (*fixed, since, min(until, place[0]), *place, portion)).fetchall()
         yield from found
         if len(found) < portion:
             return
         place, portion = found[-1][:2], min(portion * 2, _PORTION)
+
+
+def is_glance(asked: Query) -> bool:
+    """Whether one look at one index answers, so that no transaction is needed to see one state."""
+    types = rules.wanted_types(asked.filter)
+    return (
+        asked.as_of is None
+        and asked.scope.agent_id is not None
+        and types is not None
+        and len(types) == 1
+        and not asked.filter.include_superseded
+    )
 
 
 def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Entry:
