@@ -22,7 +22,6 @@ IN_WORDS = {
     "own": "has words of the question",
     "window": "has words of the question, itself or right around it",
     "cover": "has the words of the question, with what was said around it",
-    "near": "what stands around it is close in meaning",
     "episode": "its conversation fits",
     "crowd": "more of its conversation fits better",
     "speaker": "said by the person asked about",
@@ -30,7 +29,6 @@ IN_WORDS = {
     "date": "from the time asked about",
     "kind": "tells a thing of the kind asked for",
     "asks": "is a question itself",
-    "length": "says enough to be an answer",
     "rarity": "says something particular",
     "role": "said by the side asked about",
     "reply": "what answers it fits",
@@ -49,7 +47,6 @@ LESS_IN_WORDS = {
     "own": "has fewer words of the question than most",
     "window": "has fewer words of the question than most, itself and around it",
     "cover": "has fewer words of the question than most, with what was said around it",
-    "near": "what stands around it is less close in meaning",
     "episode": "its conversation fits less",
     "rarity": "says it in common words",
 }

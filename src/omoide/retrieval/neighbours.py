@@ -18,10 +18,10 @@ SEGMENT_TERMS = 45
 """Terms of a segment: about 80 words."""
 EPISODE_GAP = 4 * 3_600_000
 """A pause, in milliseconds, after which the same thread goes on with another episode."""
-CONTEXT_STEPS = 6
-CONTEXT_WORDS = 160
+CONTEXT_STEPS = 4
+CONTEXT_WORDS = 120
 """How far the context of a row reaches, in rows and in words from middle to middle."""
-FADING = 0.3 / CONTEXT_WORDS
+FADING = 0.25 / CONTEXT_WORDS
 """What a word of distance takes away."""
 
 

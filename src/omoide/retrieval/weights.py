@@ -68,5 +68,5 @@ _MEANING_AGAIN = Signs(
 )  # fmt: skip
 _TOKENS_AGAIN = Signs(
     vector=0.05, wide=0.2, window=0.15, own=0.1, tokens=0.2, context=0.95, before=0.2, episode=0.2,
-    crowd=-0.2, speaker=1.2, told=0.6, date=3.0, kind=1.8, asks=-0.7, rarity=0.35, role=1.0, reply=0.3,
+    crowd=-0.15, speaker=1.2, told=0.6, date=3.0, kind=1.6, asks=-0.7, rarity=0.3, role=1.0, reply=0.3,
 )  # fmt: skip

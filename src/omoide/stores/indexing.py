@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from omoide.core.entry import Entry
 from omoide.embedders import Embedded, Embedder
-from omoide.errors import EmbedderFailed
 from omoide.retrieval import features, words
 
 CHUNK = 150
@@ -57,26 +56,21 @@ def embed(entries: Sequence[Entry], embedder: Embedder) -> list[tuple[bytes, byt
         mine = flat[at : at + len(parts)]
         at += len(parts)
         pooled = b"".join(_float32(one.pooled) for one in mine)
-        tokens = [one.tokens.tobytes() for one in mine if one.tokens is not None]
+        tokens = [_telling(one).tobytes() for one in mine if one.tokens is not None]
         found.append((pooled, b"".join(tokens) if tokens else None))
     return found
 
 
 def embedded(texts: Sequence[str], embedder: Embedder, *, query: bool = False) -> list[Embedded]:
     """The vectors of some texts, if the embedder keeps what it promised."""
-    found = embedder.embed(texts, query=query)
-    if len(found) != len(texts):
-        raise EmbedderFailed(
-            embedder.name, f"gave {len(found)} vectors for {len(texts)} texts", "give one for each text"
-        )
-    for one in found:
-        if len(one.pooled) != embedder.dim:
-            raise EmbedderFailed(
-                embedder.name,
-                f"gave a vector of {len(one.pooled)} numbers instead of {embedder.dim}",
-                "vectors of one embedder have one size",
-            )
-    return found
+    from omoide.embedders.checking import checked  # needs NumPy, as every embedder does
+
+    return checked(embedder, texts, query=query)
+
+
+def _telling(one: Embedded) -> Any:
+    """The token vectors that say something: those of stop words and marks are never asked for."""
+    return one.tokens if one.tokens is None or one.words is None else one.tokens[words.content(one.words)]
 
 
 def _float32(vector: Any) -> bytes:

@@ -48,7 +48,7 @@ async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 def masked(url: str) -> str:
     """A URL without the password in it."""
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", url)
+    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
 
 
 class LocalStore:

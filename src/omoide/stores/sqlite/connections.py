@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from omoide.errors import Busy, Closed, ReadOnly, StoreFailed
+from omoide.retrieval import features
 from omoide.stores.sqlite import schema
 from omoide.stores.sqlite.failures import is_busy, translated, translating
 
@@ -81,7 +82,8 @@ class Connections:
             self._give(db)
             return
         with self.writing() as db:
-            schema.migrate(db, self.name)
+            if schema.migrate(db, self.name):
+                db.execute("INSERT INTO settings VALUES ('features', ?)", (str(features.VERSION),))
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

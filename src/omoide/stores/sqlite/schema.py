@@ -103,12 +103,15 @@ def check_ours(db: sqlite3.Connection, name: str) -> None:
         )
 
 
-def migrate(db: sqlite3.Connection, name: str) -> None:
-    """Carry a file forward to the newest schema, inside the caller's transaction."""
+def migrate(db: sqlite3.Connection, name: str) -> bool:
+    """Carry a file forward to the newest schema, inside the caller's transaction; whether it was empty."""
     check_ours(db, name)  # again: another process may have been faster
-    for number in range(version(db), VERSION):
+    found = version(db)
+    for number in range(found, VERSION):
         for statement in MIGRATIONS[number].split(";"):
             if statement.strip():
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {number + 1}")
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    if found < VERSION:
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+    return found == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -40,6 +41,8 @@ from omoide.stores.sqlite.connections import Connections
 if TYPE_CHECKING:
     from omoide.stores.sqlite.source import FileSource
 
+_log = logging.getLogger("omoide")
+
 _BUFFERED = 512
 
 _OPEN: WeakSet[SQLiteStore] = WeakSet()
@@ -76,9 +79,15 @@ class SQLiteStore:
         self._source_lock = Lock()
 
     def _check_embedder(self) -> None:
-        if self.embedder is not None:
-            with self._db.reading() as db:
+        with self._db.reading() as db:
+            if self.embedder is not None:
                 models.check(db, self.embedder, str(self.path))
+            if not upkeep.is_current(db):
+                _log.warning(
+                    "%s was indexed by another version of Omoide: recall finds less until it is reindexed "
+                    "(omoide reindex)",
+                    self.path,
+                )
 
     # Writing
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from omoide import ids
 from omoide.core.scope import Scope
 from omoide.embedders import Embedder
 from omoide.errors import Corrupted, StoreFailed
@@ -55,9 +56,18 @@ _AGREE = {
 }
 
 
+def is_current(db: sqlite3.Connection) -> bool:
+    """Whether the terms in a file are those that this version of Omoide would look for."""
+    row = db.execute("SELECT value FROM settings WHERE name='features'").fetchone()
+    return row is None or row[0] == str(features.VERSION)
+
+
 def check(db: sqlite3.Connection) -> list[str]:
     """What is wrong with a file: damage, and parts that do not agree; empty when it is sound."""
     problems = [text for (text,) in db.execute("PRAGMA integrity_check(20)") if text != "ok"]
+    if not is_current(db):
+        problems.append("the terms of all entries are those of another version: reindex")
+        return problems
     for name, statement in _AGREE.items():
         count = db.execute(statement, {"slots": SLOTS}).fetchone()[0]
         if count:
@@ -134,7 +144,7 @@ def backup(connections: Connections, target: Path, progress: Progress | None) ->
     """Copy the whole store to another file while it is in use."""
     if target.exists():
         raise StoreFailed(str(target), "exists already", "choose another path, or remove it first")
-    part = target.with_name(target.name + ".part")
+    part = target.with_name(f"{target.name}.{ids.uuid7()[-8:]}.part")
     try:
         with connections.reading() as db, translating(str(part)):
             rows.last_seq(db)  # from now on one state is seen, whoever writes meanwhile
@@ -148,7 +158,6 @@ def backup(connections: Connections, target: Path, progress: Progress | None) ->
 
 
 def _copy(db: sqlite3.Connection, target: Path, progress: Progress | None) -> None:
-    target.unlink(missing_ok=True)
     make_private(target)
     with closing(sqlite3.connect(target)) as copy:
         db.backup(copy, pages=2_000, progress=_told(progress))
@@ -161,7 +170,7 @@ def restore_backup(connections: Connections, source: Path, progress: Progress | 
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
     if source.samefile(connections.path):
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
-    fresh = connections.path.with_name(connections.path.name + ".restored")
+    fresh = connections.path.with_name(f"{connections.path.name}.{ids.uuid7()[-8:]}.restored")
     try:
         with translating(str(source)), closing(_opened(source)) as kept:
             _check_backup(kept, source)
