@@ -10,7 +10,7 @@ import pytest
 from omoide import Entry, RecallRequest, Scope, WriteRequest, open_store
 from omoide.embedders import Embedded
 from omoide.embedders.hashing import HashEmbedder
-from omoide.errors import Corrupted, StoreFailed
+from omoide.errors import Corrupted, EmbedderFailed, StoreFailed
 from omoide.stores.sqlite.store import SQLiteStore
 
 ADA = Scope(agent_id="ada")
@@ -70,7 +70,7 @@ def test_reindexing_tells_how_far_it_is(filled: Path) -> None:
 def test_an_interrupted_reindexing_leaves_the_old_vectors_serving(filled: Path) -> None:
     """Whoever opens the file after a failure half-way finds it as it was."""
     store = opened(filled)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(EmbedderFailed):
         store.reindex(Stumbling(1))
     store.close()
     again = opened(filled, HashEmbedder(64))
@@ -82,7 +82,7 @@ def test_an_interrupted_reindexing_leaves_the_old_vectors_serving(filled: Path) 
 def test_an_interrupted_reindexing_goes_on_where_it_was(filled: Path) -> None:
     """What has its new vectors is not embedded again."""
     store = opened(filled)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(EmbedderFailed):
         store.reindex(Stumbling(2))
     rest = Stumbling(1)  # one call is enough for what is left
     store.reindex(rest)
