@@ -51,8 +51,10 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Fields that are code and not data: they are left out of the JSON form."""
 
     def __post_init__(self) -> None:
-        for field, check in _checks(type(self)):
+        for field, check, default in _checks(type(self)):
             given = getattr(self, field)
+            if given is default:
+                continue
             checked = check(given, field)
             if checked is not given:
                 force(self, field, checked)
@@ -193,6 +195,7 @@ def _check_for(kind: Any) -> Check | None:
 
 
 @cache
-def _checks(kind: type[Value]) -> tuple[tuple[str, Check], ...]:
-    found = ((field.name, _check_for(field.type)) for field in msgspec.structs.fields(kind))
-    return tuple((name, check) for name, check in found if check is not None)
+def _checks(kind: type[Value]) -> tuple[tuple[str, Check, Any], ...]:
+    """The fields to check; what stands at its default needs none, and most fields of most values do."""
+    found = ((field, _check_for(field.type)) for field in msgspec.structs.fields(kind))
+    return tuple((field.name, check, field.default) for field, check in found if check is not None)

@@ -21,10 +21,10 @@ V = TypeVar("V", bound=Value)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
-_EMPTY = Entry(id="-", agent_id="-", content="-", created_at=0)
+_EMPTY = Entry(id="-", agent_id="-", content="-", created_at=0, rev=1)  # nothing is kept at revision 0
 _ALWAYS = ("id", "agent_id", "content", "created_at")
 _PLAIN = tuple(
-    (field.name, field.default)
+    (field.name, getattr(_EMPTY, field.name))
     for field in msgspec.structs.fields(Entry)
     if field.name not in (*_ALWAYS, "metadata", "message", "evidence")
 )
@@ -49,9 +49,11 @@ def pack(entry: Entry) -> bytes:
 def unpack(body: bytes | str) -> Entry:
     """The entry that was kept."""
     entry = copied(_EMPTY)
-    for name, value in _decode(body).items():
-        reader = _READERS.get(name)
-        force(entry, name, value if reader is None else reader(value))
+    said = _decode(body)
+    for name in _READERS.keys() & said.keys():
+        force(entry, name, _READERS[name](said.pop(name)))
+    for name, value in said.items():
+        force(entry, name, value)
     return entry
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import EROFS
 from pathlib import Path
 from threading import Lock, RLock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from omoide.errors import Busy, Closed, ReadOnly, StoreFailed
 from omoide.retrieval import features
 from omoide.stores.sqlite import schema
 from omoide.stores.sqlite.failures import is_busy, translated, translating
+
+T = TypeVar("T")
 
 _INHERITED: list[object] = []
 """Connections that came across a fork: never used, and never closed, which would touch the parent's files."""
@@ -99,12 +101,11 @@ class Connections:
             if _ended(db):
                 self._give(db)
 
-    @contextmanager
-    def glancing(self) -> Iterator[sqlite3.Connection]:
-        """A block of one statement, which needs no transaction of its own."""
+    def glance(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """What one statement finds, which needs no transaction of its own."""
         db = self._take()
         try:
-            yield db
+            return look(db)
         except sqlite3.Error as error:
             raise translated(error, self.name) from error
         finally:

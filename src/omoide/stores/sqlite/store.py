@@ -168,7 +168,9 @@ class SQLiteStore:
 
     def query(self, query: Query) -> Page:
         """The entries that fit, newest first."""
-        with self._db.glancing() if querying.is_glance(query) else self._db.reading() as db:
+        if querying.is_glance(query):
+            return self._db.glance(lambda db: querying.query(db, query))
+        with self._db.reading() as db:
             return querying.query(db, query)
 
     def history(self, id: str, scope: Scope) -> list[Version]:
