@@ -85,7 +85,8 @@ class Entry(Record, frozen=True, kw_only=True):
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
         if self.source is not None:
             check_choice(self.source, "source", SOURCES)
-        force(self, "confidence", check_unit(self.confidence, "confidence"))
+        if self.confidence != 1.0:
+            force(self, "confidence", check_unit(self.confidence, "confidence"))
         if self.importance is not None:
             force(self, "importance", check_unit(self.importance, "importance"))
         if self.tags:

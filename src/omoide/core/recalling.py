@@ -43,7 +43,8 @@ class Filter(Record, frozen=True, kw_only=True):
                 memory_types.check(name)
             except NotFound as error:
                 raise Invalid("types", f"holds {name!r}", error.remedy) from error
-        force(self, "min_confidence", check_unit(self.min_confidence, "min_confidence"))
+        if self.min_confidence:
+            force(self, "min_confidence", check_unit(self.min_confidence, "min_confidence"))
         if self.since is not None and self.until is not None and self.since > self.until:
             raise Invalid("since", "is after until", "swap them")
 

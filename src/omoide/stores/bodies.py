@@ -50,8 +50,9 @@ def unpack(body: bytes | str) -> Entry:
     """The entry that was kept."""
     entry = copied(_EMPTY)
     said = _decode(body)
-    for name in _READERS.keys() & said.keys():
-        force(entry, name, _READERS[name](said.pop(name)))
+    for name, read in _READERS:
+        if name in said:
+            force(entry, name, read(said.pop(name)))
     for name, value in said.items():
         force(entry, name, value)
     return entry
@@ -67,9 +68,9 @@ def _filled(empty: V, fields: dict[str, Any]) -> V:
 _NOTHING = MessageRef(thread="-", seq=0)
 _NOWHERE = Evidence(kind="entry", ref="-")
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "metadata": lambda value: codec.dec_hook(type(EMPTY_MAP), value),
-    "tags": tuple,
-    "message": lambda value: _filled(_NOTHING, value),
-    "evidence": lambda value: tuple(_filled(_NOWHERE, item) for item in value),
-}
+_READERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("metadata", lambda value: codec.dec_hook(type(EMPTY_MAP), value)),
+    ("tags", tuple),
+    ("message", lambda value: _filled(_NOTHING, value)),
+    ("evidence", lambda value: tuple(_filled(_NOWHERE, item) for item in value)),
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import lru_cache
 from heapq import merge
 
 from omoide.core.entry import Entry
@@ -77,24 +78,30 @@ def _stretch(
 ) -> Iterator[Placed]:
     """The entries that a condition names, newest first, a portion at a time."""
     portion = min(asked.limit, _PORTION) + 1
-    until = _LAST if asked.filter.until is None else asked.filter.until
-    since = -1 if asked.filter.since is None else asked.filter.since
-    condition, parameters = inside
-    condition += " AND live=?" if len(lives) == 1 else " AND live IN (?, ?)"
-    fixed = [*parameters, *lives]
-    if not asked.filter.include_expired:
-        condition += " AND (expires IS NULL OR expires > ?)"
+    filter = asked.filter
+    until = _LAST if filter.until is None else filter.until
+    since = -1 if filter.since is None else filter.since
+    fixed = [*inside[1], *lives]
+    if not filter.include_expired:
         fixed.append(asked.at)
-    statement = (
-        f"SELECT time, no, body FROM entries WHERE {condition}"
-        " AND time >= ? AND time <= ? AND (time, no) < (?, ?) ORDER BY time DESC, no DESC LIMIT ?"
-    )
+    statement = _statement(inside[0], len(lives), filter.include_expired)
     while True:
         found = db.execute(statement, (*fixed, since, min(until, place[0]), *place, portion)).fetchall()
         yield from found
         if len(found) < portion:
             return
         place, portion = found[-1][:2], min(portion * 2, _PORTION)
+
+
+@lru_cache(256)
+def _statement(condition: str, lives: int, expired: bool) -> str:
+    condition += " AND live=?" if lives == 1 else " AND live IN (?, ?)"
+    if not expired:
+        condition += " AND (expires IS NULL OR expires > ?)"
+    return (
+        f"SELECT time, no, body FROM entries WHERE {condition}"
+        " AND time >= ? AND time <= ? AND (time, no) < (?, ?) ORDER BY time DESC, no DESC LIMIT ?"
+    )
 
 
 def is_glance(asked: Query) -> bool:
