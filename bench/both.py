@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter_ns
@@ -91,8 +92,9 @@ def request(item: Item, session: str | None = None) -> WriteRequest:
     return WriteRequest(entry=entry)
 
 
+@cache
 def newest(type_: str, session: str | None = None) -> Query:
-    """The newest ten of a type."""
+    """The newest ten of a type; made once, as the bare script's statement is."""
     scope = Scope(agent_id=AGENT, session_id=session)
     return Query(scope=scope, filter=Filter(types=(type_,)), limit=10)
 

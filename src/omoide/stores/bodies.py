@@ -40,10 +40,14 @@ def pack(entry: Entry) -> bytes:
     if entry.metadata:
         said["metadata"] = codec.dump(entry.metadata)
     if entry.message is not None:
-        said["message"] = entry.message
+        said["message"] = {name: value for name, value in _items(entry.message) if value is not None}
     if entry.evidence:
         said["evidence"] = entry.evidence
     return _encode(said)
+
+
+def _items(message: MessageRef) -> list[tuple[str, Any]]:
+    return [(name, getattr(message, name)) for name in MessageRef.__struct_fields__]
 
 
 def unpack(body: bytes | str) -> Entry:

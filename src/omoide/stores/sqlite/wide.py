@@ -27,7 +27,7 @@ RARE = 512
 COMMON = 4_000
 """Postings of a common term that are read at most, the newest first."""
 
-EFFORT = 12_000
+EFFORT = 6_000
 """Postings that are compared for pairs of common terms, at most."""
 
 _BIT_BATCH = 8_192
