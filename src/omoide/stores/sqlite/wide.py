@@ -171,14 +171,15 @@ class Wide:
         common = [term for term, found in postings.items() if len(found) >= RARE]
         frequencies.update((term, self._frequency(db, owned, term)) for term in common)
         common.sort(key=frequencies.__getitem__)
-        effort = EFFORT
+        numbers, scores = self._scores(parts, mask)
+        effort = EFFORT if len(numbers) < PROPOSED else 0  # rare terms have said enough
         for anchor, other in combinations(common, 2):  # the least common pairs come first
             effort -= frequencies[anchor]
             if effort < 0:
                 break
             both = self._rarity(frequencies[anchor]) / (len(common) - 1) + self._rarity(frequencies[other])
             parts.append((both, _together(db, owned, anchor, other)))
-        numbers, scores = self._scores(parts, mask)
+            numbers, scores = self._scores(parts, mask)
         if common and len(numbers) < PROPOSED:
             newest = _postings(db, owned, common[0], COMMON)
             numbers, scores = self._scores([*parts, (self._rarity(frequencies[common[0]]), newest)], mask)
