@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -154,3 +156,50 @@ def test_what_is_no_backup_is_refused(filled: Path, tmp_path: Path, content: byt
         store.restore_backup(source)
     assert store.stats(ADA).entries == COUNT
     store.close()
+
+
+class Meanwhile(HashEmbedder):
+    """An embedder that lets something happen the first time it is asked."""
+
+    def __init__(self, dim: int, happens: Callable[[], object]) -> None:
+        super().__init__(dim)
+        self._happens: Callable[[], object] | None = happens
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+        happens, self._happens = self._happens, None
+        if happens is not None:
+            happens()
+        return super().embed(texts, query=query)
+
+
+def test_what_is_erased_while_reindexing_does_not_come_back_in_another_entry(tmp_path: Path) -> None:
+    """An entry that gets the number of an erased one gets nothing of its words."""
+    store, other = opened(tmp_path / "memory.db"), opened(tmp_path / "memory.db")
+    store.write(entry(1, "a secret about llamas"))
+
+    def replace() -> None:
+        other.erase(ADA, id="m1")
+        other.write(entry(2, "a cup of tea"))
+
+    store.reindex(Meanwhile(32, replace))
+    assert store.check() == []
+    plain = HashEmbedder(32).embed(["a cup of tea"])[0].pooled
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as db:
+        assert db.execute("SELECT pooled FROM vectors").fetchall() == [(plain.tobytes(),)]
+    store.close()
+    other.close()
+
+
+def test_the_first_vectors_of_one_embedder_leave_the_slot_of_another_alone(tmp_path: Path) -> None:
+    """Writing with one embedder while another fills a file that had no vectors mixes nothing."""
+    plain = opened(tmp_path / "memory.db")
+    plain.write(entry(1))
+    writer = opened(tmp_path / "memory.db", HashEmbedder(64))
+    plain.reindex(Meanwhile(32, lambda: writer.write(entry(2))))
+    assert plain.check() == []
+    assert plain.stats(ADA).without_vectors == 0
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as db:
+        assert {len(pooled) for (pooled,) in db.execute("SELECT pooled FROM vectors")} == {4 * 32}
+    assert first(plain, "cup number 2") == first(writer, "cup number 2") == "m2"
+    plain.close()
+    writer.close()

@@ -63,7 +63,7 @@ def claim(db: sqlite3.Connection, embedder: Embedder | None) -> int | None:
         return found.slot
     if embedder is None or db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
         return None
-    db.execute("DELETE FROM models")
+    db.execute("DELETE FROM models WHERE serving=1")  # one that is being filled keeps its slot
     renew(db)
     return add(db, embedder, serving=True).slot
 

@@ -242,16 +242,16 @@ def _pass(
     while True:
         with connections.reading() as db:
             found = db.execute(
-                "SELECT no, rev, body FROM entries WHERE no > ? ORDER BY no LIMIT ?", (last, _BATCH)
+                "SELECT no, body FROM entries WHERE no > ? ORDER BY no LIMIT ?", (last, _BATCH)
             ).fetchall()
-            todo = [row for row in found if not _is_done(db, row[0], row[2], model)]
+            todo = [row for row in found if not _is_done(db, row[0], row[1], model)]
         if not found:
             return
         if todo:
-            fresh = indexing.index([bodies.unpack(body) for _, _, body in todo], embedder)
+            fresh = indexing.index([bodies.unpack(body) for _, body in todo], embedder)
             with connections.writing() as db:
-                for (no, rev, _), indexed in zip(todo, fresh, strict=True):
-                    _renew(db, no, rev, indexed, model)
+                for (no, body), indexed in zip(todo, fresh, strict=True):
+                    _renew(db, no, body, indexed, model)
         last, done = found[-1][0], done + len(found)
         if progress is not None:
             progress(done, max(total, done))
@@ -276,12 +276,11 @@ def _is_done(db: sqlite3.Connection, no: int, body: bytes, model: models.Model |
 
 
 def _renew(
-    db: sqlite3.Connection, no: int, rev: int, found: indexing.Indexed, model: models.Model | None
+    db: sqlite3.Connection, no: int, body: bytes, found: indexing.Indexed, model: models.Model | None
 ) -> None:
-    row = db.execute("SELECT owner, live, features FROM entries WHERE no=? AND rev=?", (no, rev)).fetchone()
-    if (
-        row is None
-    ):  # changed or erased meanwhile; a change brings its own terms, and vectors at the next turn
+    row = db.execute("SELECT owner, live, features FROM entries WHERE no=? AND body=?", (no, body)).fetchone()
+    # Changed meanwhile, or erased and its number given to another entry: what was read must leave no trace.
+    if row is None:
         return
     owner, live, blob = row
     if blob != found.features:
