@@ -99,7 +99,7 @@ class Schema:
         for field in info.fields:
             if field.default_factory is not msgspec.NODEFAULT:
                 found[field.encode_name] = field.default_factory()
-            elif field.default is not msgspec.NODEFAULT:
+            elif field.default is not msgspec.NODEFAULT and field.default is not msgspec.UNSET:
                 found[field.encode_name] = field.default
         return found
 
@@ -111,7 +111,13 @@ class Schema:
         (described,), components = msgspec.json.schema_components(
             [self.shape], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
         )
-        own = components.pop(described["$ref"].rpartition("/")[2]) if "$ref" in described else described
+        own: dict[str, Any]
+        if "$ref" not in described:
+            return described | ({"$defs": components} if components else {})
+        root = described["$ref"].rpartition("/")[2]
+        own = components.pop(root)
+        if described["$ref"] in str(own) or described["$ref"] in str(components):
+            components[root] = own  # a shape that holds itself refers to it
         return own | ({"$defs": components} if components else {})
 
 

@@ -131,7 +131,8 @@ def check_number(value: object, field: str) -> float:
 def check_instance(value: object, field: str, *, kind: type) -> Any:
     """An instance of the kind; bool is no int here."""
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise WrongType(field, f"a {kind.__name__}", value)
+        article = "an" if kind.__name__[0] in "AEIOUaeiou" else "a"
+        raise WrongType(field, f"{article} {kind.__name__}", value)
     return value
 
 
@@ -182,6 +183,8 @@ _BY_TYPE: dict[Any, Check] = {
 
 def _check_for(kind: Any) -> Check | None:
     """How a field of this annotation is checked; None where there is nothing to check."""
+    if kind is Any:
+        return None
     origin = get_origin(kind)
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
