@@ -101,4 +101,5 @@ _SPECIAL: dict[tuple[str, str], Check] = {
     ("write", "request"): _a(WriteRequest),
     ("recall", "request"): _a(RecallRequest),
     ("erase", "id"): partial(_or_none, check=ids.check),
+    ("documents", "after"): partial(_or_none, check=ids.check),
 }

@@ -11,7 +11,7 @@ Counter = Callable[[str], int]
 
 def estimate(text: str) -> int:
     """About how many tokens a text has: four letters of English make one, other scripts make more."""
-    wide = sum(1 for letter in text if ord(letter) > 0x2E7F)
+    wide = 0 if text.isascii() else sum(1 for letter in text if ord(letter) > 0x2E7F)
     return -(-(len(text) - wide) // 4) + wide
 
 

@@ -42,8 +42,7 @@ async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function in a worker thread, under the clock and the ids of the caller."""
     from anyio import to_thread  # an event loop is there by now; importing Omoide does not need one
 
-    call = partial(copy_context().run, function, *args, **kwargs)
-    return await to_thread.run_sync(call)
+    return await to_thread.run_sync(partial(copy_context().run, function, *args, **kwargs))
 
 
 def masked(url: str) -> str:
@@ -173,6 +172,12 @@ class LocalStore:
     ) -> int:
         """Add to a document; its new revision."""
         return await hop(self.sync.append, kind, id, [*entries], scope, expected_rev=expected_rev)
+
+    async def documents(
+        self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
+    ) -> list[Document]:
+        """The documents of a kind after an id, by their ids, without their logs."""
+        return await hop(self.sync.documents, kind, scope, limit=limit, after=after)
 
     async def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """The lease of a document, or None while somebody else holds it."""

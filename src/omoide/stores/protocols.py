@@ -182,6 +182,17 @@ class Documents(Protocol):
 
 
 @runtime_checkable
+class ListsDocuments(Protocol):
+    """Knows which documents it keeps."""
+
+    async def documents(
+        self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
+    ) -> list[Document]:
+        """The documents of a kind, by their ids, without their logs; `after` is the last id of a page."""
+        ...
+
+
+@runtime_checkable
 class Claims(Protocol):
     """Lets one worker at a time hold a document."""
 

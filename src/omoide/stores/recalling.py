@@ -195,5 +195,5 @@ def _why(parts: Mapping[str, Any], entry: Entry) -> Why:
     reasons.sort(key=lambda reason: -abs(reason.value))
     chain = tuple(f"{evidence.kind} {evidence.ref}" for evidence in entry.evidence)
     if entry.message is not None:
-        chain = (f"message {entry.message.thread}#{entry.message.seq}", *chain)
+        chain = tuple(dict.fromkeys((f"message {entry.message.thread}:{entry.message.seq}", *chain)))
     return Why(reasons=tuple(reasons), evidence=chain)

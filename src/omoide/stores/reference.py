@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,7 +18,7 @@ from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
 from omoide.embedders import Embedder
 from omoide.errors import Conflict, Erased, KeyReused
-from omoide.stores import cursors, recalling, rules
+from omoide.stores import cursors, recalling, rules, transcripts
 from omoide.stores.arguments import checked
 from omoide.stores.indexing import Indexed, index
 from omoide.stores.recalling import Candidates, Read
@@ -34,56 +33,8 @@ from omoide.stores.records import (
     Version,
 )
 from omoide.stores.reference_documents import MemoryDocuments
+from omoide.stores.reference_state import Kept, State
 from omoide.stores.settings import Settings
-
-Key = tuple[str, str]
-
-
-@dataclass
-class Kept:
-    """An entry with its past."""
-
-    no: int
-    versions: list[Version]
-    found: Indexed
-    written: int
-    access: Access = field(default_factory=Access)
-
-    @property
-    def entry(self) -> Entry:
-        """As it is now."""
-        entry = self.versions[-1].entry
-        assert entry is not None
-        return entry
-
-    def at(self, moment: int | None) -> Entry | None:
-        """As it was."""
-        if moment is None:
-            return self.entry
-        past = [version for version in self.versions if version.at <= moment]
-        return past[-1].entry if past else None
-
-
-@dataclass
-class State:
-    """All that the store holds; copied before a write, put back when the write fails."""
-
-    kept: dict[Key, Kept] = field(default_factory=dict)
-    links: dict[tuple[str, str, str, str], Link] = field(default_factory=dict)
-    stones: list[tuple[Entry, Version]] = field(default_factory=list)
-    log: list[Change] = field(default_factory=list)
-    receipts: dict[Key, tuple[bytes, WriteResult, int]] = field(default_factory=dict)
-    last: int = 0
-
-    def copy(self) -> State:
-        """One that can be changed without changing this one."""
-        kept = {
-            key: Kept(one.no, [*one.versions], one.found, one.written, one.access)
-            for key, one in self.kept.items()
-        }
-        return State(
-            kept, {**self.links}, [*self.stones], [*self.log], {**self.receipts}, self.last,
-        )  # fmt: skip
 
 
 @checked
@@ -405,7 +356,8 @@ class MemoryStore(MemoryDocuments):
         now, reason = clock.now(), self.settings.admitted_reason(reason)
         with self._open() as state:
             gone = self._in(state, scope) if id is None else [self._get(state, id, scope)]
-            documents = self._erase_documents(scope) if id is None else 0
+            documents = self._erase_documents(scope) if id is None else []
+            said = [version.entry for one in gone for version in one.versions if version.entry is not None]
             versions, links = 0, 0
             for one in gone:
                 entry = one.entry
@@ -430,11 +382,15 @@ class MemoryStore(MemoryDocuments):
                 ids=tuple(one.entry.id for one in gone),
                 versions=versions,
                 links=links,
-                documents=documents,
+                documents=len(documents),
                 at=now,
                 reason=reason,
                 scrubbed=True,
-                unreachable=(*self._quoting(state, scope, gone), "what other programs read"),
+                unreachable=(
+                    *self._quoting(state, scope, gone),
+                    *transcripts.named(said, documents),
+                    "what other programs read",
+                ),
             )
 
     def _quoting(self, state: State, scope: Scope, gone: Sequence[Kept]) -> list[str]:

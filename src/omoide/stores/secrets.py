@@ -78,6 +78,31 @@ def mask_secrets(more: Mapping[str, str] | None = None) -> Guard:
     return guard
 
 
+_SECRET_KEY = re.compile(
+    r"(?:^|_)(?:password|passwd|pwd|passphrase|passcode|secret|token|jwt|bearer|otp|pin|credential|o?auth"
+    r"|authorization|cookie|(?:api|access|secret|private|signing|encryption|ssh)_?key)s?$"
+)
+_COUNTED = re.compile(
+    r"(?:^|_)(?:max|min|num|input|output|total|prompt|completion|reserve|used)_(?:\w+_)?tokens?$"
+)
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+
+
+_KNOWN = {name: re.compile(pattern, re.DOTALL) for name, pattern in PATTERNS.items()}
+
+
+def names_secret(key: str) -> bool:
+    """Whether a key says that what is under it is a secret."""
+    words = _WORDS.sub("_", key).lower()
+    return _SECRET_KEY.search(words) is not None and _COUNTED.search(words) is None
+
+
+def is_secret(key: str, value: str | int | float) -> bool:
+    """Whether a value under a key is, or holds, a secret."""
+    text = f"{key}: {value}"
+    return names_secret(key) or any(_found(name, pattern, text) for name, pattern in _KNOWN.items())
+
+
 GUARDS: Mapping[str, Any] = MappingProxyType({"refuse": refuse_secrets, "mask": mask_secrets})
 
 

@@ -11,7 +11,7 @@ from omoide.core.scope import Scope
 from omoide.errors import Conflict, IdTaken, NotFound
 from omoide.stores.records import Document, Lease
 
-Row = tuple[int, str | None, str | None, int, int, bytes]
+Row = tuple[int, str | None, str | None, int]
 
 
 def load(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Document | None:
@@ -19,7 +19,8 @@ def load(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Document |
     row = _find(db, kind, id, scope)
     if row is None:
         return None
-    no, agent, session, rev, at, body = row
+    no, agent, session, rev = row
+    at, body = db.execute("SELECT at, body FROM documents WHERE no=?", (no,)).fetchone()
     log = db.execute("SELECT body FROM document_log WHERE document=? ORDER BY n", (no,)).fetchall()
     return Document(
         kind=kind,
@@ -32,6 +33,32 @@ def load(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Document |
         body=_read(body),
         log=tuple(_read(item) for (item,) in log),
     )
+
+
+def listed(db: sqlite3.Connection, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
+    """The documents of a kind after an id, by their ids, without their logs."""
+    condition, parameters = "namespace=? AND kind=? AND id > ?", [scope.namespace, kind, after or ""]
+    for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
+        if value is not None:
+            condition += f" AND {column}=?"
+            parameters.append(value)
+    found = db.execute(
+        f"SELECT id, agent, session, rev, at, body FROM documents WHERE {condition} ORDER BY id LIMIT ?",
+        (*parameters, limit),
+    )
+    return [
+        Document(
+            kind=kind,
+            id=id,
+            namespace=scope.namespace,
+            agent_id=agent,
+            session_id=session,
+            rev=rev,
+            updated_at=at,
+            body=_read(body),
+        )
+        for id, agent, session, rev, at, body in found
+    ]
 
 
 def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, now: int) -> Document:
@@ -140,7 +167,7 @@ def _check_claimable(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -
 
 def _find(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Row | None:
     row: Row | None = db.execute(
-        "SELECT no, agent, session, rev, at, body FROM documents WHERE namespace=? AND kind=? AND id=?",
+        "SELECT no, agent, session, rev FROM documents WHERE namespace=? AND kind=? AND id=?",
         (scope.namespace, kind, id),
     ).fetchone()
     if row is None or scope.agent_id not in (None, row[1]) or scope.session_id not in (None, row[2]):

@@ -7,10 +7,14 @@ goes when it is emptied, which waits for readers.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+import msgspec
+
+from omoide.core.entry import Entry
 from omoide.core.scope import Scope
-from omoide.stores import bodies, rules
+from omoide.stores import bodies, rules, transcripts
 from omoide.stores.records import EraseReceipt
 from omoide.stores.sqlite import rows
 from omoide.stores.sqlite.writing import terms_in
@@ -24,22 +28,23 @@ def erase(
     db: sqlite3.Connection, scope: Scope, *, id: str | None, reason: str | None, now: int
 ) -> EraseReceipt:
     """Remove an entry, or all that a scope holds."""
-    documents = 0
+    documents: list[tuple[str, str]] = []
     if id is not None:
         numbers = [rows.get(db, id, scope)[0]]
     else:
         numbers = _numbers(db, scope)
         documents = _erase_documents(db, scope)
+    said = transcripts.named(_versions(db, numbers), documents)
     erased = [_erase_one(db, no, scope.namespace, reason, now) for no in numbers]
     ids = tuple(name for name, _, _ in erased)
     return EraseReceipt(
         ids=ids,
         versions=sum(versions for _, versions, _ in erased),
         links=sum(links for _, _, links in erased),
-        documents=documents,
+        documents=len(documents),
         at=now,
         reason=reason,
-        unreachable=(*_quoting(db, scope, ids), *UNREACHABLE),
+        unreachable=(*_quoting(db, scope, ids), *said, *UNREACHABLE),
     )
 
 
@@ -49,6 +54,19 @@ def _numbers(db: sqlite3.Connection, scope: Scope) -> list[int]:
         return []
     found = db.execute(f"SELECT no FROM entries WHERE {inside[0]} ORDER BY no", inside[1])
     return [no for (no,) in found.fetchall()]
+
+
+def _versions(db: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[Entry]:
+    """Entries as they are and as they were."""
+    for no in numbers:
+        found = db.execute(
+            "SELECT rev, body FROM versions WHERE no=? UNION ALL SELECT rev, body FROM entries WHERE no=?"
+            " ORDER BY rev",
+            (no, no),
+        )
+        for _, body in found:
+            with suppress(msgspec.DecodeError):  # a damaged old version does not stand in the way
+                yield bodies.unpack(body)
 
 
 def _quoting(db: sqlite3.Connection, scope: Scope, ids: Sequence[str]) -> list[str]:
@@ -93,24 +111,27 @@ def _erase_one(
     return entry.id, versions, links
 
 
-def _erase_documents(db: sqlite3.Connection, scope: Scope) -> int:
-    """Documents belong to an agent and a session, never to a project."""
+def _erase_documents(db: sqlite3.Connection, scope: Scope) -> list[tuple[str, str]]:
+    """The kinds and ids of what is removed: documents belong to an agent and a session, not a project."""
     if scope.project_id is not None:
-        return 0
+        return []
     condition, parameters = "namespace=?", [scope.namespace]
     for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
         if value is not None:
             condition += f" AND {column}=?"
             parameters.append(value)
-    found = db.execute(f"SELECT no FROM documents WHERE {condition}", parameters).fetchall()
+    found = db.execute(f"SELECT no, kind, id FROM documents WHERE {condition}", parameters).fetchall()
     db.execute(
         f"DELETE FROM leases WHERE (namespace, kind, id) IN"
         f" (SELECT namespace, kind, id FROM documents WHERE {condition})",
         parameters,
     )
-    db.executemany("DELETE FROM document_log WHERE document=?", found)
-    db.executemany("DELETE FROM documents WHERE no=?", found)
-    return len(found)
+    if scope == Scope(namespace=scope.namespace):  # also of what was claimed and never saved
+        db.execute("DELETE FROM leases WHERE namespace=?", (scope.namespace,))
+    numbers = [(no,) for no, _, _ in found]
+    db.executemany("DELETE FROM document_log WHERE document=?", numbers)
+    db.executemany("DELETE FROM documents WHERE no=?", numbers)
+    return [(kind, id) for _, kind, id in found]
 
 
 def empty_log(db: sqlite3.Connection) -> bool:

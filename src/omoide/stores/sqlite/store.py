@@ -312,6 +312,13 @@ class SQLiteStore:
         with self._db.writing() as db:
             return documents.append(db, kind, id, added, scope, expected_rev, clock.now())
 
+    def documents(
+        self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
+    ) -> list[Document]:
+        """The documents of a kind after the one called `after`, by their ids, without their logs."""
+        with self._db.reading() as db:
+            return documents.listed(db, kind, scope, limit, after)
+
     def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """The lease of a document, or None while somebody else holds it."""
         with self._db.writing() as db:

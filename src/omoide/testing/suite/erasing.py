@@ -8,6 +8,7 @@ from omoide import clock
 from omoide.core.scope import Scope
 from omoide.errors import Erased, NotFound
 from omoide.stores.protocols import (
+    Claims,
     Documents,
     Erases,
     Feeds,
@@ -161,6 +162,68 @@ class Erasing(Offered):
         assert (await full.erase(Scope(agent_id="ada", session_id="s"))).documents == 1
         assert await full.load("session", "d", ADA) is None
         assert await full.load("session", "e", BOB) is not None
+
+    async def test_leases_go_with_the_scope(self, store: Store) -> None:
+        """Who held a document that is gone does not stand in the way of the next of its id."""
+        full = self.offering(store, Erases, Documents, Claims)
+        session = Scope(agent_id="ada", session_id="s")
+        for scope in (session, ADA, Scope()):
+            await full.save(Document(kind="session", id="d", agent_id="ada", session_id="s"))
+            await full.save(Document(kind="session", id="e", agent_id="ada", namespace="elsewhere"))
+            held = await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000)
+            assert held is not None
+            assert held.token == 1
+            await full.claim("session", "e", ELSEWHERE, owner="w1", ttl_ms=60_000)
+            await full.erase(scope)
+            again = await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000)
+            assert again is not None
+            assert await full.claim("session", "e", ELSEWHERE, owner="w2", ttl_ms=60_000) is None
+            await full.save(Document(kind="session", id="d", agent_id="ada", session_id="s"))
+            await full.erase(scope)
+
+    async def test_a_namespace_goes_with_all_its_leases(self, store: Store) -> None:
+        """Also with those of documents that were claimed and never saved."""
+        full = self.offering(store, Erases, Claims)
+        await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000)
+        await full.erase(Scope())
+        assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000) is not None
+
+    async def test_an_erasure_names_the_transcripts_that_may_hold_it(self, store: Store) -> None:
+        """The threads it was said in, in any of its versions, and those that its evidence points to."""
+        full = self.offering(store, Erases)
+        await keep(full, "Tea.", id="a", message={"thread": "t0", "seq": 1})
+        evidence = [{"kind": "message", "ref": ref} for ref in ("t1:4", "t2", "a:b:12", "t1:5", "t3:x")] + [
+            {"kind": "document", "ref": "t9:1"},
+            {"kind": "entry", "ref": "t8:1"},
+        ]
+        await keep(full, "Coffee.", id="a", message={"thread": "t1", "seq": 2}, evidence=evidence)
+        await keep(full, "Coffee.", id="b", message={"thread": "t7", "seq": 2})
+        await keep(full, "Cocoa.", id="c")
+        told = [line for line in (await full.erase(ADA, id="a")).unreachable if "transcript" in line]
+        assert told == [f"transcript {thread}" for thread in ("t0", "t1", "t2", "a:b", "t3:x")]
+        assert not any("transcript" in line for line in (await full.erase(ADA, id="c")).unreachable)
+
+    async def test_a_transcript_that_is_erased_as_well_is_not_named(self, store: Store) -> None:
+        """Whoever erases a session with its thread has nothing left to look after there."""
+        full = self.offering(store, Erases, Documents)
+
+        async def left(scope: Scope, id: str | None = None) -> list[str]:
+            for name, thread in (("a", "mine"), ("b", "bob's"), ("c", "absent"), ("d", "mine")):
+                where = {"session_id": "s", "project_id": "p"}
+                await keep(full, id=name, message={"thread": thread, "seq": 1}, **where)
+            await full.save(Document(kind="thread", id="mine", agent_id="ada", session_id="s"))
+            await full.save(Document(kind="thread", id="bob's", agent_id="bob"))
+            await full.save(Document(kind="session", id="absent", agent_id="ada", session_id="s"))
+            receipt = await full.erase(scope, id=id)
+            return [line for line in receipt.unreachable if line.startswith("transcript")]
+
+        assert await left(ADA, id="a") == ["transcript mine"]
+        assert await left(Scope(agent_id="ada", session_id="s")) == ["transcript bob's", "transcript absent"]
+        assert await left(ADA) == ["transcript bob's", "transcript absent"]
+        assert await left(Scope(project_id="p")) == [
+            "transcript mine", "transcript bob's", "transcript absent",
+        ]  # fmt: skip
+        assert await left(Scope()) == ["transcript absent"]
 
     async def test_the_feed_tells_of_an_erasure_and_keeps_no_content(self, store: Store) -> None:
         """The changes before it stay told, the erasure is the last."""

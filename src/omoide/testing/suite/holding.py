@@ -6,11 +6,11 @@ import pytest
 
 from omoide import clock
 from omoide.core.scope import Scope
-from omoide.errors import Conflict, NotFound
-from omoide.stores.protocols import Claims, Documents, Store
+from omoide.errors import Conflict, Invalid, NotFound
+from omoide.stores.protocols import Claims, Documents, ListsDocuments, Store
 from omoide.stores.records import Document
 from omoide.testing import FrozenClock
-from omoide.testing.suite.offered import ADA, BOB, ELSEWHERE, Offered
+from omoide.testing.suite.offered import ADA, BOB, ELSEWHERE, Full, Offered
 
 BODY = {"turns": [{"role": "user", "content": "Grüße"}, {"n": 1.5}], "none": None}
 
@@ -18,6 +18,11 @@ BODY = {"turns": [{"role": "user", "content": "Grüße"}, {"n": 1.5}], "none": N
 def session(**fields: object) -> Document:
     """A document of Ada's."""
     return Document(**{"kind": "session", "id": "d", "agent_id": "ada", "body": BODY, **fields})  # type: ignore[arg-type]
+
+
+async def listed(store: Full, scope: Scope = ADA, kind: str = "session") -> list[str]:
+    """The ids of the documents of a kind in a scope."""
+    return [document.id for document in await store.documents(kind, scope)]
 
 
 class Holding(Offered):
@@ -94,6 +99,65 @@ class Holding(Offered):
                 await full.append("session", "d", ["x"], scope)
         assert await full.load("session", "d", Scope(agent_id="ada", session_id="s")) == saved
         assert await full.load("session", "d", Scope()) == saved
+
+    async def test_documents_are_listed_by_their_ids(self, store: Store) -> None:
+        """As they are now, in the order of their ids and not of their saving, without what was appended."""
+        full = self.offering(store, Documents, ListsDocuments)
+        assert await full.documents("session", ADA) == []
+        for id in ("b", "ä", "a", "B", "a1", "思"):
+            await full.save(session(id=id, body={"of": id}, log=["first"]))
+        await full.append("session", "a", ["x"], ADA)
+        found = await full.documents("session", ADA)
+        assert [document.id for document in found] == ["B", "a", "a1", "b", "ä", "思"]
+        assert [document.body for document in found] == [{"of": document.id} for document in found]
+        assert {document.log for document in found} == {()}
+        loaded = await full.load("session", "a", ADA)
+        assert loaded is not None
+        assert loaded.log == ("first", "x")
+        assert found[1] == loaded.replace(log=())
+
+    async def test_documents_are_listed_a_page_at_a_time(self, store: Store) -> None:
+        """The last id of a page begins the next one, also when its document is gone; past the end is none."""
+        full = self.offering(store, Documents, ListsDocuments)
+        for at in range(105):
+            await full.save(session(id=f"d{at:03}"))
+        first = await full.documents("session", ADA, limit=2)
+        assert [document.id for document in first] == ["d000", "d001"]
+        second = await full.documents("session", ADA, limit=2, after="d001")
+        assert [document.id for document in second] == ["d002", "d003"]
+        between = await full.documents("session", ADA, limit=1, after="d003x")
+        assert [document.id for document in between] == ["d004"]
+        assert len(await full.documents("session", ADA)) == 100
+        assert len(await full.documents("session", ADA, after="d099")) == 5
+        assert await full.documents("session", ADA, after="d104") == []
+
+    async def test_a_page_that_cannot_be_is_refused(self, store: Store) -> None:
+        """Pages hold one document or more, and begin after an id."""
+        full = self.offering(store, Documents, ListsDocuments)
+        for wrong in ({"limit": 0}, {"limit": -1}, {"limit": "2"}, {"after": ""}, {"after": 5}):
+            with pytest.raises(Invalid) as caught:
+                await full.documents("session", ADA, **wrong)
+            assert [*wrong] == [caught.value.field]
+
+    async def test_documents_are_listed_for_those_whose_they_are(self, store: Store) -> None:
+        """Another kind, agent, session or namespace is not seen; without an agent everybody's are."""
+        full = self.offering(store, Documents, ListsDocuments)
+        await full.save(session(id="a", session_id="s"))
+        await full.save(session(id="b", session_id="t"))
+        await full.save(session(id="c", agent_id="bob", session_id="s"))
+        await full.save(session(id="d", agent_id=None))
+        await full.save(session(id="e", kind="checkpoint"))
+        await full.save(session(id="f", namespace="elsewhere"))
+        assert await listed(full) == ["a", "b"]
+        assert await listed(full, BOB) == ["c"]
+        assert await listed(full, Scope(agent_id="ada", session_id="s")) == ["a"]
+        assert await listed(full, Scope(session_id="s")) == ["a", "c"]
+        assert await listed(full, Scope()) == ["a", "b", "c", "d"]
+        assert await listed(full, kind="checkpoint") == ["e"]
+        assert await listed(full, kind="nothing") == []
+        assert await listed(full, ELSEWHERE) == ["f"]
+        others = await full.documents("session", BOB, limit=1)
+        assert [document.id for document in others] == ["c"]
 
     async def test_one_worker_at_a_time_holds_a_lease(self, store: Store) -> None:
         """Others get None until it is released or has run out; the token grows with each owner."""

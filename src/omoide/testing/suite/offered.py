@@ -39,6 +39,7 @@ class Full(
     protocols.WritesMany,
     protocols.Counts,
     protocols.Documents,
+    protocols.ListsDocuments,
     protocols.Claims,
     Protocol,
 ):
