@@ -1,0 +1,195 @@
+"""What is a program doing, and how long does it take?
+
+Spans of OpenTelemetry, named by its conventions for generative AI. Nothing is recorded until the program has
+set a tracer provider, and OpenTelemetry is not loaded for it: a provider that is set was imported before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+import msgspec
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+
+Operation = Literal[
+    "invoke_agent",
+    "chat",
+    "execute_tool",
+    "search_memory",
+    "create_memory",
+    "upsert_memory",
+    "update_memory",
+    "delete_memory",
+]
+
+OPERATION = "gen_ai.operation.name"
+ERROR = "error.type"
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+NAMES: Mapping[str, str] = {
+    "agent_id": "gen_ai.agent.id",
+    "agent_name": "gen_ai.agent.name",
+    "conversation_id": "gen_ai.conversation.id",
+    "provider_name": "gen_ai.provider.name",
+    "request_model": "gen_ai.request.model",
+    "response_model": "gen_ai.response.model",
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "tool_name": "gen_ai.tool.name",
+    "tool_call_id": "gen_ai.tool.call.id",
+    "store_id": "gen_ai.memory.store.id",
+    "record_id": "gen_ai.memory.record.id",
+    "record_count": "gen_ai.memory.record.count",
+}
+"""What may always be said of a block, under the names that the conventions have for it."""
+
+CONTENT: Mapping[str, str] = {
+    "query_text": "gen_ai.memory.query.text",
+    "records": "gen_ai.memory.records",
+    "input_messages": "gen_ai.input.messages",
+    "output_messages": "gen_ai.output.messages",
+}
+"""What people and models said: left out unless `content_wanted`."""
+
+_NAMED_BY = {"invoke_agent": "agent_name", "chat": "request_model", "execute_tool": "tool_name"}
+
+
+class Attributes(TypedDict, total=False):
+    """What can be said of a block; None says nothing, and content may be a function that makes it."""
+
+    agent_id: str | None
+    agent_name: str | None
+    conversation_id: str | None
+    provider_name: str | None
+    request_model: str | None
+    response_model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    tool_name: str | None
+    tool_call_id: str | None
+    store_id: str | None
+    record_id: str | None
+    record_count: int | None
+    query_text: str | Callable[[], str | None] | None
+    records: Any
+    input_messages: Any
+    output_messages: Any
+
+
+class Span:
+    """One block of work, to which more can be said while it runs."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: trace.Span | None) -> None:
+        self._span = span
+
+    def set(self, **attributes: Unpack[Attributes]) -> None:
+        """Say more about the block."""
+        if self._span is not None and self._span.is_recording():
+            self._span.set_attributes({**_plain(attributes), **_content(attributes)})
+
+
+_SILENT = nullcontext(Span(None))
+
+_given: ContextVar[trace.TracerProvider | None] = ContextVar("omoide_tracer_provider", default=None)
+_last: tuple[trace.TracerProvider, trace.Tracer] | None = None
+
+
+@contextmanager
+def using(provider: trace.TracerProvider) -> Iterator[None]:
+    """Record to `provider` inside the block (this thread and task only), whatever the program has set."""
+    token = _given.set(provider)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def content_wanted() -> bool:
+    """Whether the program asks for what is said to be recorded with what is done."""
+    return os.environ.get(CAPTURE, "").strip().lower() in ("1", "true", "span_only", "span_and_event")
+
+
+def span(
+    operation: Operation, *, name: str | None = None, **attributes: Unpack[Attributes]
+) -> AbstractContextManager[Span]:
+    """A block of work; `name` is the agent, model or tool, if the attributes do not say it."""
+    tracer = _tracer()
+    return _SILENT if tracer is None else _recorded(tracer, operation, name, attributes)
+
+
+def _tracer() -> trace.Tracer | None:
+    """What records, if anything does."""
+    global _last  # noqa: PLW0603 - making a tracer takes longer than most of what is traced
+    provider = _given.get()
+    if provider is None:
+        api: Any = sys.modules.get("opentelemetry.trace")
+        if api is None or not hasattr(api, "use_span"):  # absent, or another thread is importing it
+            return None
+        provider = api.get_tracer_provider()
+        if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
+            return None
+    last = _last
+    if last is None or last[0] is not provider:
+        last = _last = (provider, provider.get_tracer("omoide"))
+    return last[1]
+
+
+@contextmanager
+def _recorded(
+    tracer: trace.Tracer, operation: Operation, name: str | None, attributes: Attributes
+) -> Iterator[Span]:
+    from opentelemetry import trace
+
+    said = _plain(attributes)
+    named = operation in _NAMED_BY and (name or said.get(NAMES[_NAMED_BY[operation]]))
+    started = tracer.start_span(
+        f"{operation} {named}" if named else operation,
+        kind=trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL,
+        attributes={OPERATION: operation, **said},
+    )
+    if started.is_recording():
+        started.set_attributes(_content(attributes))
+    with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield Span(started)
+        except GeneratorExit:  # somebody had heard enough of a stream
+            raise
+        except BaseException as error:  # its name alone: messages quote what was given
+            started.set_attribute(ERROR, type(error).__name__)
+            started.set_status(trace.StatusCode.ERROR)
+            raise
+
+
+def _plain(attributes: Attributes) -> dict[str, Any]:
+    given: Mapping[str, Any] = attributes
+    return {NAMES[key]: value for key, value in given.items() if value is not None and key in NAMES}
+
+
+def _content(attributes: Attributes) -> dict[str, str]:
+    """What was said, as text; spans hold no nested data, so that becomes JSON."""
+    given: Mapping[str, Any] = attributes
+    found = [key for key in given if key in CONTENT]
+    if not found or not content_wanted():
+        return {}
+    made = {key: given[key]() if callable(given[key]) else given[key] for key in found}
+    return {CONTENT[key]: _text(value) for key, value in made.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=_unknown).decode()
+
+
+def _unknown(value: Any) -> Any:
+    """What JSON has no form for: our own maps and lists, and anything else as it prints."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) else str(value)
