@@ -36,7 +36,8 @@ soak: export OMOIDE_EXAMPLES ?= 2000
 soak: export OMOIDE_KILLS ?= 200
 soak: export OMOIDE_SECONDS ?= 60
 soak: export OMOIDE_WORKERS ?= 8x4
-soak: .venv/.ready ## run the tests long (SEED=, OMOIDE_EXAMPLES=, OMOIDE_KILLS=, OMOIDE_SECONDS=, OMOIDE_WORKERS=)
+soak: export OMOIDE_TURNS ?= 2000
+soak: .venv/.ready ## run the tests long (SEED=, OMOIDE_EXAMPLES=, OMOIDE_KILLS=, OMOIDE_SECONDS=, OMOIDE_WORKERS=, OMOIDE_TURNS=)
 	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
 
 docs: .venv/.docs ## build the site into site/

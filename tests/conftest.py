@@ -2,7 +2,7 @@
 
 `OMOIDE_EXAMPLES`: how many examples each property is tried with. `OMOIDE_KILLS`: how often a writing process
 is killed. `OMOIDE_SECONDS`, `OMOIDE_WORKERS`: for how long, and by how many processes × threads, one file is
-used at once.
+used at once. `OMOIDE_TURNS`: how many turns of two tenants are interleaved.
 """
 
 import os

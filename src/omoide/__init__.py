@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from omoide import blocking, clock, directives, errors, identity, ids, memory, strategy, thread
@@ -30,7 +31,14 @@ from omoide.stores.protocols import Store
 from omoide.verbs import erase, forget, recall, remember
 
 if TYPE_CHECKING:
+    from omoide import sessions, turns
+    from omoide.sessions.session import Session
     from omoide.stores.opening import open_store
+    from omoide.turns.policy import MemoryPolicy
+    from omoide.turns.previewing import preflight
+    from omoide.turns.remembering import write
+    from omoide.turns.running import chat, stream, turn
+    from omoide.turns.spec import AgentSpec
 
 __version__ = "0.1.0"
 
@@ -38,6 +46,7 @@ __all__ = [
     "MEMORY_TYPES",
     "Action",
     "Agent",
+    "AgentSpec",
     "Checkpoint",
     "Context",
     "Definition",
@@ -51,12 +60,14 @@ __all__ = [
     "Identity",
     "Instruction",
     "Memory",
+    "MemoryPolicy",
     "MessageRef",
     "Plugin",
     "RecallRequest",
     "RecallResult",
     "Route",
     "Scope",
+    "Session",
     "Signal",
     "Space",
     "Store",
@@ -68,6 +79,7 @@ __all__ = [
     "WriteResult",
     "action",
     "blocking",
+    "chat",
     "checkpoint",
     "clock",
     "cmd",
@@ -79,19 +91,38 @@ __all__ = [
     "ids",
     "memory",
     "open_store",
+    "preflight",
     "recall",
     "receive",
     "remember",
     "restore",
+    "sessions",
     "strategy",
+    "stream",
     "thread",
+    "turn",
+    "turns",
+    "write",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """What only programs with a store need is loaded when it is asked for."""
-    if name == "open_store":
-        from omoide.stores.opening import open_store
+_LAZY = {
+    "AgentSpec": "omoide.turns.spec",
+    "MemoryPolicy": "omoide.turns.policy",
+    "Session": "omoide.sessions.session",
+    "chat": "omoide.turns.running",
+    "open_store": "omoide.stores.opening",
+    "preflight": "omoide.turns.previewing",
+    "stream": "omoide.turns.running",
+    "turn": "omoide.turns.running",
+    "write": "omoide.turns.remembering",
+}
 
-        return open_store
+
+def __getattr__(name: str) -> Any:
+    """What only programs with a store or with turns need is loaded when it is asked for."""
+    if name in ("sessions", "turns"):
+        return import_module(f"omoide.{name}")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,15 +1,14 @@
 """How does a program without an event loop remember, recall and forget?
 
-The verbs of `omoide.verbs` without `await`. A store inside the process is called directly; for any other an
-event loop runs as long as the call.
+The verbs of `omoide.verbs`, and those of a turn, without `await`. A store inside the process is called
+directly; for any other, and for turns, an event loop runs as long as the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from omoide import verbs
 from omoide.core.entry import Entry
@@ -20,7 +19,13 @@ from omoide.stores.local import LocalStore
 from omoide.stores.protocols import Erases, Store, Supersedes
 from omoide.stores.records import EraseReceipt
 
-__all__ = ["erase", "forget", "recall", "remember", "restore"]
+if TYPE_CHECKING:
+    from omoide.turns.options import Options
+    from omoide.turns.previewing import Preflight
+    from omoide.turns.result import Snapshot, TurnResult
+    from omoide.turns.spec import AgentSpec
+
+__all__ = ["chat", "erase", "forget", "preflight", "recall", "remember", "restore", "turn", "write"]
 
 T = TypeVar("T")
 
@@ -69,17 +74,47 @@ def erase(store: Store, scope: Scope, *, id: str | None = None, reason: str | No
     return _run(able.erase, scope, id=id, reason=reason)
 
 
+def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[Options]) -> TurnResult:
+    """All that came of asking an agent something."""
+    from omoide.turns import running  # only programs with turns need an event loop
+
+    return _run(running.turn, spec, input, **options)
+
+
+def chat(spec: AgentSpec, input: str, **options: Unpack[Options]) -> str:
+    """An agent's answer."""
+    from omoide.turns import running
+
+    return _run(running.chat, spec, input, **options)
+
+
+def preflight(spec: AgentSpec, input: str, **options: Unpack[Options]) -> Preflight:
+    """What the model would see."""
+    from omoide.turns import previewing
+
+    return _run(previewing.preflight, spec, input, **options)
+
+
+def write(spec: AgentSpec, content: str, **options: Any) -> WriteResult:
+    """Keep a memory for an agent, where its policy says."""
+    from omoide.turns import remembering
+
+    return _run(remembering.write, spec, content, **options)
+
+
 def _run(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
     """Run a coroutine to its end; in a thread of its own where a loop runs already, as in notebooks."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
-    import anyio
-
     context = copy_context()
 
+    async def awaited() -> T:
+        return await call(*args, **kwargs)
+
     def whole() -> T:
-        return context.run(anyio.run, partial(call, *args, **kwargs))
+        # Not anyio.run: the context it would look at may be that of a loop in another thread.
+        return context.run(asyncio.run, awaited())
 
     try:
         asyncio.get_running_loop()

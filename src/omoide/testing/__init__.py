@@ -1,7 +1,7 @@
 """What does a test need that a program does not?
 
-A clock that stands still until it is moved, ids that count, waiting for what happens elsewhere, vectors
-without a model, and a suite of tests for stores.
+A clock that stands still until it is moved, ids that count, waiting for what happens elsewhere, a model that
+answers by heart, vectors without a model, and a suite of tests for stores.
 """
 
 from __future__ import annotations
@@ -18,13 +18,23 @@ from omoide.errors import Invalid
 
 if TYPE_CHECKING:
     from omoide.embedders.hashing import HashEmbedder as HashEmbedder
+    from omoide.testing.scripted import ScriptedModel as ScriptedModel
     from omoide.testing.suite import StoreSuite as StoreSuite
     from omoide.testing.waiting import eventually as eventually
 
-__all__ = ["FrozenClock", "HashEmbedder", "StoreSuite", "counting_ids", "eventually", "reproducible"]
+__all__ = [
+    "FrozenClock",
+    "HashEmbedder",
+    "ScriptedModel",
+    "StoreSuite",
+    "counting_ids",
+    "eventually",
+    "reproducible",
+]
 
 _LAZY = {
     "HashEmbedder": "omoide.embedders.hashing",  # needs NumPy
+    "ScriptedModel": "omoide.testing.scripted",
     "StoreSuite": "omoide.testing.suite",  # needs pytest
     "eventually": "omoide.testing.waiting",
 }

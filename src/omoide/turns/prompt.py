@@ -1,0 +1,262 @@
+"""What is a model shown?
+
+`assemble` is a pure function: the same spec, words, memory and conversation give the same prompt, which says
+what each part of it takes and what had to be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from omoide.core import codec
+from omoide.core.codec import MapField
+from omoide.core.contract import check_tuple
+from omoide.core.entry import Entry
+from omoide.core.frozen import EMPTY_MAP, freeze_map
+from omoide.core.recalling import Hit, RecallResult
+from omoide.core.value import Count, Name, Value, force
+from omoide.errors import OverBudget
+from omoide.stores.budget import estimate
+from omoide.turns import quoting
+from omoide.turns.messages import Message
+from omoide.turns.window import AROUND, Exchange, Sizes, clipped, newest, size
+
+if TYPE_CHECKING:
+    from omoide.turns.policy import MemoryPolicy
+    from omoide.turns.spec import AgentSpec
+
+Counter = Callable[[str], int]
+
+CAPTURED = "omoide_capture"
+"""What says in the metadata of a memory that it was captured from a conversation."""
+
+
+class Operation(Value, frozen=True, kw_only=True):
+    """A tool that a model may ask for."""
+
+    name: Name
+    description: str = ""
+    schema: MapField = EMPTY_MAP
+
+
+class Cut(Value, frozen=True, kw_only=True):
+    """Something that is not in the prompt, or not all of it, and why."""
+
+    part: str
+    """`memory`, `history`, or `turn`: an answer of this turn's tools."""
+    ref: str
+    """The id of the memory, of the turn's request, or of the tool's call."""
+    reason: str
+    tokens: Count = 0
+    count: Count = 1
+    """How many of them."""
+
+
+class Prompt(Value, frozen=True, kw_only=True):
+    """All that a model gets to see, and what is known about it."""
+
+    model: str | None = None
+    messages: tuple[Message, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    result: MapField | None = None
+    """The JSON Schema of the answer, where one was asked for."""
+    memory: MapField | None = None
+    """What was recalled: `entries` and their `count`; None where nothing was asked of a store."""
+    context: MapField = EMPTY_MAP
+    generation: MapField = EMPTY_MAP
+    loop_index: Count = 0
+    tokens: MapField = EMPTY_MAP
+    """What each part takes, and the `total`; counted on what is sent."""
+    cut: tuple[Cut, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field, kind in (("messages", Message), ("operations", Operation), ("cut", Cut)):
+            force(self, field, check_tuple(getattr(self, field), field, kind))
+
+
+def assemble(
+    spec: AgentSpec,
+    input: str,
+    *,
+    recalled: RecallResult | None = None,
+    history: Sequence[Exchange] = (),
+    current: Sequence[Message] = (),
+    operations: Sequence[Operation] = (),
+    context: Mapping[str, Any] = EMPTY_MAP,
+    loop_index: int = 0,
+    count: Counter = estimate,
+    sizes: Sizes | None = None,
+) -> Prompt:
+    """The prompt for what the user said: system, conversation, input, and what came of the turn so far."""
+    asked = Message(role="user", content=input)
+    tools = _tools_size(operations, spec.result, count)
+    needed = size([asked], count) + tools
+    needed += AROUND + count(spec.instructions) if spec.instructions else 0
+    allowed = spec.window.max_tokens - spec.window.reserve_output_tokens
+    current, shortened = _squeezed(current, allowed - needed, count)
+    needed += size(current, count)
+    if needed > allowed:
+        raise OverBudget(needed, allowed)
+    turns = tuple(history)
+    sizes = Sizes(count) if sizes is None else sizes
+    kept_free = _kept_free(spec, history, sizes, needed, allowed)
+    while True:
+        remembered = _Remembered(spec, recalled, turns, allowed - needed - kept_free, count)
+        fitting = newest(turns, allowed - needed - remembered.tokens, sizes)
+        if len(fitting) == len(turns):
+            break
+        turns = fitting
+    told = "\n\n".join(part for part in (spec.instructions, remembered.block) if part)
+    said = [message for turn in turns for message in turn.messages]
+    first = [Message(role="system", content=told)] if told else []
+    parts = {
+        "instructions": count(spec.instructions) + AROUND if spec.instructions else 0,
+        "memory": remembered.tokens,
+        "history": sum(map(sizes.of, turns)),
+        "input": size([asked], count),
+        "turn": size(current, count),
+        "tools": tools,
+    }
+    return Prompt(
+        model=spec.model,
+        messages=(*first, *said, asked, *current),
+        operations=tuple(operations),
+        result=spec.result,
+        memory=remembered.projected(),
+        context=freeze_map(context, "context"),
+        generation=spec.generation,
+        loop_index=loop_index,
+        tokens={**parts, "total": sum(parts.values()), "allowed": allowed},
+        cut=(*remembered.cut, *shortened, *_left(history[: len(history) - len(turns)])),
+    )
+
+
+def _kept_free(spec: AgentSpec, history: Sequence[Exchange], sizes: Sizes, needed: int, allowed: int) -> int:
+    """The room that memory must leave to the newest turns: those that have to be there, or else the last."""
+    wanted = spec.window.minimum_recent_turns
+    newest_ones = sum(map(sizes.of, history[len(history) - min(max(wanted, 1), len(history)) :]))
+    if needed + newest_ones <= allowed:
+        return newest_ones
+    if wanted:
+        raise OverBudget(needed + newest_ones, allowed)
+    return 0
+
+
+class _Remembered:
+    """What of the recalled memories goes into the prompt."""
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        recalled: RecallResult | None,
+        turns: Sequence[Exchange],
+        room: int,
+        count: Counter,
+    ) -> None:
+        self.recalled = recalled
+        self.block, self.tokens = "", 0
+        self.cut: list[Cut] = []
+        self.hits: list[Hit] = []
+        policy = spec.memory
+        if recalled is None or policy is None:
+            return
+        self._choose(recalled, policy, {turn.request_id for turn in turns}, count)
+        if policy.inject == "instructions":
+            around = 0 if spec.instructions else AROUND
+            self._show(min(policy.max_tokens, room - around), policy, count)
+            self.tokens += around if self.block else 0
+
+    def _choose(
+        self, recalled: RecallResult, policy: MemoryPolicy, seen: set[str | None], count: Counter
+    ) -> None:
+        for hit in recalled.hits:
+            if captured_from(hit.entry) in seen:
+                self._without(hit.entry, "it is in the conversation below", count)
+            elif len(self.hits) == policy.max_entries:
+                self._without(hit.entry, f"max_entries is {policy.max_entries}", count)
+            else:
+                self.hits.append(hit)
+
+    def _show(self, room: int, policy: MemoryPolicy, count: Counter) -> None:
+        shown, without = quoting.fitted([hit.entry for hit in self.hits], room, count)
+        full = (
+            f"max_tokens {policy.max_tokens}" if room == policy.max_tokens else "what is left of the window"
+        )
+        for one in shown:
+            if one.missing:
+                reason = f"{one.missing:,} characters of it do not fit into {full}"
+                self.cut.append(Cut(part="memory", ref=one.entry.id, reason=reason))
+        for entry in without:
+            self._without(entry, f"it does not fit into {full}", count)
+        self.hits = [hit for hit in self.hits if hit.entry not in without]
+        self.block = quoting.block(shown)
+        self.tokens = count(self.block) if self.block else 0
+
+    def _without(self, entry: Entry, reason: str, count: Counter) -> None:
+        self.cut.append(Cut(part="memory", ref=entry.id, reason=reason, tokens=count(quoting.line(entry))))
+
+    def projected(self) -> dict[str, Any] | None:
+        """What was recalled and is used, as data."""
+        if self.recalled is None:
+            return None
+        return {"entries": [_projected(hit) for hit in self.hits], "count": len(self.hits)}
+
+
+def _projected(hit: Hit) -> dict[str, Any]:
+    entry = hit.entry
+    return {
+        "id": entry.id,
+        "content": entry.content,
+        "type": entry.type,
+        "confidence": entry.confidence,
+        "source": entry.source,
+        "session_id": entry.session_id,
+        "at": entry.created_at if entry.occurred_at is None else entry.occurred_at,
+        "metadata": entry.metadata,
+        "score": hit.score,
+        "why": str(hit.why),
+    }
+
+
+def captured_from(entry: Entry) -> str:
+    """The request whose turn a memory was captured from; nothing that any turn is called, otherwise."""
+    if entry.metadata.get("source") != CAPTURED:
+        return ""
+    return str(entry.metadata.get("request_id", ""))
+
+
+def _left(turns: Sequence[Exchange]) -> list[Cut]:
+    """The turns that no longer fit, as one: there may be thousands."""
+    if not turns:
+        return []
+    last = turns[-1].request_id or f"turn {len(turns)}"
+    reason = f"the window is full: {len(turns)} of the oldest turns, up to this one"
+    return [Cut(part="history", ref=last, reason=reason, count=len(turns))]
+
+
+def _squeezed(current: Sequence[Message], room: int, count: Counter) -> tuple[Sequence[Message], list[Cut]]:
+    """What was said in the turn so far, the long answers of tools cut to one length where not all fit."""
+    over = size(current, count) - room
+    answers = [one for one in current if one.role == "tool"]
+    if over <= 0 or not answers:
+        return current, []
+    sizes = [count(one.content) for one in answers]
+    share = quoting.share(sizes, max(sum(sizes) - over, 0))
+    cut = {
+        one.call_id: clipped(one.content, share, count)
+        for one, taken in zip(answers, sizes, strict=True)
+        if taken > share
+    }
+    shorter = [one.replace(content=cut[one.call_id]) if one.call_id in cut else one for one in current]
+    reason = "the answers of this turn's tools do not all fit into the window"
+    return shorter, [Cut(part="turn", ref=str(id), reason=reason) for id in cut]
+
+
+def _tools_size(operations: Sequence[Operation], result: Any, count: Counter) -> int:
+    shape = 0 if result is None else count(codec.encode(result).decode())
+    return shape + sum(
+        AROUND + count(f"{one.name} {one.description} {codec.encode(one.schema).decode()}")
+        for one in operations
+    )

@@ -1,0 +1,111 @@
+"""What came of a turn?"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, ClassVar, Self
+
+from omoide.core import codec
+from omoide.core.agent import Agent
+from omoide.core.checkpoint import Checkpoint
+from omoide.core.codec import TextsField
+from omoide.core.contract import check_tuple
+from omoide.core.directives import Directive
+from omoide.core.recalling import RecallResult
+from omoide.core.thread import ThreadEntry
+from omoide.core.value import Count, Id, Value, force
+from omoide.core.writing import WriteResult
+from omoide.errors import Invalid
+from omoide.turns.context import Asked
+from omoide.turns.controls import Review
+from omoide.turns.events import Event
+from omoide.turns.journal import Journal
+from omoide.turns.messages import Usage
+from omoide.turns.prompt import Prompt
+from omoide.turns.window import Exchange
+
+VERSION = 1
+
+
+class Snapshot(Value, frozen=True, kw_only=True):
+    """A turn at rest: all that is needed to go on with it, and no secrets."""
+
+    schema_version: int = VERSION
+    asked: Asked
+    base: Checkpoint
+    """The agent before the turn."""
+    entries: tuple[ThreadEntry, ...] = ()
+    """What the turn wrote into the thread so far."""
+    recalled: RecallResult | None = None
+    reviews: tuple[Review, ...] = ()
+    history: tuple[Exchange, ...] = ()
+    digest: str = ""
+    """Shows whether it was changed since."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        force(self, "entries", check_tuple(self.entries, "entries", ThreadEntry))
+        force(self, "reviews", check_tuple(self.reviews, "reviews", Review))
+        force(self, "history", check_tuple(self.history, "history", Exchange))
+
+    def sealed(self) -> Self:
+        """The same with its digest."""
+        return self.replace(digest=self._summed())
+
+    def check(self) -> Self:
+        """The snapshot itself, if it is whole and this version can read it."""
+        if self.schema_version != VERSION:
+            raise Invalid(
+                "snapshot.schema_version",
+                f"is {self.schema_version}, this reads {VERSION}",
+                "resume it with the version of Omoide that made it",
+            )
+        if self.digest != self._summed():
+            raise Invalid("snapshot", "was changed since it was made", "pass it as it was given")
+        return self
+
+    def _summed(self) -> str:
+        return sha256(codec.encode(self.replace(digest=""))).hexdigest()
+
+
+class TurnResult(Value, frozen=True, kw_only=True):
+    """What a turn led to. `content` is the answer; a turn that waits has none yet."""
+
+    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"agent", "directives"})
+
+    content: str = ""
+    status: str = "finished"
+    """`finished`; `waiting` for a decision on its `reviews`; or `hibernated` where it was told to."""
+    request_id: Id
+    session_id: Id | None = None
+    agent: Agent | None = None
+    """The agent after the turn."""
+    prompt: Prompt | None = None
+    """The last prompt that was sent, or would have been."""
+    events: tuple[Event, ...] = ()
+    usage: Usage = Usage()
+    journal: Journal
+    memory: WriteResult | None = None
+    """The receipt for what was captured."""
+    notices: TextsField = ()
+    """What went wrong without stopping the turn."""
+    reviews: tuple[Review, ...] = ()
+    snapshot: Snapshot | None = None
+    directives: tuple[Directive, ...] = ()
+    """What pure actions asked for; a turn does not carry them out. They are not part of the JSON form."""
+    rounds: Count = 0
+    value: Any = None
+    """The answer as data, where the spec asked for a result of some shape."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field, kind in (("events", Event), ("reviews", Review), ("directives", Directive)):
+            force(self, field, check_tuple(getattr(self, field), field, kind))
+
+    @property
+    def recalled(self) -> RecallResult | None:
+        """What memory said to it."""
+        return self.journal.recalled
+
+    def __str__(self) -> str:
+        return self.content

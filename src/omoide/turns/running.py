@@ -1,0 +1,278 @@
+"""How is an agent asked something?
+
+`turn` gives all that came of it, `chat` the answer alone, and `stream` both while they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Unpack
+
+from anyio import CancelScope, create_memory_object_stream, create_task_group
+
+from omoide import observe, thread
+from omoide.core.agent import Agent
+from omoide.core.checkpoint import checkpoint, restore
+from omoide.core.thread import ThreadEntry
+from omoide.core.value import check_instance
+from omoide.core.writing import WriteResult
+from omoide.errors import Diverged, Invalid, OmoideError, ReviewNeeded, TurnFailed
+from omoide.turns.context import without
+from omoide.turns.events import Event, Events, Listener
+from omoide.turns.journal import Journal
+from omoide.turns.loop import Turn
+from omoide.turns.options import Given, Options
+from omoide.turns.remembering import capture_turn
+from omoide.turns.result import Snapshot, TurnResult
+from omoide.turns.routing import taken_up
+from omoide.turns.shaping import shaped
+from omoide.turns.spec import AgentSpec
+from omoide.turns.together import raise_first
+from omoide.turns.transcript import course
+from omoide.turns.window import exchanges
+from omoide.turns.world import Paused
+
+
+async def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[Options]) -> TurnResult:
+    """Recall, prompt, model and tools, capture: all that came of asking the agent this.
+
+    A snapshot in place of the input goes on with a turn that was put aside.
+    """
+    return await _turn(spec, input, Given.of(options), streaming=False)
+
+
+async def chat(spec: AgentSpec, input: str, **options: Unpack[Options]) -> str:
+    """The agent's answer, and nothing else."""
+    return answer_of(await turn(spec, input, **options))
+
+
+def answer_of(result: TurnResult) -> str:
+    """The answer of a turn that is over; one that waits has none."""
+    if result.reviews:
+        raise ReviewNeeded(result.request_id, [review.id for review in result.reviews])
+    if result.status != "finished":
+        raise TurnFailed(result.request_id, "was put aside and has no answer yet", "resume it")
+    return result.content
+
+
+@asynccontextmanager
+async def stream(
+    spec: AgentSpec, input: str | Snapshot, **options: Unpack[Options]
+) -> AsyncIterator[Streaming]:
+    """A turn whose events can be read while it runs; `text` events carry the answer piece by piece."""
+    given = Given.of(options)
+
+    async def run(listener: Listener) -> TurnResult:
+        given.on_event = listener
+        return await _turn(spec, input, given, streaming=True)
+
+    async with streamed(run, given.on_event) as streaming:
+        yield streaming
+
+
+async def replay(spec: AgentSpec, journal: Journal, *, agent: Agent | None = None) -> TurnResult:
+    """The turn again from its journal: nothing is called, recalled or written."""
+    check_instance(journal, "journal", kind=Journal)
+    given = Given.of({"request_id": journal.request_id})
+    asked = given.asked(spec, _asked_in(journal))
+    base = agent or Agent.new(spec.definition(), id=spec.id)
+    run = Turn(
+        given.world(spec, events=Events(), model=None),
+        asked,
+        _with(base, journal.entries),
+        entries=journal.entries,
+        recalled=journal.recalled,
+        remembered=True,
+        resumed=True,
+    )
+    return await concluded(run)
+
+
+class Streaming:
+    """The events of a turn on their way; `result` is there when they have ended."""
+
+    def __init__(self, events: AsyncIterator[Event]) -> None:
+        self._events = events
+        self._result: TurnResult | None = None
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events
+
+    async def text(self) -> AsyncIterator[str]:
+        """Only what the model says, piece by piece: before its tools run as well as at the end."""
+        async for event in self._events:
+            if event.kind == "text":
+                yield event.data["text"]
+
+    @property
+    def result(self) -> TurnResult:
+        """What came of the turn."""
+        if self._result is None:
+            raise Invalid("result", "is not there yet", "read the events to their end first")
+        return self._result
+
+
+@asynccontextmanager
+async def streamed(
+    run: Callable[[Listener], Awaitable[TurnResult]], listener: Listener | None = None
+) -> AsyncIterator[Streaming]:
+    """Run a turn in the background and hand out its events; leaving early cancels it."""
+    send, receive = create_memory_object_stream[Event](16)
+    streaming = Streaming(receive)
+
+    async def tell(event: Event) -> None:
+        if listener is not None:
+            answer = listener(event)
+            if isinstance(answer, Awaitable):
+                await answer
+        await send.send(event)
+
+    async def work() -> None:
+        async with send:
+            streaming._result = await run(tell)
+
+    try:
+        async with receive, create_task_group() as group:
+            group.start_soon(work)
+            yield streaming
+            receive.close()
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as several:
+        raise_first(several)
+
+
+async def _turn(spec: AgentSpec, input: str | Snapshot, given: Given, *, streaming: bool) -> TurnResult:
+    check_instance(spec, "spec", kind=AgentSpec)
+    model = given.model(spec)
+    events = Events(given.on_event)
+    if isinstance(input, Snapshot):
+        run = _resumed(spec, input.check(), given, events, model, streaming)
+    else:
+        asked = given.asked(spec, input)
+        agent = given.agent or Agent.new(spec.definition(), id=spec.id)
+        world = given.world(spec, events=events, model=model, streaming=streaming)
+        run = Turn(world, asked, agent, history=exchanges(given.history))
+    with observe.span("invoke_agent", name=spec.id, agent_id=spec.id, conversation_id=given.session_id):
+        result = await concluded(run)
+        if result.status == "finished":
+            with CancelScope(shield=True):  # what is answered is captured, also if nobody waits any more
+                result = await captured(run, result)
+        return result
+
+
+def _resumed(
+    spec: AgentSpec, saved: Snapshot, given: Given, events: Events, model: Any, streaming: bool
+) -> Turn:
+    asked = saved.asked
+    given.session_id = asked.session_id
+    given.project_id = asked.project_id
+    given.context = taken_up(spec, asked, given.context)
+    given.reviews = saved.reviews
+    base = given.agent or restore(saved.base, spec.definition())
+    return Turn(
+        given.world(spec, events=events, model=model, streaming=streaming),
+        asked,
+        _with(base, saved.entries),
+        history=saved.history,
+        entries=saved.entries,
+        recalled=saved.recalled,
+        remembered=bool(saved.entries),
+        resumed=True,
+    )
+
+
+def _with(agent: Agent, entries: Sequence[ThreadEntry]) -> Agent:
+    """The agent with the entries of a turn in its thread, as far as they are not there."""
+    written = thread.of(agent)
+    known = {entry.id for entry in written.entries}
+    return thread.put(agent, written.append([entry for entry in entries if entry.id not in known]))
+
+
+def _asked_in(journal: Journal) -> str:
+    """What the user said, in the turn of a journal."""
+    user = course(journal.entries, journal.request_id).user
+    if user is None:
+        raise Diverged(journal.request_id, "what the user said")
+    said: str = user.payload["content"]
+    return said
+
+
+async def concluded(run: Turn) -> TurnResult:
+    """Run a turn to its end, or to where it stops for now; what is not ours is raised as ours."""
+    try:
+        reply = await run.run()
+    except Paused as paused:
+        return result_of(run, status=paused.status, reviews=paused.reviews)
+    except OmoideError:
+        raise
+    except Exception as error:
+        raise TurnFailed(
+            run.asked.id, f"failed ({type(error).__name__}: {error})", "see the cause"
+        ) from error
+    value = shaped(run.world.spec, reply.content, run.world.model_name)
+    return result_of(run, content=reply.content).replace(value=value)
+
+
+def result_of(run: Turn, *, status: str = "finished", content: str = "", reviews: Any = ()) -> TurnResult:
+    """All that is known of a turn that stops here."""
+    snapshot = None
+    if status != "finished" and run.world.record is None:  # what is kept elsewhere need not be copied
+        snapshot = Snapshot(
+            asked=run.asked,
+            base=checkpoint(run.base),
+            entries=tuple(run.entries),
+            recalled=run.recalled,
+            reviews=tuple({one.id: one for one in (*run.world.reviews, *reviews)}.values()),
+            history=tuple(run.history),
+        ).sealed()
+    return TurnResult(
+        content=content,
+        status=status,
+        request_id=run.asked.id,
+        session_id=run.asked.session_id,
+        agent=run.agent,
+        prompt=run.prompt,
+        events=tuple(run.world.events.kept),
+        usage=run.done.usage,
+        journal=run.journal,
+        reviews=reviews,
+        snapshot=snapshot,
+        directives=tuple(run.directives),
+        rounds=run.done.rounds,
+    )
+
+
+async def captured(run: Turn, result: TurnResult, **more: Any) -> TurnResult:
+    """The result with the receipt of what was captured; a failure is told and stops nothing."""
+    world, asked = run.world, run.asked
+    receipt: WriteResult | None = None
+    failure: Exception | None = None
+    notices: list[str] = []
+    try:
+        receipt = await capture_turn(
+            world.spec,
+            run.input,
+            result.content,
+            request_id=asked.id,
+            memory_store=world.store,
+            session_id=asked.session_id,
+            project_id=asked.project_id,
+            context=world.data,
+            at=asked.at,
+            **more,
+        )
+    except Exception as error:
+        failure = error
+        problem = without(str(error), world.hidden)
+        notices.append(f"the turn was not captured ({type(error).__name__}: {problem})")
+    try:
+        if failure is not None:
+            await world.events.tell("memory_not_written", error=type(failure).__name__)
+        elif receipt is not None:
+            await world.events.tell("memory_written", id=receipt.id, outcome=receipt.outcome)
+    except Exception as error:  # the turn is over, whatever a listener makes of it
+        notices.append(f"a listener failed ({type(error).__name__}: {error})")
+    return result.replace(
+        memory=receipt, notices=(*result.notices, *notices), events=tuple(world.events.kept)
+    )

@@ -1,0 +1,469 @@
+"""Who is this agent, as data?
+
+A spec says what an agent is told, which model it asks, which tools it may use and what it remembers. It can
+be written as JSON or YAML and kept anywhere. Code is attached to it and never written down: a spec that was
+read names its tools and plugins, and `bind` brings them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from omoide.core import codec
+from omoide.core.action import Action, check_name
+from omoide.core.contract import Record, check_tuple
+from omoide.core.definition import Definition
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, freeze_map
+from omoide.core.plugin import Plugin, PluginLike, as_plugin
+from omoide.core.schema import Schema
+from omoide.core.value import Id, Name, force
+from omoide.errors import (
+    Invalid,
+    InvalidDefinition,
+    InvalidRecord,
+    MissingExtra,
+    NotFound,
+    OmoideError,
+    Unsupported,
+    WrongType,
+)
+from omoide.turns.limits import Limits, Window
+from omoide.turns.policy import MemoryPolicy, as_policy, renewed
+from omoide.turns.shapes import shape as shape_of
+
+MAX_YAML_BYTES = 1 << 20
+
+_LIMITS = Limits()
+_WINDOW = Window()
+
+if TYPE_CHECKING:
+    JsonSchema = FrozenMap[str, Any]
+    Actions = tuple[Action, ...]
+    Parts = tuple[Plugin, ...]
+    Shape = type | None
+else:
+    JsonSchema = dict[str, Any]  # written as it is: `$ref` is no tag of the codec's
+    Actions = Parts = Shape = Any  # code cannot be read, so whatever is read for it is refused
+
+_CLASSES = {"state_schema": "shape", "result": "answer"}
+"""The fields with a JSON Schema, and where the class that goes with each is."""
+
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
+_LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
+
+
+class AgentSpec(Record, frozen=True, kw_only=True):
+    """An agent as data; two specs are equal when what is written of them is."""
+
+    LABEL: ClassVar[str] = "agent spec"
+    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"actions", "parts", "shape", "answer"})
+
+    id: Id
+    description: str = ""
+    model: Name | None = None
+    """`provider:model`; a turn may be given another."""
+    base_url: Name | None = None
+    """Where the provider is reached, if not at its usual place."""
+    generation: FrozenMap[str, Any] = EMPTY_MAP
+    """What the provider is told besides: temperature, max_tokens, top_p, stop, seed and the like."""
+    instructions: str = ""
+    tools: tuple[str, ...] = ()
+    """The names of the actions that the model may ask for."""
+    approve: tuple[str, ...] = ()
+    """Which of them run only after a person has said yes."""
+    plugins: FrozenMap[str, Any] = EMPTY_MAP
+    """The configuration of each plugin, by its name; they are mounted in the order of their names."""
+    memory: MemoryPolicy | None = None
+    state_schema: JsonSchema | None = None
+    result: JsonSchema | None = None
+    """The shape of the answer, where text will not do."""
+    limits: Limits = _LIMITS
+    window: Window = _WINDOW
+    metadata: FrozenMap[str, Any] = EMPTY_MAP
+    actions: Actions = ()
+    parts: Parts = ()
+    shape: Shape = None
+    answer: Shape = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            id: str,
+            description: str = "",
+            model: str | None = None,
+            base_url: str | None = None,
+            generation: Mapping[str, Any] = EMPTY_MAP,
+            instructions: str = "",
+            tools: Sequence[Action | str] = (),
+            approve: Sequence[Action | str] = (),
+            plugins: Mapping[str, Any] | Sequence[PluginLike | str] = (),
+            memory: MemoryPolicy | Mapping[str, Any] | bool | None = None,
+            state_schema: type | Mapping[str, Any] | None = None,
+            result: type | Mapping[str, Any] | None = None,
+            limits: Limits | Mapping[str, Any] = _LIMITS,
+            window: Window | Mapping[str, Any] = _WINDOW,
+            metadata: Mapping[str, Any] = EMPTY_MAP,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        try:
+            self._take_apart()
+        except InvalidRecord:
+            raise
+        except Invalid as error:
+            raise InvalidRecord(self.LABEL, error) from error
+        super().__post_init__()
+
+    def _take_apart(self) -> None:
+        """Put the names where data belongs, and the code that came with them where code belongs.
+
+        Code for something that is not listed any more is let go.
+        """
+        taken: dict[str, Any] = {"memory": as_policy(self.memory)}
+        taken["tools"], taken["actions"] = _tools(self.tools, check_tuple(self.actions, "actions", Action))
+        taken["approve"] = tuple(_named(one) for one in _several(self.approve, "approve"))
+        parts: Any = check_tuple(self.parts, "parts", Plugin)  # type: ignore[arg-type]
+        taken["plugins"], taken["parts"] = _plugins(self.plugins, parts)
+        for field, code in _CLASSES.items():
+            taken[field], taken[code] = _schema(getattr(self, field), getattr(self, code), field)
+        for field, kind in (("limits", Limits), ("window", Window)):
+            given = getattr(self, field)
+            taken[field] = kind.new(given) if isinstance(given, Mapping) else given
+        for field, value in taken.items():
+            force(self, field, value)
+
+    def _check(self) -> None:
+        for at, name in enumerate(self.approve):
+            if name not in self.tools:
+                raise Invalid(f"approve[{at}]", f"is {name!r}, which is not among the tools", "list it there")
+        if self.base_url is not None:
+            _check_url(self.base_url)
+
+    def __eq__(self, other: object) -> bool:
+        return self._written() == other._written() if isinstance(other, AgentSpec) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._written())
+
+    def _written(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name not in self.UNWRITTEN)
+
+    # With its code
+
+    def bind(
+        self,
+        *,
+        tools: Sequence[Action] = (),
+        plugins: Sequence[PluginLike] = (),
+        schema: type | None = None,
+        result: type | None = None,
+    ) -> Self:
+        """The same spec with code attached: actions, plugins, and the classes of the state and the answer.
+
+        What is written of the spec stays as it is. A plugin's class is made with the configuration that the
+        spec holds; an instance has to have the same.
+        """
+        actions = {action.name: action for action in self.actions}
+        for at, action in enumerate(_several(tools, "tools")):
+            if not isinstance(action, Action):
+                raise WrongType(f"tools[{at}]", "an Action", action, "decorate it with @action")
+            if action.name not in self.tools:
+                raise Invalid(f"tools[{at}]", f"is {action.name!r}, {_unlisted(self.tools)}", "list it first")
+            actions[action.name] = action
+        parts = {part.label: part for part in self.parts}
+        for at, like in enumerate(_several(plugins, "plugins")):
+            parts |= self._bound(like, f"plugins[{at}]")
+        return self.replace(
+            actions=tuple(actions.values()),
+            parts=tuple(parts.values()),
+            shape=self.shape if schema is None else _fitting(schema, self.state_schema, "schema"),
+            answer=self.answer if result is None else _fitting(result, self.result, "result"),
+        )
+
+    def _bound(self, like: PluginLike, at: str) -> dict[str, Plugin]:
+        if isinstance(like, type) and issubclass(like, Plugin):
+            found = {
+                label: like(config, alias=label.partition(":")[2] or None)
+                for label, config in self.plugins.items()
+                if label.partition(":")[0] == like.name
+            }
+        else:
+            part = as_plugin(like)
+            found = {part.label: part} if part.label in self.plugins else {}
+        if not found:
+            raise Invalid(at, f"is {like!r}, {_unlisted(sorted(self.plugins))}", "list it first")
+        for label, part in found.items():
+            if not _configured(part, self.plugins[label]):
+                raise Invalid(at, f"is configured otherwise than {label!r} in the spec", "pass its class")
+        return found
+
+    def tool(self, name: str) -> Action:
+        """The action of this name: one of its own, or of one of its plugins."""
+        for action in (*self.actions, *(offered for part in self.parts for offered in part.offered)):
+            if action.name == name:
+                return action
+        listed = "attach its code with bind(tools=[…])" if name in self.tools else "list it in tools first"
+        raise NotFound("tool", name, f"{listed}; this agent has {', '.join(self.tools) or 'no tools'}")
+
+    def definition(self) -> Definition:
+        """The code that all agents of this spec share."""
+        for name in self.tools:
+            self.tool(name)
+        attached = {part.label for part in self.parts}
+        for label in sorted(self.plugins):
+            if label not in attached:
+                raise NotFound("plugin", label, "attach its class with bind(plugins=[…])")
+        schema = self.shape
+        if schema is None and self.state_schema is not None:
+            schema = _shape(msgspec.json.encode(self.state_schema.to_python()))
+        return Definition.new(
+            self.id, description=self.description, schema=schema, plugins=self.parts, actions=self.actions
+        )
+
+    # As text
+
+    @classmethod
+    def from_json(
+        cls,
+        data: bytes | str,
+        *,
+        tools: Sequence[Action] = (),
+        plugins: Sequence[PluginLike] = (),
+        schema: type | None = None,
+        result: type | None = None,
+    ) -> Self:
+        """The spec that was written, with this code attached."""
+        if not isinstance(data, (bytes, bytearray, memoryview, str)):
+            raise WrongType(cls.__name__, "JSON as bytes or text", data)
+        try:
+            plain = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise Invalid(cls.__name__, f"is not readable JSON ({error})", "correct it") from error
+        return cls._read(plain).bind(tools=tools, plugins=plugins, schema=schema, result=result)
+
+    @classmethod
+    def from_yaml(cls, text: str | bytes, **code: Any) -> Self:
+        """The spec that YAML describes, with code as for `from_json`; tags and aliases are refused."""
+        return cls._read(_from_yaml(text, cls.__name__)).bind(**code)
+
+    def to_yaml(self) -> str:
+        """This spec as YAML."""
+        _yaml()
+        text = msgspec.yaml.encode(codec.to_builtins(self))
+        _check_size(text, type(self).__name__)
+        return text.decode()
+
+    @classmethod
+    def from_file(cls, path: str | Path, **code: Any) -> Self:
+        """The spec in a file whose name ends in .json, .yaml or .yml, with code as for `from_json`."""
+        file = Path(path)
+        if file.suffix not in (".json", ".yaml", ".yml"):
+            raise Invalid("path", f"ends in {file.suffix!r}", "use .json, .yaml or .yml")
+        try:
+            with file.open("rb") as opened:
+                data = opened.read() if file.suffix == ".json" else opened.read(MAX_YAML_BYTES + 1)
+        except FileNotFoundError as error:
+            raise NotFound("file", str(path), "see where the spec is") from error
+        except OSError as error:
+            raise Invalid("path", f"cannot be read ({error})", "pass a file that can be read") from error
+        return cls.from_json(data, **code) if file.suffix == ".json" else cls.from_yaml(data, **code)
+
+    @classmethod
+    def _read(cls, plain: object) -> Self:
+        """A spec from JSON types, in which a person may have written things in the shorter forms."""
+        if not isinstance(plain, dict):
+            raise WrongType(cls.__name__, "an object", plain)
+        fields = dict(plain)
+        for name in sorted(cls.UNWRITTEN.intersection(fields)):
+            raise Invalid(f"{cls.__name__}.{name}", "is unknown", "attach code with bind()")
+        if isinstance(fields.get("memory"), bool):
+            fields["memory"] = {} if fields["memory"] else None
+        try:
+            if isinstance(fields.get("memory"), dict):
+                fields["memory"] = renewed(fields["memory"])
+        except Invalid as error:
+            raise error.under(f"{cls.__name__}.memory") from error
+        plugins = fields.get("plugins")
+        if isinstance(plugins, list) and all(isinstance(name, str) for name in plugins):
+            fields["plugins"] = {name: {} for name in plugins}
+        elif isinstance(plugins, dict):
+            fields["plugins"] = {name: {} if config is None else config for name, config in plugins.items()}
+        return codec.from_builtins(fields, cls)
+
+
+def _several(given: object, field: str) -> Sequence[Any]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise WrongType(field, "a list", given)
+    return given
+
+
+def _named(one: object) -> Any:
+    return one.name if isinstance(one, Action) else one
+
+
+def _unlisted(names: Sequence[str]) -> str:
+    return f"which the spec does not list among {', '.join(names)}" if names else "and the spec lists none"
+
+
+def _tools(given: object, kept: tuple[Action, ...]) -> tuple[tuple[str, ...], tuple[Action, ...]]:
+    """The names of the tools, and the code of those that came with it."""
+    known = {action.name: action for action in kept}
+    names: list[str] = []
+    for at, one in enumerate(_several(given, "tools")):
+        field = f"tools[{at}]"
+        if callable(one) and not isinstance(one, Action):
+            raise WrongType(field, "an Action or its name", one, "decorate it with @action")
+        name = check_name(_named(one), field)
+        if name in names:
+            raise Invalid(field, f"is {name!r} once more", "list it once")
+        names.append(name)
+        if isinstance(one, Action):
+            known[name] = one
+    return tuple(names), tuple(known[name] for name in names if name in known)
+
+
+def _plugins(given: object, kept: tuple[Plugin, ...]) -> tuple[FrozenMap[str, Any], tuple[Plugin, ...]]:
+    """The configuration of each plugin, and the code of those that came with it."""
+    known = {part.label: part for part in kept}
+    configs: dict[str, Any] = {}
+    listed = list(given.items()) if isinstance(given, Mapping) else _several(given, "plugins")
+    for at, one in enumerate(listed):
+        match one:
+            case str():
+                label, config = one, EMPTY_MAP
+            case (str() as label, config):
+                config = freeze_map(EMPTY_MAP if config is None else config, f"plugins.{label}")
+            case _:
+                part = as_plugin(one)
+                label, config = part.label, part.config
+                known[label] = part
+        if not _LABEL.match(label):
+            raise Invalid(f"plugins[{at}]", f"is {label!r}", "use letters, digits and underscores")
+        if label in configs:
+            raise Invalid(f"plugins[{at}]", f"is {label!r} once more", "list it once, or with an alias")
+        configs[label] = config
+    attached = (known[label] for label in sorted(configs) if label in known)
+    return freeze_map(configs), tuple(part for part in attached if _configured(part, configs[part.label]))
+
+
+def _configured(part: Plugin, config: Mapping[str, Any]) -> bool:
+    """Whether a plugin has this configuration, completed by its defaults."""
+    if part.config == config or part.config_schema is None:
+        return part.config == config
+    return part.config == {**freeze_map(Schema(part.config_schema, part.label).defaults()), **config}
+
+
+def _schema(given: object, kept: object, field: str) -> tuple[FrozenMap[str, Any] | None, type | None]:
+    """The JSON Schema of a class or of a mapping, and the class that goes with it."""
+    if kept is not None and not isinstance(kept, type):
+        raise WrongType(_CLASSES[field], "a class", kept)
+    if given is None:
+        return None, None
+    if isinstance(given, type):
+        try:
+            return freeze_map(Schema(given, field).json_schema(), field), given
+        except (TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, OmoideError):
+                raise
+            raise InvalidDefinition(field, f"has no JSON Schema ({error})", "simplify it") from error
+    if not isinstance(given, Mapping):
+        raise WrongType(field, "a class or a JSON Schema", given)
+    schema = freeze_map(given, field)
+    _check_json(schema, field)
+    return schema, kept if kept is not None and _same_fields(kept, schema, field) else None
+
+
+def _fitting(kind: type, schema: FrozenMap[str, Any] | None, field: str) -> type:
+    if schema is None:
+        raise Invalid(field, "is given, and the spec describes none", "put it into the spec")
+    if not _same_fields(kind, schema, field):
+        raise Invalid(field, f"is {kind!r}, whose fields are others than the spec's", "pass the class it was")
+    return kind
+
+
+def _same_fields(kind: type, schema: FrozenMap[str, Any], field: str) -> bool:
+    """Whether a class can be what the schema was made from; descriptions and limits may have changed."""
+    properties = schema.get("properties", EMPTY_MAP)
+    return isinstance(properties, FrozenMap) and set(Schema(kind, field).fields) == set(properties)
+
+
+def _check_json(value: object, path: str) -> None:
+    """Raise unless it is JSON, which a schema has to be wherever it goes."""
+    if isinstance(value, FrozenMap):
+        for key in value:
+            _check_json(value[key], f"{path}.{key}")
+    elif isinstance(value, FrozenList):
+        for at, item in enumerate(value):
+            _check_json(item, f"{path}[{at}]")
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise Unsupported(path, f"is a {type(value).__name__}", "write it as JSON would")
+
+
+@lru_cache(maxsize=64)
+def _shape(schema: bytes) -> type:
+    """One class for one schema, so that agents made at different times have the same."""
+    return shape_of(msgspec.json.decode(schema), "state_schema")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine or any(character.isspace() for character in url):
+        raise Invalid("base_url", f"is {url!r}", "pass a URL such as https://localhost:8000/v1")
+
+
+def _yaml() -> Any:
+    try:
+        return import_module("yaml")
+    except ImportError as error:
+        raise MissingExtra("agent specs in YAML", "yaml") from error
+
+
+def _check_size(text: str | bytes, name: str) -> None:
+    size = len(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
+    if size > MAX_YAML_BYTES:
+        raise Invalid(name, f"has more than {MAX_YAML_BYTES} bytes of YAML", "make it smaller, or use JSON")
+
+
+def _from_yaml(text: object, name: str) -> object:
+    yaml = _yaml()
+    if not isinstance(text, (str, bytes)):
+        raise WrongType(name, "YAML as text", text)
+    _check_size(text, name)
+    try:
+        for event in _within_depth(
+            yaml, yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
+        ):
+            if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
+                raise Invalid(name, "holds an alias, an anchor or a tag", "write it out")
+            # A number such as 1:30:59… is worked out digit by digit, which may take very long.
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.match(event.value):
+                raise Invalid(name, "holds a number that is too long", "put it into quotes")
+        return msgspec.yaml.decode(text)
+    except OmoideError:
+        raise
+    except (yaml.YAMLError, msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
+        raise Invalid(name, f"is not readable YAML ({error})", "correct it") from error
+
+
+def _within_depth(yaml: Any, events: Any, name: str) -> Any:
+    """The events, as long as they are not nested too deep for the loader, which calls itself for each."""
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > codec.LEVELS:
+            raise Unsupported(name, f"is nested deeper than {codec.LEVELS} levels", "flatten it")
+        yield event

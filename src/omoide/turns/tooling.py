@@ -1,0 +1,116 @@
+"""What does a tool answer to a model's call?
+
+Whatever goes wrong becomes an answer as well: the model is told, and the turn goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+import msgspec
+from anyio import current_effective_deadline, get_cancelled_exc_class, move_on_after, to_thread
+
+from omoide import observe
+from omoide.core.action import Action
+from omoide.core.agent import Agent
+from omoide.core.directives import Directive
+from omoide.core.running import apply_result
+from omoide.errors import InvalidParams, NotFound, OmoideError
+from omoide.turns.context import TurnContext
+from omoide.turns.messages import ToolCall
+from omoide.turns.prompt import Operation
+from omoide.turns.spec import AgentSpec
+from omoide.turns.telling import clean, told
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool answered; a pure action may have made another agent, too."""
+
+    ok: bool
+    content: str
+    agent: Agent | None = None
+    directives: tuple[Directive, ...] = ()
+
+
+def operations(spec: AgentSpec) -> tuple[Operation, ...]:
+    """The tools of an agent as a model is told about them."""
+    actions = [spec.tool(name) for name in spec.tools]
+    return tuple(
+        Operation(name=one.name, description=one.description, schema=one.json_schema()) for one in actions
+    )
+
+
+def find(spec: AgentSpec, call: ToolCall) -> Action | Outcome:
+    """The action that a call means, or what the model is told instead."""
+    if call.name not in spec.tools:
+        known = ", ".join(spec.tools) or "no tools"
+        return Outcome(ok=False, content=f"There is no tool {call.name!r}. You have {known}.")
+    if call.invalid is not None:
+        return Outcome(ok=False, content=f"The parameters of {call.name!r} are no JSON object.")
+    try:
+        action = spec.tool(call.name)
+        action.check(call.params)
+    except (InvalidParams, NotFound) as error:
+        return Outcome(ok=False, content=str(error))
+    return action
+
+
+def compute(action: Action, call: ToolCall, ctx: TurnContext) -> Outcome:
+    """The answer of a pure action, and the agent after it."""
+    try:
+        result = action.run(ctx, **action.check(call.params))
+        agent, directives = apply_result(ctx.agent, result)
+        answer = result[0] if isinstance(result, tuple) else result
+        return Outcome(ok=True, content=told(answer), agent=agent, directives=tuple(directives))
+    except (Exception, asyncio.CancelledError) as error:  # nothing is awaited here: it is the action's own
+        return Outcome(ok=False, content=_words(error))
+
+
+async def carry_out(action: Action, call: ToolCall, ctx: TurnContext, timeout_ms: int) -> Outcome:
+    """The answer of an action that touches the world."""
+    try:
+        with (
+            observe.span("execute_tool", name=action.name, tool_name=action.name, tool_call_id=call.id),
+            move_on_after(timeout_ms / 1000),
+        ):
+            try:
+                return Outcome(ok=True, content=told(await _called(action, ctx, action.check(call.params))))
+            except get_cancelled_exc_class():
+                if _stopped():
+                    raise
+                return Outcome(ok=False, content="Something that it waited for was cancelled.")
+    except Exception as error:
+        return Outcome(ok=False, content=_words(error))
+    late = f"It did not answer within {timeout_ms / 1000:g} s. Nobody knows whether it took effect."
+    return Outcome(ok=False, content=late)
+
+
+def _stopped() -> bool:
+    """Whether it is this turn that is being cancelled, by a scope around it or by its task."""
+    task = asyncio.current_task()
+    return current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
+
+
+async def _called(action: Action, ctx: TurnContext, params: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(inspect.unwrap(action.run)):
+        return await action.run(ctx, **params)
+    call = partial(copy_context().run, partial(action.run, ctx, **params))
+    # A thread cannot be stopped; the turn does not wait for one that takes too long.
+    result = await to_thread.run_sync(call, abandon_on_cancel=True)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _words(error: BaseException) -> str:
+    """What a model is told about an error; ours say what to do."""
+    try:
+        said = str(error).strip()
+    except Exception:
+        said = ""
+    if not isinstance(error, OmoideError):
+        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return clean(said)

@@ -1,0 +1,114 @@
+"""What do the tests of turns start from?"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.stores.own import Pocket
+
+from omoide.core.entry import Entry
+from omoide.core.recalling import RecallRequest, RecallResult
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest, WriteResult
+from omoide.stores.opening import open_store
+from omoide.turns.model import Request
+from omoide.turns.prompt import Prompt
+from omoide.turns.spec import AgentSpec
+
+KINDS = ("memory", "sqlite", "own")
+ALEX = "User prefers the name Alex."
+INSTRUCTIONS = "Greet the user and use any remembered facts."
+
+
+def a_spec(**fields: Any) -> AgentSpec:
+    """An agent that has memory with all defaults, unless the fields say otherwise."""
+    return AgentSpec.new({"id": "memory_agent", "instructions": INSTRUCTIONS, "memory": True, **fields})
+
+
+class Talker:
+    """A model that says what it was told to, the last of it again and again, and keeps what it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = replies or ("Welcome back, Alex.",)
+        self.requests: list[Request] = []
+
+    def __call__(self, request: Request, journal: Any) -> Any:
+        reply = self.replies[min(len(self.requests), len(self.replies) - 1)]
+        self.requests.append(request)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply(request) if callable(reply) else reply
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """What it was shown, in turn."""
+        return [request.prompt for request in self.requests]
+
+
+def wants(*calls: tuple[str, dict[str, Any]], prefix: str = "call_") -> dict[str, Any]:
+    """The reply of a model that wants tools to be run; the ids of its calls are call_1, call_2 and so on."""
+    asked = [
+        {"id": f"{prefix}{at}", "name": name, "params": params} for at, (name, params) in enumerate(calls, 1)
+    ]
+    return {"type": "operations", "operations": asked}
+
+
+class Spy(Pocket):
+    """A store with the three methods and nothing else, that keeps what was asked of it, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recalls: list[RecallRequest] = []
+        self.writes: list[WriteRequest] = []
+        self.recall_fails: Exception | None = None
+        self.write_fails: Exception | None = None
+        self.log: list[str] = []
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        self.recalls.append(request)
+        self.log.append("recall")
+        if self.recall_fails is not None:
+            raise self.recall_fails
+        return await super().recall(request)
+
+    async def write(self, request: WriteRequest) -> WriteResult:
+        self.writes.append(request)
+        self.log.append("write")
+        if self.write_fails is not None:
+            raise self.write_fails
+        return await super().write(request)
+
+
+@asynccontextmanager
+async def a_store(kind: str, folder: Path) -> AsyncIterator[Any]:
+    """A store of the kind: one of ours, or a small one that somebody brought along."""
+    if kind == "own":
+        yield Spy()
+        return
+    url = "memory://" if kind == "memory" else f"sqlite:///{folder / 'memory.db'}"
+    async with open_store(url, embedder="none") as store:
+        yield store
+
+
+async def kept(store: Any, agent_id: str = "memory_agent", **scope: Any) -> list[Entry]:
+    """What a store holds for an agent, oldest first."""
+    found: list[Entry] = await store.list_entries(Scope(agent_id=agent_id, **scope))
+    return found
+
+
+def system_of(prompt: Prompt) -> str:
+    """The first system message."""
+    return next(message.content for message in prompt.messages if message.role == "system")
+
+
+def text_of(prompt: Prompt) -> str:
+    """Everything that a model reads in a prompt."""
+    return "\n".join(message.content for message in prompt.messages)
+
+
+def kinds_of(result: Any) -> list[str]:
+    """The kinds of the events of a turn, in order."""
+    return [event.kind for event in result.events]

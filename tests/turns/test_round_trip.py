@@ -1,0 +1,152 @@
+"""Does a whole turn work over HTTP, with memory, tools and streaming, and how does it end when that fails?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.turns.http_model import USAGE, Answer, HttpModel, failing, serving, wanting
+
+from omoide import AgentSpec, Scope, Session, action, open_store, stream, turn, write
+from omoide.errors import ModelFailed, ModelOverloaded, ModelTimedOut, ModelUnreachable
+from omoide.stores.local import LocalStore
+from omoide.testing import eventually
+from omoide.turns import calling
+
+POLICY = {"scope": "session", "capture": "conversation"}
+
+
+@action(effectful=True)
+async def weather(ctx: Any, city: str) -> dict[str, Any]:
+    """The weather of a city."""
+    return {"city": city, "degrees": 3}
+
+
+@pytest.fixture(autouse=True)
+def _no_keys_and_no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setattr(calling, "FIRST_WAIT", 0.0)
+
+
+@pytest.fixture
+def store() -> Iterator[LocalStore]:
+    with open_store("memory://", embedder="none") as opened:
+        yield opened
+
+
+def agent(site: HttpModel, **fields: Any) -> AgentSpec:
+    return AgentSpec(
+        **{
+            "id": "greeter",
+            "model": "openai-chat:local",
+            "base_url": site.url,
+            "instructions": "Greet the user.",
+            "tools": [weather],
+            "memory": POLICY,
+            "generation": {"temperature": 0.2},
+            **fields,
+        }
+    )
+
+
+async def test_a_turn_goes_over_the_wire_with_its_memory(store: LocalStore) -> None:
+    """The server sees instructions, quoted memory, input and tools; the answer is kept and counted."""
+    with serving("Welcome back, Alex.") as site:
+        spec = agent(site)
+        await write(spec, "User prefers the name Alex.", memory_store=store, session_id="s")
+        result = await turn(spec, "hello", memory_store=store, session_id="s")
+    asked = site.requests[0]
+    assert [message["role"] for message in asked["messages"]] == ["system", "user"]
+    assert '"User prefers the name Alex."' in asked["messages"][0]["content"]
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
+    assert (asked["model"], asked["temperature"]) == ("local", 0.2)
+    assert (result.content, result.usage.input_tokens) == ("Welcome back, Alex.", USAGE["prompt_tokens"])
+    kept = await store.list_entries(Scope(agent_id="greeter"))
+    assert kept[-1].content == "User: hello\nAssistant: Welcome back, Alex."
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_tools_run_between_two_requests_on_one_connection(streaming: bool, store: LocalStore) -> None:
+    """Two calls run, their results go back under their ids, and the connection serves both rounds."""
+    both = wanting(("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"}))
+    with serving(both, "Three degrees in both.") as site:
+        if streaming:
+            async with stream(agent(site), "How warm is it?", memory_store=store, session_id="s") as events:
+                said = "".join([piece async for piece in events.text()])
+            result = events.result
+            assert said == "Three degrees in both."
+        else:
+            result = await turn(agent(site), "How warm is it?", memory_store=store, session_id="s")
+        await eventually(lambda: site.open == 0)
+    assert (result.content, result.rounds, site.connections) == ("Three degrees in both.", 2, 1)
+    results = [message for message in site.requests[1]["messages"] if message["role"] == "tool"]
+    assert [message["tool_call_id"] for message in results] == ["call_1", "call_2"]
+    assert [message["content"] for message in results] == [
+        '{"city":"Oslo","degrees":3}',
+        '{"city":"Rome","degrees":3}',
+    ]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [failing(500), failing(429, retry_after="0"), failing(503), Answer(content="Hello", cut=20)],
+    ids=["500", "429", "503", "cut"],
+)
+async def test_what_passes_is_tried_again(trouble: Answer, store: LocalStore) -> None:
+    """A failure that may pass is followed by another request; the turn tells it and ends well."""
+    with serving(trouble, "Here I am.") as site:
+        result = await turn(agent(site), "hello", memory_store=store, session_id="s")
+    assert (result.content, len(site.requests)) == ("Here I am.", 2)
+    assert [event.kind for event in result.events].count("model_retried") == 1
+    assert len(await store.list_entries(Scope(agent_id="greeter"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "requests"),
+    [
+        (failing(500), ModelOverloaded, 3),
+        (failing(429, retry_after="3600"), ModelOverloaded, 1),
+        (Answer(content="Hello", cut=20), ModelUnreachable, 3),
+        (Answer(hang=True), ModelTimedOut, 3),
+        (failing(401), ModelFailed, 1),
+    ],
+    ids=["500", "wait too long", "cut", "hanging", "401"],
+)
+async def test_what_stays_is_a_typed_error(
+    trouble: Answer, kind: type[ModelFailed], requests: int, store: LocalStore
+) -> None:
+    """After the retries, or at once where they are useless, the error comes out and nothing is captured."""
+    with serving(*[trouble] * 4) as site:
+        spec = agent(site, limits={"model_timeout_ms": 300})
+        with pytest.raises(kind) as failed:
+            await turn(spec, "hello", memory_store=store, session_id="s")
+        assert len(site.requests) == requests
+        await eventually(lambda: site.open == 0)
+    assert failed.value.remedy
+    assert await store.list_entries(Scope(agent_id="greeter")) == []
+
+
+async def test_a_session_goes_on_after_its_provider_was_away(store: LocalStore) -> None:
+    """The tool that ran before the outage is not run again; its result is sent when the provider is back."""
+    with serving(wanting(("weather", {"city": "Oslo"})), failing(401)) as site:
+        session = await Session.start(agent(site), "s", store=store)
+        with pytest.raises(ModelFailed):
+            await session.run("How warm is it?")
+        assert session.status == "error"
+        site.answers.append(Answer(content="Three degrees."))
+        result = await session.resume()
+    assert (result.content, session.status, len(site.requests)) == ("Three degrees.", "finished", 3)
+    assert [entry.kind for entry in session.thread.entries].count("tool_call") == 1
+    assert site.requests[2]["messages"][-1]["content"] == '{"city":"Oslo","degrees":3}'
+
+
+async def test_a_key_of_the_environment_stays_at_home(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spec that points elsewhere does not get the key that is meant for the provider."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-environment")
+    with serving("Hi.") as site:
+        await turn(agent(site), "hello", memory_store=store, session_id="s")
+    assert "secret-of-the-environment" not in str(site.headers)

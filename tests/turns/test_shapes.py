@@ -1,0 +1,327 @@
+"""Is a JSON Schema understood as the class that it came from?"""
+
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import json_data, text
+
+from omoide.core.schema import Schema
+from omoide.errors import Invalid, InvalidDefinition
+from omoide.turns.shapes import shape
+
+Even = Annotated[int, msgspec.Meta(ge=0, lt=10, multiple_of=2)]
+Code = Annotated[str, msgspec.Meta(min_length=1, max_length=3, pattern="^a")]
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part."""
+
+    x: int = 1
+
+
+class Cat(msgspec.Struct, frozen=True, tag="cat"):
+    lives: int = 9
+
+
+class Dog(msgspec.Struct, frozen=True, tag="dog"):
+    bones: list["Cat | Dog"] = []
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str = "z"
+
+
+class Loose(TypedDict, total=False):
+    size: int
+
+
+class Tree(msgspec.Struct):
+    """Refers to itself."""
+
+    label: str = ""
+    branches: list["Tree"] = []
+
+
+class Whole(msgspec.Struct):
+    count: int
+    name: str | None = None
+    share: float = 0.5
+    open: bool = False
+    inner: Inner = Inner()
+    inners: list[Inner] = []
+    by_name: dict[str, int] = {}
+    by_code: dict[Code, int] = {}
+    kinds: set[int] = msgspec.field(default_factory=set)
+    two: tuple[int, str] = (1, "x")
+    many: tuple[int, ...] = ()
+    word: Literal["a", 3, None] = "a"
+    colour: Colour = Colour.RED
+    pet: Cat | Dog = Cat()
+    pets: list[Cat | Dog | None] = []
+    on: date | None = None
+    at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    key: UUID | None = None
+    raw: bytes = b""
+    price: Decimal = Decimal("1.5")
+    even: Even = 0
+    code: Code = "a"
+    anything: Any = None
+    either: int | str | None = None
+    unset: int | msgspec.UnsetType = msgspec.UNSET
+    pair: Pair | None = None
+    loose: Loose = {}
+    tree: Tree = msgspec.field(default_factory=Tree)
+    listed: Annotated[list[int], msgspec.Meta(max_length=2)] = []
+    renamed: int = msgspec.field(default=0, name="not-a-name")
+    klass: int = msgspec.field(default=0, name="class")
+
+
+VALUES: dict[str, Any] = {
+    "at": "2024-05-06T07:08:09Z",
+    "on": "2024-05-06",
+    "key": "0190163d-8694-739b-aea5-966c26f8ad91",
+    "raw": "YWJj",
+    "price": "2.50",
+    "pet": {"type": "dog", "bones": [{"type": "cat"}, {"type": "dog", "bones": []}]},
+    "pets": [None, {"type": "cat", "lives": 1}],
+    "inner": {"x": 2},
+    "tree": {"label": "a", "branches": [{"branches": [{"label": "b"}]}]},
+    "pair": [1],
+    "two": [2, "y"],
+    "loose": {"size": 1, "other": 2},
+}
+OTHERS = st.sampled_from(
+    [
+        *VALUES.values(),
+        "red",
+        "abc",
+        "a",
+        3,
+        4,
+        [1, 1],
+        [1, "x", 2],
+        [{"x": "y"}],
+        {"y": 1},
+        {"type": "cow"},
+        {"type": "dog", "bones": [{"type": "cow"}]},
+        {"branches": [{"branches": 5}]},
+        {"size": "big"},
+        {"a": 1},
+        {"b": 1},
+    ]
+)
+FIELDS = tuple(Schema(Whole, "test").fields)
+
+
+def accepts(kind: type, data: dict[str, Any]) -> bool:
+    try:
+        Schema(kind, "test").check(data)
+    except Invalid:
+        return False
+    return True
+
+
+again = shape(Schema(Whole, "test").json_schema(), "state_schema")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@given(data=st.data())
+def test_the_class_made_from_a_schema_accepts_what_the_first_one_does(
+    field: str, data: st.DataObject
+) -> None:
+    """For every type that a struct may have, good and bad values get the same verdict from both."""
+    value = data.draw(OTHERS | json_data)
+    given = {"count": 1, field: value}
+    assert accepts(again, given) == accepts(Whole, given)
+
+
+@pytest.mark.parametrize("field", VALUES)
+def test_good_values_are_accepted(field: str) -> None:
+    """What is written in a special form is taken by both."""
+    assert accepts(Whole, {"count": 1, field: VALUES[field]})
+    assert accepts(again, {"count": 1, field: VALUES[field]})
+
+
+def test_the_same_fields_are_required_and_unknown() -> None:
+    """What is missing or unknown is refused by name."""
+    for kind in (Whole, again):
+        for data, field in (({}, "count"), ({"count": 1, "cuont": 2}, "cuont")):
+            with pytest.raises(Invalid) as raised:
+                Schema(kind, "test").check(data)
+            assert raised.value.field == field
+
+
+def test_defaults_are_kept_as_data() -> None:
+    """Each default is what the schema says, made anew each time."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "default": "Al"},
+            "tags": {"type": "array", "items": {"type": "string"}, "default": ["a"]},
+            "part": {"type": "object", "properties": {"x": {"type": "integer"}}, "default": {"x": 1}},
+            "none": {"type": ["integer", "null"], "default": None},
+        },
+    }
+    made = Schema(shape(schema, "s"), "test")
+    assert made.defaults() == {"name": "Al", "tags": ["a"], "part": {"x": 1}, "none": None}
+    made.defaults()["tags"].append("spoilt")
+    assert made.defaults()["tags"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": ["string", "null"], "minLength": 2}, ["ab", None], ["a", 5]),
+        ({"type": "string", "enum": ["a", "b"]}, ["a"], ["c", 1]),
+        ({"const": "a"}, ["a"], ["b"]),
+        ({"type": "integer", "minimum": 1, "maximum": 3}, [1, 3], [0, 4, 1.5, True]),
+        ({"type": "number", "exclusiveMinimum": 0}, [1, 0.5], [0, "1"]),
+        ({"type": "boolean"}, [True], [1, "true"]),
+        ({"type": "null"}, [None], [0]),
+        ({"type": "array"}, [[1, "a"]], [{}, "a"]),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 1}, [["a"]], [[], [1]]),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, [["a"]], [[1]]),
+        ({"type": "object"}, [{}, {"a": 1}], [[], "a"]),
+        ({"type": "object", "additionalProperties": False}, [{}], [{"a": 1}]),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, [{"a": 1}], [{"a": "b"}]),
+        ({"type": "object", "maxProperties": 1}, [{"a": 1}], [{"a": 1, "b": 2}]),
+        ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, [{"a": 1, "b": 2}], [{}]),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, [{"a": 1}], [{"b": 1}]),
+        ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}, [1, [1]], ["a"]),
+        ({}, [1, None, "a", [], {}], []),
+        ({"title": "T", "description": "D", "$schema": "S", "type": "integer"}, [1], ["a"]),
+    ],
+)
+def test_each_keyword_means_what_it_says(schema: dict[str, Any], good: list[Any], bad: list[Any]) -> None:
+    """Good values pass, bad ones are refused."""
+    made = shape({"type": "object", "properties": {"it": schema}}, "s")
+    assert accepts(made, {})
+    for value in good:
+        assert accepts(made, {"it": value}), value
+    for value in bad:
+        assert not accepts(made, {"it": value}), value
+
+
+def test_local_references_are_followed_even_in_circles() -> None:
+    """A definition may refer to itself and to others."""
+    tree = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}}
+    made = shape(
+        {"type": "object", "properties": {"tree": {"$ref": "#/$defs/Tree"}}, "$defs": {"Tree": tree}}, "s"
+    )
+    assert accepts(made, {"tree": {"kids": [{"kids": []}]}})
+    assert not accepts(made, {"tree": {"kids": [{"kids": [5]}]}})
+
+
+def test_a_class_that_holds_itself_is_understood() -> None:
+    """The root of a schema may be what its parts refer to."""
+    made = shape(Schema(Tree, "test").json_schema(), "s")
+    assert accepts(made, {"branches": [{"branches": [{"label": "a"}]}]})
+    assert not accepts(made, {"branches": [{"branches": [{"label": 5}]}]})
+
+
+def inside(schema: object) -> dict[str, Any]:
+    return {"type": "object", "properties": {"age": schema}}
+
+
+AGE = "s.properties.age"
+
+
+@pytest.mark.parametrize(
+    ("schema", "field", "said"),
+    [
+        ({"type": "array"}, "s", "array"),
+        ({}, "s", "None"),
+        ({"type": "object", "allOf": []}, "s", "'allOf'"),
+        ({"type": "object", "properties": []}, "s.properties", "object"),
+        ({"type": "object", "properties": {"a": {}}, "required": ["b"]}, "s.required", "'b'"),
+        ({"type": "object", "properties": {"a": {}}, "required": "a"}, "s.required", "array"),
+        ({"type": "object", "properties": {}, "minProperties": 1}, "s", "'minProperties'"),
+        ({"type": "object", "additionalProperties": {}}, "s.additionalProperties", "true or false"),
+        ({"type": "object", "$defs": 5}, "s.$defs", "object"),
+        (inside(5), AGE, "5"),
+        (inside(False), AGE, "False"),
+        (inside({"type": "text"}), f"{AGE}.type", "'text'"),
+        (inside({"type": 5}), f"{AGE}.type", "5"),
+        (inside({"type": "integer", "if": {}}), AGE, "'if'"),
+        (inside({"type": "integer", "minLength": 1}), AGE, "'minLength'"),
+        (inside({"minimum": 1}), AGE, "'minimum'"),
+        (inside({"type": "integer", "minimum": "a"}), AGE, "limit"),
+        (inside({"type": "string", "minLength": -1}), AGE, "limit"),
+        (inside({"type": "string", "pattern": "("}), AGE, "limit"),
+        (inside({"type": "string", "format": "email"}), AGE, "'email'"),
+        (inside({"type": "string", "format": ["email"]}), AGE, "email"),
+        (inside({"type": "string", "contentEncoding": "base32"}), AGE, "'base32'"),
+        (inside({"type": "string", "format": "date", "minLength": 1}), AGE, "'minLength'"),
+        (inside({"type": "string", "enum": ["a", 5]}), f"{AGE}.enum", "5"),
+        (inside({"enum": [1.5]}), f"{AGE}.enum", "1.5"),
+        (inside({"enum": []}), f"{AGE}.enum", "empty"),
+        (inside({"enum": "ab"}), f"{AGE}.enum", "'ab'"),
+        (inside({"anyOf": []}), f"{AGE}.anyOf", "empty"),
+        (inside({"anyOf": 5}), f"{AGE}.anyOf", "5"),
+        (inside({"anyOf": [{"type": "string"}, {"type": "string", "format": "date"}]}), "s", "str-like"),
+        (inside({}) | {"properties": {'a"b': {}}}, "s.properties", "no class"),
+        (
+            inside({"type": "array", "items": {"type": "array"}, "uniqueItems": True}),
+            f"{AGE}.uniqueItems",
+            "text",
+        ),
+        (inside({"type": "array", "items": {"oneOf": []}}), f"{AGE}.items", "'oneOf'"),
+        (inside({"type": "array", "prefixItems": [{}], "items": {}}), AGE, "prefixItems"),
+        (inside({"type": "integer", "default": "a"}), f"{AGE}.default", "fit"),
+        (inside({"$ref": "#/$defs/A"}), f"{AGE}.$ref", "#/$defs/A"),
+        (inside({"$ref": "other.json"}), f"{AGE}.$ref", "other.json"),
+        (inside({"$ref": 5}), f"{AGE}.$ref", "5"),
+        (inside({"$ref": "#/$defs/A"}) | {"$defs": {"A": {"$ref": "#/$defs/A"}}}, "s.$defs.A.$ref", "back"),
+        (
+            inside({"$ref": "#/$defs/A"}) | {"$defs": {"A": {"type": "integer", "not": {}}}},
+            "s.$defs.A",
+            "'not'",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_refused(schema: dict[str, Any], field: str, said: str) -> None:
+    """The error names the place and the keyword."""
+    with pytest.raises(InvalidDefinition) as raised:
+        shape(schema, "s")
+    assert raised.value.field == field
+    assert said in str(raised.value)
+    assert raised.value.remedy
+
+
+@given(st.dictionaries(text, json_data, max_size=3), json_data)
+def test_no_schema_does_worse_than_being_refused(properties: dict[str, Any], other: object) -> None:
+    """Whatever the data is, there is a class or a typed error."""
+    for schema in (
+        {"type": "object", "properties": properties},
+        inside(other),
+        {"type": "object", "$defs": other},
+    ):
+        try:
+            made = shape(schema, "s")
+        except Invalid:
+            continue
+        assert isinstance(made, type)
+
+
+def test_many_references_do_not_multiply() -> None:
+    """A schema whose parts each refer twice to the next is read in no time."""
+    defs: dict[str, Any] = {
+        f"A{at}": {"anyOf": [{"$ref": f"#/$defs/A{at + 1}"}, {"$ref": f"#/$defs/A{at + 1}"}]}
+        for at in range(60)
+    }
+    made = shape(inside({"$ref": "#/$defs/A0"}) | {"$defs": {**defs, "A60": {"type": "integer"}}}, "s")
+    assert accepts(made, {"age": 1})
+    assert not accepts(made, {"age": "a"})
