@@ -1,0 +1,270 @@
+"""How does a session run a turn, and what of it is kept when?
+
+Before anything happens, that the turn was asked; then what was recalled, each message, tool call and result
+as it comes; at the end the answer, with which the turn is part of the conversation; and only then what is to
+be remembered of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from anyio import CancelScope, get_cancelled_exc_class, move_on_after
+
+from omoide import observe
+from omoide.core import codec
+from omoide.core.agent import Agent
+from omoide.core.checkpoint import checkpoint
+from omoide.core.entry import Evidence, MessageRef
+from omoide.core.frozen import thaw
+from omoide.core.recalling import RecallResult
+from omoide.errors import (
+    Conflict,
+    Erased,
+    Invalid,
+    KeyReused,
+    OmoideError,
+    ReviewNeeded,
+    SessionBusy,
+    TurnPending,
+)
+from omoide.sessions.header import Capture, InFlight
+from omoide.sessions.kept import Kept
+from omoide.turns import remembering, transcript
+from omoide.turns.context import Asked, without
+from omoide.turns.controls import Decision
+from omoide.turns.events import Events
+from omoide.turns.loop import Turn
+from omoide.turns.model import Model
+from omoide.turns.options import Given
+from omoide.turns.result import TurnResult
+from omoide.turns.routing import enabled, taken_up
+from omoide.turns.running import captured, concluded
+from omoide.turns.spec import AgentSpec
+
+UNFINISHED = ("running", "hibernated", "waiting")
+LAST_WORDS = 5
+"""Seconds to write down that a turn was cancelled."""
+MOST_WAITING = 100
+"""How many turns may wait to be remembered, while their store cannot be written to."""
+
+
+class Runs:
+    """The turns of one session."""
+
+    def __init__(self, spec: AgentSpec, kept: Kept) -> None:
+        self._spec = spec
+        self._kept = kept
+
+    async def begin(self, input: str, given: Given, *, streaming: bool) -> TurnResult:
+        """A new turn."""
+        asked, model = given.asked(self._spec, input), given.model(self._spec)
+        async with self._kept.alone():
+            header = self._kept.header
+            if header.status in UNFINISHED:
+                raise TurnPending(header.session_id, header.status)
+            if self._kept.knows(asked.id):
+                raise Invalid("request_id", f"{asked.id!r} was asked here before", "choose another")
+            notices = await self._catch_up(given)
+            await self._leave_behind()
+            flight = InFlight(asked=asked)
+            result = await self._go(
+                flight, self._kept.agent, given, model, resumed=False, streaming=streaming
+            )
+            return result.replace(notices=(*notices, *result.notices))
+
+    async def resume(self, given: Given) -> TurnResult | None:
+        """The turn that did not finish, from where it stopped; None where there is none."""
+        async with self._kept.alone():
+            notices = await self._catch_up(given)
+            header, flight = self._kept.header, self._kept.header.turn
+            if flight is None:
+                return None
+            given.decisions = {**decided(flight), **given.decisions}
+            given.reviews = header.pending_reviews
+            undecided = [one.id for one in header.pending_reviews if one.id not in given.decisions]
+            if undecided:
+                raise ReviewNeeded(flight.asked.id, undecided)
+            given.context = taken_up(self._spec, flight.asked, given.context)
+            model = given.model(self._spec)
+            # A runner that lost the session finds the transcript changed, and can write no more.
+            await self._kept.append([transcript.resumed(flight.asked.id)])
+            agent = self._kept.agent
+            await self._kept.save(status="running", error=None)
+            result = await self._go(flight, agent, given, model, resumed=True, streaming=False)
+            return result.replace(notices=(*notices, *result.notices))
+
+    async def _catch_up(self, given: Given) -> list[str]:
+        """Remember the turns that were over before they could be captured; what is to be told about it."""
+        waiting = [*self._kept.header.captures]
+        told: list[str] = []
+        while waiting:
+            one = waiting[0]
+            try:
+                await self._capture(one, given)
+            except (Invalid, KeyReused, Erased) as error:  # what is wrong with it will stay wrong
+                told.append(f"turn {one.asked.id!r} is not captured ({type(error).__name__})")
+            except OmoideError as error:  # this may pass: the next turn tries again
+                told.append(f"{len(waiting)} earlier turns wait to be captured ({type(error).__name__})")
+                break
+            waiting.pop(0)
+        if len(waiting) > MOST_WAITING:
+            told.append(f"{len(waiting) - MOST_WAITING} earlier turns will not be captured: too many wait")
+            waiting = waiting[-MOST_WAITING:]
+        if len(waiting) != len(self._kept.header.captures):
+            await self._kept.save(captures=tuple(waiting))
+        return told
+
+    async def _capture(self, one: Capture, given: Given) -> None:
+        await remembering.capture_turn(
+            self._spec,
+            one.input,
+            one.content,
+            request_id=one.asked.id,
+            memory_store=given.memory_store,
+            session_id=one.asked.session_id,
+            project_id=one.asked.project_id,
+            context=taken_up(self._spec, one.asked, given.context),
+            at=one.asked.at,
+            **self._source(one),
+        )
+
+    async def _leave_behind(self) -> None:
+        """Something else is asked: a turn that failed will not be gone on with."""
+        left = self._kept.header.turn
+        if left is not None:
+            await self._kept.append([transcript.given_up(left.asked.id, "something else was asked")])
+            status = "finished" if self._kept.header.turns else "new"
+            await self._kept.save(turn=None, status=status, error=None)
+
+    async def _go(
+        self, flight: InFlight, agent: Agent, given: Given, model: Model, *, resumed: bool, streaming: bool
+    ) -> TurnResult:
+        world = given.world(
+            self._spec,
+            events=Events(given.on_event),
+            model=model,
+            begin=self._begun,
+            record=self._kept.append,
+            remember=self._remembered,
+            streaming=streaming,
+            sizes=self._kept.sizes(given.count_tokens),
+        )
+        run = Turn(
+            world,
+            flight.asked,
+            agent,
+            history=self._kept.history,
+            entries=self._kept.entries_of(flight.asked.id) if resumed else (),
+            recalled=flight.recalled,
+            remembered=flight.remembered,
+            resumed=resumed,
+        )
+        spec, session_id = self._spec, flight.asked.session_id
+        with observe.span("invoke_agent", name=spec.id, agent_id=spec.id, conversation_id=session_id):
+            try:
+                result = await concluded(run)
+            except Exception as error:
+                await self._failed(flight.asked.id, error, without(str(error), world.hidden))
+                raise
+            except get_cancelled_exc_class():
+                with move_on_after(LAST_WORDS, shield=True):
+                    await self._cancelled(flight.asked.id)
+                raise
+            # What is answered is kept, also for a program that does not wait for it any more.
+            with CancelScope(shield=True):
+                if result.status == "finished":
+                    await self._commit(run, result)
+                    result = await self._captured(run, result)
+                else:
+                    await self._rest(run, result)
+            return result
+
+    async def _begun(self, asked: Asked) -> None:
+        """Keep what was asked, as the controls left it."""
+        await self._kept.save(status="running", turn=InFlight(asked=asked), error=None, pending_reviews=())
+
+    async def _remembered(self, recalled: RecallResult | None) -> None:
+        """Keep what was recalled, so that a turn which is taken up again does not recall twice."""
+        flight = self._kept.header.turn
+        if flight is not None:
+            await self._kept.save(turn=flight.replace(recalled=recalled, remembered=True))
+
+    async def _rest(self, run: Turn, result: TurnResult) -> None:
+        """Put the turn aside; one that waits at its input has not begun before."""
+        flight = self._kept.header.turn
+        if flight is None or flight.asked.id != run.asked.id:
+            await self._begun(run.asked)
+        await self._kept.save(status=result.status, pending_reviews=result.reviews)
+
+    async def _failed(self, request_id: str, error: Exception, words: str) -> None:
+        """Keep what went wrong; the turn stays, so that it can be resumed or left behind."""
+        flight = self._kept.header.turn
+        if flight is None or flight.asked.id != request_id:
+            return  # it was refused before it began: nothing of it is kept
+        if isinstance(error, (Conflict, SessionBusy)):
+            return  # somebody else has the session now
+        told = {"kind": type(error).__name__, "message": words, "request_id": request_id}
+        with suppress(OmoideError):  # the first error is the one to hear about
+            await self._kept.append([transcript.failed(request_id, told["kind"], told["message"])])
+            await self._kept.save(status="error", error=told)
+
+    async def _cancelled(self, request_id: str) -> None:
+        """Keep that nobody waits for the turn any more: it can be resumed, or left behind."""
+        flight = self._kept.header.turn
+        if flight is not None and flight.asked.id == request_id and not self._kept.lost:
+            told = {"kind": "Cancelled", "message": "the program stopped waiting", "request_id": request_id}
+            with suppress(OmoideError):
+                await self._kept.save(status="error", error=told)
+
+    async def _commit(self, run: Turn, result: TurnResult) -> None:
+        """From here on the turn is part of the conversation."""
+        done, policy = run.done, enabled(self._spec)
+        captures = self._kept.header.captures
+        if policy is not None and policy.capture == "conversation":
+            first = 0 if done.user is None else done.user.seq
+            captures += (
+                Capture(
+                    asked=run.asked,
+                    input=run.input,
+                    content=result.content,
+                    first=first,
+                    last=done.final_seq or first,
+                ),
+            )
+        await self._kept.save(
+            status="finished",
+            turn=None,
+            pending_reviews=(),
+            error=None,
+            checkpoint=checkpoint(run.agent),
+            turns=self._kept.header.turns + 1,
+            last_request_id=run.asked.id,
+            result=result.content,
+            captures=captures,
+        )
+        self._kept.history.append(transcript.exchange(done, run.asked.id))
+
+    async def _captured(self, run: Turn, result: TurnResult) -> TurnResult:
+        waiting = self._kept.header.captures
+        if not waiting or waiting[-1].asked.id != run.asked.id:
+            return result
+        result = await captured(run, result, **self._source(waiting[-1]))
+        if result.memory is not None:
+            await self._kept.save(captures=waiting[:-1])
+        return result
+
+    def _source(self, waiting: Capture) -> dict[str, Any]:
+        """Where in the transcript a captured turn is found."""
+        place = self._kept.thread.id
+        said = (waiting.first, waiting.last)
+        return {
+            "message": MessageRef(thread=place, seq=waiting.first),
+            "evidence": tuple(Evidence(kind="message", ref=f"{place}:{seq}") for seq in said),
+        }
+
+
+def decided(flight: InFlight) -> dict[str, Decision]:
+    """What was decided about a turn."""
+    return {key: codec.from_builtins(thaw(one), Decision) for key, one in flight.decisions.items()}

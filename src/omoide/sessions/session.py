@@ -1,0 +1,337 @@
+"""How does one conversation go on?
+
+A session holds one agent, whose thread is the transcript. Every step is kept before the next one begins, so
+that a turn which was interrupted can be taken up by another process without repeating what is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from omoide import ids
+from omoide.core import codec
+from omoide.core.agent import Agent
+from omoide.core.frozen import EMPTY_MAP, thaw
+from omoide.core.recalling import check_positive
+from omoide.core.scope import DEFAULT_NAMESPACE
+from omoide.core.thread import Thread
+from omoide.core.value import check_instance
+from omoide.core.writing import WriteResult
+from omoide.errors import IdTaken, Invalid, MissingStore, NotFound
+from omoide.sessions.header import Header
+from omoide.sessions.keeping import Keeper
+from omoide.sessions.kept import Kept
+from omoide.sessions.listing import missing, spec_of
+from omoide.sessions.runs import Runs
+from omoide.stores.protocols import Documents
+from omoide.turns import remembering, transcript
+from omoide.turns.controls import Decision, Review
+from omoide.turns.events import Listener
+from omoide.turns.journal import Journal
+from omoide.turns.options import Given, Options
+from omoide.turns.previewing import Preflight, previewed
+from omoide.turns.result import TurnResult
+from omoide.turns.routing import enabled, namespace_of
+from omoide.turns.running import Streaming, answer_of, replay, streamed
+from omoide.turns.spec import AgentSpec
+from omoide.verbs import offering
+
+LEASE_MS = 30_000
+"""How long a runner that does not answer keeps others out."""
+
+
+class Session:
+    """One conversation. Made with `open`, `start` or `load`."""
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        id: str,
+        *,
+        store: Any,
+        project_id: str | None = None,
+        metadata: Mapping[str, Any] = EMPTY_MAP,
+        lease_ms: int = LEASE_MS,
+        namespace: str | None = None,
+        **options: Any,
+    ) -> None:
+        if store is None:
+            raise MissingStore("store")
+        offering(store, Documents, "keep a session")
+        self.spec = check_instance(spec, "spec", kind=AgentSpec)
+        self.id = ids.check(id, "session_id")
+        self._lease_ms = lease_ms
+        self._store = store
+        self._project_id = project_id
+        self._metadata = metadata
+        self._options: dict[str, Any] = {"memory_store": store, **options}
+        for name in ("agent", "history", "request_id", "decisions", "session_id"):
+            if name in options:
+                raise Invalid(name, "is nothing to open a session with", "leave it out")
+        given = Given.of(self._options)
+        memory, policy = DEFAULT_NAMESPACE, spec.memory
+        if policy is not None and (policy.enabled or namespace is None):
+            memory = namespace_of(policy, given.context)
+        self._memory_namespace = memory
+        self._namespace = memory if namespace is None else ids.check(namespace, "namespace")
+        lease = check_positive(lease_ms, "lease_ms")
+        self._kept = Kept(Keeper(store, self.id, self._namespace), spec, lease)
+        self._runs = Runs(spec, self._kept)
+        self._closed = False
+
+    # Made, found, left
+
+    @classmethod
+    def open(cls, spec: AgentSpec, id: str, *, store: Any = None, **options: Any) -> Self:
+        """The session of this id, taken up or begun: `async with Session.open(…) as session`."""
+        return cls(spec, id, store=store, **options)
+
+    @classmethod
+    async def start(
+        cls,
+        spec: AgentSpec,
+        id: str | None = None,
+        *,
+        session_id: str | None = None,
+        store: Any = None,
+        **options: Any,
+    ) -> Self:
+        """A new session, under an id that is free."""
+        if id is not None and session_id is not None and id != session_id:
+            raise Invalid("session_id", f"is {session_id!r}, and id is {id!r}", "pass one of them")
+        chosen = id if id is not None else session_id
+        session = cls(spec, ids.new("sess_") if chosen is None else chosen, store=store, **options)
+        await session._kept.create(session._namespace, session._project_id, session._metadata)
+        return session
+
+    @classmethod
+    async def load(
+        cls,
+        id: str,
+        spec: AgentSpec | None = None,
+        *,
+        store: Any = None,
+        namespace: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """A session that exists; without a spec it has the one it was begun with, and its tools no code."""
+        if spec is None:
+            spec = await spec_of(store, id, namespace or DEFAULT_NAMESPACE)
+        session = cls(spec, id, store=store, namespace=namespace, **options)
+        if not await session._found():
+            raise missing(id)
+        return session
+
+    async def __aenter__(self) -> Self:
+        if not self._kept.opened and not await self._found():
+            try:
+                await self._kept.create(self._namespace, self._project_id, self._metadata)
+            except IdTaken:  # somebody else began it just now
+                await self._found()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave the session; it can be opened again, here or elsewhere."""
+        self._closed = True
+
+    def __repr__(self) -> str:
+        status = self.status if self._kept.opened else "not open yet"
+        return f"<session {self.id!r} of {self.spec.id!r}, {status}>"
+
+    # What is known
+
+    @property
+    def record(self) -> Header:
+        """The session as data."""
+        return self._kept.header
+
+    @property
+    def status(self) -> str:
+        """`new`, `running`, `hibernated`, `waiting`, `finished` or `error`."""
+        return self.record.status
+
+    @property
+    def thread(self) -> Thread:
+        """The transcript."""
+        return self._kept.thread
+
+    @property
+    def agent(self) -> Agent:
+        """The agent after the last turn that is over."""
+        return self._kept.agent
+
+    @property
+    def requests(self) -> list[str]:
+        """The ids of what was asked, oldest first."""
+        return transcript.requests([*self._kept.thread.entries])
+
+    @property
+    def pending_reviews(self) -> tuple[Review, ...]:
+        """What somebody still has to decide before the turn can go on."""
+        flight = self.record.turn
+        known = {} if flight is None else flight.decisions
+        return tuple(one for one in self.record.pending_reviews if one.id not in known)
+
+    @property
+    def result(self) -> str | None:
+        """The last answer."""
+        return self.record.result
+
+    @property
+    def error(self) -> Mapping[str, Any] | None:
+        """What the last turn failed with, if it did."""
+        error: Mapping[str, Any] | None = self.record.error
+        return error
+
+    # The conversation
+
+    async def chat(self, input: str, **options: Unpack[Options]) -> str:
+        """The agent's answer."""
+        return answer_of(await self.run(input, **options))
+
+    async def run(self, input: str, **options: Unpack[Options]) -> TurnResult:
+        """A turn, and all that came of it."""
+        return await self._runs.begin(input, self._given(options), streaming=False)
+
+    @asynccontextmanager
+    async def stream(self, input: str, **options: Unpack[Options]) -> AsyncIterator[Streaming]:
+        """A turn whose events can be read while it runs."""
+        given = self._given(options)
+
+        async def run(listener: Listener) -> TurnResult:
+            given.on_event = listener
+            return await self._runs.begin(input, given, streaming=True)
+
+        async with streamed(run, given.on_event) as streaming:
+            yield streaming
+
+    async def preflight(self, input: str, **options: Unpack[Options]) -> Preflight:
+        """What the model would see now."""
+        given = self._given(options)
+        await self._kept.look()
+        return await previewed(self.spec, input, given, tuple(self._kept.history), self.agent)
+
+    async def resume(self, **options: Unpack[Options]) -> TurnResult:
+        """Go on with the turn that did not finish: after a pause, a decision, an error or a crash.
+
+        Where the last turn did finish, and only its capture is left, that is done; the result is the last.
+        """
+        result = await self._runs.resume(self._given(options))
+        if result is None and self.record.last_request_id is None:
+            raise Invalid("session", f"{self.id!r} has nothing to resume", "ask it something")
+        return await self.replay() if result is None else result
+
+    async def replay(self, request_id: str | None = None) -> TurnResult:
+        """A turn again as it was, from the transcript: nothing is called or written."""
+        await self._kept.look()
+        wanted = request_id or self.record.last_request_id
+        entries = [one for one in self._kept.thread.entries if one.payload.get("request_id") == wanted]
+        if wanted is None or not entries:
+            raise NotFound("request", request_id, f"session {self.id!r} has {len(self.requests)} of them")
+        journal = Journal(request_id=wanted, entries=tuple(entries))
+        return await replay(self.spec, journal, agent=self._kept.agent_at(entries[0].seq))
+
+    async def fork(self, new_id: str | None = None, *, after: str | None = None, **options: Any) -> Session:
+        """Another session with the same past, up to the turn of a request; this one stays as it is."""
+        await self._kept.look()
+        kept = [turn.request_id for turn in self._kept.history]
+        if after is not None:
+            if after not in kept:
+                raise NotFound("request", after, "name one that this session has answered")
+            kept = kept[: kept.index(after) + 1]
+        past = [one for one in self._kept.thread.entries if one.payload.get("request_id") in kept]
+        options = {**self._options, "project_id": self._project_id, "lease_ms": self._lease_ms, **options}
+        options["metadata"] = {
+            **thaw(self.record.metadata),
+            "forked_from": {"session": self.id, "after": kept[-1] if kept else None},
+        }
+        chosen = ids.new("sess_") if new_id is None else new_id
+        session = type(self)(self.spec, chosen, store=self._store, **options)
+        whole = len(kept) == len(self._kept.history)
+        state = self.record.checkpoint if whole else None
+        await session._kept.create(session._namespace, session._project_id, session._metadata, past, state)
+        return session
+
+    async def cancel(self, reason: str = "cancelled") -> None:
+        """Give up the turn that did not finish; what was said before stays."""
+        async with self._kept.alone():
+            flight = self.record.turn
+            if flight is None:
+                return
+            await self._kept.append([transcript.given_up(flight.asked.id, reason)])
+            status = "finished" if self.record.turns else "new"
+            await self._kept.save(status=status, turn=None, pending_reviews=(), error=None)
+
+    # What people decide
+
+    async def approve(self, review_id: str) -> None:
+        """Let it happen; a tool of which nobody knows whether it took effect is run again."""
+        await self._decide(review_id, Decision(verdict="approve"))
+
+    async def deny(self, review_id: str, reason: str = "") -> None:
+        """Do not let it happen; the model is told."""
+        await self._decide(review_id, Decision(verdict="deny", reason=reason))
+
+    async def settle(self, review_id: str, result: Any) -> None:
+        """Say what a tool is to have answered, without running it, or what the agent is to answer."""
+        await self._decide(review_id, Decision(verdict="settle", result=result))
+
+    async def _decide(self, review_id: str, decision: Decision) -> None:
+        async with self._kept.alone():
+            review = next((one for one in self.record.pending_reviews if one.id == review_id), None)
+            flight = self.record.turn
+            if review is None or flight is None:
+                known = ", ".join(one.id for one in self.pending_reviews) or "none"
+                raise NotFound("review", review_id, f"waiting are: {known}")
+            if decision.verdict == "settle" and review.boundary == "input":
+                raise Invalid("review", f"{review_id!r} is about an input", "approve or deny it")
+            decisions = {**thaw(flight.decisions), review_id: codec.to_builtins(decision)}
+            await self._kept.save(turn=flight.replace(decisions=decisions))
+
+    # Memory
+
+    async def remember(self, content: str, **fields: Any) -> WriteResult:
+        """Keep a memory of this session; `fields` are those of `Entry`."""
+        given = self._given({})
+        return await remembering.write(
+            self.spec,
+            content,
+            memory_store=given.memory_store,
+            session_id=self.id,
+            project_id=self._project_id,
+            context=given.context,
+            within=True,
+            **fields,
+        )
+
+    # Inside
+
+    def _given(self, options: Mapping[str, Any]) -> Given:
+        if self._closed:
+            raise Invalid("session", f"{self.id!r} is closed", "open it again")
+        _ = self.record
+        for field, own in (("session_id", self.id), ("project_id", self._project_id)):
+            if options.get(field, own) != own:
+                raise Invalid(field, f"is {options[field]!r}", f"leave it out: the session has {own!r}")
+        if "agent" in options or "history" in options:
+            raise Invalid("agent", "and history are the session's own", "leave them out")
+        given = Given.of({**self._options, **options, "session_id": self.id, "project_id": self._project_id})
+        policy = enabled(self.spec)
+        if policy is not None and namespace_of(policy, given.context) != self._memory_namespace:
+            raise Invalid("context", "names another namespace", "open a session for each of them")
+        return given
+
+    async def _found(self) -> bool:
+        """Read it, if it is there."""
+        found = await self._kept.load()
+        if found and self._project_id is None:
+            self._project_id = self.record.project_id
+        return found

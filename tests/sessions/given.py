@@ -1,0 +1,159 @@
+"""What do the tests of sessions start from?"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.turns.given import Talker, wants
+
+from omoide.core.action import action
+from omoide.core.entry import Entry
+from omoide.core.scope import Scope
+from omoide.core.thread import ThreadEntry
+from omoide.sessions import Session
+from omoide.stores.local import LocalStore
+from omoide.turns.prompt import Prompt
+from omoide.turns.spec import AgentSpec
+
+CONVERSATION = {"capture": "conversation"}
+KINDS = ("memory", "sqlite")
+LATER = 10_000_000
+"""Milliseconds after which no lease is held any more."""
+
+
+def a_spec(**fields: Any) -> AgentSpec:
+    """An agent that writes its conversations down, unless the fields say otherwise."""
+    return AgentSpec.new({"id": "ada", "memory": CONVERSATION, **fields})
+
+
+def echo(request: Any) -> str:
+    """Answer with what was asked."""
+    return f"You said {request.prompt.messages[-1].content}"
+
+
+def talker(*replies: Any) -> Talker:
+    """A model with these replies, or one that repeats what it is told."""
+    return Talker(*(replies or (echo,)))
+
+
+@action
+def believe(ctx: Any, key: str, value: str) -> Any:
+    """Take something for true."""
+    return ctx.memory.world_put(key, value)
+
+
+class Till:
+    """A tool that must not happen twice, one that may, and a record of what they did."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+        @action(effectful=True)
+        async def pay(ctx: Any, sum: int) -> str:
+            """Pay."""
+            self.log.append(f"pay {sum}")
+            return f"paid {sum}"
+
+        @action(effectful=True, idempotent=True)
+        async def look(ctx: Any) -> str:
+            """Look how much is left."""
+            self.log.append("look")
+            return "12 left"
+
+        self.pay, self.look = pay, look
+
+    def spec(self, **fields: Any) -> AgentSpec:
+        """An agent with both tools."""
+        return a_spec(**{"tools": [self.pay, self.look], **fields})
+
+
+PAY = wants(("pay", {"sum": 5}))
+BOTH = wants(("pay", {"sum": 5}), ("look", {}))
+
+
+def told(entry: ThreadEntry) -> str:
+    """One line about an entry of a transcript."""
+    said = entry.payload
+    match entry.kind, said.get("role"):
+        case "message", "assistant" if "calls" in said:
+            return "wants " + " ".join(call["name"] for call in said["calls"])
+        case "message", role:
+            return f"{role}: {said['content']}"
+        case "tool_call", _:
+            return f"began {said['name']}"
+        case "tool_result", _:
+            return f"{said['status']} {said['name']}: {said['content']}"
+        case "error", _:
+            return f"error {said['error']}"
+        case kind, _:
+            return kind
+
+
+def lines(entries: Iterable[ThreadEntry]) -> list[str]:
+    """What a transcript tells, a line for each entry but the remarks that somebody took a turn up."""
+    return [told(entry) for entry in entries if entry.kind != "note"]
+
+
+def shown(prompt: Prompt) -> list[str]:
+    """The conversation that a model was shown, without the system's words."""
+    return [f"{one.role}: {one.content}" for one in prompt.messages if one.role != "system"]
+
+
+def talk(*turns: str) -> list[str]:
+    """A conversation with the model that repeats what it is told."""
+    return [line for said in turns for line in (f"user: {said}", f"assistant: You said {said}")]
+
+
+async def captured(store: Any, **scope: Any) -> list[Entry]:
+    """What the agent remembers of its conversations, oldest first."""
+    found: list[Entry] = await store.list_entries(Scope(**{"agent_id": "ada", **scope}))
+    return [entry for entry in found if entry.metadata.get("source") == "omoide_capture"]
+
+
+async def again(session: Session, **options: Any) -> Session:
+    """The same session in other hands."""
+    return await Session.load(session.id, session.spec, **{"store": session._store, **options})
+
+
+Before = Callable[[str, tuple[Any, ...]], Awaitable[None]]
+
+
+class Watched(LocalStore):
+    """A store that calls `before` with the name of each operation of a session, and keeps the names."""
+
+    def __init__(self, store: LocalStore, before: Before | None = None) -> None:
+        super().__init__(store.sync, store.url)
+        self.before = before
+        self.calls: list[str] = []
+
+    async def _met(self, name: str, *args: Any) -> None:
+        self.calls.append(name)
+        if self.before is not None:
+            await self.before(name, args)
+
+    async def write(self, request: Any) -> Any:
+        await self._met("write", request)
+        return await super().write(request)
+
+    async def recall(self, request: Any) -> Any:
+        await self._met("recall", request)
+        return await super().recall(request)
+
+    async def save(self, document: Any, *, expected_rev: int | None = None) -> Any:
+        await self._met(f"save {document.kind}", document)
+        return await super().save(document, expected_rev=expected_rev)
+
+    async def append(self, kind: str, id: str, entries: Any, scope: Any, **given: Any) -> int:
+        await self._met(f"append {kind}", entries)
+        return await super().append(kind, id, entries, scope, **given)
+
+    async def claim(self, kind: str, id: str, scope: Any, **given: Any) -> Any:
+        await self._met("claim", kind)
+        return await super().claim(kind, id, scope, **given)
+
+
+def everything_in(folder: Path) -> bytes:
+    """All bytes of all files of a folder."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
