@@ -6,7 +6,7 @@ import argparse
 import platform
 import sys
 
-from bench import core, peers, start, stores
+from bench import core, peers, start, stores, turns
 from bench.measure import Report
 
 
@@ -21,6 +21,7 @@ def main() -> int:
     start.run(report)
     core.run(report, full=chosen.full)
     stores.run(report, full=chosen.full)
+    turns.run(report)
     if chosen.full:
         peers.run(report)
     print(f"\n{len(report.missed)} goals missed" + "".join(f"\n  {what}" for what in report.missed))
