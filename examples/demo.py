@@ -280,8 +280,9 @@ def main() -> Shown:
     heading("Read on")
     say(
         "README.md has the map of the code, docs/index.md starts the tour of the concepts, and examples/ has "
-        "more: durable, chatlog and own_store for memory that lasts; weather, bdi, blackboard, react, "
-        "character, pool and rag for agents."
+        "more: durable, chatlog and own_store for memory that lasts; support, tenants, refund and streaming "
+        "for agents that answer with a model; weather, bdi, blackboard, react, character, pool and rag for "
+        "agents as values."
     )
     return Shown(agent, conflict, failure, kept, reason, shown, equal, recalled)
 

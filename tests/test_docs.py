@@ -26,13 +26,16 @@ from omoide import (
     Entry,
     Filter,
     Plugin,
+    Session,
     blocking,
     directives,
     errors,
     identity,
     memory,
+    sessions,
     strategy,
     thread,
+    turns,
     verbs,
 )
 from omoide.core import frozen, nesting
@@ -42,6 +45,8 @@ from omoide.stores import protocols
 from omoide.stores.settings import Settings
 from omoide.stores.sqlite import shelves
 from omoide.testing import reproducible
+from omoide.turns.events import KINDS
+from omoide.turns.options import Options
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -138,6 +143,12 @@ def run_block(block: Block, namespace: dict[str, Any], path: Path) -> Iterator[s
     )
 
 
+def rows(page: str) -> set[str]:
+    """What stands as code in the first column of a page's tables."""
+    cells = re.findall(r"^\|(.*?)\|", prose(ROOT / "docs" / f"{page}.md"), re.MULTILINE)
+    return set(INLINE.findall("\n".join(cells)))
+
+
 def anchors(path: Path) -> set[str]:
     titles = re.findall(r"^#+ +(.+?) *$", FENCE.sub("", path.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
@@ -145,7 +156,7 @@ def anchors(path: Path) -> set[str]:
 
 def error_names() -> set[str]:
     kinds = inspect.getmembers(errors, inspect.isclass)
-    return {name for name, kind in kinds if kind.__module__ == errors.__name__}
+    return {name for name, kind in kinds if kind.__module__.startswith(errors.__name__)}
 
 
 def nav_pages() -> list[str]:
@@ -244,8 +255,10 @@ def test_every_verb_is_documented_and_has_a_twin_without_await() -> None:
     """The page of stores has every verb, and `omoide.blocking` has the same ones."""
     names = {name for name, _ in inspect.getmembers(blocking, inspect.isfunction) if not name.startswith("_")}
     awaited = {name for name, _ in inspect.getmembers(verbs, inspect.iscoroutinefunction)}
-    assert names == awaited
-    assert names - code_words(ROOT / "docs" / "stores.md") == set()
+    of_turns = {"chat", "preflight", "turn", "write"}
+    assert names == awaited | of_turns
+    assert awaited - code_words(ROOT / "docs" / "stores.md") == set()
+    assert of_turns - code_words(ROOT / "docs" / "turns.md") == set()
 
 
 def test_all_that_a_store_can_be_asked_is_documented() -> None:
@@ -261,12 +274,39 @@ def test_all_that_a_store_can_be_asked_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "page"), [(Settings, "stores"), (Entry, "stores"), (Filter, "recall"), (Signs, "recall")]
+    ("kind", "page"),
+    [
+        (Settings, "stores"),
+        (Entry, "stores"),
+        (Filter, "recall"),
+        (Signs, "recall"),
+        (turns.AgentSpec, "specs"),
+        (turns.MemoryPolicy, "specs"),
+        (turns.Limits, "specs"),
+        (turns.Window, "specs"),
+        (turns.TurnResult, "turns"),
+        (turns.Prompt, "prompts"),
+        (turns.Preflight, "prompts"),
+    ],
 )
 def test_every_field_is_documented(kind: Any, page: str) -> None:
-    """Every setting of a store, field of an entry or a filter, and part of a score has a row in a table."""
-    rows = re.findall(r"^\|(.*?)\|", prose(ROOT / "docs" / f"{page}.md"), re.MULTILINE)
-    assert set(kind.__struct_fields__) - set(INLINE.findall("\n".join(rows))) == set()
+    """Every field of what users give and get has a row in a table, but for code that goes with a spec."""
+    code = turns.AgentSpec.UNWRITTEN if kind is turns.AgentSpec else frozenset()
+    assert set(kind.__struct_fields__) - code - rows(page) == set()
+
+
+def test_every_option_and_event_of_a_turn_is_documented() -> None:
+    """Each option of a turn and each kind of event has a row on the page of turns."""
+    assert {*Options.__annotations__, *KINDS} - rows("turns") == set()
+
+
+def test_all_of_turns_and_sessions_is_documented() -> None:
+    """Every public name of both is written as code on a page about them, and so is each part of a Session."""
+    pages = ("turns", "prompts", "tools", "specs", "models", "sessions")
+    words = set().union(*(code_words(ROOT / "docs" / f"{page}.md") for page in pages))
+    assert {*turns.__all__, *sessions.__all__} - words == set()
+    members = {name for name in vars(Session) if not name.startswith("_")}
+    assert members - code_words(ROOT / "docs" / "sessions.md") == set()
 
 
 def test_the_limits_of_data_are_those_in_the_code() -> None:

@@ -219,6 +219,54 @@ def test_the_own_store_keeps_its_file() -> None:
     assert str(kept.answer.hits[0].why) == "words +2.00: plant, tulip"
 
 
+def test_the_support_agent_recalls_what_left_its_window() -> None:
+    """The first turn left the prompt and is recalled, the last one stands in it, and others know neither."""
+    talk = told("support")
+    assert talk.answers == ["Your order is A-7.", "No: it is a present."]
+    assert talk.other == "I do not know your order."
+    assert (talk.turns, talk.in_window) == (6, 1)
+    prompt = talk.preview.prompt
+    assert "my order is A-7" in prompt.messages[0].content
+    assert "is a present" not in prompt.messages[0].content
+    assert prompt.tokens["total"] <= prompt.tokens["allowed"]
+    assert sum(cut.count for cut in prompt.cut if cut.part == "history") == 3
+
+
+def test_the_tenants_share_an_agent_and_nothing_else() -> None:
+    """Each tenant hears its own rule, a stranger none, a turn without a tenant is refused, one is erased."""
+    served = told("tenants")
+    assert "30 days" in served.answers["acme"]
+    assert "14 days" in served.answers["zen"]
+    assert served.answers["new"] == "I have no rule for that."
+    assert served.refusal.key == "tenant_id"
+    assert served.kept == {"acme": 2, "zen": 2}
+    assert served.left == {"acme": 0, "zen": 2}
+
+
+def test_the_refund_is_made_once() -> None:
+    """The turn waits for a yes, dies in the refund, asks what became of it, and the bank paid one time."""
+    made = told("refund")
+    assert made.statuses == ["waiting", "running"]
+    assert made.questions[0] == "Run refund?"
+    assert "nobody knows" in made.questions[1]
+    assert made.books == ["case-7:lamp:call_1: 40.00 for A-7"]
+    assert made.answer == 'Done: {"order":"A-7","refunded":40}'
+    told_of = [kind for kind in made.transcript if kind != "note"]
+    assert told_of == ["message", "message", "tool_call", "tool_result", "message"]
+    assert made.transcript.count("note") == 3  # once for each time somebody went on with the turn
+
+
+def test_the_chat_streams_and_remembers(capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer comes in pieces that are printed as they come, and the last one is from memory."""
+    chat = told("streaming")
+    assert chat.answers[-1] == "You once told me: My sister Clara keeps bees."
+    assert chat.pieces == sum(len(answer.split()) for answer in chat.answers)
+    assert chat.events.count("memory_written") == 3
+    assert chat.tokens > 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == ["> My sister Clara keeps bees.", "< I will remember that."]
+
+
 class TestOwnStore(StoreSuite):
     """The store of the example does what every store has to do."""
 
