@@ -63,9 +63,12 @@ class Bank:
         self.pay = pay
         self.spec = a_spec(memory=None, tools=[pay])
         self.asked: list[Talker] = []
+        self.controls: Any = []
 
     async def turn(self, input: Any, *replies: Any, **options: Any) -> Any:
+        """A turn with these replies; a snapshot goes on under the controls that it began with."""
         self.asked.append(Talker(*replies))
+        self.controls = options.setdefault("controls", self.controls if isinstance(input, Snapshot) else [])
         return await turn(options.pop("spec", self.spec), input, llm=self.asked[-1], **options)
 
     async def waiting(self, at: str, *controls: Control, **options: Any) -> Any:
@@ -82,10 +85,11 @@ class Bank:
 
 @pytest.mark.parametrize("at", BOUNDARIES)
 @pytest.mark.parametrize("decisions", [{}, {"something else": APPROVE}], ids=["none", "typo"])
-async def test_who_does_not_pass_the_controls_again_does_not_get_past_them(at: str, decisions: Any) -> None:
-    """A turn that waits still waits when it is resumed without its controls and without a decision."""
+async def test_who_decides_nothing_does_not_get_past_the_controls(at: str, decisions: Any) -> None:
+    """A turn that waits still waits when it is resumed without a decision, whatever the controls say now."""
     bank = Bank()
     waits = await bank.waiting(at)
+    bank.controls = [Says("nowhere", None)]
     for _ in range(2):
         again = await bank.turn(waits.snapshot, "Something else.", decisions=decisions)
         assert (again.status, again.content, bank.paid) == ("waiting", "", [])
@@ -94,6 +98,16 @@ async def test_who_does_not_pass_the_controls_again_does_not_get_past_them(at: s
         waits = again
     done = await bank.turn(waits.snapshot, "Paid.", decisions={waits.reviews[0].id: APPROVE})
     assert (done.status, bank.paid) == ("finished", [5] if at == "tool" else [])
+
+
+@pytest.mark.parametrize("at", BOUNDARIES)
+async def test_a_turn_goes_on_only_under_the_controls_it_began_with(at: str) -> None:
+    """Who resumes it without them is told to pass them again; nothing is called."""
+    bank = Bank()
+    waits = await bank.waiting(at)
+    with pytest.raises(Invalid, match="controls lack Says"):
+        await bank.turn(waits.snapshot, "x", controls=[], decisions={waits.reviews[0].id: APPROVE})
+    assert (bank.paid, bank.asked[-1].requests) == ([], [])
 
 
 async def test_a_tool_that_no_longer_needs_approval_still_waits_for_it() -> None:
@@ -124,26 +138,28 @@ async def test_a_turn_that_waits_again_can_be_written_down_again(at: str) -> Non
 # What was shown is what happens
 
 
-@pytest.mark.parametrize("dropped", [False, True], ids=["asked-again", "dropped"])
-async def test_the_parameters_that_were_approved_are_the_ones_that_run(dropped: bool) -> None:
-    """A control that makes something else of the call by now, or is gone, does not change what was shown."""
+@pytest.mark.parametrize("silent", [False, True], ids=["asked-again", "silent"])
+async def test_the_parameters_that_were_approved_are_the_ones_that_run(silent: bool) -> None:
+    """A control that makes something else of the call by now, or nothing, does not change what was shown."""
     bank = Bank()
     rising = Rising("tool")
     waits = await bank.waiting("tool", rising)
     shown = waits.reviews[0].call.params["sum"]
-    controls = [] if dropped else [rising, Says("tool", lambda call: Interrupt("Sure?"))]
+    quiet = [rising.__class__("nowhere"), Says("nowhere", None)]
+    controls = quiet if silent else [rising, Says("tool", lambda call: Interrupt("Sure?"))]
     await bank.turn(waits.snapshot, "Paid.", controls=controls, decisions={waits.reviews[0].id: APPROVE})
     assert bank.paid == [shown] == [1]
 
 
-@pytest.mark.parametrize("dropped", [False, True], ids=["asked-again", "dropped"])
-async def test_the_words_that_were_approved_are_the_ones_that_are_said(dropped: bool) -> None:
+@pytest.mark.parametrize("silent", [False, True], ids=["asked-again", "silent"])
+async def test_the_words_that_were_approved_are_the_ones_that_are_said(silent: bool) -> None:
     """An input is rewritten once: what the person saw is what the model is asked."""
     bank = Bank()
     before = Says("input", lambda text: Rewrite(f"Please: {text}"))
     waits = await bank.waiting("input", before)
     assert waits.reviews[0].draft == "Please: Pay five."
-    controls = [] if dropped else [before, Says("input", lambda text: Interrupt("Sure?"))]
+    quiet = [Says("nowhere", None)]
+    controls = quiet if silent else [before, Says("input", lambda text: Interrupt("Sure?"))]
     done = await bank.turn(
         waits.snapshot, "Yes.", controls=controls, decisions={waits.reviews[0].id: APPROVE}
     )

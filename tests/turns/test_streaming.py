@@ -202,18 +202,33 @@ async def test_there_is_no_result_before_the_end() -> None:
             _ = running.result
 
 
-async def test_a_slow_listener_is_not_outrun() -> None:
-    """The model does not run far ahead of who reads, so memory stays bounded."""
+async def test_a_turn_does_not_wait_for_its_reader() -> None:
+    """Who reads late, or not at all, holds up nothing: the turn ends, and the events are there."""
     speaker = Speaker(["x"] * 2_000)
-    seen = 0
     async with stream(a_spec(), "hello", llm=speaker) as running:
-        async for event in running:
-            if event.kind == "text":
-                seen += 1
-                for _ in range(3):
-                    await anyio.lowlevel.checkpoint()
-                assert len(speaker.given) - seen < 200
-    assert seen == 2_000
+        with anyio.fail_after(20):
+            while len(speaker.given) < 2_000:
+                await anyio.lowlevel.checkpoint()
+        seen = [event async for event in running if event.kind == "text"]
+    assert (len(seen), running.result.content) == (2_000, "x" * 2_000)
+
+
+@pytest.mark.parametrize("read", ["events", "result", "nothing"])
+async def test_an_error_is_raised_where_the_events_are_read(read: str) -> None:
+    """After the last event, from `result`, or at the end of the block: the turn's own error and its cause."""
+
+    async def streamed() -> None:
+        async with stream(a_spec(), "hello", llm=Talker(RuntimeError("no network"))) as running:
+            await anyio.wait_all_tasks_blocked()
+            if read == "events":
+                async for _ in running:
+                    pass
+            if read == "result":
+                _ = running.result.content
+
+    with pytest.raises(ModelFailed, match="no network") as failed:
+        await streamed()
+    assert isinstance(failed.value.__cause__, RuntimeError)
 
 
 async def test_what_a_control_refuses_is_not_streamed() -> None:

@@ -6,6 +6,7 @@ and sees what those before it wrote.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 from omoide.core.definition import Definition
@@ -39,9 +40,11 @@ def initial_state(definition: Definition, given: FrozenMap[str, Any]) -> FrozenM
     return state
 
 
-def mounted(agent: Agent) -> Agent:
-    """The agent with all plugins of its definition mounted, or `MountFailed` and no agent."""
+def mounted(agent: Agent, only: Set[str] | None = None) -> Agent:
+    """The agent with its plugins mounted, all or those that own these keys, or `MountFailed` and no agent."""
     for plugin in agent.definition.plugins:
+        if only is not None and plugin.key not in only:
+            continue
         try:
             agent = _mount(agent, plugin)
         except MountFailed:

@@ -7,8 +7,8 @@ runner which lost its lease cannot write any more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from anyio import CancelScope, create_task_group, current_time, sleep
@@ -76,14 +76,25 @@ class Keeper:
 
     async def save(self, header: Header) -> None:
         """Keep the header, if nobody else did since."""
-        await self._save(header, self._rev)
+        with self._fenced():
+            await self._save(header, self._rev)
 
     async def record(self, header: Header, entries: Sequence[ThreadEntry]) -> None:
         """Add to the transcript, if nobody else did since."""
         plain = [codec.to_builtins(entry) for entry in entries]
-        self._thread_rev = await self._store.append(
-            THREAD, header.thread_id, plain, self._scope, expected_rev=self._thread_rev
-        )
+        with self._fenced():
+            self._thread_rev = await self._store.append(
+                THREAD, header.thread_id, plain, self._scope, expected_rev=self._thread_rev
+            )
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """A block in which a conflict means that somebody else has the session."""
+        try:
+            yield
+        except Conflict:
+            self.lost = True
+            raise
 
     @asynccontextmanager
     async def claimed(self, ttl_ms: int) -> AsyncIterator[None]:

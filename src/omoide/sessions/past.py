@@ -23,7 +23,8 @@ def recomputed(spec: AgentSpec, agent: Agent, past: Thread, session_id: str) -> 
         asked = Asked(id=request_id, input=said, at=done.user.at, session_id=session_id)
         for answered in done.ended.values():
             action = tooling.find(spec, answered.call)
-            if answered.ok and isinstance(action, Action) and not action.effectful:
+            ran = answered.ok and answered.call.id in done.began  # and was not settled by somebody
+            if ran and isinstance(action, Action) and not action.effectful:
                 outcome = tooling.compute(action, answered.call, TurnContext(agent, asked))
                 agent = outcome.agent or agent
     return thread.put(agent, past)

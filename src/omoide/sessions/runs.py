@@ -20,27 +20,26 @@ from omoide.core.entry import Evidence, MessageRef
 from omoide.core.frozen import thaw
 from omoide.core.recalling import RecallResult
 from omoide.errors import (
-    Conflict,
     Erased,
     Invalid,
     KeyReused,
     OmoideError,
     ReviewNeeded,
-    SessionBusy,
     TurnPending,
 )
 from omoide.sessions.header import Capture, InFlight
 from omoide.sessions.kept import Kept
+from omoide.stores.protocols import Store
 from omoide.turns import remembering, transcript
 from omoide.turns.context import Asked, without
-from omoide.turns.controls import Decision
+from omoide.turns.controls import Decision, check_watched
 from omoide.turns.events import Events
 from omoide.turns.loop import Turn
 from omoide.turns.model import Model
 from omoide.turns.options import Given
 from omoide.turns.result import TurnResult
 from omoide.turns.routing import enabled, taken_up
-from omoide.turns.running import captured, concluded
+from omoide.turns.running import captured, concluded, finished
 from omoide.turns.spec import AgentSpec
 
 UNFINISHED = ("running", "hibernated", "waiting")
@@ -53,9 +52,11 @@ MOST_WAITING = 100
 class Runs:
     """The turns of one session."""
 
-    def __init__(self, spec: AgentSpec, kept: Kept) -> None:
+    def __init__(self, spec: AgentSpec, kept: Kept, home: Store | None) -> None:
         self._spec = spec
         self._kept = kept
+        self._home = home
+        """The store that the session's memory lies in, unless a turn says otherwise."""
 
     async def begin(self, input: str, given: Given, *, streaming: bool) -> TurnResult:
         """A new turn."""
@@ -67,20 +68,21 @@ class Runs:
             if self._kept.knows(asked.id):
                 raise Invalid("request_id", f"{asked.id!r} was asked here before", "choose another")
             notices = await self._catch_up(given)
-            await self._leave_behind()
+            await self._leave_behind(given, model)
             flight = InFlight(asked=asked)
             result = await self._go(
                 flight, self._kept.agent, given, model, resumed=False, streaming=streaming
             )
             return result.replace(notices=(*notices, *result.notices))
 
-    async def resume(self, given: Given) -> TurnResult | None:
+    async def resume(self, given: Given, *, streaming: bool = False) -> TurnResult | None:
         """The turn that did not finish, from where it stopped; None where there is none."""
         async with self._kept.alone():
             notices = await self._catch_up(given)
             header, flight = self._kept.header, self._kept.header.turn
             if flight is None:
                 return None
+            check_watched(flight.asked, given.controls)
             given.decisions = {**decided(flight), **given.decisions}
             given.reviews = header.pending_reviews
             undecided = [one.id for one in header.pending_reviews if one.id not in given.decisions]
@@ -92,7 +94,7 @@ class Runs:
             await self._kept.append([transcript.resumed(flight.asked.id)])
             agent = self._kept.agent
             await self._kept.save(status="running", error=None)
-            result = await self._go(flight, agent, given, model, resumed=True, streaming=False)
+            result = await self._go(flight, agent, given, model, resumed=True, streaming=streaming)
             return result.replace(notices=(*notices, *result.notices))
 
     async def _catch_up(self, given: Given) -> list[str]:
@@ -127,13 +129,18 @@ class Runs:
             project_id=one.asked.project_id,
             context=taken_up(self._spec, one.asked, given.context),
             at=one.asked.at,
-            **self._source(one),
+            **self._source(one.first, one.last),
         )
 
-    async def _leave_behind(self) -> None:
-        """Something else is asked: a turn that failed will not be gone on with."""
+    async def _leave_behind(self, given: Given, model: Model) -> None:
+        """Something else is asked: a turn that failed will not be gone on with, unless it has its answer."""
         left = self._kept.header.turn
-        if left is not None:
+        if left is None:
+            return
+        done = transcript.course(self._kept.entries_of(left.asked.id), left.asked.id)
+        if done.final is not None:
+            await self._go(left, self._kept.agent, given, model, resumed=True, streaming=False)
+        else:
             await self._kept.append([transcript.given_up(left.asked.id, "something else was asked")])
             status = "finished" if self._kept.header.turns else "new"
             await self._kept.save(turn=None, status=status, error=None)
@@ -176,7 +183,7 @@ class Runs:
             with CancelScope(shield=True):
                 if result.status == "finished":
                     await self._commit(run, result)
-                    result = await self._captured(run, result)
+                    result = await self._captured(run, await finished(run, result))
                 else:
                     await self._rest(run, result)
             return result
@@ -196,14 +203,20 @@ class Runs:
         flight = self._kept.header.turn
         if flight is None or flight.asked.id != run.asked.id:
             await self._begun(run.asked)
-        await self._kept.save(status=result.status, pending_reviews=result.reviews)
+            flight = InFlight(asked=run.asked)
+        # What was decided and has not happened yet stays as it was shown; a new question needs a new answer.
+        open_ones = {one.id: one for one in self._kept.header.pending_reviews if not run.settled(one)}
+        decisions = {key: one for key, one in flight.decisions.items() if key in open_ones}
+        flight = (self._kept.header.turn or flight).replace(decisions=decisions)
+        reviews = open_ones | {one.id: one for one in result.reviews}
+        await self._kept.save(status=result.status, pending_reviews=tuple(reviews.values()), turn=flight)
 
     async def _failed(self, request_id: str, error: Exception, words: str) -> None:
         """Keep what went wrong; the turn stays, so that it can be resumed or left behind."""
         flight = self._kept.header.turn
         if flight is None or flight.asked.id != request_id:
             return  # it was refused before it began: nothing of it is kept
-        if isinstance(error, (Conflict, SessionBusy)):
+        if self._kept.lost:
             return  # somebody else has the session now
         told = {"kind": type(error).__name__, "message": words, "request_id": request_id}
         with suppress(OmoideError):  # the first error is the one to hear about
@@ -222,7 +235,7 @@ class Runs:
         """From here on the turn is part of the conversation."""
         done, policy = run.done, enabled(self._spec)
         captures = self._kept.header.captures
-        if policy is not None and policy.capture == "conversation":
+        if policy is not None and policy.capture == "conversation" and run.world.store is self._home:
             first = 0 if done.user is None else done.user.seq
             captures += (
                 Capture(
@@ -248,20 +261,18 @@ class Runs:
 
     async def _captured(self, run: Turn, result: TurnResult) -> TurnResult:
         waiting = self._kept.header.captures
-        if not waiting or waiting[-1].asked.id != run.asked.id:
-            return result
-        result = await captured(run, result, **self._source(waiting[-1]))
-        if result.memory is not None:
+        first = 0 if run.done.user is None else run.done.user.seq
+        result = await captured(run, result, **self._source(first, run.done.final_seq or first))
+        if result.memory is not None and waiting and waiting[-1].asked.id == run.asked.id:
             await self._kept.save(captures=waiting[:-1])
         return result
 
-    def _source(self, waiting: Capture) -> dict[str, Any]:
+    def _source(self, first: int, last: int) -> dict[str, Any]:
         """Where in the transcript a captured turn is found."""
         place = self._kept.thread.id
-        said = (waiting.first, waiting.last)
         return {
-            "message": MessageRef(thread=place, seq=waiting.first),
-            "evidence": tuple(Evidence(kind="message", ref=f"{place}:{seq}") for seq in said),
+            "message": MessageRef(thread=place, seq=first),
+            "evidence": tuple(Evidence(kind="message", ref=f"{place}:{seq}") for seq in (first, last)),
         }
 
 

@@ -79,7 +79,7 @@ class Session:
         self._namespace = memory if namespace is None else ids.check(namespace, "namespace")
         lease = check_positive(lease_ms, "lease_ms")
         self._kept = Kept(Keeper(store, self.id, self._namespace), spec, lease)
-        self._runs = Runs(spec, self._kept)
+        self._runs = Runs(spec, self._kept, self._options["memory_store"])
         self._closed = False
 
     # Made, found, left
@@ -202,12 +202,14 @@ class Session:
         return await self._runs.begin(input, self._given(options), streaming=False)
 
     @asynccontextmanager
-    async def stream(self, input: str, **options: Unpack[Options]) -> AsyncIterator[Streaming]:
-        """A turn whose events can be read while it runs."""
+    async def stream(self, input: str | None = None, **options: Unpack[Options]) -> AsyncIterator[Streaming]:
+        """A turn whose events can be read while it runs: a new one, or without input the one to resume."""
         given = self._given(options)
 
         async def run(listener: Listener) -> TurnResult:
             given.on_event = listener
+            if input is None:
+                return await self._resumed(given, streaming=True)
             return await self._runs.begin(input, given, streaming=True)
 
         async with streamed(run, given.on_event) as streaming:
@@ -224,7 +226,10 @@ class Session:
 
         Where the last turn did finish, and only its capture is left, that is done; the result is the last.
         """
-        result = await self._runs.resume(self._given(options))
+        return await self._resumed(self._given(options), streaming=False)
+
+    async def _resumed(self, given: Given, *, streaming: bool) -> TurnResult:
+        result = await self._runs.resume(given, streaming=streaming)
         if result is None and self.record.last_request_id is None:
             raise Invalid("session", f"{self.id!r} has nothing to resume", "ask it something")
         return await self.replay() if result is None else result
@@ -248,7 +253,8 @@ class Session:
                 raise NotFound("request", after, "name one that this session has answered")
             kept = kept[: kept.index(after) + 1]
         past = [one for one in self._kept.thread.entries if one.payload.get("request_id") in kept]
-        options = {**self._options, "project_id": self._project_id, "lease_ms": self._lease_ms, **options}
+        own = {"project_id": self._project_id, "lease_ms": self._lease_ms, "namespace": self._namespace}
+        options = {**self._options, **own, **options}
         options["metadata"] = {
             **thaw(self.record.metadata),
             "forked_from": {"session": self.id, "after": kept[-1] if kept else None},
@@ -323,7 +329,11 @@ class Session:
                 raise Invalid(field, f"is {options[field]!r}", f"leave it out: the session has {own!r}")
         if "agent" in options or "history" in options:
             raise Invalid("agent", "and history are the session's own", "leave them out")
-        given = Given.of({**self._options, **options, "session_id": self.id, "project_id": self._project_id})
+        merged = {**self._options, **options, "session_id": self.id, "project_id": self._project_id}
+        for name in ("context", "secrets"):  # what a turn says comes over what the session says
+            if name in options and name in self._options and isinstance(options[name], Mapping):
+                merged[name] = {**self._options[name], **options[name]}
+        given = Given.of(merged)
         policy = enabled(self.spec)
         if policy is not None and namespace_of(policy, given.context) != self._memory_namespace:
             raise Invalid("context", "names another namespace", "open a session for each of them")

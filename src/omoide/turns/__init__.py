@@ -31,18 +31,23 @@ if TYPE_CHECKING:
     from omoide.turns.policy import MemoryPolicy as MemoryPolicy
     from omoide.turns.previewing import Preflight as Preflight
     from omoide.turns.previewing import preflight as preflight
+    from omoide.turns.prompt import Cut as Cut
+    from omoide.turns.prompt import Operation as Operation
     from omoide.turns.prompt import Prompt as Prompt
     from omoide.turns.prompt import assemble as assemble
+    from omoide.turns.provider import ProviderModel as ProviderModel
     from omoide.turns.remembering import capture_turn as capture_turn
     from omoide.turns.remembering import recall as recall
     from omoide.turns.remembering import write as write
     from omoide.turns.result import Snapshot as Snapshot
     from omoide.turns.result import TurnResult as TurnResult
+    from omoide.turns.running import Streaming as Streaming
     from omoide.turns.running import chat as chat
     from omoide.turns.running import replay as replay
     from omoide.turns.running import stream as stream
     from omoide.turns.running import turn as turn
     from omoide.turns.spec import AgentSpec as AgentSpec
+    from omoide.turns.window import Exchange as Exchange
 
 _HOMES = {
     "context": ["TurnContext"],
@@ -54,11 +59,13 @@ _HOMES = {
     "model": ["Model", "Reply", "Request"],
     "policy": ["MemoryPolicy"],
     "previewing": ["Preflight", "preflight"],
-    "prompt": ["Prompt", "assemble"],
+    "prompt": ["Cut", "Operation", "Prompt", "assemble"],
+    "provider": ["ProviderModel"],
     "remembering": ["capture_turn", "recall", "write"],
     "result": ["Snapshot", "TurnResult"],
-    "running": ["chat", "replay", "stream", "turn"],
+    "running": ["Streaming", "chat", "replay", "stream", "turn"],
     "spec": ["AgentSpec"],
+    "window": ["Exchange"],
 }
 _LAZY = {name: f"omoide.turns.{home}" for home, names in _HOMES.items() for name in names}
 

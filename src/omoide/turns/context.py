@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from omoide.core.agent import Agent
-from omoide.core.codec import MapField
+from omoide.core.codec import MapField, TextsField
 from omoide.core.context import Context
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze, freeze_map
 from omoide.core.scope import Scope
@@ -32,6 +32,8 @@ class Asked(Value, frozen=True, kw_only=True):
     project_id: Id | None = None
     context: MapField = EMPTY_MAP
     """What the program said about the turn, without what must not be kept."""
+    controls: TextsField = ()
+    """The kinds of controls that watch over it; a turn that is taken up again needs them again."""
     namespace: Id | None = None
     """Where the turn's memory lies; resolved once, so that a turn taken up again finds it there."""
     at: Millis

@@ -17,7 +17,7 @@ from omoide.core.codec import Frozen
 from omoide.core.contract import check_choice
 from omoide.core.value import Id, Millis, Name, Value
 from omoide.errors import Invalid, WrongType
-from omoide.turns.context import TurnContext
+from omoide.turns.context import Asked, TurnContext
 from omoide.turns.messages import ToolCall, Usage
 
 BOUNDARIES = ("input", "tool", "output")
@@ -115,6 +115,14 @@ def check_controls(controls: object) -> tuple[Control, ...]:
         if not isinstance(one, Control):
             raise WrongType(f"controls[{at}]", "a Control", one, "subclass Control")
     return tuple(controls)
+
+
+def check_watched(asked: Asked, controls: Sequence[Control]) -> None:
+    """Raise unless the controls that watched over a turn do so again."""
+    here = {type(control).__name__ for control in controls}
+    missing = [name for name in asked.controls if name not in here]
+    if missing:
+        raise Invalid("controls", f"lack {', '.join(missing)}, which this turn began with", "pass them again")
 
 
 async def asked(

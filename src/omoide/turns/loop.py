@@ -21,11 +21,11 @@ from omoide.turns.controls import Decision, Interrupt, Refuse, Review, asked
 from omoide.turns.messages import Usage
 from omoide.turns.model import Reply
 from omoide.turns.progress import Progress
-from omoide.turns.prompt import Prompt, assemble
+from omoide.turns.prompt import Prompt, assemble, check_fits, visible
 from omoide.turns.shaping import shaped
 from omoide.turns.telling import told
 from omoide.turns.tool_round import ToolRound
-from omoide.turns.window import Exchange
+from omoide.turns.window import Exchange, Sizes
 from omoide.turns.world import World
 
 
@@ -53,6 +53,7 @@ class Turn(Progress):
         """The answer, when there is one."""
         await self.tell("resumed" if self.resumed else "turn_started", request_id=self.asked.id)
         if self.done.user is None:
+            self._check_size()
             await self._hear()
             if self.world.begin is not None and not self.resumed:
                 await self.world.begin(self.asked)
@@ -62,9 +63,7 @@ class Turn(Progress):
         elif self.resumed and self.recalled is not None and self.world.store is not None:
             self.recalled = await remembering.still(self.world.store, self.recalled)
         async with Asking(self) as asking:
-            final = await self._rounds(asking)
-        await self.tell("turn_finished", rounds=self.done.rounds, tokens=self.done.usage.total_tokens)
-        return final
+            return await self._rounds(asking)
 
     async def _rounds(self, asking: Asking) -> Reply:
         """Model and tools in turns, until there is an answer."""
@@ -95,15 +94,21 @@ class Turn(Progress):
             elif decision.verdict == "settle":
                 raise Invalid("decision", "settles an input", "approve or deny it")
             return
+        if self.resumed:
+            return  # it was heard before: what is kept is what the controls left of it
         self.asked = self.asked.replace(input=text)
         if isinstance(stop, Interrupt):
             await self.wait([self.review("input", stop.question, draft=text)])
+
+    def _check_size(self) -> None:
+        """What can never be sent is refused before anything is kept or asked."""
+        check_fits(self.world.spec, self.asked.input, tooling.operations(self.world.spec), self.world.count)
 
     async def _recall(self) -> None:
         self.recalled = await remembering.recall_beyond(
             self.world.spec,
             self.input,
-            {turn.request_id for turn in self.history},
+            visible(self.world.spec, self.history, self.world.sizes or Sizes(self.world.count)),
             memory_store=self.world.store,
             session_id=self.asked.session_id,
             context=self.world.data,

@@ -22,6 +22,7 @@ from omoide.turns.messages import Message, said
 from omoide.turns.model import Answering, FromFunction, Model
 from omoide.turns.prompt import Counter
 from omoide.turns.routing import enabled, namespace_of, scope_of
+from omoide.turns.shaping import wanted
 from omoide.turns.spec import AgentSpec
 from omoide.turns.window import Exchange
 from omoide.turns.world import World
@@ -106,12 +107,14 @@ class Given(msgspec.Struct, kw_only=True):
 
     def asked(self, spec: AgentSpec, input: object) -> Asked:
         """What the agent is asked: the part of it that may be kept."""
+        wanted(spec)  # a shape that no answer can be checked against is found out now
         return Asked(
             id=self.request_id or ids.new("req_"),
             input=said(input),
             session_id=self.session_id or None,
             project_id=self.project_id or None,
             context=keepable(self.context),
+            controls=tuple(type(control).__name__ for control in self.controls),
             namespace=self._namespace(spec),
             at=clock.now(),
         )

@@ -18,12 +18,12 @@ from omoide.turns import tooling
 from omoide.turns.context import Asked
 from omoide.turns.events import Event
 from omoide.turns.options import Given, Options
-from omoide.turns.prompt import Prompt, assemble
+from omoide.turns.prompt import Prompt, assemble, visible
 from omoide.turns.remembering import recall_beyond
 from omoide.turns.rendering import rendered
 from omoide.turns.routing import enabled
 from omoide.turns.spec import AgentSpec
-from omoide.turns.window import Exchange, exchanges
+from omoide.turns.window import Exchange, Sizes, exchanges
 
 
 class Preflight(Value, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ async def previewed(
     recalled = await recall_beyond(
         spec,
         asked.input,
-        {turn.request_id for turn in history},
+        visible(spec, history, Sizes(given.count_tokens)),
         memory_store=given.memory_store,
         session_id=given.session_id,
         context=given.context,

@@ -122,6 +122,12 @@ class Progress:
         id = self._review_id(boundary, call)
         return next((one for one in self.world.reviews if one.id == id), None)
 
+    def settled(self, review: Review) -> bool:
+        """Whether what a review is about has happened, or been answered otherwise."""
+        if review.call is not None:
+            return review.call.id in self.done.ended
+        return self.done.user is not None if review.boundary == "input" else self.done.final is not None
+
     def _review_id(self, boundary: str, call: ToolCall | None = None) -> str:
         parts = [self.asked.id, boundary, *([] if call is None else [call.id])]
         if boundary == "unknown" and call is not None:  # each time it began is a question of its own

@@ -92,9 +92,7 @@ def assemble(
     """The prompt for what the user said: system, conversation, input, and what came of the turn so far."""
     asked = Message(role="user", content=input)
     tools = _tools_size(operations, spec.result, count)
-    needed = size([asked], count) + tools
-    needed += AROUND + count(spec.instructions) if spec.instructions else 0
-    allowed = spec.window.max_tokens - spec.window.reserve_output_tokens
+    needed, allowed = check_fits(spec, input, operations, count)
     current, shortened = _squeezed(current, allowed - needed, count)
     needed += size(current, count)
     if needed > allowed:
@@ -144,6 +142,24 @@ def _kept_free(spec: AgentSpec, history: Sequence[Exchange], sizes: Sizes, neede
     return 0
 
 
+def visible(spec: AgentSpec, history: Sequence[Exchange], sizes: Sizes) -> set[str | None]:
+    """The requests of the turns that can be in the window at all."""
+    allowed = spec.window.max_tokens - spec.window.reserve_output_tokens
+    return {turn.request_id for turn in newest(history, allowed, sizes)}
+
+
+def check_fits(
+    spec: AgentSpec, input: str, operations: Sequence[Operation], count: Counter
+) -> tuple[int, int]:
+    """How many tokens instructions, tools and input take, and how many are allowed; they have to fit."""
+    needed = size([Message(role="user", content=input)], count) + _tools_size(operations, spec.result, count)
+    needed += AROUND + count(spec.instructions) if spec.instructions else 0
+    allowed = spec.window.max_tokens - spec.window.reserve_output_tokens
+    if needed > allowed:
+        raise OverBudget(needed, allowed)
+    return needed, allowed
+
+
 class _Remembered:
     """What of the recalled memories goes into the prompt."""
 
@@ -171,13 +187,17 @@ class _Remembered:
     def _choose(
         self, recalled: RecallResult, policy: MemoryPolicy, seen: set[str | None], count: Counter
     ) -> None:
+        known: list[Entry] = []
         for hit in recalled.hits:
             if captured_from(hit.entry) in seen:
-                self._without(hit.entry, "it is in the conversation below", count)
+                known.append(hit.entry)
             elif len(self.hits) == policy.max_entries:
                 self._without(hit.entry, f"max_entries is {policy.max_entries}", count)
             else:
                 self.hits.append(hit)
+        if known:
+            reason = "it is in the conversation below"
+            self.cut.append(Cut(part="memory", ref=known[0].id, reason=reason, count=len(known)))
 
     def _show(self, room: int, policy: MemoryPolicy, count: Counter) -> None:
         shown, without = quoting.fitted([hit.entry for hit in self.hits], room, count)

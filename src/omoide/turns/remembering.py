@@ -24,7 +24,9 @@ from omoide.turns.routing import enabled, scope_of
 from omoide.turns.spec import AgentSpec
 from omoide.verbs import offering, remembering
 
-MOST_ASKED = 320
+LONGEST = 8_000
+"""How many characters of an input memory is asked with."""
+MOST_ASKED = 100
 """How many memories are asked for at most, to find some that the conversation does not hold already."""
 
 
@@ -50,7 +52,7 @@ async def recall(
         agent_id=spec.id,
         session_id=scope.session_id,
         scope=policy.scope,
-        query=said(input),
+        query=said(input)[:LONGEST],
         limit=policy.max_entries + further,
         metadata=policy.metadata,
         namespace=scope.namespace,
@@ -159,8 +161,20 @@ async def recall_beyond(
         fresh = sum(captured_from(entry) not in seen for entry in found.entries)
         limit = found.request.limit
         if fresh >= limit - further or len(found.entries) < limit or limit >= MOST_ASKED:
-            return found
-        further += limit
+            return _trimmed(found, seen, limit - further)
+        further = MOST_ASKED
+
+
+def _trimmed(found: RecallResult, seen: Set[str | None], wanted: int) -> RecallResult:
+    """What was found, with a few at most of what is seen anyway: it may still leave the window."""
+    room = wanted
+    hits = []
+    for hit in found.hits:
+        known = captured_from(hit.entry) in seen
+        if not known or room > 0:
+            hits.append(hit)
+        room -= known
+    return found.replace(hits=tuple(hits), entries=tuple(hit.entry for hit in hits))
 
 
 async def still(store: Store, recalled: RecallResult) -> RecallResult:

@@ -8,16 +8,17 @@ from typing import Any, ClassVar, Self
 from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint
-from omoide.core.codec import TextsField
+from omoide.core.codec import MapField, TextsField
 from omoide.core.contract import check_tuple
 from omoide.core.directives import Directive
+from omoide.core.frozen import EMPTY_MAP, thaw
 from omoide.core.recalling import RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import Count, Id, Value, force
 from omoide.core.writing import WriteResult
 from omoide.errors import Invalid
 from omoide.turns.context import Asked
-from omoide.turns.controls import Review
+from omoide.turns.controls import Decision, Review
 from omoide.turns.events import Event
 from omoide.turns.journal import Journal
 from omoide.turns.messages import Usage
@@ -39,6 +40,8 @@ class Snapshot(Value, frozen=True, kw_only=True):
     recalled: RecallResult | None = None
     reviews: tuple[Review, ...] = ()
     history: tuple[Exchange, ...] = ()
+    decisions: MapField = EMPTY_MAP
+    """What was decided about the reviews so far."""
     digest: str = ""
     """Shows whether it was changed since."""
 
@@ -47,6 +50,10 @@ class Snapshot(Value, frozen=True, kw_only=True):
         force(self, "entries", check_tuple(self.entries, "entries", ThreadEntry))
         force(self, "reviews", check_tuple(self.reviews, "reviews", Review))
         force(self, "history", check_tuple(self.history, "history", Exchange))
+
+    def decided(self) -> dict[str, Decision]:
+        """What was decided about the reviews so far."""
+        return {key: codec.from_builtins(thaw(one), Decision) for key, one in self.decisions.items()}
 
     def sealed(self) -> Self:
         """The same with its digest."""

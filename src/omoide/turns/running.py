@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
-from anyio import CancelScope, create_memory_object_stream, create_task_group
+from anyio import CancelScope, create_memory_object_stream, create_task_group, move_on_after
 
 from omoide import observe, thread
+from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import checkpoint, restore
 from omoide.core.thread import ThreadEntry
@@ -19,6 +21,7 @@ from omoide.core.value import check_instance
 from omoide.core.writing import WriteResult
 from omoide.errors import Diverged, Invalid, OmoideError, ReviewNeeded, TurnFailed
 from omoide.turns.context import without
+from omoide.turns.controls import check_watched
 from omoide.turns.events import Event, Events, Listener
 from omoide.turns.journal import Journal
 from omoide.turns.loop import Turn
@@ -29,9 +32,12 @@ from omoide.turns.routing import taken_up
 from omoide.turns.shaping import shaped
 from omoide.turns.spec import AgentSpec
 from omoide.turns.together import raise_first
-from omoide.turns.transcript import course
+from omoide.turns.transcript import conversation, course
 from omoide.turns.window import exchanges
 from omoide.turns.world import Paused
+
+LAST_WORDS = 5
+"""Seconds that a listener has for what is told after the answer."""
 
 
 async def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[Options]) -> TurnResult:
@@ -95,22 +101,33 @@ class Streaming:
     def __init__(self, events: AsyncIterator[Event]) -> None:
         self._events = events
         self._result: TurnResult | None = None
+        self._error: Exception | None = None
+        self._raised = False
 
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self._events
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Each event as it comes; a turn that fails raises its error after the last."""
+        async for event in self._events:
+            yield event
+        self._check()
 
     async def text(self) -> AsyncIterator[str]:
         """Only what the model says, piece by piece: before its tools run as well as at the end."""
-        async for event in self._events:
+        async for event in self:
             if event.kind == "text":
                 yield event.data["text"]
 
     @property
     def result(self) -> TurnResult:
-        """What came of the turn."""
+        """What came of the turn, or the error that it failed with."""
+        self._check()
         if self._result is None:
             raise Invalid("result", "is not there yet", "read the events to their end first")
         return self._result
+
+    def _check(self) -> None:
+        if self._error is not None:
+            self._raised = True
+            raise self._error
 
 
 @asynccontextmanager
@@ -118,7 +135,8 @@ async def streamed(
     run: Callable[[Listener], Awaitable[TurnResult]], listener: Listener | None = None
 ) -> AsyncIterator[Streaming]:
     """Run a turn in the background and hand out its events; leaving early cancels it."""
-    send, receive = create_memory_object_stream[Event](16)
+    # Without a bound: a turn whose reader is gone comes to its end, and lets go of its session.
+    send, receive = create_memory_object_stream[Event](math.inf)
     streaming = Streaming(receive)
 
     async def tell(event: Event) -> None:
@@ -130,7 +148,10 @@ async def streamed(
 
     async def work() -> None:
         async with send:
-            streaming._result = await run(tell)
+            try:
+                streaming._result = await run(tell)
+            except Exception as error:  # it is raised where the events are read
+                streaming._error = error
 
     try:
         async with receive, create_task_group() as group:
@@ -140,6 +161,8 @@ async def streamed(
             group.cancel_scope.cancel()
     except BaseExceptionGroup as several:
         raise_first(several)
+    if not streaming._raised:
+        streaming._check()
 
 
 async def _turn(spec: AgentSpec, input: str | Snapshot, given: Given, *, streaming: bool) -> TurnResult:
@@ -152,12 +175,13 @@ async def _turn(spec: AgentSpec, input: str | Snapshot, given: Given, *, streami
         asked = given.asked(spec, input)
         agent = given.agent or Agent.new(spec.definition(), id=spec.id)
         world = given.world(spec, events=events, model=model, streaming=streaming)
-        run = Turn(world, asked, agent, history=exchanges(given.history))
+        said = exchanges(given.history) or conversation(thread.of(agent).entries)
+        run = Turn(world, asked, agent, history=said)
     with observe.span("invoke_agent", name=spec.id, agent_id=spec.id, conversation_id=given.session_id):
         result = await concluded(run)
         if result.status == "finished":
             with CancelScope(shield=True):  # what is answered is captured, also if nobody waits any more
-                result = await captured(run, result)
+                result = await captured(run, await finished(run, result))
         return result
 
 
@@ -165,8 +189,14 @@ def _resumed(
     spec: AgentSpec, saved: Snapshot, given: Given, events: Events, model: Any, streaming: bool
 ) -> Turn:
     asked = saved.asked
+    for field in ("session_id", "project_id", "request_id"):
+        said, kept = getattr(given, field), asked.id if field == "request_id" else getattr(asked, field)
+        if said is not None and said != kept:
+            raise Invalid(field, f"is {said!r}, the snapshot's is {kept!r}", "leave it out")
+    check_watched(asked, given.controls)
     given.session_id = asked.session_id
     given.project_id = asked.project_id
+    given.decisions = {**saved.decided(), **given.decisions}
     given.context = taken_up(spec, asked, given.context)
     given.reviews = saved.reviews
     base = given.agent or restore(saved.base, spec.definition())
@@ -225,6 +255,7 @@ def result_of(run: Turn, *, status: str = "finished", content: str = "", reviews
             recalled=run.recalled,
             reviews=tuple({one.id: one for one in (*run.world.reviews, *reviews)}.values()),
             history=tuple(run.history),
+            decisions={key: codec.to_builtins(one) for key, one in run.world.decisions.items()},
         ).sealed()
     return TurnResult(
         content=content,
@@ -241,6 +272,23 @@ def result_of(run: Turn, *, status: str = "finished", content: str = "", reviews
         directives=tuple(run.directives),
         rounds=run.done.rounds,
     )
+
+
+async def finished(run: Turn, result: TurnResult) -> TurnResult:
+    """The result, after it was told that the turn is over."""
+    done = run.done
+    notices = await told(run, "turn_finished", rounds=done.rounds, tokens=done.usage.total_tokens)
+    return result.replace(notices=(*result.notices, *notices), events=tuple(run.world.events.kept))
+
+
+async def told(run: Turn, kind: str, **data: Any) -> list[str]:
+    """Tell something of a turn that is over, whatever a listener makes of it."""
+    try:
+        with move_on_after(LAST_WORDS, shield=True):
+            await run.world.events.tell(kind, **data)
+    except Exception as error:
+        return [f"a listener failed ({type(error).__name__}: {error})"]
+    return []
 
 
 async def captured(run: Turn, result: TurnResult, **more: Any) -> TurnResult:
@@ -266,13 +314,10 @@ async def captured(run: Turn, result: TurnResult, **more: Any) -> TurnResult:
         failure = error
         problem = without(str(error), world.hidden)
         notices.append(f"the turn was not captured ({type(error).__name__}: {problem})")
-    try:
-        if failure is not None:
-            await world.events.tell("memory_not_written", error=type(failure).__name__)
-        elif receipt is not None:
-            await world.events.tell("memory_written", id=receipt.id, outcome=receipt.outcome)
-    except Exception as error:  # the turn is over, whatever a listener makes of it
-        notices.append(f"a listener failed ({type(error).__name__}: {error})")
+    if failure is not None:
+        notices += await told(run, "memory_not_written", error=type(failure).__name__)
+    elif receipt is not None:
+        notices += await told(run, "memory_written", id=receipt.id, outcome=receipt.outcome)
     return result.replace(
         memory=receipt, notices=(*result.notices, *notices), events=tuple(world.events.kept)
     )

@@ -129,7 +129,8 @@ class ToolRound:
     def _again(self, call: ToolCall, ok: bool) -> None:
         """What a pure action made of the agent is computed again; nothing else of a known call is."""
         action = tooling.find(self._world.spec, call)
-        if ok and self._turn.resumed and isinstance(action, Action) and not action.effectful:
+        ran = ok and call.id in self._turn.done.began  # and was not settled by somebody
+        if ran and self._turn.resumed and isinstance(action, Action) and not action.effectful:
             written = thread.of(self._turn.agent)
             self._take(tooling.compute(action, call, self._turn.ctx(call)))
             self._turn.agent = thread.put(self._turn.agent, written)

@@ -6,7 +6,7 @@ its call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from omoide.core import codec
 from omoide.core.contract import check_tuple
@@ -42,6 +42,8 @@ def exchanges(history: object) -> tuple[Exchange, ...]:
             found += [*_closed(loose), one]
             loose = []
             continue
+        if isinstance(one, Mapping):
+            one = Message(**one)
         if not isinstance(one, Message):
             raise WrongType(f"history[{at}]", "a Message", one)
         if one.role == "user":
