@@ -41,10 +41,11 @@ from omoide import (
 from omoide.core import frozen, nesting
 from omoide.retrieval import neighbours
 from omoide.retrieval.weights import Signs
-from omoide.stores import protocols
+from omoide.stores import protocols, secrets
 from omoide.stores.settings import Settings
 from omoide.stores.sqlite import shelves
 from omoide.testing import reproducible
+from omoide.turns import remembering, running
 from omoide.turns.events import KINDS
 from omoide.turns.options import Options
 
@@ -321,6 +322,31 @@ def test_the_limits_of_recall_are_those_in_the_code() -> None:
     page = prose(ROOT / "docs" / "recall.md")
     limits = [f"{shelves.SHELF:,} entries", f"{neighbours.WINDOW_WORDS} words"]
     assert [limit for limit in limits if limit not in page] == []
+
+
+def test_the_limits_of_a_turn_are_those_in_the_code() -> None:
+    """The page of turns tells how much of an input is asked with and how long a listener has, as it is so."""
+    page = " ".join(prose(ROOT / "docs" / "turns.md").split())
+    assert f"{remembering.LONGEST:,} characters" in page
+    assert {5: "five seconds"}[running.LAST_WORDS] in page
+
+
+def test_the_keys_that_name_a_secret_are_those_in_the_code() -> None:
+    """Each key that the page of stores calls a secret's is one, and each that it calls a count is none."""
+    section = (
+        prose(ROOT / "docs" / "stores.md").partition("### Keys that name a secret")[2].partition("\n## ")[0]
+    )
+    whole, _, keys = section.partition("plural:")[2].partition("or `key` after")
+    before, _, rest = keys.partition("Words may be parted")
+    spelled, _, counts = rest.partition("Counts")
+    named = [
+        *INLINE.findall(whole),
+        *(f"{word}_key" for word in INLINE.findall(before)),
+        *INLINE.findall(spelled),
+    ]
+    assert len(named) > 20
+    assert [key for key in named if not secrets.names_secret(key)] == []
+    assert [key for key in INLINE.findall(counts) if secrets.names_secret(key)] == []
 
 
 def test_every_context_of_an_error_is_documented() -> None:

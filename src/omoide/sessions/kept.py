@@ -9,18 +9,17 @@ from typing import Any
 
 from omoide import clock, thread
 from omoide.core.agent import Agent
-from omoide.core.checkpoint import Checkpoint, checkpoint, restore
+from omoide.core.checkpoint import Checkpoint, checkpoint
 from omoide.core.definition import Definition
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.mounting import mounted
-from omoide.core.slot import SLOTS
 from omoide.core.thread import Thread, ThreadEntry
-from omoide.errors import Invalid, NotFound, RestoreFailed, SessionBusy
+from omoide.errors import Invalid, NotFound, SessionBusy
 from omoide.sessions.header import Header
 from omoide.sessions.keeping import Keeper
 from omoide.sessions.past import recomputed
 from omoide.turns import transcript
 from omoide.turns.prompt import Counter
+from omoide.turns.restoring import restored
 from omoide.turns.spec import AgentSpec
 from omoide.turns.window import Exchange, Sizes
 
@@ -60,7 +59,7 @@ class Kept:
     @property
     def agent(self) -> Agent:
         """The agent after the last turn that is over."""
-        return thread.put(_whole(self.header.checkpoint, self._definition), self.thread)
+        return thread.put(restored(self.header.checkpoint, self._definition), self.thread)
 
     def agent_at(self, seq: int) -> Agent:
         """The agent as it was before a place in the transcript."""
@@ -100,7 +99,7 @@ class Kept:
             new = Agent.new(self._definition, id=self._spec.id)
             agent = recomputed(self._spec, new, self.thread, self._keeper.session_id)
         else:
-            agent = thread.put(_whole(state, self._definition), self.thread)
+            agent = thread.put(restored(state, self._definition), self.thread)
         last = self.history[-1] if self.history else None
         header = Header(
             session_id=self._keeper.session_id,
@@ -180,15 +179,3 @@ class Kept:
         await self._keeper.record(self.header, added)
         self.thread = longer
         self._requests.update(transcript.requests(added))
-
-
-def _whole(saved: Checkpoint, definition: Definition) -> Agent:
-    """The agent with every plugin's slice: one that was dropped, or is new to the agent, is mounted anew."""
-    agent = restore(saved, definition)
-    keys = saved.externalized_keys or EMPTY_MAP
-    pointed = {keys.get(key, key) for key in saved.externalized}
-    lost = [key for key in pointed if key not in agent.state and key not in SLOTS]
-    if lost:
-        raise RestoreFailed(f"slice {lost[0]!r} of agent {saved.id!r}", "its plugin has no on_restore for it")
-    absent = {plugin.key for plugin in definition.plugins} - {*saved.state} - pointed - {*SLOTS}
-    return mounted(agent, absent) if absent else agent

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from anyio import CancelScope, get_cancelled_exc_class, move_on_after
 
 from omoide import observe
@@ -17,7 +18,7 @@ from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import checkpoint
 from omoide.core.entry import Evidence, MessageRef
-from omoide.core.frozen import thaw
+from omoide.core.frozen import EMPTY_MAP, thaw
 from omoide.core.recalling import RecallResult
 from omoide.errors import (
     Erased,
@@ -30,13 +31,14 @@ from omoide.errors import (
 from omoide.sessions.header import Capture, InFlight
 from omoide.sessions.kept import Kept
 from omoide.stores.protocols import Store
-from omoide.turns import remembering, transcript
+from omoide.turns import remembering, tooling, transcript
 from omoide.turns.context import Asked, without
 from omoide.turns.controls import Decision, check_watched
 from omoide.turns.events import Events
 from omoide.turns.loop import Turn
 from omoide.turns.model import Model
 from omoide.turns.options import Given
+from omoide.turns.prompt import check_fits
 from omoide.turns.result import TurnResult
 from omoide.turns.routing import enabled, taken_up
 from omoide.turns.running import captured, concluded, finished
@@ -61,6 +63,7 @@ class Runs:
     async def begin(self, input: str, given: Given, *, streaming: bool) -> TurnResult:
         """A new turn."""
         asked, model = given.asked(self._spec, input), given.model(self._spec)
+        check_fits(self._spec, asked.input, tooling.operations(self._spec), given.count_tokens)
         async with self._kept.alone():
             header = self._kept.header
             if header.status in UNFINISHED:
@@ -89,6 +92,8 @@ class Runs:
             if undecided:
                 raise ReviewNeeded(flight.asked.id, undecided)
             given.context = taken_up(self._spec, flight.asked, given.context)
+            if flight.asked.off_record:
+                given.memory_store = None
             model = given.model(self._spec)
             # A runner that lost the session finds the transcript changed, and can write no more.
             await self._kept.append([transcript.resumed(flight.asked.id)])
@@ -139,7 +144,14 @@ class Runs:
             return
         done = transcript.course(self._kept.entries_of(left.asked.id), left.asked.id)
         if done.final is not None:
-            await self._go(left, self._kept.agent, given, model, resumed=True, streaming=False)
+            quiet = msgspec.structs.replace(
+                given,
+                on_event=None,
+                decisions=EMPTY_MAP,
+                context=taken_up(self._spec, left.asked, given.context),
+                memory_store=None if left.asked.off_record else self._home,
+            )
+            await self._go(left, self._kept.agent, quiet, model, resumed=True, streaming=False)
         else:
             await self._kept.append([transcript.given_up(left.asked.id, "something else was asked")])
             status = "finished" if self._kept.header.turns else "new"

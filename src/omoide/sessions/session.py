@@ -334,6 +334,7 @@ class Session:
             if name in options and name in self._options and isinstance(options[name], Mapping):
                 merged[name] = {**self._options[name], **options[name]}
         given = Given.of(merged)
+        given.off_record = given.memory_store is None
         policy = enabled(self.spec)
         if policy is not None and namespace_of(policy, given.context) != self._memory_namespace:
             raise Invalid("context", "names another namespace", "open a session for each of them")

@@ -34,6 +34,8 @@ class Asked(Value, frozen=True, kw_only=True):
     """What the program said about the turn, without what must not be kept."""
     controls: TextsField = ()
     """The kinds of controls that watch over it; a turn that is taken up again needs them again."""
+    off_record: bool = False
+    """Whether a session was told to leave its memory out of it; that holds however often it is resumed."""
     namespace: Id | None = None
     """Where the turn's memory lies; resolved once, so that a turn taken up again finds it there."""
     at: Millis

@@ -51,3 +51,8 @@ class Window(Record, frozen=True, kw_only=True):
                 f"is {self.reserve_output_tokens}, of {self.max_tokens} tokens in all",
                 "pass less than max_tokens",
             )
+
+    @property
+    def room(self) -> int:
+        """How much a prompt may take."""
+        return self.max_tokens - self.reserve_output_tokens

@@ -74,6 +74,7 @@ class Given(msgspec.Struct, kw_only=True):
     on_event: Listener | None = None
     decisions: Mapping[str, Decision] = EMPTY_MAP
     reviews: tuple[Review, ...] = ()
+    off_record: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Given:
@@ -115,6 +116,7 @@ class Given(msgspec.Struct, kw_only=True):
             project_id=self.project_id or None,
             context=keepable(self.context),
             controls=tuple(type(control).__name__ for control in self.controls),
+            off_record=self.off_record,
             namespace=self._namespace(spec),
             at=clock.now(),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Unpack
 
-from omoide import clock
+from omoide import clock, thread
 from omoide.core.agent import Agent
 from omoide.core.codec import MapField, TextsField
 from omoide.core.contract import check_tuple
@@ -18,11 +18,12 @@ from omoide.turns import tooling
 from omoide.turns.context import Asked
 from omoide.turns.events import Event
 from omoide.turns.options import Given, Options
-from omoide.turns.prompt import Prompt, assemble, visible
+from omoide.turns.prompt import Prompt, assemble, check_fits, visible
 from omoide.turns.remembering import recall_beyond
 from omoide.turns.rendering import rendered
 from omoide.turns.routing import enabled
 from omoide.turns.spec import AgentSpec
+from omoide.turns.transcript import conversation
 from omoide.turns.window import Exchange, Sizes, exchanges
 
 
@@ -55,7 +56,10 @@ class Preflight(Value, frozen=True, kw_only=True):
 async def preflight(spec: AgentSpec, input: str, **options: Unpack[Options]) -> Preflight:
     """What the model would be sent for this, with the reason for each memory and what was left out."""
     given = Given.of(options)
-    return await previewed(spec, input, given, exchanges(given.history))
+    said = exchanges(given.history)
+    if not said and given.agent is not None:
+        said = tuple(conversation(thread.of(given.agent).entries))
+    return await previewed(spec, input, given, said)
 
 
 async def previewed(
@@ -64,6 +68,7 @@ async def previewed(
     """The same, of a turn that continues a conversation."""
     spec = given.named(check_instance(spec, "spec", kind=AgentSpec))
     asked = given.asked(spec, input)
+    check_fits(spec, asked.input, tooling.operations(spec), given.count_tokens)
     begun = clock.now()
     recalled = await recall_beyond(
         spec,

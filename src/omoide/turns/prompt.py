@@ -144,8 +144,7 @@ def _kept_free(spec: AgentSpec, history: Sequence[Exchange], sizes: Sizes, neede
 
 def visible(spec: AgentSpec, history: Sequence[Exchange], sizes: Sizes) -> set[str | None]:
     """The requests of the turns that can be in the window at all."""
-    allowed = spec.window.max_tokens - spec.window.reserve_output_tokens
-    return {turn.request_id for turn in newest(history, allowed, sizes)}
+    return {turn.request_id for turn in newest(history, spec.window.room, sizes)}
 
 
 def check_fits(
@@ -154,10 +153,9 @@ def check_fits(
     """How many tokens instructions, tools and input take, and how many are allowed; they have to fit."""
     needed = size([Message(role="user", content=input)], count) + _tools_size(operations, spec.result, count)
     needed += AROUND + count(spec.instructions) if spec.instructions else 0
-    allowed = spec.window.max_tokens - spec.window.reserve_output_tokens
-    if needed > allowed:
-        raise OverBudget(needed, allowed)
-    return needed, allowed
+    if needed > spec.window.room:
+        raise OverBudget(needed, spec.window.room)
+    return needed, spec.window.room
 
 
 class _Remembered:

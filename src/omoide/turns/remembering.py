@@ -166,14 +166,14 @@ async def recall_beyond(
 
 
 def _trimmed(found: RecallResult, seen: Set[str | None], wanted: int) -> RecallResult:
-    """What was found, with a few at most of what is seen anyway: it may still leave the window."""
-    room = wanted
+    """As much as is wanted of what is new, and of what is seen anyway: that may still leave the window."""
+    room = {True: wanted, False: wanted}
     hits = []
     for hit in found.hits:
         known = captured_from(hit.entry) in seen
-        if not known or room > 0:
+        if room[known]:
             hits.append(hit)
-        room -= known
+            room[known] -= 1
     return found.replace(hits=tuple(hits), entries=tuple(hit.entry for hit in hits))
 
 

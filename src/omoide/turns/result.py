@@ -35,6 +35,8 @@ class Snapshot(Value, frozen=True, kw_only=True):
     asked: Asked
     base: Checkpoint
     """The agent before the turn."""
+    past: tuple[ThreadEntry, ...] = ()
+    """What the agent's thread held before the turn."""
     entries: tuple[ThreadEntry, ...] = ()
     """What the turn wrote into the thread so far."""
     recalled: RecallResult | None = None
@@ -47,6 +49,7 @@ class Snapshot(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        force(self, "past", check_tuple(self.past, "past", ThreadEntry))
         force(self, "entries", check_tuple(self.entries, "entries", ThreadEntry))
         force(self, "reviews", check_tuple(self.reviews, "reviews", Review))
         force(self, "history", check_tuple(self.history, "history", Exchange))

@@ -15,7 +15,7 @@ from anyio import CancelScope, create_memory_object_stream, create_task_group, m
 from omoide import observe, thread
 from omoide.core import codec
 from omoide.core.agent import Agent
-from omoide.core.checkpoint import checkpoint, restore
+from omoide.core.checkpoint import checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_instance
 from omoide.core.writing import WriteResult
@@ -27,6 +27,7 @@ from omoide.turns.journal import Journal
 from omoide.turns.loop import Turn
 from omoide.turns.options import Given, Options
 from omoide.turns.remembering import capture_turn
+from omoide.turns.restoring import restored
 from omoide.turns.result import Snapshot, TurnResult
 from omoide.turns.routing import taken_up
 from omoide.turns.shaping import shaped
@@ -199,11 +200,11 @@ def _resumed(
     given.decisions = {**saved.decided(), **given.decisions}
     given.context = taken_up(spec, asked, given.context)
     given.reviews = saved.reviews
-    base = given.agent or restore(saved.base, spec.definition())
+    base = given.agent or restored(saved.base, spec.definition())
     return Turn(
         given.world(spec, events=events, model=model, streaming=streaming),
         asked,
-        _with(base, saved.entries),
+        _with(base, (*saved.past, *saved.entries)),
         history=saved.history,
         entries=saved.entries,
         recalled=saved.recalled,
@@ -251,6 +252,7 @@ def result_of(run: Turn, *, status: str = "finished", content: str = "", reviews
         snapshot = Snapshot(
             asked=run.asked,
             base=checkpoint(run.base),
+            past=_before(run),
             entries=tuple(run.entries),
             recalled=run.recalled,
             reviews=tuple({one.id: one for one in (*run.world.reviews, *reviews)}.values()),
@@ -272,6 +274,12 @@ def result_of(run: Turn, *, status: str = "finished", content: str = "", reviews
         directives=tuple(run.directives),
         rounds=run.done.rounds,
     )
+
+
+def _before(run: Turn) -> tuple[ThreadEntry, ...]:
+    """What the agent's thread held before the turn."""
+    written = thread.of(run.base).entries
+    return tuple(one for one in written if one.payload.get("request_id") != run.asked.id)
 
 
 async def finished(run: Turn, result: TurnResult) -> TurnResult:

@@ -7,11 +7,12 @@ its call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from omoide.core import codec
 from omoide.core.contract import check_tuple
 from omoide.core.value import Value, force
-from omoide.errors import WrongType
+from omoide.errors import Invalid, WrongType
 from omoide.turns.messages import Message
 
 Counter = Callable[[str], int]
@@ -43,7 +44,7 @@ def exchanges(history: object) -> tuple[Exchange, ...]:
             loose = []
             continue
         if isinstance(one, Mapping):
-            one = Message(**one)
+            one = _message(one, f"history[{at}]")
         if not isinstance(one, Message):
             raise WrongType(f"history[{at}]", "a Message", one)
         if one.role == "user":
@@ -51,6 +52,16 @@ def exchanges(history: object) -> tuple[Exchange, ...]:
             loose = []
         loose.append(one)
     return (*found, *_closed(loose))
+
+
+def _message(given: Mapping[str, Any], field: str) -> Message:
+    """A message in the form that most programs have it."""
+    try:
+        return Message(**given)
+    except Invalid as error:
+        raise error.under(field) from error
+    except TypeError as error:
+        raise Invalid(field, f"is no message ({error})", "give it role and content") from error
 
 
 def _closed(loose: list[Message]) -> list[Exchange]:
