@@ -186,7 +186,7 @@ async def test_a_long_turn_keeps_its_lease(store: Any) -> None:
 
     spec = a_spec(tools=[wait])
     model = talker(wants(("wait", {})), "Done.")
-    session = await Session.start(spec, "s1", store=watched, llm=model, lease_ms=90)
+    session = await Session.start(spec, "s1", store=watched, llm=model, lease_ms=900)
     assert await session.chat("hello") == "Done."
 
 

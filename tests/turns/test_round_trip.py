@@ -109,7 +109,7 @@ async def test_what_passes_is_tried_again(trouble: Answer, store: LocalStore) ->
         (failing(500), ModelOverloaded, 3),
         (failing(429, retry_after="3600"), ModelOverloaded, 1),
         (Answer(content="Hello", cut=20), ModelUnreachable, 3),
-        (Answer(hang=True), ModelTimedOut, 3),
+        (Answer(hang=True), ModelTimedOut, 2),
         (failing(401), ModelFailed, 1),
     ],
     ids=["500", "wait too long", "cut", "hanging", "401"],
@@ -119,7 +119,7 @@ async def test_what_stays_is_a_typed_error(
 ) -> None:
     """After the retries, or at once where they are useless, the error comes out and nothing is captured."""
     with serving(*[trouble] * 4) as site:
-        spec = agent(site, limits={"model_timeout_ms": 300})
+        spec = agent(site, limits={"model_timeout_ms": 1_000, "retries": 1} if trouble.hang else {})
         with pytest.raises(kind) as failed:
             await turn(spec, "hello", memory_store=store, session_id="s")
         assert len(site.requests) == requests
