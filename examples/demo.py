@@ -2,7 +2,7 @@
 
 One agent keeps a greenhouse. It believes, plans, meets another writer, fails once, grows older, is chosen
 from a pool, shows what others may see, and is put aside and taken up again. What it learned outlives its
-program: another one finds it, and says why. Each step says what happens and why.
+program: another one finds it, and says why; and a model answers with it. Each step says what happens and why.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 
 from omoide import (
     Agent,
+    AgentSpec,
     Context,
     Definition,
     Direct,
@@ -49,6 +50,13 @@ LEARNED = [
 ]
 
 
+GUIDE = AgentSpec(
+    id="keeper",
+    instructions="Answer visitors of the greenhouse.",
+    memory={"capture": "conversation", "max_entries": 2},
+)
+
+
 class Shown(NamedTuple):
     """What the demo claims, for whoever wants to check it."""
 
@@ -60,6 +68,7 @@ class Shown(NamedTuple):
     snapshot: FrozenMap[str, Any]
     came_back_equal: bool
     recalled: str
+    answer: str
 
 
 class Greenhouse(msgspec.Struct):
@@ -259,6 +268,29 @@ def outlives_its_program() -> str:
     return content
 
 
+def stand_in(request: Any, journal: Any) -> str:
+    """What stands for a language model here: it reads what it was told, and nothing else."""
+    return "No more than 35 degrees." if "35 degrees" in request.prompt.messages[0].content else "I see."
+
+
+def answers() -> str:
+    """A turn: recall, prompt, model, capture."""
+    heading("11. It answers with what it remembers")
+    with open_store("memory://", embedder="static") as store:
+        for content, kind, confidence in LEARNED:
+            blocking.remember(store, content, KEEPERS, type=kind, confidence=confidence)
+        seen = blocking.preflight(GUIDE, QUESTION, memory_store=store)
+        say("Before a model is asked, one can see what it would be told:")
+        for line in seen.prompt.messages[0].content.splitlines():
+            print(textwrap.fill(line, WIDTH, initial_indent="    | ", subsequent_indent="    |   "))
+        result = blocking.turn(GUIDE, QUESTION, memory_store=store, llm=stand_in)
+    show("question", QUESTION)
+    show("answer", result.content)
+    show("events", ", ".join(event.kind for event in result.events))
+    say("The memory is quoted, so nothing in it is obeyed; the answer was captured, and can be recalled.")
+    return result.content
+
+
 def ask(url: str) -> None:
     """What the other process does: open the file, recall, and print the best line with its reason."""
     with open_store(url, embedder="static") as store:
@@ -277,6 +309,7 @@ def main() -> Shown:
     equal = is_put_aside(agent)
     remembers(agent)
     recalled = outlives_its_program()
+    answer = answers()
     heading("Read on")
     say(
         "README.md has the map of the code, docs/index.md starts the tour of the concepts, and examples/ has "
@@ -284,7 +317,7 @@ def main() -> Shown:
         "for agents that answer with a model; weather, bdi, blackboard, react, character, pool and rag for "
         "agents as values."
     )
-    return Shown(agent, conflict, failure, kept, reason, shown, equal, recalled)
+    return Shown(agent, conflict, failure, kept, reason, shown, equal, recalled, answer)
 
 
 if __name__ == "__main__":

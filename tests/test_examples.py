@@ -172,6 +172,7 @@ def test_the_demo_shows_what_it_claims() -> None:
     assert "fern" not in str(shown.snapshot)
     assert shown.came_back_equal
     assert shown.recalled == "The ferns wilt when it is hotter than 35 degrees."
+    assert shown.answer == "No more than 35 degrees."
     assert identity.age(shown.agent) == 3
     assert memory.world_get(shown.agent, "temperature") == 29.0
     assert [task["text"] for task in memory.tasks_open(shown.agent)] == ["Open the roof"]
