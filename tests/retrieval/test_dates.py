@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omoide.retrieval.dates import intervals
@@ -61,6 +61,7 @@ def test_what_is_no_time_is_none(text: str) -> None:
 
 
 @given(st.text(max_size=80), st.integers(0, 2**53))
+@example("by", 0)
 def test_any_text_at_any_moment_can_be_read(text: str, now: int) -> None:
     """Whatever is asked whenever, intervals run forwards."""
     assert all(start < end for start, end, _ in intervals(f"{text} last month, 3 years ago", now))

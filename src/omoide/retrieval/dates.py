@@ -94,7 +94,7 @@ def intervals(text: str, now: int) -> tuple[Interval, ...]:
                 taken[start:end] = [True] * (end - start)
                 before = _SHIFT.search(lowered[:start])
                 found.extend(_shifted(read, before) if before else read)
-    return tuple(found)
+    return tuple(one for one in found if one.start < one.end)  # what ends before 1970 began is no time at all
 
 
 def _read(kind: str, given: dict[str, str | None], now: datetime) -> list[Interval]:
