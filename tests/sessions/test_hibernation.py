@@ -402,8 +402,8 @@ async def test_a_new_input_leaves_a_failed_turn_behind(store: Any) -> None:
     assert [entry.content for entry in await captured(store)] == ["User: two\nAssistant: You said two"]
 
 
-async def test_an_answer_that_could_not_be_committed_is_not_said_twice(store: Any) -> None:
-    """Where the header fails after the answer was written, resume ends the turn, and it is said once."""
+async def answered_and_not_committed(store: Any) -> Session:
+    """A session whose header could not be saved after the answer was written."""
     broken = [False]
 
     async def before(name: str, args: Any) -> None:
@@ -418,6 +418,12 @@ async def test_an_answer_that_could_not_be_committed_is_not_said_twice(store: An
     with pytest.raises(Exception, match="the disk is away"):
         await session.run("one")
     broken[0] = False
+    return session
+
+
+async def test_an_answer_that_could_not_be_committed_is_not_said_twice(store: Any) -> None:
+    """Where the header fails after the answer was written, resume ends the turn, and it is said once."""
+    session = await answered_and_not_committed(store)
     later = talker()
     assert (await session.resume(llm=later)).content == "You said one"
     assert (later.requests, session.record.turns) == ([], 1)
@@ -428,20 +434,7 @@ async def test_an_answer_that_could_not_be_committed_is_not_said_twice(store: An
 
 async def test_what_is_given_up_after_its_answer_is_no_part_of_the_conversation(store: Any) -> None:
     """An answer that was written and never committed leaves with the turn when that is cancelled."""
-    broken = [False]
-
-    async def before(name: str, args: Any) -> None:
-        if broken[0] and name == "save session":
-            raise OSError("the disk is away")
-
-    def model(request: Any, journal: Any) -> str:
-        broken[0] = True
-        return echo(request)
-
-    session = await Session.start(a_spec(), "s1", store=Watched(store, before), llm=model)
-    with pytest.raises(Exception, match="the disk is away"):
-        await session.run("one")
-    broken[0] = False
+    session = await answered_and_not_committed(store)
     await session.cancel()
     assert (session.status, session.record.turns) == ("new", 0)
     later = talker()

@@ -22,17 +22,7 @@ def load(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Document |
     no, agent, session, rev = row
     at, body = db.execute("SELECT at, body FROM documents WHERE no=?", (no,)).fetchone()
     log = db.execute("SELECT body FROM document_log WHERE document=? ORDER BY n", (no,)).fetchall()
-    return Document(
-        kind=kind,
-        id=id,
-        namespace=scope.namespace,
-        agent_id=agent,
-        session_id=session,
-        rev=rev,
-        updated_at=at,
-        body=_read(body),
-        log=tuple(_read(item) for (item,) in log),
-    )
+    return _document(kind, scope, (id, agent, session, rev, at, body), tuple(_read(item) for (item,) in log))
 
 
 def listed(db: sqlite3.Connection, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
@@ -46,19 +36,27 @@ def listed(db: sqlite3.Connection, kind: str, scope: Scope, limit: int, after: s
         f"SELECT id, agent, session, rev, at, body FROM documents WHERE {condition} ORDER BY id LIMIT ?",
         (*parameters, limit),
     )
-    return [
-        Document(
-            kind=kind,
-            id=id,
-            namespace=scope.namespace,
-            agent_id=agent,
-            session_id=session,
-            rev=rev,
-            updated_at=at,
-            body=_read(body),
-        )
-        for id, agent, session, rev, at, body in found
-    ]
+    return [_document(kind, scope, row) for row in found]
+
+
+def _document(
+    kind: str,
+    scope: Scope,
+    row: tuple[str, str | None, str | None, int, int, bytes],
+    log: tuple[Any, ...] = (),
+) -> Document:
+    id, agent, session, rev, at, body = row
+    return Document(
+        kind=kind,
+        id=id,
+        namespace=scope.namespace,
+        agent_id=agent,
+        session_id=session,
+        rev=rev,
+        updated_at=at,
+        body=_read(body),
+        log=log,
+    )
 
 
 def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, now: int) -> Document:
