@@ -80,11 +80,25 @@ async def test_an_error_among_parallel_tools_keeps_its_cause() -> None:
         ("decisions", {"a": "approve"}),
         ("count_tokens", None),
         ("count_tokens", 7),
+        ("count_tokens", lambda text: len(text) / 4),
+        ("count_tokens", lambda text: -1),
+        ("count_tokens", lambda text: None),
         ("on_event", 5),
         ("secrets", None),
         ("secrets", {1: "x"}),
     ],
-    ids=["no-decisions", "no-decision", "no-counter", "odd-counter", "listener", "no-secrets", "odd-secrets"],
+    ids=[
+        "no-decisions",
+        "no-decision",
+        "no-counter",
+        "odd-counter",
+        "fractions",
+        "negative",
+        "nothing",
+        "listener",
+        "no-secrets",
+        "odd-secrets",
+    ],
 )
 async def test_an_option_of_another_kind_is_named(option: str, value: Any) -> None:
     """An option that cannot work is refused by its name before anything happens."""

@@ -97,7 +97,7 @@ class Given(msgspec.Struct, kw_only=True):
         for field in ("session_id", "project_id"):
             if getattr(given, field):
                 ids.check(getattr(given, field), field)
-        check_function(given.count_tokens, "count_tokens")
+        _check_counter(given.count_tokens)
         if given.on_event is not None:
             check_function(given.on_event, "on_event")
         if not isinstance(given.decisions, Mapping):
@@ -168,6 +168,13 @@ class Given(msgspec.Struct, kw_only=True):
     def model(self, spec: AgentSpec) -> Model:
         """The model that answers."""
         return as_model(self.llm if self.llm is not None else spec.model, spec)
+
+
+def _check_counter(count: Counter) -> None:
+    """Raise unless it counts; a budget that is counted in anything but whole tokens is none."""
+    counted: object = check_function(count, "count_tokens")("one word")
+    if type(counted) is not int or counted < 0:
+        raise WrongType("count_tokens", "a function from text to an int", counted, "round up what it gives")
 
 
 def as_model(wanted: object, spec: AgentSpec) -> Model:

@@ -212,7 +212,12 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         for action in (*self.actions, *(offered for part in self.parts for offered in part.offered)):
             if action.name == name:
                 return action
-        listed = "attach its code with bind(tools=[…])" if name in self.tools else "list it in tools first"
+        listed = "list it in tools first"
+        if name in self.tools:
+            attached = {part.label for part in self.parts}
+            missing = [label for label in sorted(self.plugins) if label not in attached]
+            what = "plugins" if missing else "tools"
+            listed = f"attach its code with bind({what}=[…])"
         raise NotFound("tool", name, f"{listed}; this agent has {', '.join(self.tools) or 'no tools'}")
 
     def definition(self) -> Definition:
