@@ -16,8 +16,13 @@ OmoideError
 │   ├── EmbedderChanged                   a store whose vectors come from another embedder
 │   ├── MissingStore                      memory was asked for without a store to keep it in
 │   ├── MissingSession                    memory of a session was asked for without saying which
+│   ├── MissingProject                    memory of a project was asked for without saying which
 │   ├── MissingNamespace                  a namespace comes from the context, and the context lacks it
 │   ├── OverBudget                        an input that does not fit into the context window
+│   ├── InvalidQuery                      SPARQL that is wrong, or asks for what no query may do
+│   ├── InvalidRDF                        a file that cannot be read as RDF, or as memories
+│   ├── Contradiction                     a memory that contradicts others, where that is refused
+│   ├── Incomplete                        a memory that lacks what its type needs, where that is refused
 │   └── InvalidDefinition                 an action, plugin or agent declared wrongly
 │       └── CapabilityDrift               an identity claims actions that nothing offers
 ├── NotFound                (LookupError) a named thing does not exist
@@ -30,7 +35,10 @@ OmoideError
 │   ├── DiskFull                          there is no room left for it
 │   ├── Busy                              another process held it for too long
 │   ├── WrongVersion                      its file was made by a newer Omoide
-│   └── Closed                            it was used after it had been closed
+│   ├── Closed                            it was used after it had been closed
+│   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or talks nonsense
+│   └── QueryStopped                      a query took too long or too much memory
+├── NotCapable                            an identity does not declare what a tool needs
 ├── MissingExtra            (ImportError) a part of Omoide needs packages that are not installed
 ├── ModelUnavailable                      model files are absent, wrong, or could not be fetched
 ├── EmbedderFailed                        an embedder raised, or gave something that is no vector
@@ -80,12 +88,15 @@ from omoide.errors.failing import (
     Corrupted,
     DiskFull,
     EmbedderFailed,
+    EndpointFailed,
     Erased,
     KeyReused,
     MissingExtra,
     ModelUnavailable,
     MountFailed,
+    NotCapable,
     NotFound,
+    QueryStopped,
     ReadOnly,
     RestoreFailed,
     StoreFailed,
@@ -93,14 +104,19 @@ from omoide.errors.failing import (
 )
 from omoide.errors.giving import (
     CapabilityDrift,
+    Contradiction,
     EmbedderChanged,
     IdTaken,
+    Incomplete,
     Invalid,
     InvalidDefinition,
     InvalidParams,
+    InvalidQuery,
+    InvalidRDF,
     InvalidRecord,
     InvalidState,
     MissingNamespace,
+    MissingProject,
     MissingSession,
     MissingStore,
     OmoideError,
@@ -120,21 +136,27 @@ __all__ = [
     "CheckpointFailed",
     "Closed",
     "Conflict",
+    "Contradiction",
     "Corrupted",
     "DiskFull",
     "Diverged",
     "EmbedderChanged",
     "EmbedderFailed",
+    "EndpointFailed",
     "Erased",
     "IdTaken",
+    "Incomplete",
     "Invalid",
     "InvalidDefinition",
     "InvalidParams",
+    "InvalidQuery",
+    "InvalidRDF",
     "InvalidRecord",
     "InvalidState",
     "KeyReused",
     "MissingExtra",
     "MissingNamespace",
+    "MissingProject",
     "MissingSession",
     "MissingStore",
     "ModelFailed",
@@ -145,9 +167,11 @@ __all__ = [
     "ModelUnavailable",
     "ModelUnreachable",
     "MountFailed",
+    "NotCapable",
     "NotFound",
     "OmoideError",
     "OverBudget",
+    "QueryStopped",
     "ReadOnly",
     "Refused",
     "ReservedSpace",

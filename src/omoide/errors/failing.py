@@ -98,6 +98,24 @@ class Closed(StoreFailed):
     """The store was closed before."""
 
 
+class EndpointFailed(StoreFailed):
+    """A SPARQL endpoint cannot be reached, refuses, or answers something else."""
+
+
+class QueryStopped(StoreFailed):
+    """A query took too long or too much memory, and was stopped."""
+
+
+class NotCapable(OmoideError):
+    """An agent's identity declares what it can do, and this is not among it."""
+
+    def __init__(self, agent: str, capability: str) -> None:
+        self.remedy = f"give its identity the capability {capability!r}, or another agent the task"
+        super().__init__(f"agent {agent!r} does not declare {capability!r}; {self.remedy}")
+        self.agent = agent
+        self.capability = capability
+
+
 class MissingExtra(OmoideError, ImportError):
     """A part of Omoide needs packages that are not installed."""
 

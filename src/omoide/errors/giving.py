@@ -178,6 +178,15 @@ class MissingSession(Invalid):
         )
 
 
+class MissingProject(Invalid):
+    """Memory of a project was asked for without saying of which."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "project_id", "is missing for memory of scope 'project'", "pass project_id=, or use scope 'agent'"
+        )
+
+
 class MissingNamespace(Invalid):
     """The namespace comes from the context, and the context does not have it."""
 
@@ -201,6 +210,44 @@ class OverBudget(Invalid):
         )
         self.needed = needed
         self.allowed = allowed
+
+
+class InvalidQuery(Invalid):
+    """A SPARQL query that is wrong, or that asks for what no query may do."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__("query", problem, remedy)
+
+
+class InvalidRDF(Invalid):
+    """A file that is not what its format says, or holds memories that cannot be; nothing was imported."""
+
+    def __init__(self, place: str, problem: str, remedy: str) -> None:
+        super().__init__(place, problem, remedy)
+
+
+class Contradiction(Invalid):
+    """A memory contradicts others, and was to be kept only if it does not."""
+
+    def __init__(self, id: str, others: Iterable[str]) -> None:
+        self.id = id
+        self.others = tuple(others)
+        super().__init__(
+            f"memory {id!r}",
+            f"contradicts {', '.join(map(repr, self.others))}",
+            "supersede what no longer holds, or keep both without strict",
+        )
+
+
+class Incomplete(Invalid):
+    """A memory lacks what the ontology asks of its type, and was to be kept only if it is complete."""
+
+    def __init__(self, id: str, missing: Iterable[str]) -> None:
+        self.id = id
+        self.missing = tuple(missing)
+        super().__init__(
+            f"memory {id!r}", f"lacks {', '.join(self.missing)}", "add it, or keep it without strict"
+        )
 
 
 class InvalidDefinition(Invalid):
