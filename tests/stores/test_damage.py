@@ -143,10 +143,52 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
 # Versions
 
 
+def set_back(db: sqlite3.Connection) -> None:
+    """Make a file what it was before it knew what is stale."""
+    for index in ("log_by_namespace", "log_flips", "access_by_last"):
+        db.execute(f"DROP INDEX {index}")
+    db.execute("ALTER TABLE entries DROP COLUMN first")
+    db.execute("ALTER TABLE supports DROP COLUMN present")
+    db.execute("DELETE FROM log WHERE op IN ('stale', 'current')")
+    db.execute("UPDATE entries SET live = CASE live WHEN 2 THEN 1 WHEN 3 THEN 0 ELSE live END")
+    db.execute("DELETE FROM settings WHERE name = 'life'")
+    db.execute("PRAGMA user_version = 2")
+
+
+def test_an_older_file_finds_out_what_is_stale(tmp_path: Path) -> None:
+    """What rests on something forgotten or erased is not recalled any more, by its present evidence."""
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        for id, *premises in (("a",), ("b", "a"), ("c", "b"), ("d", "a"), ("e", "x"), ("x",), ("f", "a")):
+            keep(store, f"Tea {id}.", id=id, evidence=[{"kind": "entry", "ref": ref} for ref in premises])
+        keep(store, "Tea on its own.", id="d")
+        store.supersede("a", ADA)
+        store.supersede("f", ADA)
+        store.erase(ADA, id="x")
+        before = store.list_entries(ADA)
+        assert [entry.id for entry in before if entry.stale] == ["b", "c", "e", "f"]
+    db = sqlite3.connect(tmp_path / "memory.db")
+    set_back(db)
+    db.commit()
+    db.close()
+    shutil.copy(tmp_path / "memory.db", tmp_path / "backup.db")
+    (tmp_path / "other").mkdir()
+    with a_store("sqlite", tmp_path / "other", **OPTIONS) as store:
+        store.restore_backup(tmp_path / "backup.db")
+        assert store.list_entries(ADA) == before
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        assert store.list_entries(ADA) == before
+        assert store.check() == []
+        assert recall(store, "tea") == ["d"]
+        store.restore("a", ADA)
+        assert sorted(recall(store, "tea")) == ["a", "b", "c", "d"]
+        assert store.check() == []
+
+
 def test_an_older_file_is_carried_forward(path: Path) -> None:
     """Everything that it held is there in the new schema, and what is new works."""
     before = whole(path)
     db = sqlite3.connect(path)
+    set_back(db)
     for table in ("receipts", "documents", "document_log", "leases"):
         db.execute(f"DROP TABLE {table}")
     db.execute("PRAGMA user_version = 1")

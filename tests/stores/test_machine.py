@@ -13,6 +13,7 @@ import pytest
 from hypothesis import note as say
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.stores.naive import naively_stale
 from tests.stores.places import opened
 
 from omoide import clock
@@ -21,7 +22,7 @@ from omoide.core.recalling import Filter, RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest
 from omoide.errors import OmoideError
-from omoide.stores.records import Change, Document, EraseReceipt, Link, Query, Stats
+from omoide.stores.records import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
 from omoide.stores.sqlite import shelves
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -44,7 +45,7 @@ WORDS = (
     "Maria",
 )
 TYPES = (None, "fact", "decision", "architectural_decision", "bug")
-RELATIONS = ("refines", "contradicts")
+RELATIONS = ("refines", "contradicts", "invalidated_by")
 KEYS = ("k1", "k2")
 
 ids = st.sampled_from(IDS)
@@ -76,7 +77,11 @@ filters = st.builds(
     min_confidence=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
     since=st.none() | times,
     include_superseded=st.booleans(),
+    include_stale=st.booleans(),
     include_expired=st.booleans(),
+)
+evidence = st.just(({"kind": "message", "ref": "t1:3"},)) | st.lists(
+    st.builds(lambda id: {"kind": "entry", "ref": id}, ids), max_size=3
 )
 said = st.fixed_dictionaries(
     {"content": texts, "type": st.sampled_from(TYPES), "tags": tags},
@@ -90,7 +95,7 @@ said = st.fixed_dictionaries(
             {"thread": st.sampled_from(["t1", "t2"]), "seq": st.integers(0, 6)},
             optional={"role": st.sampled_from(["user", "assistant"]), "speaker": st.just("Maria")},
         ),
-        "evidence": st.just(({"kind": "message", "ref": "t1:3"},)),
+        "evidence": evidence,
     },
 )
 first = st.tuples(ids, said)
@@ -117,6 +122,10 @@ def plain(result: Any) -> Any:
             )
         case Stats():
             return result.replace(size_bytes=0, last_seq=0, embedder=None)
+        case Feed():
+            entries = sorted(result.entries, key=lambda entry: entry.id)
+            links = sorted(result.links, key=repr)
+            return result.seq, result.more, entries, links, result.access, sorted(result.gone), result.fresh
         case RecallResult():
             return [entry.to_json() for entry in result.entries], result.weak, result.notices
         case [Change(), *_]:
@@ -159,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.turn += 1
         gave = []
         # Uses are buffered where they are noted, for others to see later.
-        file = self.files[0 if "access" in operation else self.turn % 2]
+        file = self.files[0 if "access" in operation or operation == "changed" else self.turn % 2]
         for store in (self.reference, file):
             with clock.using(self.time):
                 try:
@@ -244,6 +253,34 @@ class StoreMachine(RuleBasedStateMachine):
     def record_access(self, used: list[str], scope: Scope) -> None:
         self.both("record_access", used, scope)
 
+    @rule(
+        batch=st.lists(st.tuples(ids, said, st.integers(0, 3), maybe_ids), min_size=1, max_size=4),
+        ends=st.lists(st.tuples(ids, ids, st.sampled_from(RELATIONS)), max_size=2),
+        used=st.dictionaries(ids, st.builds(Access, count=st.integers(0, 2), last=st.none() | times)),
+    )
+    def take(
+        self,
+        batch: list[tuple[str, dict[str, Any], int, str | None]],
+        ends: list[tuple[str, str, str]],
+        used: dict[str, Access],
+    ) -> None:
+        entries = [
+            self.request(id, fields, None, None).entry.replace(rev=rev, superseded_by=by, stale=rev == 2)
+            for id, fields, rev, by in batch
+        ]
+        links = [Link(source=one, relation=name, target=other, created_at=7) for one, other, name in ends]
+        self.both("take", entries, links, used)
+
+    @rule(
+        name=st.sampled_from(NAMESPACES),
+        after=st.sampled_from([0, 0, 1, 5, 20]),
+        limit=st.sampled_from([1, 7, 10_000]),
+        before=st.none() | st.integers(0, 600),
+    )
+    def follow(self, name: str, after: int, limit: int, before: int | None) -> None:
+        since = None if before is None else max(0, self.time.at - before)
+        self.both("changed", name, after=after, limit=limit, used_since=since)
+
     @rule(id=ids, scope=wide, before=st.none() | st.integers(0, 600))
     def look_at_one(self, id: str, scope: Scope, before: int | None) -> None:
         as_of = None if before is None else max(0, self.time.at - before)
@@ -294,7 +331,9 @@ class StoreMachine(RuleBasedStateMachine):
             raise
         for entry in theirs.entries:
             assert scope.holds(entry)
-            assert entry.is_live(self.time.at) or filter.include_superseded or filter.include_expired
+            assert entry.superseded_by is None or filter.include_superseded
+            assert not entry.stale or filter.include_stale or entry.superseded_by is not None
+            assert entry.is_live(self.time.at) or filter != Filter()
 
     def agree(self, ours: RecallResult, theirs: RecallResult) -> None:
         """Scores and order are the same."""
@@ -336,7 +375,14 @@ class StoreMachine(RuleBasedStateMachine):
     def the_same_is_kept(self) -> None:
         for name in NAMESPACES if hasattr(self, "files") else ():
             self.both("list_entries", Scope(namespace=name))
+            self.check_truth(name)
             self.recall(Scope(namespace=name), WORDS[self.turn % len(WORDS)], 20, Filter())
+
+    def check_truth(self, name: str) -> None:
+        whole = self.reference.changed(name, limit=1 << 40)
+        marked = {entry.id for entry in whole.entries if entry.stale}
+        here = {entry.id for entry in whole.entries}
+        assert marked == naively_stale(whole.entries, whole.links, {*whole.gone} - here)
 
     @rule(limit=st.sampled_from([1, 1_000]))
     def the_same_is_told(self, limit: int) -> None:

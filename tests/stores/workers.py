@@ -55,9 +55,12 @@ def act(store: Any, chance: random.Random, n: int) -> None:
     """Do something to a store, or be refused."""
     id, other = chance.sample(IDS, 2)
     words = " ".join(chance.choices(("tea", "coffee", "Lisbon", "moved", "never", "again"), k=40))
-    match chance.randrange(12):
+    match chance.randrange(14):
         case 0 | 1 | 2 | 3:
             keep(store, f"{words} {n}", id=id, message={"thread": "t", "seq": IDS.index(id)})
+        case 12 | 13:
+            premises = [{"kind": "entry", "ref": name} for name in chance.sample(IDS, 2)]
+            keep(store, f"{words} {n}", id=id, evidence=premises)
         case 4:
             keep(store, f"{words} {n}", id=id, supersedes=other)
         case 5:
@@ -67,7 +70,8 @@ def act(store: Any, chance: random.Random, n: int) -> None:
         case 7:
             store.restore(id, ADA)
         case 8:
-            store.link(Link(source=id, relation="refines", target=other), ADA)
+            link = Link(source=id, relation=chance.choice(("refines", "invalidated_by")), target=other)
+            store.unlink(link, ADA) if chance.random() < 0.3 else store.link(link, ADA)
         case 9:
             store.erase(ADA, id=id, reason="asked to")
         case 10:
@@ -182,6 +186,13 @@ def erase(path: str, id: str) -> None:
     print(*recall(store, "tea"), flush=True)  # noqa: T201
 
 
+def forget(path: str, id: str) -> None:
+    """Forget an entry."""
+    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    store.supersede(id, ADA)
+    store.close()
+
+
 def fill(path: str, size: str) -> None:
     """Write until the system allows the file to grow no more; print what was acknowledged."""
     store = opened("sqlite", Path(path).parent, **OPTIONS)
@@ -222,5 +233,5 @@ def fork(path: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [live, mix, erase, fill, protected, fork]
+    jobs: list[Callable[..., None]] = [live, mix, erase, forget, fill, protected, fork]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

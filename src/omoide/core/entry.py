@@ -73,6 +73,8 @@ class Entry(Record, frozen=True, kw_only=True):
     superseded_by: Id | None = None
     superseded_at: Millis | None = None
     superseded_reason: str | None = None
+    stale: bool = False
+    """Whether something it rests on no longer holds; said by the store, whatever is written."""
     rev: Count = 0
 
     def _check(self) -> None:
@@ -121,8 +123,9 @@ class Entry(Record, frozen=True, kw_only=True):
         )
 
     def is_live(self, now: int) -> bool:
-        """Whether it is neither superseded nor expired."""
-        return self.superseded_by is None and (self.expires_at is None or self.expires_at > now)
+        """Whether it is neither superseded nor stale nor expired."""
+        expired = self.expires_at is not None and self.expires_at <= now
+        return self.superseded_by is None and not self.stale and not expired
 
 
 def _generated(generator: object) -> str:

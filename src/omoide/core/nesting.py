@@ -41,7 +41,7 @@ def depth_of(value: Any) -> int:
     if kind in OWN:
         holders: tuple[str, ...] = _holders(cast("Any", kind))
         return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
-    if kind is frozenset:
+    if kind in (frozenset, tuple):
         return 1 + max(map(depth_of, value), default=0)
     try:
         depth: int = value._depth  # maps and lists keep theirs

@@ -35,6 +35,8 @@ class Filter(Record, frozen=True, kw_only=True):
     """The earliest time; an entry's time is when it occurred, or else when it was created."""
     until: Millis | None = None
     include_superseded: bool = False
+    include_stale: bool = False
+    """Whether entries pass that rest on something which no longer holds."""
     include_expired: bool = False
 
     def _check(self) -> None:

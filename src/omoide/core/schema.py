@@ -7,6 +7,8 @@ All of them are asked the same questions here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -105,6 +107,10 @@ class Schema:
 
     def json_schema(self) -> dict[str, Any]:
         """The shape as JSON Schema, for models and for people."""
+        return deepcopy(self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
         if self._pydantic:
             described: dict[str, Any] = self.shape.model_json_schema()
             return described

@@ -12,13 +12,14 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from omoide import clock, ids
+from omoide.core.entry import Entry
 from omoide.core.recalling import RecallRequest, check_positive
 from omoide.core.scope import Scope
 from omoide.core.texts import check_str
 from omoide.core.value import check_count, check_instance
 from omoide.core.writing import WriteRequest
 from omoide.errors import WrongType
-from omoide.stores.records import Document, Link, Query
+from omoide.stores.records import Access, Document, Link, Query
 
 S = TypeVar("S", bound=type)
 Check = Callable[[Any, str], Any]
@@ -73,6 +74,14 @@ def _or_none(value: object, field: str, *, check: Check) -> None:
         check(value, field)
 
 
+def _figures(value: object, field: str) -> None:
+    if not isinstance(value, Mapping):
+        raise WrongType(field, "a mapping from ids to Access", value)
+    for id, access in value.items():
+        ids.check(id, field)
+        check_instance(access, f"{field}[{id!r}]", kind=Access)
+
+
 def _a(kind: type) -> Check:
     return partial(check_instance, kind=kind)
 
@@ -93,11 +102,15 @@ _BY_NAME: dict[str, Check] = {
     "reason": partial(_or_none, check=check_str),
     "relation": partial(_or_none, check=check_str),
     "as_of": partial(_or_none, check=clock.check),
+    "used_since": partial(_or_none, check=clock.check),
+    "access": _figures,
     "after": check_count,
     "limit": check_positive,
     "ttl_ms": check_positive,
 }
 _SPECIAL: dict[tuple[str, str], Check] = {
+    ("take", "entries"): partial(_several, check=_a(Entry)),
+    ("take", "links"): partial(_several, check=_a(Link)),
     ("write", "request"): _a(WriteRequest),
     ("recall", "request"): _a(RecallRequest),
     ("erase", "id"): partial(_or_none, check=ids.check),

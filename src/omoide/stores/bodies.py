@@ -1,7 +1,8 @@
 """How does a store write an entry down?
 
 As a JSON object of the fields that are not at their defaults. What comes back was checked when it was
-written, so it is put together without being checked again: that is what makes listing entries fast.
+written, so it is put together without being checked again: that is what makes listing entries fast. Whether
+an entry is stale is no part of it: that is decided by what it rests on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ALWAYS = ("id", "agent_id", "content", "created_at")
 _PLAIN = tuple(
     (field.name, getattr(_EMPTY, field.name))
     for field in msgspec.structs.fields(Entry)
-    if field.name not in (*_ALWAYS, "metadata", "message", "evidence")
+    if field.name not in (*_ALWAYS, "metadata", "message", "evidence", "stale")
 )
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from omoide.core.recalling import Hit
-
-Counter = Callable[[str], int]
-
-
-def estimate(text: str) -> int:
-    """About how many tokens a text has: four letters of English make one, other scripts make more."""
-    wide = 0 if text.isascii() else sum(1 for letter in text if ord(letter) > 0x2E7F)
-    return -(-(len(text) - wide) // 4) + wide
+from omoide.retrieval.tokens import Counter as Counter
+from omoide.retrieval.tokens import estimate as estimate
 
 
 def rendered(hit: Hit) -> str:

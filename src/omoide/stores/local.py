@@ -7,13 +7,14 @@ the store without it, for scripts and for `omoide.blocking`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from omoide.core.entry import Entry
+from omoide.core.frozen import EMPTY_MAP
 from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
@@ -22,6 +23,7 @@ from omoide.stores.records import (
     Change,
     Document,
     EraseReceipt,
+    Feed,
     Lease,
     Link,
     Page,
@@ -154,6 +156,18 @@ class LocalStore:
     async def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """The changes after a sequence number, in the order of their commits."""
         return await hop(self.sync.changes, namespace, after=after, limit=limit)
+
+    async def changed(
+        self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
+    ) -> Feed:
+        """What changed after a sequence number, and what it became."""
+        return await hop(self.sync.changed, namespace, after=after, limit=limit, used_since=used_since)
+
+    async def take(
+        self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
+    ) -> int:
+        """Keep entries exactly as they were elsewhere; how many were new."""
+        return await hop(self.sync.take, entries, links, access)
 
     async def stats(self, scope: Scope) -> Stats:
         """Figures about a scope."""

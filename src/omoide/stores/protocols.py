@@ -6,10 +6,11 @@ the small protocols beside it; `isinstance(store, Erases)` asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from omoide.core.entry import Entry
+from omoide.core.frozen import EMPTY_MAP
 from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
@@ -18,6 +19,7 @@ from omoide.stores.records import (
     Change,
     Document,
     EraseReceipt,
+    Feed,
     Lease,
     Link,
     Page,
@@ -141,6 +143,31 @@ class Feeds(Protocol):
 
     async def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """The changes after a sequence number, in the order in which they were committed."""
+        ...
+
+
+@runtime_checkable
+class Projects(Protocol):
+    """Tells what changed, and what it became, so that a copy in another form can keep in step."""
+
+    async def changed(
+        self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
+    ) -> Feed:
+        """What changed after a sequence number, at most `limit` changes at a time, seen in one moment."""
+        ...
+
+
+@runtime_checkable
+class Takes(Protocol):
+    """Takes over memories from another store."""
+
+    async def take(
+        self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
+    ) -> int:
+        """Keep entries exactly as they were elsewhere, all or none; how many were new.
+
+        One that is here already and the same is passed over; `IdTaken` where it is not the same.
+        """
         ...
 
 

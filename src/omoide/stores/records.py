@@ -67,9 +67,34 @@ class Change(Value, frozen=True, kw_only=True):
     namespace: Id
     id: Id
     op: str
-    """`write`, `supersede`, `restore`, `link`, `unlink` or `erase`."""
+    """`write`, `supersede`, `restore`, `link`, `unlink`, `erase`, `stale` or `current`."""
     rev: Count
     at: Millis
+
+
+class Feed(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed in a namespace after a sequence number, and what it became."""
+
+    life: str
+    """Which life of the store this is: after a backup was restored, numbers mean something else."""
+    seq: int
+    """The number up to which nothing is missing here; in another store, it may be below the one asked for."""
+    since: str = ""
+    """What tells the change asked about from others of its number: in a copy, a number may mean another."""
+    mark: str = ""
+    """The same of the change numbered `seq`."""
+    more: bool = False
+    """Whether there is more after that."""
+    entries: tuple[Entry, ...] = ()
+    """The entries that changed, each once, as they are now."""
+    links: tuple[Link, ...] = ()
+    """All links that begin at these entries."""
+    access: dict[str, Access] = {}
+    """How often entries were used: those that changed, and those used since the moment asked for."""
+    gone: tuple[str, ...] = ()
+    """The ids of what was erased, whether or not there is something new under them."""
+    fresh: frozenset[str] = frozenset()
+    """The ids of entries that were not there before."""
 
 
 class EraseReceipt(Value, frozen=True, kw_only=True):
@@ -95,6 +120,8 @@ class Stats(Value, frozen=True, kw_only=True):
     entries: Count = 0
     live: Count = 0
     superseded: Count = 0
+    stale: Count = 0
+    """Those that rest on something which no longer holds, and are not superseded."""
     expired: Count = 0
     versions: Count = 0
     links: Count = 0

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-import msgspec
-
 from omoide import clock
 from omoide.core.entry import Entry
 from omoide.core.recalling import Filter, RecallRequest, RecallResult
@@ -18,39 +16,27 @@ from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
 from omoide.embedders import Embedder
 from omoide.errors import Conflict, Erased, KeyReused
-from omoide.stores import cursors, recalling, rules, transcripts
+from omoide.stores import cursors, recalling, rules, standing
 from omoide.stores.arguments import checked
 from omoide.stores.indexing import Indexed, index
 from omoide.stores.recalling import Candidates, Read
 from omoide.stores.records import (
     Access,
-    Change,
-    EraseReceipt,
-    Link,
     Page,
     Query,
     Stats,
     Version,
 )
-from omoide.stores.reference_documents import MemoryDocuments
+from omoide.stores.reference_erasing import MemoryErasing
+from omoide.stores.reference_exchange import MemoryExchange
+from omoide.stores.reference_links import MemoryLinks
 from omoide.stores.reference_state import Kept, State
-from omoide.stores.settings import Settings
+from omoide.stores.standing import LIVE
 
 
 @checked
-class MemoryStore(MemoryDocuments):
+class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
     """Memories that last as long as the process."""
-
-    def __init__(self, embedder: Embedder | None, settings: Settings) -> None:
-        super().__init__()
-        self.embedder = embedder
-        self.settings = settings
-        self._state = State()
-
-    @contextmanager
-    def _open(self) -> Iterator[State]:
-        with self._alone():
-            yield self._state
 
     # Writing
 
@@ -66,11 +52,20 @@ class MemoryStore(MemoryDocuments):
         with self._open() as state:
             before = state.copy() if len(asked) > 1 or self._may_undo(asked) else None
             try:
-                return [self._write(state, *pair, now) for pair in zip(asked, found, strict=True)]
+                told = [self._write(state, *pair, now) for pair in zip(asked, found, strict=True)]
+                return [self._retold(state, result) for result in told]
             except BaseException:
                 if before is not None:
                     self._state = before
                 raise
+
+    def _retold(self, state: State, result: WriteResult) -> WriteResult:
+        """A receipt that says whether its entry is stale once all is written."""
+        entry = result.entry
+        stale = state.kept[entry.namespace, entry.id].stale
+        if stale == entry.stale:
+            return result
+        return rules.receipt(result.request, rules.changed(entry, stale=stale), result.outcome)
 
     def _may_undo(self, asked: Sequence[WriteRequest]) -> bool:
         """Whether something can go wrong after a part of the work is done."""
@@ -86,7 +81,7 @@ class MemoryStore(MemoryDocuments):
         if known is not None and known[2] >= now - rules.KEY_LIFETIME_MS:
             if known[0] != print_:
                 raise KeyReused(request.idempotency_key)
-            return msgspec.structs.replace(known[1], request=request)
+            return rules.receipt(request, known[1].entry, known[1].outcome)
         result = self._written(state, request, found, now)
         state.receipts[name] = (print_, result, now)
         for old, (_, _, at) in [*state.receipts.items()][:8]:
@@ -103,7 +98,8 @@ class MemoryStore(MemoryDocuments):
                 twin = other.entry
                 if rules.is_twin(twin, given, now):
                     return rules.receipt(request, twin, "duplicate_of")
-        outcome, entry = rules.decide(request, None if kept is None else kept.entry)
+        before = None if kept is None else kept.entry
+        outcome, entry = rules.decide(request, before)
         if outcome == "stored":
             state.last += 1
             version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
@@ -113,14 +109,14 @@ class MemoryStore(MemoryDocuments):
                 kept.versions.append(version)
                 kept.found, kept.written = found, state.last
             self._note(state, entry, "write", now)
+            state.rest(before, entry)
+            was_out = key in state.erased if before is None else standing.of(before) != LIVE
+            self._settle(state, entry.namespace, {entry.id: was_out}, now)
         if request.supersedes is not None:
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
             self._supersede(state, request.supersedes, agent, entry.id, None, None, now)
             outcome = "superseded"
-        if self.settings.session_limit is not None and entry.session_id is not None:
-            session = Scope(namespace=entry.namespace, agent_id=entry.agent_id, session_id=entry.session_id)
-            held = [one for one in self._in(state, session) if one.entry.superseded_by is None]
-            rules.check_session(entry.session_id, len(held), self.settings.session_limit)
+        self._check_session(state, entry)
         return rules.receipt(request, entry, outcome)
 
     def supersede(
@@ -166,38 +162,12 @@ class MemoryStore(MemoryDocuments):
             return self._changed(state, kept, rules.restored(kept.entry), "restore", clock.now())
 
     def _changed(self, state: State, kept: Kept, new: Entry, op: str, now: int) -> Entry:
+        was_out = kept.standing != LIVE
         kept.versions.append(Version(id=new.id, rev=new.rev, at=now, entry=new))
         state.last += 1
         self._note(state, new, op, now)
-        return new
-
-    def _note(self, state: State, entry: Entry, op: str, now: int) -> None:
-        state.log.append(
-            Change(
-                seq=len(state.log) + 1, namespace=entry.namespace, id=entry.id, op=op, rev=entry.rev, at=now
-            )
-        )
-
-    def link(self, link: Link, scope: Scope) -> Link:
-        """Keep a link between two entries."""
-        with self._open() as state:
-            source = self._get(state, link.source, scope)
-            self._get(state, link.target, scope)
-            key = (scope.namespace, link.source, link.relation, link.target)
-            if key not in state.links:
-                state.links[key] = link
-                self._note(state, source.entry, "link", clock.now())
-            return state.links[key]
-
-    def unlink(self, link: Link, scope: Scope) -> bool:
-        """Remove a link; whether there was one."""
-        with self._open() as state:
-            source = self._get(state, link.source, scope)
-            self._get(state, link.target, scope)
-            known = state.links.pop((scope.namespace, link.source, link.relation, link.target), None)
-            if known is not None:
-                self._note(state, source.entry, "unlink", clock.now())
-            return known is not None
+        self._settle(state, new.namespace, {new.id: was_out}, now)
+        return kept.entry
 
     # Reading
 
@@ -220,11 +190,12 @@ class MemoryStore(MemoryDocuments):
         """All entries of a scope that count."""
         from omoide.stores.pools import pool_of
 
+        wanted = standing.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
         with self._open() as state:
             held = [
                 one
                 for one in sorted(self._in(state, scope), key=lambda one: one.written)
-                if (filter.include_superseded or one.entry.superseded_by is None)
+                if one.standing in wanted
                 and (filter.include_expired or one.entry.expires_at is None or one.entry.expires_at > at)
             ]
             if not held:
@@ -284,28 +255,11 @@ class MemoryStore(MemoryDocuments):
         """The versions of an entry, oldest first."""
         with self._open() as state:
             kept = state.kept.get((scope.namespace, id))
-            mine = kept.versions if kept is not None and scope.holds(kept.entry) else []
+            mine = kept.history() if kept is not None and scope.holds(kept.entry) else []
             found = [*self._stones(state, id, scope), *mine]
             if not found:
                 raise rules.missing(id)
             return found
-
-    def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
-        """The links from and to an entry."""
-        with self._open() as state:
-            self._get(state, id, scope)
-            found = []
-            for (namespace, source, name, target), link in state.links.items():
-                if namespace != scope.namespace or id not in (source, target) or relation not in (None, name):
-                    continue
-                if scope.holds(state.kept[namespace, target if source == id else source].entry):
-                    found.append(link)
-            return sorted(found, key=lambda link: (link.created_at, link.source, link.relation, link.target))
-
-    def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
-        """The changes after a sequence number, in order."""
-        with self._open() as state:
-            return [c for c in state.log if c.seq > after and c.namespace == namespace][:limit]
 
     def stats(self, scope: Scope) -> Stats:
         """Figures about a scope."""
@@ -314,7 +268,8 @@ class MemoryStore(MemoryDocuments):
             held = self._in(state, scope)
             entries = [one.entry for one in held]
             ids = {entry.id for entry in entries}
-            current = [entry for entry in entries if entry.superseded_by is None]
+            current = [entry for entry in entries if standing.of(entry) == LIVE]
+            stale = sum(standing.of(entry) == standing.STALE for entry in entries)
             expired = sum(not entry.is_live(now) for entry in current)
             by_type: dict[str, int] = {}
             for entry in entries:
@@ -322,13 +277,14 @@ class MemoryStore(MemoryDocuments):
             return Stats(
                 entries=len(entries),
                 live=len(current) - expired,
-                superseded=len(entries) - len(current),
+                superseded=len(entries) - len(current) - stale,
+                stale=stale,
                 expired=expired,
                 versions=sum(len(one.versions) for one in held),
                 links=sum(key[0] == scope.namespace and key[1] in ids for key in state.links),
                 by_type=by_type,
                 without_vectors=sum(
-                    self.embedder is not None and one.found.pooled is None and one.entry.superseded_by is None
+                    self.embedder is not None and one.found.pooled is None and one.standing == LIVE
                     for one in held
                 ),
                 embedder=None if self.embedder is None else self.embedder.name,
@@ -343,78 +299,14 @@ class MemoryStore(MemoryDocuments):
                 kept = state.kept.get((scope.namespace, id))
                 if kept is not None and scope.holds(kept.entry):
                     kept.access = Access(count=kept.access.count + 1, last=now)
+                    state.used.add((scope.namespace, id))
 
     def access(self, id: str, scope: Scope) -> Access:
         """How often an entry was used, and when last."""
         with self._open() as state:
             return self._get(state, id, scope).access
 
-    # Erasing
-
-    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Remove an entry, or everything in a scope, for good."""
-        now, reason = clock.now(), self.settings.admitted_reason(reason)
-        with self._open() as state:
-            gone = self._in(state, scope) if id is None else [self._get(state, id, scope)]
-            documents = self._erase_documents(scope) if id is None else []
-            said = [version.entry for one in gone for version in one.versions if version.entry is not None]
-            versions, links = 0, 0
-            for one in gone:
-                entry = one.entry
-                del state.kept[entry.namespace, entry.id]
-                versions += len(one.versions)
-                cut = [
-                    key for key in state.links if key[0] == entry.namespace and entry.id in (key[1], key[3])
-                ]
-                links += len(cut)
-                for key in cut:
-                    del state.links[key]
-                for name, (_, receipt, _) in [*state.receipts.items()]:
-                    if name[0] == entry.namespace and receipt.entry.id == entry.id:
-                        del state.receipts[name]
-                blank = Entry(
-                    id=entry.id, agent_id=entry.agent_id, session_id=entry.session_id, content="-",
-                    project_id=entry.project_id, namespace=entry.namespace, created_at=0,
-                )  # fmt: skip
-                state.stones.append((blank, Version(id=entry.id, rev=entry.rev, at=now, reason=reason)))
-                self._note(state, entry, "erase", now)
-            return EraseReceipt(
-                ids=tuple(one.entry.id for one in gone),
-                versions=versions,
-                links=links,
-                documents=len(documents),
-                at=now,
-                reason=reason,
-                scrubbed=True,
-                unreachable=(
-                    *self._quoting(state, scope, gone),
-                    *transcripts.named(said, documents),
-                    "what other programs read",
-                ),
-            )
-
-    def _quoting(self, state: State, scope: Scope, gone: Sequence[Kept]) -> list[str]:
-        """What is left in the store that may repeat what was erased."""
-        held = self._in(state, Scope(namespace=scope.namespace))
-        found = [
-            rules.quoting(one.entry.id, erased.entry.id)
-            for erased in gone
-            for one in held
-            if any(
-                version.entry is not None and rules.rests_on(version.entry, erased.entry.id)
-                for version in one.versions
-            )
-        ]
-        documents = sum(
-            one.namespace == scope.namespace
-            and (None in (scope.agent_id, one.agent_id) or one.agent_id == scope.agent_id)
-            for one in self._documents.values()
-        )
-        return rules.named(found, documents)
-
-    def scrub(self) -> EraseReceipt:
-        """Nothing is left anywhere."""
-        return EraseReceipt(scrubbed=True, unreachable=("what other programs read",))
+    # Upkeep
 
     def check(self) -> list[str]:
         """What is wrong; a store in memory has nothing that could disagree."""
@@ -436,15 +328,3 @@ class MemoryStore(MemoryDocuments):
         """Let go of everything."""
         super().close()
         self._state = State()
-
-    def _get(self, state: State, id: str, scope: Scope) -> Kept:
-        kept = state.kept.get((scope.namespace, id))
-        if kept is None or not scope.holds(kept.entry):
-            raise rules.missing(id)
-        return kept
-
-    def _in(self, state: State, scope: Scope) -> list[Kept]:
-        return [one for one in state.kept.values() if scope.holds(one.entry)]
-
-    def _stones(self, state: State, id: str, scope: Scope) -> list[Version]:
-        return [version for entry, version in state.stones if entry.id == id and scope.holds(entry)]

@@ -71,8 +71,8 @@ def decide(request: WriteRequest, kept: Entry | None) -> Decision:
         raise IdTaken(given.id)
     Conflict.check(f"entry {given.id!r}", request.expected_rev, 0 if kept is None else kept.rev)
     if kept is None:
-        return Decision("stored", changed(given, rev=1))
-    # A memory is as old as its first version; being superseded is no part of what is said in a write.
+        return Decision("stored", changed(given, rev=1, stale=False))
+    # A memory is as old as its first version; being superseded or stale is no part of what a write says.
     same = changed(
         given,
         rev=kept.rev,
@@ -80,6 +80,7 @@ def decide(request: WriteRequest, kept: Entry | None) -> Decision:
         superseded_by=kept.superseded_by,
         superseded_at=kept.superseded_at,
         superseded_reason=kept.superseded_reason,
+        stale=kept.stale,
     )
     if same == kept:
         return Decision("unchanged", kept)
@@ -87,6 +88,7 @@ def decide(request: WriteRequest, kept: Entry | None) -> Decision:
 
 
 _FORGOTTEN = "the entry is superseded: restore it to have it recalled"
+_STALE = "the entry is stale: it rests on something that no longer holds, and is not recalled"
 _RECEIPT = WriteResult(
     request=WriteRequest(entry=Entry(id="-", agent_id="-", content="-", created_at=0)),
     entry=Entry(id="-", agent_id="-", content="-", created_at=0),
@@ -99,8 +101,9 @@ def receipt(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
     force(new, "request", request)
     force(new, "entry", entry)
     force(new, "outcome", outcome)
-    if entry.superseded_by is not None:
-        force(new, "notices", (_FORGOTTEN,))
+    if entry.superseded_by is not None or entry.stale:
+        told = [(_FORGOTTEN, entry.superseded_by is not None), (_STALE, entry.stale)]
+        force(new, "notices", tuple(notice for notice, applies in told if applies))
     if outcome == "superseded":
         force(new, "metadata", freeze_map({"superseded": request.supersedes}))
     return new
@@ -110,6 +113,8 @@ def superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) -> 
     """The entry once another one, or nothing, has taken its place."""
     if by is not None and by.id == entry.id:
         raise Invalid("by", "names the entry itself", "name another, or none to forget it")
+    if by is not None and by.superseded_by is not None:
+        raise Invalid("by", f"names {by.id!r}, which is superseded itself", "name what holds now")
     return entry.replace(
         superseded_by=DELETED if by is None else by.id,
         superseded_at=now,
@@ -148,11 +153,12 @@ def _wanted(types: tuple[str, ...]) -> tuple[str, ...] | None:
 def passing(filter: Filter, now: int) -> Callable[[Entry], bool]:
     """Tells whether a filter lets an entry pass."""
     types = wanted_types(filter)
+    stale = filter.include_stale
     plain = not (filter.tags or filter.tags_any or filter.since or filter.until is not None)
 
     def passes(entry: Entry) -> bool:
         return (
-            (filter.include_superseded or entry.superseded_by is None)
+            (filter.include_superseded if entry.superseded_by is not None else stale or not entry.stale)
             and (filter.include_expired or entry.expires_at is None or entry.expires_at > now)
             and (types is None or type_of(entry) in types)
             and entry.confidence >= filter.min_confidence
@@ -177,8 +183,10 @@ def fingerprint(request: WriteRequest) -> bytes:
     if entry.id.startswith("mem_"):
         # A repeated call may have made its entry anew, with a fresh id of our own.
         entry = changed(entry, id="mem_")
+    fields = codec.to_builtins(entry)
+    del fields["stale"]  # not the caller's to say
     said = msgspec.json.encode([request.expected_rev, request.dedupe, request.supersedes])
-    return blake2b(entry.to_json() + said, digest_size=16).digest()
+    return blake2b(msgspec.json.encode(fields) + said, digest_size=16).digest()
 
 
 def content_key(entry: Entry) -> bytes:

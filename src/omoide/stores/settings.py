@@ -62,5 +62,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         entry = request.entry
         if self.guard is not None:
             entry = check_instance(self.guard(entry), "what the guard gave back", kind=Entry)
+            reason = self.admitted_reason(entry.superseded_reason)
+            if reason != entry.superseded_reason:
+                entry = entry.replace(superseded_reason=reason)
         rules.check_size(entry, self.max_content)
         return request if entry is request.entry else request.replace(entry=entry)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from omoide.errors import Busy, Closed, ReadOnly, StoreFailed
 from omoide.retrieval import features
-from omoide.stores.sqlite import schema
+from omoide.stores.sqlite import schema, truth
 from omoide.stores.sqlite.failures import is_busy, translated, translating
 
 T = TypeVar("T")
@@ -84,7 +84,9 @@ class Connections:
             self._give(db)
             return
         with self.writing() as db:
-            if schema.migrate(db, self.name):
+            found = schema.migrate(db, self.name)
+            truth.carry(db, found)
+            if found == 0:
                 db.execute("INSERT INTO settings VALUES ('features', ?)", (str(features.VERSION),))
 
     @contextmanager

@@ -9,19 +9,25 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
 from omoide.core.entry import Entry
 from omoide.core.scope import Scope
-from omoide.stores import bodies, rules, transcripts
+from omoide.stores import bodies, rules, standing, transcripts
 from omoide.stores.records import EraseReceipt
-from omoide.stores.sqlite import rows
+from omoide.stores.sqlite import rows, truth
 from omoide.stores.sqlite.writing import terms_in
 
 _PATIENCE_MS = 300  # for readers; whoever reads longer leaves something for scrub()
 
-UNREACHABLE = ("backups made before", "exports and copies", "what other programs read")
+UNREACHABLE = (
+    "backups made before",
+    "exports and copies",
+    "graphs that have not caught up",
+    "what other programs read",
+)
 
 
 def erase(
@@ -36,11 +42,12 @@ def erase(
         documents = _erase_documents(db, scope)
     said = transcripts.named(_versions(db, numbers), documents)
     erased = [_erase_one(db, no, scope.namespace, reason, now) for no in numbers]
-    ids = tuple(name for name, _, _ in erased)
+    ids = tuple(one.id for one in erased)
+    _settle(db, scope.namespace, erased, now)
     return EraseReceipt(
         ids=ids,
-        versions=sum(versions for _, versions, _ in erased),
-        links=sum(links for _, _, links in erased),
+        versions=sum(one.versions for one in erased),
+        links=sum(one.links for one in erased),
         documents=len(documents),
         at=now,
         reason=reason,
@@ -85,17 +92,29 @@ def _quoting(db: sqlite3.Connection, scope: Scope, ids: Sequence[str]) -> list[s
     return rules.named(found, documents)
 
 
-def _erase_one(
-    db: sqlite3.Connection, no: int, namespace: str, reason: str | None, now: int
-) -> tuple[str, int, int]:
+class _Erased(NamedTuple):
+    """An entry that is gone."""
+
+    id: str
+    versions: int
+    links: int
+    was_out: bool
+    sources: list[tuple[str, str]]
+    """The ids and relations of the links that led to it."""
+
+
+def _erase_one(db: sqlite3.Connection, no: int, namespace: str, reason: str | None, now: int) -> _Erased:
     owner, live, blob, body = db.execute(
         "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
     ).fetchone()
     entry = bodies.unpack(body)
-    if live:
+    if not standing.is_superseded(live):
         rows.unpost(db, owner, no, terms_in(blob))
     rows.drop_vectors(db, no)
     versions = db.execute("DELETE FROM versions WHERE no=?", (no,)).rowcount + 1
+    sources = db.execute(
+        "SELECT source, relation FROM links WHERE namespace=? AND target=?", (namespace, entry.id)
+    ).fetchall()
     links = db.execute(
         "DELETE FROM links WHERE namespace=? AND (source=? OR target=?)", (namespace, entry.id, entry.id)
     ).rowcount
@@ -108,7 +127,20 @@ def _erase_one(
         (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
     )
     rows.log(db, entry, no, "erase", now)
-    return entry.id, versions, links
+    return _Erased(entry.id, versions, links, live != standing.LIVE, sources)
+
+
+def _settle(db: sqlite3.Connection, namespace: str, erased: Sequence[_Erased], now: int) -> None:
+    """Note which entries lost a link, and which have lost what they rest on."""
+    was_out = {one.id: one.was_out for one in erased}
+    sources = sorted({pair for one in erased for pair in one.sources if pair[0] not in was_out})
+    for source in sorted({id for id, _ in sources}):
+        found = rows.find(db, namespace, source)
+        if found is not None:
+            rows.log(db, found[1], found[0], "unlink", now)
+    # Whatever was invalidated was out.
+    was_out.update((id, True) for id, relation in sources if relation == standing.INVALIDATED_BY)
+    truth.settle(db, namespace, was_out, now)
 
 
 def _erase_documents(db: sqlite3.Connection, scope: Scope) -> list[tuple[str, str]]:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import sqlite3
 
+from omoide.core.entry import Entry
 from omoide.core.scope import Scope
+from omoide.stores import standing
 from omoide.stores.records import Link
-from omoide.stores.sqlite import rows
+from omoide.stores.sqlite import rows, truth
 
 
 def link(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> Link:
     """Keep a link; the scope must hold both ends."""
-    no, entry = rows.get(db, given.source, scope)
+    source = rows.get(db, given.source, scope)
     rows.get(db, given.target, scope)
-    key = (scope.namespace, given.source, given.relation, given.target)
+    link = add(db, given, scope.namespace, source, now)
+    _settle(db, given, scope, source[1], now)
+    return link
+
+
+def add(db: sqlite3.Connection, given: Link, namespace: str, source: tuple[int, Entry], now: int) -> Link:
+    """Keep a link between entries that are known to be there."""
+    key = (namespace, given.source, given.relation, given.target)
     known = db.execute(
         "SELECT at FROM links WHERE namespace=? AND source=? AND relation=? AND target=?", key
     ).fetchone()
     if known is not None:
         return given.replace(created_at=known[0])
     db.execute("INSERT INTO links VALUES (?,?,?,?,?)", (*key, given.created_at))
-    rows.log(db, entry, no, "link", now)
+    rows.log(db, source[1], source[0], "link", now)
     return given
 
 
@@ -35,7 +44,13 @@ def unlink(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> bool:
     if done.rowcount == 0:
         return False
     rows.log(db, entry, no, "unlink", now)
+    _settle(db, given, scope, entry, now)
     return True
+
+
+def _settle(db: sqlite3.Connection, given: Link, scope: Scope, source: Entry, now: int) -> None:
+    if given.relation == standing.INVALIDATED_BY:
+        truth.settle(db, scope.namespace, {source.id: standing.of(source) != standing.LIVE}, now)
 
 
 def links(db: sqlite3.Connection, id: str, scope: Scope, relation: str | None) -> list[Link]:

@@ -7,7 +7,7 @@ so that it costs the same in a store of a thousand entries and of a million.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from heapq import merge
 
@@ -15,15 +15,16 @@ from omoide.core.entry import Entry
 from omoide.core.memory_types import MEMORY_TYPES, ROOT
 from omoide.core.scope import Scope
 from omoide.errors import Erased
-from omoide.stores import bodies, cursors, rules
+from omoide.stores import bodies, cursors, rules, standing
 from omoide.stores.records import Page, Query, Version
-from omoide.stores.sqlite import rows
+from omoide.stores.sqlite import rows, truth
+from omoide.stores.standing import Flip
 
 _LAST = (1 << 63) - 1
 _PORTION = 4_096
 _ALL_TYPES = (ROOT, *MEMORY_TYPES)
 
-Placed = tuple[int, int, bytes]
+Placed = tuple[int, int, bytes, int]
 
 
 def query(db: sqlite3.Connection, asked: Query) -> Page:
@@ -37,10 +38,10 @@ def query(db: sqlite3.Connection, asked: Query) -> Page:
     passes = rules.passing(filter, asked.at) if rest else None
     found: list[Entry] = []
     last = place
-    for time, no, body in _newest(db, asked, place):
+    for time, no, body, live in _newest(db, asked, place):
         if passes is None and len(found) == asked.limit:
             return Page(entries=tuple(found), cursor=cursors.write(*last))
-        entry = bodies.unpack(body)
+        entry = rows.entry_of(body, live)
         if passes is None or passes(entry):
             if len(found) == asked.limit:
                 return Page(entries=tuple(found), cursor=cursors.write(*last))
@@ -52,7 +53,7 @@ def query(db: sqlite3.Connection, asked: Query) -> Page:
 def _newest(db: sqlite3.Connection, asked: Query, place: tuple[int, ...]) -> Iterator[Placed]:
     inside = rows.where(db, asked.scope)
     types = rules.wanted_types(asked.filter)
-    lives = (0, 1) if asked.filter.include_superseded else (1,)
+    lives = rows.lives(asked.filter)
     if inside is None:
         return iter(())
     if asked.scope.agent_id is None:
@@ -95,11 +96,11 @@ def _stretch(
 
 @lru_cache(256)
 def _statement(condition: str, lives: int, expired: bool) -> str:
-    condition += " AND live=?" if lives == 1 else " AND live IN (?, ?)"
+    condition += " AND live=?" if lives == 1 else f" AND live IN ({','.join('?' * lives)})"
     if not expired:
         condition += " AND (expires IS NULL OR expires > ?)"
     return (
-        f"SELECT time, no, body FROM entries WHERE {condition}"
+        f"SELECT time, no, body, live FROM entries WHERE {condition}"
         " AND time >= ? AND time <= ? AND (time, no) < (?, ?) ORDER BY time DESC, no DESC LIMIT ?"
     )
 
@@ -112,7 +113,7 @@ def is_glance(asked: Query) -> bool:
         and asked.scope.agent_id is not None
         and types is not None
         and len(types) == 1
-        and not asked.filter.include_superseded
+        and not (asked.filter.include_superseded or asked.filter.include_stale)
     )
 
 
@@ -122,7 +123,8 @@ def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Ent
         return rows.get(db, id, scope)[1]
     found = rows.find(db, scope.namespace, id)
     if found is not None and scope.holds(found[1]):
-        past = _version_at(db, found[0], as_of)
+        flips = truth.flips(db, "= ?", [found[0]])
+        past = _version_at(db, found[0], as_of, flips.get(found[0], ()))
         if past is not None:
             return past
     stones = tombstones(db, id, scope)
@@ -133,7 +135,7 @@ def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Ent
     raise rules.missing(id)
 
 
-def _version_at(db: sqlite3.Connection, no: int, as_of: int) -> Entry | None:
+def _version_at(db: sqlite3.Connection, no: int, as_of: int, flips: Sequence[Flip]) -> Entry | None:
     changed, body = db.execute("SELECT changed, body FROM entries WHERE no=?", (no,)).fetchone()
     if changed > as_of:
         row = db.execute(
@@ -142,7 +144,8 @@ def _version_at(db: sqlite3.Connection, no: int, as_of: int) -> Entry | None:
         if row is None:
             return None
         body = row[0]
-    return bodies.unpack(body)
+    entry = bodies.unpack(body)
+    return rules.changed(entry, stale=True) if flips and standing.stale_at(flips, as_of) else entry
 
 
 def _as_of(db: sqlite3.Connection, asked: Query, as_of: int) -> Page:
@@ -152,10 +155,11 @@ def _as_of(db: sqlite3.Connection, asked: Query, as_of: int) -> Page:
     if inside is None:
         return Page()
     numbers = db.execute(f"SELECT no FROM entries WHERE {inside[0]}", inside[1]).fetchall()
+    flips = truth.flips(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
     passes = rules.passing(asked.filter, as_of)
     found = []
     for (no,) in numbers:
-        entry = _version_at(db, no, as_of)
+        entry = _version_at(db, no, as_of, flips.get(no, ()))
         if entry is not None and passes(entry):
             at = (rules.time_of(entry), no)
             if at < place:
@@ -173,8 +177,8 @@ def list_entries(db: sqlite3.Connection, scope: Scope) -> list[Entry]:
     inside = rows.where(db, scope)
     if inside is None:
         return []
-    found = db.execute(f"SELECT body FROM entries WHERE {inside[0]} ORDER BY written", inside[1])
-    return [bodies.unpack(body) for (body,) in found]
+    found = db.execute(f"SELECT body, live FROM entries WHERE {inside[0]} ORDER BY written", inside[1])
+    return [rows.entry_of(body, live) for body, live in found]
 
 
 def history(db: sqlite3.Connection, id: str, scope: Scope) -> list[Version]:
@@ -190,9 +194,14 @@ def history(db: sqlite3.Connection, id: str, scope: Scope) -> list[Version]:
     no, entry = found
     old = db.execute("SELECT rev, changed, body FROM versions WHERE no=? ORDER BY rev", (no,)).fetchall()
     (changed,) = db.execute("SELECT changed FROM entries WHERE no=?", (no,)).fetchone()
+    flips = truth.flips(db, "= ?", [no]).get(no, ())
+
+    def past(rev: int, body: bytes) -> Entry:
+        return rules.changed(bodies.unpack(body), stale=standing.stale_in(flips, rev))
+
     return [
         *stones,
-        *(Version(id=id, rev=rev, at=at, entry=bodies.unpack(body)) for rev, at, body in old),
+        *(Version(id=id, rev=rev, at=at, entry=past(rev, body)) for rev, at, body in old),
         Version(id=id, rev=entry.rev, at=changed, entry=entry),
     ]
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from omoide.core.entry import Entry
+from omoide.core.recalling import Filter
 from omoide.core.scope import Scope
-from omoide.stores import bodies, rules
+from omoide.core.value import force
+from omoide.stores import bodies, rules, standing
 from omoide.stores.indexing import Indexed
+from omoide.stores.records import Access
 from omoide.stores.sqlite.schema import SLOTS
+
+T = TypeVar("T")
 
 Where = tuple[str, list[Any]]
 """A condition of SQL and its parameters."""
@@ -67,6 +72,16 @@ def where(db: sqlite3.Connection, scope: Scope) -> Where | None:
     return condition, parameters
 
 
+def lives(filter: Filter) -> tuple[int, ...]:
+    """How the rows may stand that a filter lets pass."""
+    return standing.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
+
+
+def standing_in(lives: Sequence[int]) -> str:
+    """The condition that a row stands in one of these ways, to be added to another."""
+    return f" AND live IN ({','.join(map(str, lives))})" if len(lives) > 1 else f" AND live={lives[0]}"
+
+
 def columns(entry: Entry, owner: int, at: int, seq: int, found: Indexed) -> tuple[Any, ...]:
     """The row of an entry."""
     message = entry.message
@@ -77,7 +92,7 @@ def columns(entry: Entry, owner: int, at: int, seq: int, found: Indexed) -> tupl
     )
     return (
         entry.namespace, entry.id, owner, entry.session_id, entry.project_id, rules.type_of(entry),
-        int(entry.superseded_by is None), rules.time_of(entry), entry.expires_at, entry.confidence,
+        standing.of(entry), rules.time_of(entry), entry.expires_at, entry.confidence,
         entry.importance, *said, entry.rev, at, seq, rules.content_key(entry), bodies.pack(entry),
         found.features,
     )  # fmt: skip
@@ -118,8 +133,13 @@ def put_vectors(db: sqlite3.Connection, no: int, slot: int, found: Indexed) -> N
 
 def support(db: sqlite3.Connection, entry: Entry, no: int) -> None:
     """Note the entries that an entry rests on; what an old version rested on stays noted."""
-    found = [(entry.namespace, one.ref, no) for one in entry.evidence if one.kind == "entry"]
-    db.executemany("INSERT OR IGNORE INTO supports VALUES (?,?,?)", found)
+    if entry.rev > 1:
+        db.execute("UPDATE supports SET present = 0 WHERE no=?", (no,))
+    db.executemany(
+        "INSERT INTO supports VALUES (?,?,?,1)"
+        " ON CONFLICT (namespace, id, no) DO UPDATE SET present = excluded.present",
+        [(entry.namespace, id, no) for id in standing.premises(entry)],
+    )
 
 
 def drop_vectors(db: sqlite3.Connection, no: int) -> None:
@@ -151,10 +171,25 @@ def last_seq(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM log").fetchone()[0])
 
 
+def entry_of(body: bytes, live: int) -> Entry:
+    """The entry of a row."""
+    entry = bodies.unpack(body)
+    if live >= standing.STALE:
+        force(entry, "stale", True)
+    return entry
+
+
+def access_of(count: int, last: int) -> Access:
+    """The figures of a row; one that was taken over may not know when it was used."""
+    return Access(count=count, last=None if last < 0 else last)
+
+
 def find(db: sqlite3.Connection, namespace: str, id: str) -> tuple[int, Entry] | None:
     """An entry and its number."""
-    row = db.execute("SELECT no, body FROM entries WHERE namespace=? AND id=?", (namespace, id)).fetchone()
-    return None if row is None else (int(row[0]), bodies.unpack(row[1]))
+    row = db.execute(
+        "SELECT no, body, live FROM entries WHERE namespace=? AND id=?", (namespace, id)
+    ).fetchone()
+    return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
 
 
 def get(db: sqlite3.Connection, id: str, scope: Scope) -> tuple[int, Entry]:
@@ -165,11 +200,11 @@ def get(db: sqlite3.Connection, id: str, scope: Scope) -> tuple[int, Entry]:
     return found
 
 
-def batches(numbers: Iterable[int], size: int = 500) -> Iterator[list[int]]:
-    """Numbers in portions that fit into one statement."""
+def batches(keys: Iterable[T], size: int = 500) -> Iterator[list[T]]:
+    """Numbers or ids in portions that fit into one statement."""
     portion = []
-    for number in numbers:
-        portion.append(number)
+    for key in keys:
+        portion.append(key)
         if len(portion) == size:
             yield portion
             portion = []

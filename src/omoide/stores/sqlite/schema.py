@@ -77,6 +77,14 @@ MIGRATIONS: tuple[str, ...] = (
         namespace TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL,
         until INTEGER NOT NULL, token INTEGER NOT NULL, PRIMARY KEY (namespace, kind, id)) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE entries ADD COLUMN first INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE supports ADD COLUMN present INTEGER NOT NULL DEFAULT 1;
+    CREATE INDEX log_by_namespace ON log (namespace);
+    CREATE INDEX log_flips ON log (no, seq) WHERE op IN ('stale', 'current', 'erase');
+    CREATE INDEX access_by_last ON access (last);
+    INSERT OR IGNORE INTO settings VALUES ('life', lower(hex(randomblob(16))));
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -103,8 +111,8 @@ def check_ours(db: sqlite3.Connection, name: str) -> None:
         )
 
 
-def migrate(db: sqlite3.Connection, name: str) -> bool:
-    """Carry a file forward to the newest schema, inside the caller's transaction; whether it was empty."""
+def migrate(db: sqlite3.Connection, name: str) -> int:
+    """Carry a file forward to the newest schema, inside the caller's transaction; which one it had, or 0."""
     check_ours(db, name)  # again: another process may have been faster
     found = version(db)
     for number in range(found, VERSION):
@@ -114,4 +122,4 @@ def migrate(db: sqlite3.Connection, name: str) -> bool:
         db.execute(f"PRAGMA user_version = {number + 1}")
     if found < VERSION:
         db.execute(f"PRAGMA application_id = {APPLICATION}")
-    return found == 0
+    return found

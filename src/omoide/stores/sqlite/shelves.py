@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from omoide.retrieval.pool import Array, Pool, Row, Statistics
+from omoide.stores import standing
 from omoide.stores.pools import TOKEN_DIM
 from omoide.stores.sqlite import rows
 from omoide.stores.sqlite.schema import SLOTS
@@ -180,12 +181,11 @@ def read(
     *,
     numbers: Sequence[int] | None = None,
     limit: int = -1,
-    superseded: bool = False,
+    lives: Sequence[int] = (standing.LIVE,),
 ) -> list[Found]:
     """The rows of a scope that count, or some of them, in the order in which they were last written."""
     condition, parameters = inside
-    if not superseded:
-        condition += " AND live=1"
+    condition += rows.standing_in(lives)
     if numbers is None:
         found = db.execute(f"{_SELECT}{condition} LIMIT ?", (slot, *parameters, limit)).fetchall()
     else:

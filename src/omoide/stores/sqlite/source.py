@@ -18,7 +18,7 @@ from omoide.core.recalling import Filter
 from omoide.core.scope import Scope
 from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array
-from omoide.stores import bodies, rules
+from omoide.stores import rules
 from omoide.stores.recalling import Candidates, Read
 from omoide.stores.sqlite import models, rows, shelves
 from omoide.stores.sqlite.connections import Connections
@@ -148,7 +148,7 @@ class FileSource:
 
 def _answer(asked: Question, place: Place) -> Candidates | None:
     filter, at = asked.filter, asked.at
-    if filter.include_superseded or filter.include_expired:
+    if filter.include_superseded or filter.include_stale or filter.include_expired:
         return _apart(asked)
     if place.wide is None:
         if place.shelf is None or (place.shelf.slot, place.shelf.pool.dim) != (asked.slot, asked.dim):
@@ -199,7 +199,7 @@ def _from_wide(asked: Question, wide: Wide) -> Candidates | None:
 def _apart(asked: Question) -> Candidates | None:
     """The candidates of a question that what is held in memory cannot answer."""
     filter = asked.filter
-    found = shelves.read(asked.db, asked.inside, asked.slot, superseded=filter.include_superseded)
+    found = shelves.read(asked.db, asked.inside, asked.slot, lives=rows.lives(filter))
     shelf = Shelf(asked.slot, asked.dim)
     shelf.fill([row for row in found if filter.include_expired or row[9] is None or row[9] > asked.at])
     if not shelf.numbers:
@@ -213,11 +213,12 @@ def _candidates(asked: Question, shelf: Shelf, allowed: Array | None) -> Candida
 
     def entries(places: Sequence[int]) -> list[Entry]:
         numbers = [shelf.numbers[place] for place in places]
-        found: dict[int, bytes] = {}
+        found: dict[int, tuple[bytes, int]] = {}
         for some in rows.batches(numbers):
             marks = ",".join("?" * len(some))
-            found.update(db.execute(f"SELECT no, body FROM entries WHERE no IN ({marks})", some))
-        return [bodies.unpack(found[number]) for number in numbers]
+            kept = db.execute(f"SELECT no, body, live FROM entries WHERE no IN ({marks})", some)
+            found.update((no, (body, live)) for no, body, live in kept)
+        return [rows.entry_of(*found[number]) for number in numbers]
 
     return Candidates(
         shelf.pool, asked.read(shelf.speakers()), allowed, shelf.written, entries, asked.notices
@@ -227,8 +228,7 @@ def _candidates(asked: Question, shelf: Shelf, allowed: Array | None) -> Candida
 def passing(db: sqlite3.Connection, inside: rows.Where, filter: Filter, at: int) -> Array:
     """The numbers of the entries of a scope that a filter lets pass."""
     condition, parameters = inside[0], [*inside[1]]
-    if not filter.include_superseded:
-        condition += " AND live=1"
+    condition += rows.standing_in(rows.lives(filter))
     types = rules.wanted_types(filter)
     if types is not None:
         condition += f" AND type IN ({','.join('?' * len(types))})"
@@ -248,8 +248,10 @@ def passing(db: sqlite3.Connection, inside: rows.Where, filter: Filter, at: int)
         condition += " AND instr(body, ?) > 0"
         parameters.append(msgspec.json.encode(tag))
     tagged = bool(filter.tags or filter.tags_any)
-    found = db.execute(f"SELECT no{', body' if tagged else ''} FROM entries WHERE {condition}", parameters)
+    found = db.execute(
+        f"SELECT no{', body, live' if tagged else ''} FROM entries WHERE {condition}", parameters
+    )
     if not tagged:
         return np.array([no for (no,) in found], np.int64)
     passes = rules.passing(filter, at)
-    return np.array([no for no, body in found if passes(bodies.unpack(body))], np.int64)
+    return np.array([no for no, body, live in found if passes(rows.entry_of(body, live))], np.int64)

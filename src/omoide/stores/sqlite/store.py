@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,14 @@ from weakref import WeakSet
 
 from omoide import clock
 from omoide.core.entry import Entry
-from omoide.core.frozen import freeze
+from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
 from omoide.embedders import Embedder
 from omoide.errors import StoreFailed
 from omoide.stores import recalling
+from omoide.stores import taking as admission
 from omoide.stores.arguments import checked
 from omoide.stores.indexing import index
 from omoide.stores.records import (
@@ -27,6 +28,7 @@ from omoide.stores.records import (
     Change,
     Document,
     EraseReceipt,
+    Feed,
     Lease,
     Link,
     Page,
@@ -35,7 +37,18 @@ from omoide.stores.records import (
     Version,
 )
 from omoide.stores.settings import Settings
-from omoide.stores.sqlite import documents, erasing, linking, models, querying, rows, upkeep, writing
+from omoide.stores.sqlite import (
+    documents,
+    erasing,
+    feeding,
+    linking,
+    models,
+    querying,
+    rows,
+    taking,
+    upkeep,
+    writing,
+)
 from omoide.stores.sqlite.connections import Connections
 
 if TYPE_CHECKING:
@@ -107,7 +120,7 @@ class SQLiteStore:
             results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
             batch.finish()
             self._flush(db)
-            return results
+            return batch.told(results)
 
     def supersede(
         self,
@@ -139,6 +152,27 @@ class SQLiteStore:
         """Remove a link; whether there was one."""
         with self._db.writing() as db:
             return linking.unlink(db, link, scope, clock.now())
+
+    def take(
+        self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
+    ) -> int:
+        """Keep entries exactly as they were elsewhere; how many were new."""
+        given = admission.admitted(entries, links, access, self.settings)
+        if not given:
+            return 0
+        with self._db.reading() as db:
+            fresh = taking.unknown(db, given)
+        found = index(fresh, self.embedder)
+        now = clock.now()
+        with self._db.writing() as db:
+            slot, limit = models.claim(db, self.embedder), self.settings.session_limit
+            batch = writing.Batch(db, slot=slot, limit=limit, now=now)
+            new = taking.take(db, batch, [*zip(fresh, found, strict=True)], access)
+            taking.take_links(db, given[0].namespace, links, now)
+            left = taking.leave(db, given[0].namespace, admission.left_behind(entries), now)
+            taking.settle(db, given[0].namespace, new, links, left, now)
+            writing.check_sessions(db, new, limit)
+            return len(new)
 
     # Reading
 
@@ -186,14 +220,17 @@ class SQLiteStore:
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """The changes after a sequence number, in the order of their commits."""
         with self._db.reading() as db:
-            found = db.execute(
-                "SELECT seq, id, op, rev, at FROM log WHERE seq > ? AND namespace = ? ORDER BY seq LIMIT ?",
-                (after, namespace, limit),
-            )
-            return [
-                Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at)
-                for seq, id, op, rev, at in found
-            ]
+            return feeding.changes(db, namespace, after, limit)
+
+    def changed(
+        self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
+    ) -> Feed:
+        """What changed after a sequence number, and what it became; uses noted here count."""
+        if self._touched:
+            with self._db.writing() as db:
+                self._flush(db)
+        with self._db.reading() as db:
+            return feeding.changed(db, namespace, after, limit, used_since)
 
     def stats(self, scope: Scope) -> Stats:
         """Figures about a scope."""
@@ -225,9 +262,9 @@ class SQLiteStore:
         with self._db.reading() as db:
             no, _ = rows.get(db, id, scope)
             row = db.execute("SELECT count, last FROM access WHERE no=?", (no,)).fetchone()
-        count, last = (0, None) if row is None else row
+        kept = Access() if row is None else rows.access_of(*row)
         more, later = self._touched.get((no, id), (0, None))
-        return Access(count=count + more, last=later or last)
+        return Access(count=kept.count + more, last=later or kept.last)
 
     def _flush(self, db: sqlite3.Connection) -> None:
         if not self._touched:

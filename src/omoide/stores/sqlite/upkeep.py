@@ -13,9 +13,9 @@ from omoide.core.scope import Scope
 from omoide.embedders import Embedder
 from omoide.errors import Corrupted, StoreFailed
 from omoide.retrieval import features
-from omoide.stores import bodies, indexing
+from omoide.stores import bodies, indexing, standing
 from omoide.stores.records import Stats
-from omoide.stores.sqlite import models, rows, schema
+from omoide.stores.sqlite import models, rows, schema, truth
 from omoide.stores.sqlite.connections import Connections, make_private
 from omoide.stores.sqlite.failures import translating
 from omoide.stores.sqlite.schema import SLOTS
@@ -31,7 +31,7 @@ _AGREE = {
         SELECT count(*) FROM entries WHERE owner NOT IN (SELECT no FROM owners)""",
     "postings of entries that do not exist or do not count": """
         SELECT count(*) FROM postings p LEFT JOIN entries e ON e.no = p.no
-        WHERE e.no IS NULL OR e.live = 0 OR e.owner != p.owner""",
+        WHERE e.no IS NULL OR e.live IN (0, 3) OR e.owner != p.owner""",
     "vectors of entries that do not exist": """
         SELECT count(*) FROM vectors WHERE key / :slots NOT IN (SELECT no FROM entries)""",
     "token vectors without vectors": """
@@ -44,7 +44,7 @@ _AGREE = {
         SELECT count(*) FROM versions v JOIN entries e ON e.no = v.no WHERE v.rev >= e.rev""",
     "entries with gaps between their versions": """
         SELECT count(*) FROM entries e
-        WHERE e.rev - 1 != (SELECT count(*) FROM versions v WHERE v.no = e.no)""",
+        WHERE e.rev - e.first != (SELECT count(*) FROM versions v WHERE v.no = e.no)""",
     "links whose ends do not exist": """
         SELECT count(*) FROM links l WHERE 2 > (SELECT count(*) FROM entries e
         WHERE e.namespace = l.namespace AND e.id IN (l.source, l.target)) + (l.source = l.target)""",
@@ -75,8 +75,8 @@ def check(db: sqlite3.Connection) -> list[str]:
     for no, owner, live, body, blob in db.execute("SELECT no, owner, live, body, features FROM entries"):
         problems += _check_entry(db, no, owner, live, body, blob)
         if len(problems) > 20:
-            break
-    return problems
+            return problems
+    return problems + truth.check(db)
 
 
 def _check_entry(
@@ -86,9 +86,9 @@ def _check_entry(
     problems = []
     if features.read(indexing.text_of(entry)).to_bytes() != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
-    if live != int(entry.superseded_by is None):
+    if standing.is_superseded(live) != (entry.superseded_by is not None):
         problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
-    wanted = {*terms_in(blob)} if live else set()
+    wanted = set() if standing.is_superseded(live) else {*terms_in(blob)}
     for term in wanted:
         row = db.execute(
             "SELECT 1 FROM postings WHERE owner=? AND term=? AND no=?", (owner, term, no)
@@ -96,20 +96,25 @@ def _check_entry(
         if row is None:
             problems.append(f"entry {entry.id!r}: a term is not in the index")
             break
+    noted = db.execute("SELECT id FROM supports WHERE no=? AND present = 1", (no,))
+    if {id for (id,) in noted} != standing.premises(entry):
+        problems.append(f"entry {entry.id!r}: what it rests on is not noted as it says")
     return problems
 
 
 def stats(db: sqlite3.Connection, scope: Scope, now: int) -> Stats:
     """Figures about a scope."""
     condition, parameters = rows.where(db, scope) or ("0", [])
-    by_type, entries, live, expired = {}, 0, 0, 0
-    for name, count, counting, over in db.execute(
-        "SELECT type, count(*), sum(live), sum(live = 1 AND expires IS NOT NULL AND expires <= ?)"
+    by_type, entries, live, stale, expired = {}, 0, 0, 0, 0
+    for name, count, counting, resting, over in db.execute(
+        "SELECT type, count(*), sum(live = 1), sum(live = 2),"
+        " sum(live = 1 AND expires IS NOT NULL AND expires <= ?)"
         f" FROM entries WHERE {condition} GROUP BY type",
         (now, *parameters),
     ):
         by_type[name] = count
-        entries, live, expired = entries + count, live + counting, expired + over
+        entries, live, stale = entries + count, live + counting, stale + resting
+        expired += over
     inside = f"SELECT no FROM entries WHERE {condition}"
     (versions,) = db.execute(f"SELECT count(*) FROM versions WHERE no IN ({inside})", parameters).fetchone()
     names = f"SELECT id FROM entries WHERE {condition}"
@@ -128,7 +133,8 @@ def stats(db: sqlite3.Connection, scope: Scope, now: int) -> Stats:
     return Stats(
         entries=entries,
         live=live - expired,
-        superseded=entries - live,
+        superseded=entries - live - stale,
+        stale=stale,
         expired=expired,
         versions=versions + entries,
         links=links,
@@ -177,8 +183,10 @@ def restore_backup(connections: Connections, source: Path, progress: Progress | 
             _copy(kept, fresh, None)
         # What others hold in memory must not outlive the copy: the copy is another life of the file.
         with translating(str(fresh)), closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
-            schema.migrate(copy, str(fresh))
+            copy.execute("BEGIN")
+            truth.carry(copy, schema.migrate(copy, str(fresh)))
             models.renew(copy)
+            copy.execute("COMMIT")
             with connections.alone() as db:
                 copy.backup(db, pages=-1)
                 db.execute("PRAGMA journal_mode = WAL")  # the copy's header said otherwise
@@ -284,7 +292,7 @@ def _renew(
         return
     owner, live, blob = row
     if blob != found.features:
-        if live:
+        if not standing.is_superseded(live):
             rows.unpost(db, owner, no, terms_in(blob))
             rows.post(db, found.postings(owner, no))
         db.execute("UPDATE entries SET features=? WHERE no=?", (found.features, no))

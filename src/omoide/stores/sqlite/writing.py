@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
+from collections.abc import Sequence
 
 from omoide.core.entry import Entry
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
-from omoide.stores import bodies, rules
+from omoide.stores import bodies, rules, standing
 from omoide.stores.indexing import Indexed, indexed
-from omoide.stores.sqlite import rows
+from omoide.stores.sqlite import rows, truth
 
 
 class Batch:
@@ -25,7 +26,7 @@ class Batch:
         self._slot = slot
         self._limit = limit
         self._now = now
-        self._seq = rows.last_seq(db)
+        self._first = self._seq = rows.last_seq(db)
         self._terms: list[tuple[int, int, int, int]] = []
 
     def write(self, request: WriteRequest, found: Indexed) -> WriteResult:
@@ -45,6 +46,13 @@ class Batch:
         db.execute("DELETE FROM receipts WHERE at < ?", (self._now - rules.KEY_LIFETIME_MS,))
         return result
 
+    def take(self, entry: Entry, found: Indexed) -> int:
+        """Keep an entry that is not here exactly as it is; its number."""
+        no = self._store(entry, None, found)
+        if entry.rev != 1:
+            self._db.execute("UPDATE entries SET first=? WHERE no=?", (entry.rev, no))
+        return no
+
     def finish(self) -> None:
         """Index what is still to be indexed."""
         if self._terms:
@@ -60,7 +68,11 @@ class Batch:
                 return rules.receipt(request, twin, "duplicate_of")
         outcome, entry = rules.decide(request, None if kept is None else kept[1])
         if outcome == "stored":
-            self._store(entry, None if kept is None else kept[0], found)
+            no = self._store(entry, None if kept is None else kept[0], found)
+            if kept is None:
+                self._settle_new(entry, no)
+            elif standing.premises(entry) != standing.premises(kept[1]):
+                self._settle(entry.namespace, entry.id, was_out=standing.of(kept[1]) != standing.LIVE)
         if request.supersedes is not None:
             self.finish()
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
@@ -76,10 +88,33 @@ class Batch:
             self._seq = rows.last_seq(self._db)
             outcome = "superseded"
         if self._limit is not None:
-            _check_session(self._db, entry, self._limit)
+            check_session(self._db, entry, self._limit)
         return rules.receipt(request, entry, outcome)
 
-    def _store(self, entry: Entry, no: int | None, found: Indexed) -> None:
+    def _settle_new(self, entry: Entry, no: int) -> None:
+        """Find out whether a new entry is stale, or others are because of it; most often neither."""
+        db, namespace, id = self._db, entry.namespace, entry.id
+        if truth.is_premise(db, namespace, id) or (standing.premises(entry) and truth.has_reason(db, no)):
+            self._settle(namespace, id, was_out=truth.is_erased(db, namespace, id))
+
+    def _settle(self, namespace: str, id: str, *, was_out: bool) -> None:
+        truth.settle(self._db, namespace, {id: was_out}, self._now)
+        self._seq = rows.last_seq(self._db)
+
+    def told(self, results: list[WriteResult]) -> list[WriteResult]:
+        """The receipts, each saying whether its entry is stale once all is written."""
+        flipped = self._db.execute(
+            "SELECT 1 FROM log WHERE seq > ? AND op IN ('stale', 'current') LIMIT 1", (self._first,)
+        )
+        return results if flipped.fetchone() is None else [self._retold(result) for result in results]
+
+    def _retold(self, result: WriteResult) -> WriteResult:
+        kept = rows.find(self._db, result.entry.namespace, result.entry.id)
+        if kept is None or kept[1].stale == result.entry.stale:
+            return result
+        return rules.receipt(result.request, rules.changed(result.entry, stale=kept[1].stale), result.outcome)
+
+    def _store(self, entry: Entry, no: int | None, found: Indexed) -> int:
         db = self._db
         self._seq += 1
         owner = rows.make_owner(db, entry.namespace, entry.agent_id)
@@ -95,12 +130,14 @@ class Batch:
             self._terms += found.postings(owner, no)
         if self._slot is not None:
             rows.put_vectors(db, no, self._slot, found)
-        if entry.evidence:
+        if entry.evidence or entry.rev > 1:
             rows.support(db, entry, no)
         rows.log(db, entry, no, "write", self._now)
+        return no
 
 
-def _check_session(db: sqlite3.Connection, entry: Entry, limit: int) -> None:
+def check_session(db: sqlite3.Connection, entry: Entry, limit: int) -> None:
+    """Raise when a session holds more entries than the store allows."""
     if entry.session_id is None:
         return
     owner = rows.owner_of(db, entry.namespace, entry.agent_id)
@@ -108,6 +145,13 @@ def _check_session(db: sqlite3.Connection, entry: Entry, limit: int) -> None:
         "SELECT count(*) FROM entries WHERE owner=? AND session=? AND live=1", (owner, entry.session_id)
     ).fetchone()
     rules.check_session(entry.session_id, count, limit)
+
+
+def check_sessions(db: sqlite3.Connection, entries: Sequence[Entry], limit: int | None) -> None:
+    """Raise when one of the sessions of some entries holds too many."""
+    if limit is not None:
+        for entry in {(entry.agent_id, entry.session_id): entry for entry in entries}.values():
+            check_session(db, entry, limit)
 
 
 def _receipt(
@@ -127,7 +171,7 @@ def _receipt(
     no, entry = kept
     if entry.rev != row[2]:
         body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
-        entry = entry if body is None else bodies.unpack(body[0])
+        entry = entry if body is None else rules.changed(bodies.unpack(body[0]), stale=entry.stale)
     return rules.receipt(request, entry, row[3])
 
 
@@ -147,7 +191,7 @@ def archive(db: sqlite3.Connection, no: int) -> None:
     """Keep the present version of an entry as an old one, and take its terms out of the index."""
     db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
     owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
-    if live:
+    if not standing.is_superseded(live):
         rows.unpost(db, owner, no, terms_in(blob))
 
 
@@ -198,4 +242,6 @@ def _changed(db: sqlite3.Connection, no: int, old: Entry, new: Entry, op: str, n
     if new.superseded_by is None:
         rows.post(db, found.postings(owner, no))
     rows.log(db, new, no, op, now)
-    return new
+    changed = truth.settle(db, new.namespace, {new.id: standing.of(old) != standing.LIVE}, now)
+    # It may rest on itself, through others.
+    return rules.changed(new, stale=changed[new.id] >= standing.STALE) if new.id in changed else new

@@ -36,6 +36,8 @@ class Full(
     protocols.Erases,
     protocols.KeepsHistory,
     protocols.Feeds,
+    protocols.Projects,
+    protocols.Takes,
     protocols.WritesMany,
     protocols.Counts,
     protocols.Documents,
