@@ -1,0 +1,283 @@
+"""What does the session understand right now?
+
+A scratchpad of named values, each with where it comes from and how sure it is. What it would be as a memory
+follows from its name and source, unless somebody says so. When there is no room for a new value, the least
+important ones leave.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, cast
+
+import msgspec
+
+from omoide import clock
+from omoide.core import codec, memory_types
+from omoide.core.codec import Frozen
+from omoide.core.contract import Record, check_choice, check_unit
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze
+from omoide.core.nesting import depth_of, own
+from omoide.core.recalling import check_positive
+from omoide.core.texts import check_text
+from omoide.core.value import Count, Millis, Name, copied, force
+from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
+from omoide.retrieval.tokens import Counter, estimate
+from omoide.shortterm.importance import score
+
+SUMMARY = "conversation_summary"
+"""Where the summary of the conversation is kept; no part of what the session understands."""
+
+KEYS = (
+    "active_file",
+    "project_root",
+    "primary_language",
+    "framework",
+    "current_task",
+    "user_intent",
+    "discovered_patterns",
+    "active_errors",
+    "pending_questions",
+    "file_relationships",
+    SUMMARY,
+)
+"""The conventional keys; any other name is allowed, and is promoted only with a type of its own."""
+
+SOURCES = ("inferred", "explicit", "tool")
+DEEPEST = 32
+"""How deeply a value may be nested, so that it can be kept with all that is around it."""
+AROUND = 2
+"""About how many tokens a pair takes besides its words."""
+
+_BY_SOURCE = MappingProxyType(
+    {
+        ("active_file", "tool"): "fact",
+        ("framework", "tool"): "fact",
+        ("primary_language", "tool"): "fact",
+        ("project_root", "tool"): "fact",
+        ("current_task", "inferred"): "assumption",
+        ("user_intent", "inferred"): "assumption",
+    }
+)
+_ALWAYS = MappingProxyType(
+    {"discovered_patterns": "discovery", "file_relationships": "discovery", "pending_questions": "unknown"}
+)
+
+
+def infer_type(key: str, source: str) -> str | None:
+    """The type of memory that a value would be; None for what is not to be remembered."""
+    return _BY_SOURCE.get((key, source)) or _ALWAYS.get(key)
+
+
+@own
+class ContextItem(Record, frozen=True, kw_only=True):
+    """One value, where it comes from, how sure it is, and how it was used."""
+
+    LABEL: ClassVar[str] = "context item"
+
+    key: Name
+    value: Frozen = None
+    source: str = "inferred"
+    confidence: float = 0.7
+    access_count: Count = 1
+    first_seen: Millis
+    last_accessed: Millis
+    changed_at: Millis = cast("int", msgspec.UNSET)
+    """Since when the value is what it is."""
+    suggested_type: str | None = None
+    """The type of memory it would be; None when it is not to be remembered."""
+    type_given: bool = False
+    """Whether somebody said so; it stays until they say otherwise. Else it follows from key and source."""
+    tokens: Count = 0
+
+    def __post_init__(self) -> None:
+        if cast("object", self.changed_at) is msgspec.UNSET:
+            force(self, "changed_at", self.first_seen)
+        super().__post_init__()
+
+    def _check(self) -> None:
+        check_choice(self.source, "source", SOURCES)
+        force(self, "confidence", check_unit(self.confidence, "confidence"))
+        if self.suggested_type is not None:
+            try:
+                memory_types.check(self.suggested_type)
+            except NotFound as error:
+                raise Invalid("memory_type", f"is {self.suggested_type!r}", error.remedy) from error
+
+    @property
+    def text(self) -> str:
+        """The pair as it will be read."""
+        return rendered(self.key, self.value)
+
+
+def rendered(key: str, value: Any) -> str:
+    """A pair as it will be read: text as it is, anything else as JSON."""
+    return f"{key}: {value if isinstance(value, str) else codec.encode(value).decode()}"
+
+
+class WorkingContext(Record, frozen=True, kw_only=True):
+    """Named values, within a number of tokens."""
+
+    LABEL: ClassVar[str] = "working context"
+
+    items: FrozenMap[str, ContextItem] = EMPTY_MAP
+    max_tokens: int = 12_000
+    current_tokens: Count = 0
+    """What the items take; counted, whatever is given."""
+
+    def _check(self) -> None:
+        check_positive(self.max_tokens, "max_tokens")
+        for key, item in self.items.items():
+            if not isinstance(item, ContextItem):
+                raise WrongType(f"items.{key}", "a ContextItem", item)
+            if item.key != key:
+                raise Invalid(f"items.{key}.key", f"is {item.key!r}", "put items instead of placing them")
+        force(self, "current_tokens", sum(item.tokens for item in self.items.values()))
+
+    @classmethod
+    def new(cls, max_tokens: Any = 12_000) -> Self:  # type: ignore[override]  # it begins empty
+        """An empty context."""
+        return cls(max_tokens=max_tokens)
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return len(self.items)
+
+    def put(
+        self,
+        key: str,
+        value: Any,
+        *,
+        source: str = "inferred",
+        confidence: float = 0.7,
+        memory_type: str | None = None,
+        now: int | None = None,
+        count: Counter = estimate,
+    ) -> tuple[Self, tuple[ContextItem, ...]]:
+        """With a value under a key, and the items that had to leave for it, least important first.
+
+        Source and confidence are those of the new value. `memory_type` says what it is as a memory; a type
+        once given stays with the key, and others follow from key and source each time.
+        """
+        try:
+            item = self._item(key, value, source, confidence, memory_type, clock.resolve(now), count)
+        except InvalidRecord:
+            raise
+        except Invalid as error:
+            raise InvalidRecord(ContextItem.LABEL, error) from error
+        return self._with(item)._fitted(item.last_accessed, spared=item.key)
+
+    def resized(self, max_tokens: int, *, now: int | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
+        """With room for another number of tokens, and the items that no longer fit."""
+        new = copied(self)
+        force(new, "max_tokens", check_positive(max_tokens, "max_tokens"))
+        return new._fitted(clock.resolve(now))
+
+    def _item(
+        self,
+        key: str,
+        value: Any,
+        source: str,
+        confidence: float,
+        memory_type: str | None,
+        at: int,
+        count: Counter,
+    ) -> ContextItem:
+        key, held = check_text(key, "key"), freeze(value, "value")
+        if depth_of(held) > DEEPEST:
+            raise Invalid("value", f"is nested deeper than {DEEPEST} levels", "keep less inside of it")
+        before = self.items.get(key)
+        tokens = count(rendered(key, held)) + AROUND
+        if tokens > self.max_tokens:
+            raise Invalid(
+                "value",
+                f"takes {tokens} tokens, and the whole context has {self.max_tokens}",
+                "keep it elsewhere and put its name here, or raise max_tokens",
+            )
+        if memory_type is None and before is not None and before.type_given:
+            memory_type = before.suggested_type
+        return ContextItem(
+            key=key,
+            value=held,
+            source=source,
+            confidence=confidence,
+            access_count=1 if before is None else before.access_count + 1,
+            first_seen=at if before is None else before.first_seen,
+            last_accessed=at,
+            changed_at=before.changed_at if before is not None and before.value == held else at,
+            suggested_type=infer_type(key, source) if memory_type is None else memory_type,
+            type_given=memory_type is not None,
+            tokens=tokens,
+        )
+
+    def get(self, key: str, default: Any = None, *, now: int | None = None) -> tuple[Self, Any]:
+        """With one more use counted, and the value; where there is none, unchanged, and the default."""
+        item = self.items.get(key)
+        if item is None:
+            return self, default
+        used = copied(item)
+        force(used, "access_count", item.access_count + 1)
+        force(used, "last_accessed", clock.resolve(now))
+        return self._with(used), item.value
+
+    def peek(self, key: str, default: Any = None) -> Any:
+        """The value, or the default; nobody counts it."""
+        item = self.items.get(key)
+        return default if item is None else item.value
+
+    def item(self, key: str) -> ContextItem | None:
+        """All that is known about a value, or None where there is none."""
+        return self.items.get(key)
+
+    def has(self, key: str) -> bool:
+        """Whether there is a value, be it None."""
+        return key in self.items
+
+    def delete(self, key: str) -> Self:
+        """Without a key, whether it was there or not."""
+        item = self.items.get(key)
+        if item is None:
+            return self
+        new = copied(self)
+        force(new, "items", self.items.delete(key))
+        force(new, "current_tokens", self.current_tokens - item.tokens)
+        return new
+
+    def clear(self) -> Self:
+        """The same context, empty."""
+        return type(self)(max_tokens=self.max_tokens)
+
+    def to_list(self) -> list[ContextItem]:
+        """The items, by key."""
+        return [self.items[key] for key in sorted(self.items)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values by key, without the conversation's summary."""
+        return {item.key: item.value for item in self.to_list() if item.key != SUMMARY}
+
+    def _with(self, item: ContextItem) -> Self:
+        before = self.items.get(item.key)
+        new = copied(self)
+        force(new, "items", self.items.set(item.key, item))
+        force(new, "current_tokens", self.current_tokens + item.tokens - (before.tokens if before else 0))
+        return new
+
+    def _fitted(self, now: int, spared: str | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
+        """With no more than there is room for, and what had to leave, least important first."""
+        new, evicted = self, []
+        if self.current_tokens > self.max_tokens:
+            for item in self._least_important(now):
+                if new.current_tokens <= new.max_tokens:
+                    break
+                if item.key != spared:
+                    evicted.append(item)
+                    new = new.delete(item.key)
+        return new, tuple(evicted)
+
+    def _least_important(self, now: int) -> list[ContextItem]:
+        def importance(item: ContextItem) -> tuple[float, int, str]:
+            known = score(item.last_accessed, item.access_count, item.confidence, item.suggested_type, now)
+            return known.total, item.last_accessed, item.key
+
+        return sorted(self.items.values(), key=importance)

@@ -1,0 +1,159 @@
+"""What does a summary take from a conversation?"""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omoide.errors import Invalid, WrongType
+from omoide.retrieval.tokens import Counter, estimate, exact
+from omoide.shortterm.buffer import BufferMessage
+from omoide.shortterm.sentences import sentences
+from omoide.shortterm.summarising import MARKER, summarised
+
+
+def said(content: str, role: str = "user") -> BufferMessage:
+    return BufferMessage(id="m", role=role, content=content, timestamp=0, token_count=1)
+
+
+TALK = [
+    said("Good morning! I hope you are well."),
+    said("Good morning, how can I help?", "assistant"),
+    said("We decided to use Postgres because of pgvector. The weather is nice."),
+    said("Noted.", "assistant"),
+    said("{'rows': 17}", "tool"),
+    said("The import fails on large files. What should we do about it?"),
+]
+
+
+def test_everything_is_taken_where_there_is_room() -> None:
+    """In the order it was said, a line for each message, under a mark that says what this is."""
+    assert summarised(TALK, 1000).splitlines() == [
+        MARKER,
+        "- user: Good morning! I hope you are well.",
+        "- assistant: Good morning, how can I help?",
+        "- user: We decided to use Postgres because of pgvector. The weather is nice.",
+        "- assistant: Noted.",
+        "- tool: {'rows': 17}",
+        "- user: The import fails on large files. What should we do about it?",
+    ]
+
+
+def test_what_tells_much_and_is_recent_comes_first() -> None:
+    """A decision stays when a greeting has to go, and words about the weather go before it."""
+    short = summarised(TALK, 45)
+    assert "We decided to use Postgres because of pgvector." in short
+    assert "The import fails on large files." in short
+    assert "Good morning" not in short
+    assert "weather" not in short
+    assert short.index("Postgres") < short.index("import")
+
+
+def test_the_newer_of_two_alike_is_taken() -> None:
+    """But the user's words before those of a tool that answers."""
+    twice = [said("The sky is blue."), said("The sea is green.")]
+    room = estimate(MARKER) + 9
+    assert summarised(twice, room) == f"{MARKER}\n- user: The sea is green."
+    mixed = [said("The sky is blue."), said("The sea is green.", "tool")]
+    assert summarised(mixed, room) == f"{MARKER}\n- user: The sky is blue."
+
+
+@pytest.mark.parametrize("room", [0, 1, 5, 12])
+def test_a_summary_of_nothing_is_nothing(room: int) -> None:
+    """No mark stands alone."""
+    assert summarised(TALK, room) == ""
+    assert summarised([], 1000) == ""
+    assert summarised([said(""), said("```\ncode()\n```")], 1000) == ""
+
+
+def test_one_token_decides() -> None:
+    """The mark is counted: what fits exactly is taken, and with one token less it is not."""
+    whole = f"{MARKER}\n- user: The import fails."
+    assert summarised([said("The import fails.")], len(whole), count=len) == whole
+    assert summarised([said("The import fails.")], len(whole) - 1, count=len) == ""
+
+
+def by_words(text: str) -> int:
+    return len(text.split())
+
+
+def awkward(text: str) -> int:
+    """A counter that does not add up: the whole takes more than its parts."""
+    return len(text) ** 2 // 40
+
+
+@pytest.mark.parametrize("count", [estimate, None, len, by_words, awkward])
+def test_no_summary_exceeds_its_room(count: Counter | None) -> None:
+    """By any way of counting, in any room."""
+    if count is None:
+        pytest.importorskip("rs_bpe")
+        count = exact()
+    for room in range(140):
+        assert count(summarised(TALK, room, count=count)) <= room
+
+
+def test_words_can_be_quoted() -> None:
+    """What was said is shown as the caller wants it, and counted like that."""
+    quoted = summarised([said("One. Two.")], 99, count=len, quote=lambda text: f"«{text}»")
+    assert quoted == f"{MARKER}\n- user: «One. Two.»"
+    assert (
+        summarised([said("One. Two.")], len(quoted) - 1, count=len, quote=lambda text: f"«{text}»") != quoted
+    )
+
+
+def test_bad_input_is_refused() -> None:
+    """Messages are messages, and room is a number."""
+    with pytest.raises(WrongType, match=r"messages\[0\] must be a BufferMessage"):
+        summarised(["hello"], 10)  # type: ignore[list-item]
+    with pytest.raises(Invalid, match="max_tokens is -1"):
+        summarised([], -1)
+
+
+WORDS = st.sampled_from(["is", "failed at", "was decided because of"])
+
+
+@given(st.lists(st.lists(WORDS, max_size=4), max_size=9), st.integers(0, 200))
+def test_a_summary_is_made_of_what_was_said(talk: list[list[str]], room: int) -> None:
+    """Whole sentences in their order under whoever said them, no more than fit, the same every time."""
+    messages = [
+        said(
+            " ".join(f"It {verb} {at}-{number}." for number, verb in enumerate(verbs)),
+            ("user", "tool")[at % 2],
+        )
+        for at, verbs in enumerate(talk)
+    ]
+    summary = summarised(messages, room)
+    assert estimate(summary) <= room
+    assert summarised(messages, room) == summary
+    lines = summary.splitlines()
+    assert lines[:1] in ([], [MARKER])
+    rest = iter(messages)
+    for line in lines[1:]:
+        role, _, words = line.removeprefix("- ").partition(": ")
+        taken = sentences(words)
+        source = next(one for one in rest if taken[0] in one.content)
+        assert source.role == role
+        assert taken == [one for one in sentences(source.content) if one in taken]
+
+
+@given(st.lists(st.text(max_size=60), max_size=9), st.integers(0, 200))
+def test_no_words_make_a_summary_too_long(talk: list[str], room: int) -> None:
+    """Whatever was said."""
+    messages = [said(words) for words in talk if "\0" not in words]
+    assert estimate(summarised(messages, room)) <= room
+
+
+def test_a_long_conversation_is_summed_up_in_time() -> None:
+    """Ten times as many messages take about ten times as long, not a hundred."""
+
+    def cost(length: int) -> float:
+        talk = [said(f"The import of file {at} fails because of line {at % 7}.") for at in range(length)]
+        tries = []
+        for _ in range(3):
+            start = time.process_time()
+            summarised(talk, length * 5)
+            tries.append(time.process_time() - start)
+        return min(tries)
+
+    assert cost(2000) < 50 * cost(200)
