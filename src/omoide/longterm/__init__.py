@@ -1,0 +1,33 @@
+"""What does an agent know for good, how does it hang together, and does it still hold?
+
+Functions over a store and a scope: `by_type` and `everything` list, `relate` and `related` follow links,
+`provenance` leads back to what was said, `why_stale` says what no longer holds, `review` shows what needs
+somebody's eyes, and `prune` forgets what nobody needs.
+"""
+
+from __future__ import annotations
+
+from omoide.longterm.pruning import PruneReport, prune
+from omoide.longterm.querying import by_type, count, everything
+from omoide.longterm.relating import relate
+from omoide.longterm.relations import RELATIONS
+from omoide.longterm.reviewing import ReviewReport, review
+from omoide.longterm.tracing import Chain, Provenance, Related, provenance, related, why_stale
+
+__all__ = [
+    "RELATIONS",
+    "Chain",
+    "Provenance",
+    "PruneReport",
+    "Related",
+    "ReviewReport",
+    "by_type",
+    "count",
+    "everything",
+    "provenance",
+    "prune",
+    "relate",
+    "related",
+    "review",
+    "why_stale",
+]

@@ -1,0 +1,167 @@
+"""Does asking for a kind of knowledge give all of it, the newest first, and nothing else?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.longterm.given import SHOP, a_store, keep
+from tests.stores.own import Pocket
+
+from omoide.core.memory_types import MEMORY_TYPES, ROOT, with_subtypes
+from omoide.core.scope import Scope
+from omoide.errors import Invalid, NotFound
+from omoide.longterm import querying
+from omoide.testing import reproducible
+
+
+async def one_of_each(store: Any, *, confidence: float = 1.0) -> list[str]:
+    """A memory of every type, each a second after the other; the types in that order."""
+    with reproducible() as clock:
+        for type in MEMORY_TYPES:
+            clock.advance(1_000)
+            await keep(store, type, type=type, confidence=confidence)
+    return [*MEMORY_TYPES]
+
+
+def ids(entries: list[Any]) -> list[str]:
+    return [entry.id for entry in entries]
+
+
+async def test_all_types_are_listed(store: Any) -> None:
+    """Nothing that can be written is left out of everything, whatever its type."""
+    written = await one_of_each(store)
+    assert ids(await querying.everything(store, SHOP)) == written[::-1]
+
+
+@pytest.mark.parametrize("type", ["decision", "convention", "error", "fact", ROOT])
+async def test_a_type_stands_for_those_that_refine_it(store: Any, type: str) -> None:
+    """Decisions are all decisions, also architectural ones; asked for exactly, only those of the name."""
+    await one_of_each(store)
+    found = ids(await querying.by_type(store, type, SHOP, limit=100))
+    assert {*found} == {*with_subtypes(type)} - {ROOT}
+    exact = ids(await querying.by_type(store, type, SHOP, limit=100, subtypes=False))
+    assert exact == ([] if type == ROOT else [type])
+
+
+async def test_filters_come_before_limits(store: Any) -> None:
+    """A limit counts what passes: unsure and superseded memories take nobody's place, the newest win."""
+    with reproducible() as clock:
+        for at in range(6):
+            clock.advance(1_000)
+            await keep(store, f"m{at}", type="fact", confidence=0.9 if at % 2 else 0.2)
+    await store.supersede("m5", SHOP)
+    assert ids(await querying.by_type(store, "fact", SHOP, limit=2, min_confidence=0.5)) == ["m3", "m1"]
+    assert ids(await querying.everything(store, SHOP, limit=1, min_confidence=0.5)) == ["m3"]
+    assert ids(await querying.by_type(store, "fact", SHOP, limit=2)) == ["m4", "m3"]
+
+
+async def test_an_exact_type_is_found_behind_many_that_refine_it(store: Any) -> None:
+    """Asking exactly goes on until enough were found."""
+    with reproducible() as clock:
+        for at in range(10):
+            clock.advance(1_000)
+            await keep(store, f"m{at}", type="decision" if at < 2 else "architectural_decision")
+    found = await querying.by_type(store, "decision", SHOP, limit=2, subtypes=False)
+    assert ids(found) == ["m1", "m0"]
+
+
+async def test_superseded_memories_are_left_out_unless_asked_for(store: Any) -> None:
+    """What was forgotten is in no answer, by type or not, until somebody asks for it."""
+    await keep(store, "old", type="fact")
+    await keep(store, "new", type="fact")
+    await querying.supersede(store, "old", SHOP, "new", reason="measured again")
+    for ask in (querying.everything, lambda *args, **how: querying.by_type(args[0], "fact", args[1], **how)):
+        assert ids(await ask(store, SHOP)) == ["new"]
+        assert {*ids(await ask(store, SHOP, include_superseded=True))} == {"old", "new"}
+    old = await querying.get(store, "old", SHOP)
+    assert (old.superseded_by, old.superseded_reason) == ("new", "measured again")
+
+
+async def test_stale_memories_are_left_out_unless_asked_for(store: Any) -> None:
+    """What rests on something forgotten is in no answer until somebody asks for it."""
+    await keep(store, "premise")
+    await keep(store, "conclusion", type="fact", on=["premise"])
+    await querying.supersede(store, "premise", SHOP)
+    assert await querying.by_type(store, "fact", SHOP) == []
+    (found,) = await querying.by_type(store, "fact", SHOP, include_stale=True)
+    assert found.stale
+
+
+async def test_superseding_without_a_successor_deletes_softly(store: Any) -> None:
+    """A memory replaced by nothing is marked as deleted, stays there by id, and counts as superseded."""
+    await keep(store, "one")
+    await querying.supersede(store, "one", SHOP)
+    assert (await querying.get(store, "one", SHOP)).superseded_by == "deleted"
+    assert await querying.count(store, SHOP) == 0
+    assert await querying.count(store, SHOP, include_superseded=True) == 1
+    with pytest.raises(NotFound):
+        await querying.supersede(store, "nothing", SHOP)
+
+
+async def test_other_sessions_and_agents_are_not_found(store: Any) -> None:
+    """By id and by type, a scope only gives what it holds."""
+    theirs = Scope(agent_id="eve", project_id="shop")
+    await keep(store, "theirs", type="fact", scope=theirs)
+    assert await querying.everything(store, SHOP) == []
+    assert await querying.by_type(store, "fact", SHOP) == []
+    assert await querying.count(store, SHOP, include_superseded=True) == 0
+    with pytest.raises(NotFound):
+        await querying.get(store, "theirs", SHOP)
+    with pytest.raises(NotFound):
+        await querying.supersede(store, "theirs", SHOP)
+
+
+async def test_using_a_memory_counts_up(store: Any) -> None:
+    """Each use adds one and moves the time of the last, and ids of nothing do no harm."""
+    await keep(store, "one")
+    with reproducible() as clock:
+        for at in (5_000, 9_000):
+            clock.at = at
+            await querying.record_access(store, ["one", "nothing"], SHOP)
+    access = await store.access("one", SHOP)
+    assert (access.count, access.last) == (2, 9_000)
+    await querying.record_access(Pocket(), ["one"], SHOP)
+
+
+async def test_bad_questions_are_refused(store: Any) -> None:
+    """Unknown types, limits of none, impossible confidences and stores that cannot list are refused."""
+    with pytest.raises(NotFound, match="lesson_learned"):
+        await querying.by_type(store, "lesson", SHOP)
+    with pytest.raises(Invalid, match="limit"):
+        await querying.everything(store, SHOP, limit=0)
+    with pytest.raises(Invalid, match="min_confidence"):
+        await querying.everything(store, SHOP, min_confidence=1.5)
+    with pytest.raises(Invalid, match="Queries"):
+        await querying.everything(Pocket(), SHOP)
+    with pytest.raises(Invalid, match="Counts"):
+        await querying.count(Pocket(), SHOP)
+
+
+Kept = tuple[str | None, float, bool]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, *MEMORY_TYPES]), st.floats(0, 1), st.booleans()), max_size=12),
+    st.sampled_from(MEMORY_TYPES),
+    st.floats(0, 1),
+    st.integers(1, 5),
+)
+async def test_a_list_is_what_one_would_pick_by_hand(
+    written: list[Kept], type: str, floor: float, limit: int
+) -> None:
+    """Whatever is kept, the answer is the newest of those that pass, cut to the limit."""
+    async with a_store("memory") as store:
+        expected: list[str] = []
+        with reproducible() as clock:
+            for at, (kind, confidence, forgotten) in enumerate(written):
+                clock.advance(1_000)
+                await keep(store, f"m{at}", type=kind, confidence=confidence)
+                if forgotten:
+                    await store.supersede(f"m{at}", SHOP)
+                elif kind in with_subtypes(type) and confidence >= floor:
+                    expected.insert(0, f"m{at}")
+        found = await querying.by_type(store, type, SHOP, min_confidence=floor, limit=limit)
+        assert ids(found) == expected[:limit]
