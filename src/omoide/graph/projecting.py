@@ -1,0 +1,315 @@
+"""How does the graph keep in step with its store?
+
+Each change in a store has a number. The graph knows the last one it holds, and takes in what came after it
+before anybody reads: so it is never older than its reader. What it holds can be thrown away at any time, and
+is built again from the store.
+
+Each owner (namespace, agent, session, project) has a named graph, so any scope is a set of graphs. Several
+graphs that are asked as one are slow, and what they share is found several times; so a scope of more than one
+gets a wide graph that holds them all, made when it is first asked for and kept in step from then on.
+
+A graph at an endpoint may be followed by several programs. How far it is stands beside it, and whoever finds
+that it moved looks again; changes are made one program at a time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from hashlib import sha256
+from threading import RLock
+
+import msgspec
+
+from omoide import ids
+from omoide.core.entry import Entry
+from omoide.core.scope import Scope
+from omoide.errors import Busy
+from omoide.graph import ontology
+from omoide.graph.asking import Backend, State, Subject
+from omoide.graph.iris import (
+    ONTOLOGY_GRAPH,
+    graph_iri,
+    memory_iri,
+    namespace_prefix,
+    owner_of,
+    wide_iri,
+    wide_prefix,
+    wide_scope,
+)
+from omoide.graph.sources import Source
+from omoide.graph.triples import all_to_nquads, integer, moment
+from omoide.stores.records import Access, Feed
+
+FEW = 1
+"""How many graphs are asked as they are: what stands in two of them, Oxigraph would find twice."""
+WIDE = 16
+"""How many wide graphs are kept."""
+PORTION = 10_000
+PORTION_SHARED = 1_000
+TRIES = 5
+MANY = 200
+"""How many uses are told at once."""
+
+_NOTHING = State("", 0)
+_TAUGHT = ""
+"""In the place of a namespace, which has a name: the ontology that stands beside the memories."""
+
+
+class Known:
+    """What this reader knows of a namespace in the graph."""
+
+    def __init__(self, state: State, owners: Iterable[str], wide: Iterable[str]) -> None:
+        self.state = state
+        self.build = state.build or ids.new("")
+        self.owners = {*owners}
+        self.wide: OrderedDict[Scope, str] = OrderedDict((wide_scope(name), name) for name in wide)
+        self.used: dict[str, Access] = {}
+        """What was used in the very last moment that is known; it may be told again."""
+        self.sound = not self.owners
+        """Whether the graph holds no more than its state says: a change may have been cut off half-way."""
+
+
+class Projection:
+    """A graph that follows a store."""
+
+    def __init__(self, source: Source, backend: Backend) -> None:
+        self._source = source
+        self.backend = backend
+        self._lock = RLock()
+        self._spaces: dict[str, Known] = {}
+        self._taught = False
+        self._generation = 0
+
+    def dataset(self, scope: Scope) -> tuple[list[str], list[str]]:
+        """The graphs that hold what the scope holds, as it is now: to be asked as one, and by their names.
+
+        The ontology is beside them.
+        """
+        with self._lock:
+            self._teach()
+            for _ in range(TRIES):
+                self.catch_up(scope.namespace)
+                known = self._spaces[scope.namespace]
+                own = [graph for graph in sorted(known.owners) if _holds(scope, graph)]
+                whole = own if len(own) <= FEW else self._merged(known, scope, own)
+                if whole is not None:
+                    return [*whole, ONTOLOGY_GRAPH], own
+        raise Busy(self.backend.name, "is changed by others all the time", "try again later")
+
+    def generation(self, namespace: str) -> object:
+        """What is another once a graph was dropped that somebody may just have asked."""
+        if not self.backend.shared:
+            return self._generation
+        return self.backend.state(namespace)
+
+    @contextmanager
+    def still(self, namespace: str) -> Iterator[None]:
+        """A block in which nothing changes."""
+        with self._lock, self._alone(namespace):
+            yield
+
+    def catch_up(self, namespace: str) -> int:
+        """Take in what changed since; how many memories that were."""
+        with self._lock:
+            known, taken = self._look(namespace), 0
+            portion = PORTION_SHARED if self.backend.shared else PORTION
+            while True:
+                feed = self._source.changed(namespace, known.state.seq, portion, known.state.used)
+                if _is_another(known.state, feed):
+                    with self._alone(namespace):
+                        known = self._forget(namespace)
+                    continue
+                if feed.seq == known.state.seq and not _unseen(known, feed):
+                    return taken
+                with self._alone(namespace):
+                    if self.backend.shared:  # others may have been here: what is true now is told
+                        known = self._look(namespace)
+                        feed = self._source.changed(namespace, known.state.seq, portion, known.state.used)
+                        if _is_another(known.state, feed):
+                            continue
+                    taken += self._take(namespace, known, feed)
+                if not feed.more:
+                    return taken
+
+    def rebuild(self, namespace: str) -> int:
+        """Throw away what the graph holds of a namespace, and build it again; how many memories it has."""
+        with self._lock:
+            with self._alone(namespace):
+                self._look(namespace)
+                self._forget(namespace)
+            return self.catch_up(namespace)
+
+    def close(self) -> None:
+        """Let go of the graph; what it holds stays, if it is on disk or at an endpoint."""
+        with self._lock:
+            self.backend.close()
+
+    # Inside
+
+    def _alone(self, namespace: str) -> AbstractContextManager[None]:
+        return self._source.alone(self.backend.name, namespace, shared=self.backend.shared)
+
+    def _look(self, namespace: str) -> Known:
+        """What is in the graph: looked up the first time, and again whenever somebody else changed it."""
+        known = self._spaces.get(namespace)
+        if known is not None and not self.backend.shared:
+            return known
+        state = self.backend.state(namespace) or _NOTHING
+        if known is not None and known.state == state:
+            return known
+        with self._alone(namespace):  # others may be at it: what is found belongs together
+            state = self.backend.state(namespace) or _NOTHING
+            there = self.backend.graphs(namespace_prefix(namespace))
+            wide = self.backend.graphs(wide_prefix(namespace))
+            if state == _NOTHING and (there or wide):  # it was interrupted before it ever was complete
+                self._drop([*there, *wide])
+                there, wide = [], []
+        known = self._spaces[namespace] = Known(state, there, wide)
+        return known
+
+    def _forget(self, namespace: str) -> Known:
+        """Begin again, because the store is not the one it was."""
+        known = self._spaces[namespace]
+        self.backend.set_state(namespace, _NOTHING)
+        known.state = _NOTHING
+        self._drop([*known.owners, *known.wide.values()])
+        known = self._spaces[namespace] = Known(_NOTHING, (), ())
+        return known
+
+    def _drop(self, graphs: Iterable[str]) -> None:
+        self._generation += 1
+        self.backend.drop(graphs)
+
+    def _take(self, namespace: str, known: Known, feed: Feed) -> int:
+        """Take in what changed; done again after a crash, it comes to the same."""
+        prefixes = [namespace_prefix(namespace), wide_prefix(namespace)]
+        gone = self.backend.places([*map(memory_iri, feed.gone)], prefixes) if feed.gone else []
+        if feed.entries or gone:
+            sound, known.sound = known.sound, False
+            old = [one for one in feed.entries if not sound or one.id not in feed.fresh]
+            known.owners.update(map(_graph, feed.entries))
+            told = all_to_nquads(feed.entries, feed.links, feed.access) + _widened(known, feed)
+            self.backend.replace([*gone, *_subjects(known, old)], told)
+            touched = {graph for graph, _ in gone} if sound or not feed.gone else {*known.owners}
+        elif feed.gone and not known.sound:  # they may have gone in a try that came to no end
+            touched = known.owners
+        else:
+            touched = set()
+        self._tidy(known, touched)
+        used = self._use(known, feed, prefixes)
+        state = State(feed.life, feed.seq, used, feed.mark, known.build)
+        if state != known.state:
+            self.backend.set_state(namespace, state)
+            known.state = state
+        known.sound = not self.backend.shared
+        return len(feed.entries)
+
+    def _tidy(self, known: Known, touched: set[str]) -> None:
+        """Forget owners of whom nothing is left, in the wide graphs as well."""
+        empty = [graph for graph in touched & known.owners if not self._speaks(graph)]
+        if empty:
+            wide = [scope for scope in known.wide if any(_holds(scope, graph) for graph in empty)]
+            known.sound = False
+            self._drop([*empty, *(known.wide.pop(scope) for scope in wide)])
+            known.owners -= {*empty}
+
+    def _speaks(self, graph: str) -> bool:
+        """Whether a graph tells of any memory."""
+        answer = self.backend.query("ASK { ?m jido:summary ?said }", default_graphs=[graph])
+        return bool(answer.truth)
+
+    def _use(self, known: Known, feed: Feed, prefixes: Sequence[str]) -> int:
+        """Take in how often memories were used that did not change otherwise; the last moment of use."""
+        fresh = _unseen(known, feed)
+        told = [(memory_iri(id), integer(one.count), moment(one.last or 0)) for id, one in fresh.items()]
+        for at in range(0, len(told), MANY):
+            self.backend.use(prefixes, told[at : at + MANY])
+        last = max((one.last or 0 for one in feed.access.values()), default=0)
+        last = max(last, known.state.used)
+        known.used = {id: one for id, one in {**known.used, **feed.access}.items() if one.last == last}
+        return last
+
+    def _merged(self, known: Known, scope: Scope, own: Sequence[str]) -> list[str] | None:
+        """The wide graph of a scope; None where somebody else changed something just now."""
+        if scope in known.wide:
+            known.wide.move_to_end(scope)
+            return [known.wide[scope]]
+        name = wide_iri(scope)
+        with self._alone(scope.namespace):
+            if self.backend.shared and self.backend.state(scope.namespace) != known.state:
+                return None
+            self.backend.copy_graphs(own, name)
+            known.wide[scope] = name
+            if self.backend.shared:  # by another state the others see that there is one graph more
+                known.build = ids.new("")
+                state = msgspec.structs.replace(known.state, build=known.build)
+                self.backend.set_state(scope.namespace, state)
+                known.state = state
+        if len(known.wide) > WIDE and not self.backend.shared:
+            _, oldest = known.wide.popitem(last=False)
+            self._drop([oldest])
+        return [name]
+
+    def _teach(self) -> None:
+        """Have the ontology beside the memories."""
+        if self._taught:
+            return
+        text = ontology.nquads()
+        wanted = State(sha256(text.encode()).hexdigest(), 1)
+        if self.backend.state(_TAUGHT) != wanted:
+            self.backend.drop([ONTOLOGY_GRAPH])
+            self.backend.replace([], text)
+            self.backend.set_state(_TAUGHT, wanted)
+        self._taught = True
+
+
+def _is_another(state: State, feed: Feed) -> bool:
+    """Whether a store is not the one that the graph followed: another, an older copy, a backup."""
+    if state.seq == 0:
+        return False
+    return (feed.life, feed.since) != (state.life, state.mark) or feed.seq < state.seq
+
+
+def _unseen(known: Known, feed: Feed) -> dict[str, Access]:
+    """The uses that the graph does not know of yet."""
+    changed = {entry.id for entry in feed.entries}
+    return {id: one for id, one in feed.access.items() if id not in changed and known.used.get(id) != one}
+
+
+def _subjects(known: Known, entries: Iterable[Entry]) -> list[Subject]:
+    """Where memories stand in the graph."""
+    return [
+        (graph, memory_iri(entry.id))
+        for entry in entries
+        for graph in (_graph(entry), *(name for scope, name in known.wide.items() if scope.holds(entry)))
+    ]
+
+
+def _widened(known: Known, feed: Feed) -> str:
+    """What changed, once more for each wide graph that it belongs to."""
+    told = []
+    for scope, name in known.wide.items():
+        inside = [entry for entry in feed.entries if scope.holds(entry)]
+        lines = all_to_nquads(inside, feed.links, feed.access).split("\n")
+        # Each line ends with its graph, and no literal holds a line feed.
+        told += [f"{line[: line.rindex(' <')]} <{name}> .\n" for line in lines if line]
+    return "".join(told)
+
+
+def _graph(entry: Entry) -> str:
+    return graph_iri(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
+
+
+def _holds(scope: Scope, graph: str) -> bool:
+    owner = owner_of(graph)
+    if owner is None:
+        return False
+    namespace, agent, session, project = owner
+    return (
+        namespace == scope.namespace
+        and scope.agent_id in (None, agent)
+        and scope.session_id in (None, session)
+        and scope.project_id in (None, project)
+    )

@@ -1,0 +1,254 @@
+"""What can stand in a triple, and which Python value does it mean?"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+
+import msgspec
+
+from omoide.core.texts import check_str
+from omoide.errors import Invalid, WrongType
+
+XSD = "http://www.w3.org/2001/XMLSchema#"
+
+_INTEGERS = (
+    "integer", "int", "long", "short", "byte", "nonNegativeInteger", "positiveInteger",
+    "nonPositiveInteger", "negativeInteger", "unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte",
+)  # fmt: skip
+_DIGITS = 4000  # Python reads no longer number unless it is told to
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+
+_absolute = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*').fullmatch
+_special = re.compile(r'["\\\n\r\t\b\f]')
+_ambiguous = re.compile(r"\\(?=[uU][0-9A-Fa-f]{4})")
+_datetime = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(Z|[+-]\d\d:\d\d)?", re.ASCII).fullmatch
+_decimal = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII).fullmatch
+
+
+class IRI(str):
+    """The IRI of a thing, as text; what is not an IRI is text only."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"IRI({str.__repr__(self)})"
+
+
+class Blank(str):
+    """A node without a name; the label tells it from others in the same answer, and means nothing else."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Blank({str.__repr__(self)})"
+
+
+class Term(msgspec.Struct, frozen=True):
+    """An IRI, a literal, a blank node, or a triple that is spoken about."""
+
+    kind: Literal["iri", "literal", "blank", "triple"]
+    value: str
+    datatype: str | None = None
+    """The datatype of a literal; None for plain text."""
+    language: str | None = None
+
+    def __str__(self) -> str:
+        """This term as N-Triples and SPARQL write it."""
+        match self.kind:
+            case "iri":
+                return f"<{self.value}>"
+            case "blank":
+                return f"_:{self.value}"
+            case "triple":
+                return self.value
+            case "literal":
+                return self.tagged(quoted(self.value))
+
+    def tagged(self, text: str) -> str:
+        """The text of a literal with its language or datatype behind it."""
+        if self.language is not None:
+            return f"{text}@{self.language}"
+        return text if self.datatype is None else f"{text}^^<{self.datatype}>"
+
+    @property
+    def python(self) -> Any:
+        """What this means in Python; a literal that Python has no value for is its text."""
+        if self.kind == "iri":
+            return IRI(self.value)
+        if self.kind == "blank":
+            return Blank(self.value)
+        if self.datatype is None or self.kind == "triple":
+            return self.value
+        read = _READERS.get(self.datatype)
+        if read is None:
+            return self.value
+        try:
+            return read(self.value)
+        except (ValueError, InvalidOperation, OverflowError):
+            return self.value
+
+
+def quoted(text: str) -> str:
+    """Text between quotes; nothing in it can end them, and no character is written as its number."""
+    return f'"{_special.sub(lambda found: _ESCAPES[found.group()], text)}"'
+
+
+def is_ambiguous(term: Term) -> bool:
+    r"""Whether a term is a text with `\u0041` or the like in it, which some engines read as an A."""
+    return term.kind == "literal" and _ambiguous.search(term.value) is not None
+
+
+def expressed(term: Term) -> str:
+    r"""The text of a term where an expression may stand; `\u` is written in two parts, so that all agree."""
+    if not is_ambiguous(term):
+        return str(term)
+    cuts = [found.end() for found in _ambiguous.finditer(term.value)]
+    parts = [term.value[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
+    text = f"CONCAT({', '.join(map(quoted, parts))})"
+    if term.language is not None:
+        return f'STRLANG({text}, "{term.language}")'
+    return text if term.datatype is None else f"STRDT({text}, <{term.datatype}>)"
+
+
+def check_iri(iri: object, field: str = "iri") -> str:
+    """The IRI itself, if it is a whole one."""
+    if not isinstance(iri, str):
+        raise WrongType(field, "an IRI", iri)
+    text = check_str(iri, field)
+    if not _absolute(text):
+        raise Invalid(
+            field, f"{text[:80]!r} is not a whole IRI", "write it with its scheme and without spaces or <>"
+        )
+    return text
+
+
+def term_of(value: object, field: str = "value") -> Term:
+    """The term that a Python value means: text, a number, a bool, a datetime, an `IRI`, a `Term`."""
+    match value:
+        case Term():
+            return _checked(value, field)
+        case IRI():
+            return Term("iri", check_iri(value, field))
+        case Blank():
+            raise Invalid(field, "is a blank node, which has no name to ask for", "pass an IRI or a value")
+        case str():
+            return Term("literal", check_str(value, field))
+        case bool():
+            return Term("literal", "true" if value else "false", f"{XSD}boolean")
+        case int():
+            return Term("literal", str(value), f"{XSD}integer")
+        case float():
+            return Term("literal", _float_text(value), f"{XSD}double")
+        case Decimal():
+            return Term("literal", _decimal_text(value, field), f"{XSD}decimal")
+        case datetime():
+            return Term("literal", _moment_text(value, field), f"{XSD}dateTime")
+        case _ if type(value).__module__ == "pyoxigraph":
+            return _checked(from_oxigraph(value), field)
+        case _:
+            raise WrongType(field, "text, a number, a bool, a datetime or an IRI", value)
+
+
+def from_oxigraph(term: Any) -> Term:
+    """A term of pyoxigraph's as one of ours."""
+    kind = type(term).__name__
+    if kind == "NamedNode":
+        return Term("iri", term.value)
+    if kind == "Literal":
+        if term.language is not None:
+            direction = getattr(term, "direction", None)
+            return Term(
+                "literal", term.value, None, term.language + ("" if direction is None else f"--{direction}")
+            )
+        datatype = term.datatype.value
+        return Term("literal", term.value, None if datatype == f"{XSD}string" else datatype)
+    if kind == "BlankNode":
+        return Term("blank", term.value)
+    if kind == "Triple":
+        parts = (from_oxigraph(part) for part in (term.subject, term.predicate, term.object))
+        return Term("triple", f"<<( {' '.join(map(str, parts))} )>>")
+    raise WrongType("term", "an RDF term", term)
+
+
+def _checked(term: Term, field: str) -> Term:
+    if term.kind == "iri":
+        check_iri(term.value, field)
+    elif term.kind == "literal":
+        check_str(term.value, field)
+        if term.datatype is not None:
+            check_iri(term.datatype, f"{field}.datatype")
+        if term.language is not None and not re.fullmatch(
+            r"[A-Za-z]+(-[A-Za-z0-9]+)*(--(ltr|rtl))?", term.language
+        ):
+            raise Invalid(f"{field}.language", f"{term.language[:40]!r} is none", "use a tag such as en-GB")
+    else:
+        raise Invalid(field, "is a node that cannot be asked for by name", "pass an IRI or a value")
+    return term
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return ("INF" if value > 0 else "-INF") if math.isinf(value) else repr(value)
+
+
+def _decimal_text(value: Decimal, field: str) -> str:
+    if not value.is_finite() or abs(value.adjusted()) > _DIGITS:
+        raise Invalid(field, f"is {value}", "pass a finite decimal")
+    text = f"{value:f}"
+    return text if "." in text else f"{text}.0"
+
+
+def _moment_text(value: datetime, field: str) -> str:
+    if value.tzinfo is None:
+        raise Invalid(field, "is a time without a zone", "pass one with tzinfo, such as UTC")
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError("too long")
+    return int(text)
+
+
+def _decimal_value(text: str) -> Decimal:
+    if not _decimal(text):
+        raise ValueError("no decimal")
+    return Decimal(text)
+
+
+def _double(text: str) -> float:
+    if text.strip("+-") == "INF":
+        return -math.inf if text.startswith("-") else math.inf
+    return math.nan if text == "NaN" else float(text)
+
+
+def _moment(text: str) -> datetime:
+    found = _datetime(text)
+    if found is None:
+        raise ValueError("no moment")
+    fraction, zone = found.groups()
+    whole = text[:19] + (f".{fraction[:6].ljust(6, '0')}" if fraction else "") + (zone or "")
+    moment = datetime.fromisoformat(whole)
+    return moment.replace(tzinfo=UTC) if zone is None else moment
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "1", "false", "0"):
+        raise ValueError("no boolean")
+    return text in ("true", "1")
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    **{XSD + name: _integer for name in _INTEGERS},
+    f"{XSD}decimal": _decimal_value,
+    f"{XSD}double": _double,
+    f"{XSD}float": _double,
+    f"{XSD}boolean": _boolean,
+    f"{XSD}dateTime": _moment,
+}

@@ -1,0 +1,41 @@
+"""Where do the graphs of the tests live? In this process, and on two servers."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.graph import servers
+from tests.graph.servers import Server
+
+from omoide.graph.asking import Backend
+from omoide.graph.embedded import Embedded
+from omoide.graph.remote import Remote
+
+
+@pytest.fixture(scope="session")
+def oxigraph_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers.oxigraph(tmp_path_factory.mktemp("oxigraph")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rdflib_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers.rdflib(tmp_path_factory.mktemp("rdflib")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def remotes(oxigraph_server: Server, rdflib_server: Server) -> tuple[Remote, ...]:
+    """One graph on each server; who uses them names graphs of its own, or empties them first."""
+    return Remote(*oxigraph_server), Remote(*rdflib_server)
+
+
+@pytest.fixture(params=["embedded", "oxigraph", "rdflib"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """An empty graph of each kind."""
+    if request.param == "embedded":
+        kept: Backend = Embedded()
+    else:
+        kept = Remote(*request.getfixturevalue(f"{request.param}_server"))
+        kept.drop(kept.graphs())
+    yield kept
+    kept.close()
