@@ -1,0 +1,66 @@
+"""What do the tests of memory tools start from?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tests.turns.given import Talker, wants
+
+from omoide import identity
+from omoide.core.action import Action
+from omoide.core.agent import Agent
+from omoide.core.entry import Entry
+from omoide.core.scope import Scope
+from omoide.tools import memory_tools
+from omoide.turns import turn
+from omoide.turns.spec import AgentSpec
+
+ADA = Scope(agent_id="ada")
+
+
+def a_spec(tools: Sequence[Action] | None = None, **fields: Any) -> AgentSpec:
+    """An agent with all memory tools, unless the fields say otherwise."""
+    given = {"id": "ada", "memory": True, "tools": memory_tools() if tools is None else tools, **fields}
+    return AgentSpec.new(given)
+
+
+async def told(store: Any, *calls: tuple[str, dict[str, Any]], **options: Any) -> list[str]:
+    """What a model is told that asks for these tools in one turn, in order."""
+    spec = options.pop("spec", None) or a_spec(options.pop("tools", None))
+    talker = Talker(wants(*calls), "Done.")
+    result = await turn(spec, options.pop("input", "Hello."), llm=talker, memory_store=store, **options)
+    assert result.content == "Done."
+    return [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
+
+
+async def asked(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> Any:
+    """What one tool answers, as data."""
+    (answer,) = await told(store, (tool, params or {}), **options)
+    return json.loads(answer)
+
+
+async def refused(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> str:
+    """What a model is told where a tool did not do it: words, no data."""
+    (answer,) = await told(store, (tool, params or {}), **options)
+    assert not answer.startswith("{"), answer
+    return answer
+
+
+async def remembered(store: Any, content: str, /, **params: Any) -> Entry:
+    """A memory that the tool kept in a turn of its own, as it is in the store."""
+    options = {name: params.pop(name) for name in ("session_id", "project_id", "spec") if name in params}
+    answer = await asked(store, "remember", {"content": content, **params}, **options)
+    found: Entry = await store.get(answer["memory_id"], Scope())
+    return found
+
+
+def declaring(*tags: str, actions: Sequence[str] = ()) -> Agent:
+    """The agent with an identity that declares tags and actions."""
+    agent = Agent.new(a_spec().definition(), id="ada")
+    for tag in tags:
+        agent = identity.add_tag(agent, tag)
+    for name in actions:
+        agent = identity.add_action(agent, name)
+    return agent
