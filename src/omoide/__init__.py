@@ -31,7 +31,7 @@ from omoide.stores.protocols import Store
 from omoide.verbs import erase, forget, recall, remember
 
 if TYPE_CHECKING:
-    from omoide import sessions, turns
+    from omoide import graph, longterm, promotion, sessions, shortterm, tools, turns
     from omoide.sessions.session import Session
     from omoide.stores.opening import open_store
     from omoide.turns.policy import MemoryPolicy
@@ -87,19 +87,24 @@ __all__ = [
     "erase",
     "errors",
     "forget",
+    "graph",
     "identity",
     "ids",
+    "longterm",
     "memory",
     "open_store",
     "preflight",
+    "promotion",
     "recall",
     "receive",
     "remember",
     "restore",
     "sessions",
+    "shortterm",
     "strategy",
     "stream",
     "thread",
+    "tools",
     "turn",
     "turns",
     "write",
@@ -121,7 +126,7 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """What only programs with a store or with turns need is loaded when it is asked for."""
-    if name in ("sessions", "turns"):
+    if name in ("graph", "longterm", "promotion", "sessions", "shortterm", "tools", "turns"):
         return import_module(f"omoide.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from omoide import verbs
 from omoide.core.entry import Entry
@@ -20,12 +21,28 @@ from omoide.stores.protocols import Erases, Store, Supersedes
 from omoide.stores.records import EraseReceipt
 
 if TYPE_CHECKING:
+    from omoide.graph.answers import Answer
+    from omoide.graph.validating import Report
+    from omoide.graph.view import GraphView
+    from omoide.longterm.tracing import Provenance, Related
     from omoide.turns.options import Options
     from omoide.turns.previewing import Preflight
     from omoide.turns.result import Snapshot, TurnResult
     from omoide.turns.spec import AgentSpec
 
-__all__ = ["chat", "erase", "forget", "preflight", "recall", "remember", "restore", "turn", "write"]
+__all__ = [
+    "Graph",
+    "chat",
+    "erase",
+    "forget",
+    "open_graph",
+    "preflight",
+    "recall",
+    "remember",
+    "restore",
+    "turn",
+    "write",
+]
 
 T = TypeVar("T")
 
@@ -102,7 +119,70 @@ def write(spec: AgentSpec, content: str, **options: Any) -> WriteResult:
     return _run(remembering.write, spec, content, **options)
 
 
-def _run(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+def open_graph(store: Store, **options: Any) -> Graph:
+    """A graph over a store; options are those of `graph.open`."""
+    from omoide.graph import view  # only programs that ask in SPARQL need it
+
+    return Graph(view.open(store, **options))
+
+
+class Graph:
+    """`GraphView` without `await`."""
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+
+    def __repr__(self) -> str:
+        return repr(self._view)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def sparql(self, query: str, scope: Scope, /, **options: Any) -> Answer:
+        """What a query finds in the scope."""
+        return _run(self._view.sparql, query, scope, **options)
+
+    def related(
+        self, id: str, scope: Scope, relation: str | None = None, depth: int = 1, **options: Any
+    ) -> list[Related]:
+        """The memories that are linked with one, nearest first."""
+        return _run(self._view.related, id, scope, relation, depth, **options)
+
+    def provenance(self, id: str, scope: Scope, **options: Any) -> Provenance:
+        """Where a memory comes from, back to what was said."""
+        return _run(self._view.provenance, id, scope, **options)
+
+    def export(self, target: Any, scope: Scope, **options: Any) -> int:
+        """Write what a scope holds to a file; how many memories it is."""
+        return _run(self._view.export, target, scope, **options)
+
+    def load(self, source: Any, scope: Scope, **options: Any) -> int:
+        """Take over the memories of a file, all or none; how many were new."""
+        return _run(self._view.load, source, scope, **options)
+
+    def validate(self, scope: Scope, *, strict: bool = False) -> Report:
+        """How the memories of a scope compare to the shapes of the ontology."""
+        return _run(self._view.validate, scope, strict=strict)
+
+    def catch_up(self, namespace: str) -> int:
+        """Take in what changed in the store; every query does that first."""
+        return _run(self._view.catch_up, namespace)
+
+    def rebuild(self, namespace: str) -> int:
+        """Build the graph of a namespace again from the store; how many memories it has."""
+        return _run(self._view.rebuild, namespace)
+
+    def close(self) -> None:
+        """Let go of the graph; the store stays open."""
+        _run(self._view.close)
+
+
+def _run(call: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
     """Run a coroutine to its end; in a thread of its own where a loop runs already, as in notebooks."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor

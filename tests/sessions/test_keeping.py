@@ -415,7 +415,7 @@ async def test_an_erased_session_leaves_nothing(tmp_path: Path) -> None:
         await session.run("The word is xylophone.")
         await other.run("The word is trombone.")
         receipt = await erase(store, Scope(agent_id="ada", session_id="s1"))
-        assert (receipt.documents, len(receipt.ids)) == (2, 1)
+        assert (receipt.documents, len(receipt.ids)) == (3, 1)
         assert [one.session_id for one in await sessions(store)] == ["s2"]
         with pytest.raises(NotFound, match="s1"):
             await again(session)

@@ -357,7 +357,7 @@ async def test_erasing_a_session_erases_what_was_captured_from_it(store: Any) ->
     await other.run("My word is giraffe.")
     assert [entry.session_id for entry in await captured(store)] == ["s1", "s2"]
     receipt = await erase(store, Scope(agent_id="ada", session_id="s1"))
-    assert (receipt.documents, len(receipt.ids)) == (2, 2)
+    assert (receipt.documents, len(receipt.ids)) == (3, 2)
     left = [entry.content for entry in await store.list_entries(Scope(agent_id="ada"))]
     assert left == ["User: My word is giraffe.\nAssistant: You said My word is giraffe."]
 

@@ -100,7 +100,7 @@ def test_older_forms_are_understood(older: dict[str, Any], today: dict[str, Any]
     ("wrong", "field"),
     [
         ({"enabled": "yes"}, "enabled"),
-        ({"scope": "project"}, "scope"),
+        ({"scope": "tenant"}, "scope"),
         ({"scope": None}, "scope"),
         ({"capture": "always"}, "capture"),
         ({"inject": "system"}, "inject"),

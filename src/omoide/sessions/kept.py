@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
+from anyio import Event
+
 from omoide import clock, thread
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint, checkpoint
@@ -34,6 +36,8 @@ class Kept:
         self._header: Header | None = None
         self._stale = False
         self._running = False
+        self._background: Event | None = None
+        """Set when what goes on in the background is over."""
         self._requests: set[str] = set()
         self._sizes: Sizes | None = None
         self.thread = Thread()
@@ -119,12 +123,18 @@ class Kept:
         self._header = header
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """A block in which nobody else runs the session, and what is known of it is true."""
+    async def alone(self, *, background: bool = False) -> AsyncIterator[None]:
+        """A block in which nobody else runs the session, and what is known of it is true.
+
+        What the session does in the background by itself is waited for, and hinders nobody.
+        """
         session_id = self.header.session_id
+        while self._background is not None and not background:
+            await self._background.wait()
         if self._running:  # the lease tells runners apart, not the tasks of one
             raise SessionBusy(session_id)
         self._running = True
+        done = self._background = Event() if background else None
         try:
             async with self._keeper.claimed(self._lease_ms):
                 await self.refresh()
@@ -133,6 +143,9 @@ class Kept:
                 self._stale = False
         finally:
             self._running = False
+            if done is not None:
+                self._background = None
+                done.set()
 
     async def refresh(self) -> None:
         """Read it again, where somebody else wrote it since."""

@@ -7,6 +7,7 @@ be remembered of it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -54,9 +55,13 @@ MOST_WAITING = 100
 class Runs:
     """The turns of one session."""
 
-    def __init__(self, spec: AgentSpec, kept: Kept, home: Store | None) -> None:
+    def __init__(
+        self, spec: AgentSpec, kept: Kept, home: Store | None, over: Callable[[], Awaitable[None]]
+    ) -> None:
         self._spec = spec
         self._kept = kept
+        self._over = over
+        """What is to be done at the end of each turn."""
         self._home = home
         """The store that the session's memory lies in, unless a turn says otherwise."""
 
@@ -198,7 +203,16 @@ class Runs:
                     result = await self._captured(run, await finished(run, result))
                 else:
                     await self._rest(run, result)
-            return result
+                learned = await self._learned()
+            return result.replace(notices=(*result.notices, *learned)) if learned else result
+
+    async def _learned(self) -> list[str]:
+        """Keep what short-term memory has of the turn; where that fails, the turn is over all the same."""
+        try:
+            await self._over()
+        except Exception as error:
+            return [f"short-term memory was not saved ({type(error).__name__}: {error})"]
+        return []
 
     async def _begun(self, asked: Asked) -> None:
         """Keep what was asked, as the controls left it."""

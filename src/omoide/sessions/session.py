@@ -6,10 +6,13 @@ that a turn which was interrupted can be taken up by another process without rep
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, Unpack
+
+from anyio import CancelScope, create_task_group
 
 from omoide import ids
 from omoide.core import codec
@@ -18,16 +21,22 @@ from omoide.core.frozen import EMPTY_MAP, thaw
 from omoide.core.recalling import check_positive
 from omoide.core.scope import DEFAULT_NAMESPACE
 from omoide.core.thread import Thread
-from omoide.core.value import check_instance
-from omoide.core.writing import WriteResult
+from omoide.core.value import check_function, check_instance
 from omoide.errors import IdTaken, Invalid, MissingStore, NotFound
+from omoide.promotion.extracting import extract
+from omoide.promotion.policy import PromotionPolicy
 from omoide.sessions.header import Header
+from omoide.sessions.hearing import Extractor
 from omoide.sessions.keeping import Keeper
 from omoide.sessions.kept import Kept
+from omoide.sessions.knowing import Knowing
+from omoide.sessions.learning import Learning
+from omoide.sessions.learning import Listener as SignalListener
 from omoide.sessions.listing import missing, spec_of
 from omoide.sessions.runs import Runs
+from omoide.shortterm.token_budget import TokenBudget
 from omoide.stores.protocols import Documents
-from omoide.turns import remembering, transcript
+from omoide.turns import transcript
 from omoide.turns.controls import Decision, Review
 from omoide.turns.events import Listener
 from omoide.turns.journal import Journal
@@ -43,7 +52,7 @@ LEASE_MS = 30_000
 """How long a runner that does not answer keeps others out."""
 
 
-class Session:
+class Session(Knowing):
     """One conversation. Made with `open`, `start` or `load`."""
 
     def __init__(
@@ -56,6 +65,10 @@ class Session:
         metadata: Mapping[str, Any] = EMPTY_MAP,
         lease_ms: int = LEASE_MS,
         namespace: str | None = None,
+        promotion: PromotionPolicy | None = None,
+        token_budget: TokenBudget | None = None,
+        extractor: Extractor | bool | None = None,
+        on_signal: SignalListener | None = None,
         **options: Any,
     ) -> None:
         if store is None:
@@ -79,8 +92,26 @@ class Session:
         self._namespace = memory if namespace is None else ids.check(namespace, "namespace")
         lease = check_positive(lease_ms, "lease_ms")
         self._kept = Kept(Keeper(store, self.id, self._namespace), spec, lease)
-        self._runs = Runs(spec, self._kept, self._options["memory_store"])
+        self._learns: dict[str, Any] = {
+            "promotion": promotion, "token_budget": token_budget, "extractor": extractor,
+            "on_signal": on_signal,
+        }  # fmt: skip
+        self._learning = Learning(
+            store,
+            self.id,
+            self._namespace,
+            agent_id=spec.id,
+            policy=PromotionPolicy.new(promotion),
+            budget=TokenBudget.new(token_budget),
+            count=given.count_tokens,
+            extractor=_extractor(extractor),
+            keeps_evicted=policy is not None and policy.enabled and policy.capture == "manual",
+            listener=None if on_signal is None else check_function(on_signal, "on_signal"),
+        )
+        self._learning.drop = self._dropped
+        self._runs = Runs(spec, self._kept, self._options["memory_store"], self._turn_over)
         self._closed = False
+        self._ticking: asyncio.Task[None] | None = None
 
     # Made, found, left
 
@@ -131,16 +162,44 @@ class Session:
                 await self._kept.create(self._namespace, self._project_id, self._metadata)
             except IdTaken:  # somebody else began it just now
                 await self._found()
+        await self._learning.open()
+        if enabled(self.spec) is not None and self._ticking is None:
+            # Not in the task of whoever opens it: sessions may be left in any order, and from any task.
+            self._ticking = asyncio.create_task(self._in_background())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except Exception:
+            if error is None:  # what was raised in the block is what matters
+                raise
 
     async def close(self) -> None:
-        """Leave the session; it can be opened again, here or elsewhere."""
-        self._closed = True
+        """Leave the session: what matters is promoted, and it can be opened again, here or elsewhere."""
+        if self._closed:
+            return
+        with CancelScope(shield=True):
+            try:
+                await self._quieten()
+                if self._kept.opened:
+                    await self._last_words()
+            finally:
+                self._closed = self._learning.closed = True
+
+    async def _quieten(self) -> None:
+        """End what goes on in the background."""
+        ticking, self._ticking = self._ticking, None
+        if ticking is not None and ticking is not asyncio.current_task():
+            ticking.cancel()
+            await asyncio.wait([ticking])
+
+    async def _in_background(self) -> None:
+        """What the session does by itself, in a task group of its own."""
+        async with create_task_group() as group:
+            group.start_soon(self._keep_promoting)
 
     def __repr__(self) -> str:
         status = self.status if self._kept.opened else "not open yet"
@@ -254,7 +313,7 @@ class Session:
             kept = kept[: kept.index(after) + 1]
         past = [one for one in self._kept.thread.entries if one.payload.get("request_id") in kept]
         own = {"project_id": self._project_id, "lease_ms": self._lease_ms, "namespace": self._namespace}
-        options = {**self._options, **own, **options}
+        options = {**self._options, **self._learns, **own, **options}
         options["metadata"] = {
             **thaw(self.record.metadata),
             "forked_from": {"session": self.id, "after": kept[-1] if kept else None},
@@ -264,6 +323,12 @@ class Session:
         whole = len(kept) == len(self._kept.history)
         state = self.record.checkpoint if whole else None
         await session._kept.create(session._namespace, session._project_id, session._metadata, past, state)
+        known, heard = self._learning.notes, len(past)  # by the session that they come from
+        left = min(known.evicted, heard)
+        session._learning.apply(lambda notes: notes.replace(read=heard, evicted=left))
+        if whole:
+            session._learning.apply(lambda notes: notes.replace(context=known.context, origins=known.origins))
+        await session._learning.save()
         return session
 
     async def cancel(self, reason: str = "cancelled") -> None:
@@ -302,22 +367,6 @@ class Session:
             decisions = {**thaw(flight.decisions), review_id: codec.to_builtins(decision)}
             await self._kept.save(turn=flight.replace(decisions=decisions))
 
-    # Memory
-
-    async def remember(self, content: str, **fields: Any) -> WriteResult:
-        """Keep a memory of this session; `fields` are those of `Entry`."""
-        given = self._given({})
-        return await remembering.write(
-            self.spec,
-            content,
-            memory_store=given.memory_store,
-            session_id=self.id,
-            project_id=self._project_id,
-            context=given.context,
-            within=True,
-            **fields,
-        )
-
     # Inside
 
     def _given(self, options: Mapping[str, Any]) -> Given:
@@ -343,6 +392,19 @@ class Session:
     async def _found(self) -> bool:
         """Read it, if it is there."""
         found = await self._kept.load()
-        if found and self._project_id is None:
-            self._project_id = self.record.project_id
+        if found:
+            own = self.record.project_id
+            if None not in (own, self._project_id) and own != self._project_id:
+                raise Invalid(
+                    "project_id", f"is {self._project_id!r}, the session's is {own!r}", "leave it out"
+                )
+            self._project_id = own if self._project_id is None else self._project_id
+            await self._learning.load()
         return found
+
+
+def _extractor(wanted: Extractor | bool | None) -> Extractor | None:
+    """Who notices memories in what is said: nobody, the rules that come with Omoide, or a function."""
+    if wanted is None or isinstance(wanted, bool):
+        return extract if wanted else None
+    return check_function(wanted, "extractor")

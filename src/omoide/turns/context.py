@@ -44,8 +44,9 @@ class Asked(Value, frozen=True, kw_only=True):
 class TurnContext(Context):
     """The agent, what it was asked, and what the program gave it for this turn.
 
-    `data` is the whole context, `secrets` what is for tools only; neither is written down. A tool that must
-    not happen twice can pass `idempotency_key` on: it is the same when the call is repeated after a crash.
+    `scope` is where the turn's memory lies, `reach` what its recall sees. `data` is the whole context,
+    `secrets` what is for tools only; neither is written down. A tool that must not happen twice can pass
+    `idempotency_key` on: it is the same when the call is repeated after a crash.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class TurnContext(Context):
         secrets: Mapping[str, Any] = EMPTY_MAP,
         store: Store | None = None,
         scope: Scope | None = None,
+        reach: Scope | None = None,
         call: ToolCall | None = None,
     ) -> None:
         super().__init__(agent)
@@ -67,6 +69,7 @@ class TurnContext(Context):
         self.secrets = secrets
         self.store = store
         self.scope = scope
+        self.reach = reach
         self.call = call
 
     @property

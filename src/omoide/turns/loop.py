@@ -111,6 +111,7 @@ class Turn(Progress):
             visible(self.world.spec, self.history, self.world.sizes or Sizes(self.world.count)),
             memory_store=self.world.store,
             session_id=self.asked.session_id,
+            project_id=self.asked.project_id,
             context=self.world.data,
         )
         if self.world.remember is not None:

@@ -21,7 +21,7 @@ from omoide.turns.events import Events, Listener
 from omoide.turns.messages import Message, said
 from omoide.turns.model import Answering, FromFunction, Model
 from omoide.turns.prompt import Counter
-from omoide.turns.routing import enabled, namespace_of, scope_of
+from omoide.turns.routing import enabled, namespace_of, reach_of, scope_of
 from omoide.turns.shaping import wanted
 from omoide.turns.spec import AgentSpec
 from omoide.turns.window import Exchange
@@ -143,12 +143,14 @@ class Given(msgspec.Struct, kw_only=True):
 
     def world(self, spec: AgentSpec, *, events: Events, model: Model | None, **more: Any) -> World:
         """What the turn may use."""
+        policy, scope = enabled(spec), self.scope(spec)
         approval = (Approval(spec.approve),) if spec.approve else ()
         return World(
             spec=self.named(spec),
             model=model,
             store=self.memory_store,
-            scope=self.scope(spec),
+            scope=scope,
+            reach=None if scope is None or policy is None else reach_of(scope, policy),
             data=self.context,
             secrets=self.secrets,
             hidden=hidden(self.context, self.secrets),

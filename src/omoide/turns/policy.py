@@ -16,7 +16,7 @@ from omoide.core.texts import check_text
 from omoide.core.value import Count, force
 from omoide.errors import Invalid, InvalidRecord, WrongType
 
-SCOPES = ("agent", "session")
+SCOPES = ("agent", "session", "project")
 CAPTURES = ("manual", "conversation", "off")
 INJECTIONS = ("instructions", "context")
 
@@ -36,7 +36,8 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
 
     enabled: bool = True
     scope: str = "agent"
-    """`agent`: everything the agent knows; `session`: what belongs to the conversation."""
+    """`agent`: everything the agent knows; `session`: what belongs to the conversation; `project`: what is
+    known about the project, from earlier sessions and other agents as well."""
     namespace: Namespace = None
     capture: str = "manual"
     """`conversation` writes each finished turn down; `manual` and `off` write nothing by themselves."""

@@ -76,6 +76,7 @@ async def previewed(
         visible(spec, history, Sizes(given.count_tokens)),
         memory_store=given.memory_store,
         session_id=given.session_id,
+        project_id=given.project_id,
         context=given.context,
     )
     found = clock.now()

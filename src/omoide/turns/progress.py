@@ -144,5 +144,6 @@ class Progress:
             secrets=world.secrets,
             store=world.store,
             scope=world.scope,
+            reach=world.reach,
             call=call,
         )

@@ -95,7 +95,8 @@ def fitted(entries: Sequence[Entry], room: int, count: Counter) -> tuple[list[Sh
                 for one, taken in zip(whole[:kept], sizes, strict=False)
             ]
             shown = [one for one in cut if one is not None]
-            break
+            if shown:
+                break
     while shown and count(block(shown)) > room:  # a counter need not add up
         shown.pop()
     there = {one.entry.id for one in shown}

@@ -36,6 +36,7 @@ async def recall(
     *,
     memory_store: Store | None = None,
     session_id: str | None = None,
+    project_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     further: int = 0,
 ) -> RecallResult | None:
@@ -47,7 +48,9 @@ async def recall(
     if policy is None or memory_store is None:
         return None
     store: Store = offering(memory_store, Store, "recall")
-    scope = scope_of(spec, policy, session_id=session_id, context=context)
+    # A project is a label on what an agent knows, unless the policy makes it what is remembered.
+    project = project_id if policy.scope == "project" else None
+    scope = scope_of(spec, policy, session_id=session_id, project_id=project, context=context)
     request = RecallRequest(
         agent_id=spec.id,
         session_id=scope.session_id,
@@ -56,6 +59,7 @@ async def recall(
         limit=policy.max_entries + further,
         metadata=policy.metadata,
         namespace=scope.namespace,
+        project_id=scope.project_id,
     )
     with observe.span("search_memory", agent_id=spec.id, conversation_id=session_id) as span:
         with reporting(store):
@@ -148,13 +152,20 @@ async def recall_beyond(
     *,
     memory_store: Store | None,
     session_id: str | None,
+    project_id: str | None,
     context: Mapping[str, Any],
 ) -> RecallResult | None:
     """What memory says beside the turns that are seen anyway; more is asked for where they crowd it."""
     further = min(len(seen), 20)
     while True:
         found = await recall(
-            spec, input, memory_store=memory_store, session_id=session_id, context=context, further=further
+            spec,
+            input,
+            memory_store=memory_store,
+            session_id=session_id,
+            project_id=project_id,
+            context=context,
+            further=further,
         )
         if found is None or not seen:
             return found

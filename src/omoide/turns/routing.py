@@ -11,7 +11,7 @@ from typing import Any
 from omoide import ids
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.scope import DEFAULT_NAMESPACE, Scope
-from omoide.errors import Invalid, MissingNamespace, MissingSession
+from omoide.errors import Invalid, MissingNamespace, MissingProject, MissingSession
 from omoide.turns.context import Asked
 from omoide.turns.policy import MemoryPolicy
 from omoide.turns.spec import AgentSpec
@@ -38,6 +38,8 @@ def scope_of(
     session = None
     if policy.scope == "session" and not session_id:
         raise MissingSession()
+    if policy.scope == "project" and not project_id:
+        raise MissingProject()
     if session_id and (within or policy.scope == "session"):
         session = ids.check(session_id, "session_id")
     return Scope(
@@ -46,6 +48,13 @@ def scope_of(
         project_id=project_id,
         namespace=namespace_of(policy, context),
     )
+
+
+def reach_of(scope: Scope, policy: MemoryPolicy) -> Scope:
+    """What recall sees of it: a project is a label on what an agent knows, unless the policy is about it."""
+    if policy.scope == "project":
+        return Scope(namespace=scope.namespace, project_id=scope.project_id)
+    return scope.replace(project_id=None)
 
 
 def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ turn is part of the conversation once its answer is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -41,6 +41,11 @@ def assistant(request_id: str, round: int, reply: Reply, *, final: bool) -> Writ
         usage=codec.to_builtins(reply.usage),
         model=reply.model,
     )
+
+
+def said(role: str, content: str, about: Mapping[str, Any]) -> Written:
+    """A message that belongs to no turn: later prompts do not show it, and memory hears it."""
+    return {"kind": "message", "payload": {**about, "role": role, "content": content}}
 
 
 def began(request_id: str, call: ToolCall) -> Written:

@@ -40,6 +40,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """None where nothing may be called: then everything has to be in the journal."""
     store: Store | None = None
     scope: Scope | None = None
+    """Where the turn's memory lies."""
+    reach: Scope | None = None
+    """What recall sees."""
     data: Mapping[str, Any] = EMPTY_MAP
     secrets: Mapping[str, Any] = EMPTY_MAP
     hidden: tuple[str, ...] = ()
