@@ -6,10 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from click.testing import CliRunner, Result
 
+from omoide.cli import asking, settings
 from omoide.cli.app import app
+from omoide.sessions.session import Session
+from omoide.stores.opening import open_store
+from omoide.turns.spec import AgentSpec
 
 Run = Callable[..., Result]
 
@@ -54,3 +59,26 @@ def three(omoide: Run) -> None:
     """A store with three memories."""
     for number in (1, 2, 3):
         omoide("remember", f"Memory number {number}.", "--id", f"m{number}", "--at", f"2024-01-0{number}")
+
+
+@pytest.fixture
+def learnt(home: Path) -> str:
+    """A session `s1` that understands one thing, promoted another, and lets one wait; the id of the run."""
+    url = settings.read({}, os.environ, home).store.value or ""
+    (home / "data" / "omoide").mkdir(parents=True)
+
+    async def learn() -> str:
+        async with open_store(url, embedder="none") as store:
+            spec = AgentSpec.new(asking.USUAL)
+            session = await Session.start(spec, "s1", store=store, llm=lambda request, journal: "I see.")
+            session.set_promotion(enabled=False)
+            async with session:
+                await session.chat("Alex drinks tea.")
+                session.propose("Alex drinks tea.", type="fact", confidence=1.0, importance=0.9, id="tea")
+                done = await session.promote()
+                session.propose("Alex may drink coffee.", type="hypothesis", importance=0.5, id="coffee")
+                session.context.put("framework", "Phoenix 1.7", memory_type="fact", confidence=0.9)
+            assert done.run is not None
+            return done.run.id
+
+    return anyio.run(learn)

@@ -19,6 +19,7 @@ from omoide.cli.explaining import IN_WORDS
 from omoide.cli.settings import NAMES, variable
 from omoide.core.entry import Entry
 from omoide.eval.__main__ import parser
+from omoide.longterm.relations import RELATIONS
 from omoide.retrieval.weights import Signs
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -110,9 +111,21 @@ JSON_RUNS = {
     "show": ["show", "m1"],
     "history": ["history", "m1"],
     "erase": ["erase", "m1", "--yes"],
+    "relate": ["relate", "m1", "refines", "m3"],
+    "related": ["related", "m1"],
+    "provenance": ["provenance", "m1"],
+    "review": ["review"],
+    "prune": ["prune", "--max-access", "0"],
+    "sparql": ["sparql", "SELECT * { ?m jido:summary ?text }"],
+    "validate": ["validate"],
+    "export": ["export", "new.ttl"],
+    "import": ["import", "kept.ttl"],
     "chat": ["chat", "x"],
     "preflight": ["preflight", "x"],
     "sessions": ["sessions"],
+    "context": ["context", "s1"],
+    "promote": ["promote", "s1"],
+    "undo-promotion": ["undo-promotion", "s1"],
     "backup": ["backup", "copy.db"],
     "restore-backup": ["restore-backup", "kept.db", "--yes"],
     "reindex": ["reindex"],
@@ -123,13 +136,22 @@ JSON_RUNS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.usefixtures("learnt")
 def test_json_has_the_fields_that_the_page_tells(name: str, omoide: Callable[..., Result]) -> None:
     """What a program reads from a command is what is promised to it."""
     omoide("remember", "Something.", "--id", "m1")
+    omoide("remember", "Something else.", "--id", "m3")
+    omoide("export", "kept.ttl")
     omoide("backup", "kept.db")
     printed = json.loads(CliRunner().invoke(app, [*JSON_RUNS[name], "--json"]).stdout)
     told = re.findall(r"`(\w+)`", JSON_ROWS[name].partition(";")[0])
     assert set(printed) == (set(told) or set(Entry.__struct_fields__))
+
+
+def test_every_relation_is_documented() -> None:
+    """The page says what each relation means, in the words of the library."""
+    wanted = [f"| `{one.name}` | {one.meaning} |" for one in RELATIONS.values()]
+    assert [row for row in wanted if row not in PAGE] == []
 
 
 def test_every_variable_is_documented() -> None:

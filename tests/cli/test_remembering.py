@@ -119,7 +119,7 @@ def test_recall_is_narrowed_by_filters(omoide: Run, answer: Answer) -> None:
     assert found("--since", "1d") == ["b"]
     assert found("--min-confidence", "0.5") == ["a"]
     assert len(found("--limit", "1")) == 1
-    assert len(found("--max-tokens", "12")) == 1
+    assert len(found("--max-tokens", "20")) == 1
 
 
 def test_recall_explains_itself(omoide: Run) -> None:

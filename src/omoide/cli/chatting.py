@@ -63,7 +63,10 @@ def chat_command(
             if cancel:
                 loop.wait(session.cancel, GIVEN_UP)
             talk = Talk(session, store, loop, llm, events=events, quiet=shell.json)
-            return _talked(shell, talk, message, resume=resume)
+            try:
+                return _talked(shell, talk, message, resume=resume)
+            finally:
+                loop.wait(session.close)
 
 
 def _check(shell: Shell, message: str | None, preflight: bool, resume: bool, cancel: bool) -> None:

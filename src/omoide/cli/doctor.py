@@ -20,7 +20,12 @@ from omoide.stores.opening import network_file_system
 from omoide.stores.sqlite import schema
 
 _LITTLE = 200_000_000  # bytes
-_EXTRAS = {"vector": ("numpy", "onnxruntime", "tokenizers", "wordllama"), "models": ("pydantic_ai",)}
+_EXTRAS = {
+    "vector": ("numpy", "onnxruntime", "tokenizers", "wordllama"),
+    "models": ("pydantic_ai",),
+    "graph": ("pyoxigraph",),
+    "shacl": ("pyoxigraph", "pyshacl"),
+}
 
 
 class Finding(NamedTuple):
@@ -105,7 +110,8 @@ def _store(shell: Shell) -> Iterator[Finding]:
             told = f"vectors of {stats.embedder}" if stats.embedder else "no vectors"
             more = f"; {lacking} entries have none: omoide reindex" if lacking else ""
             yield Finding("embedder", "note" if lacking else "ok", told + more)
-            told = f"{stats.live} in use, {stats.superseded} forgotten, {stats.expired} expired"
+            counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
+            told = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
             yield Finding("entries", "ok", told)
             problems = store.sync.check()
     except OmoideError as error:

@@ -9,7 +9,7 @@ from omoide.errors import Conflict, Invalid, MissingExtra, NotFound, OmoideError
 
 OK = 0
 NOTHING = 1
-"""What was asked for is not there, nothing was found, or `doctor` found a problem."""
+"""What was asked for is not there, nothing was found, or `doctor` or `validate` found a problem."""
 WRONG = 2
 """The command was given wrongly."""
 CONFLICT = 3

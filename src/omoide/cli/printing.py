@@ -17,9 +17,10 @@ import msgspec
 
 from omoide.core import codec
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int | None], None]
 
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""The kinds of characters that a terminal acts on, or that nobody sees."""
 
 
 def safe(text: str) -> str:
@@ -28,7 +29,7 @@ def safe(text: str) -> str:
     if line.isprintable():
         return line
     return "".join(
-        char if category(char) not in _HIDDEN else char.encode("unicode_escape").decode() for char in line
+        char if category(char) not in HIDDEN else char.encode("unicode_escape").decode() for char in line
     )
 
 
@@ -96,7 +97,7 @@ def progress() -> Iterator[Progress | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, Any] = {}
 
-        def tell(name: str, done: int, total: int) -> None:
+        def tell(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
                 tasks[name] = bars.add_task(safe(name), total=total)
             bars.update(tasks[name], completed=done, total=total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,11 @@ from omoide.cli.printing import put_fields, put_rows
 from omoide.cli.recalling import filter_of, filter_options
 from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.entry import DELETED, Entry
+from omoide.core.scope import Scope
 from omoide.stores.records import Query, Version
+
+if TYPE_CHECKING:
+    from omoide.stores.local import LocalStore
 
 
 @command(
@@ -25,18 +29,19 @@ from omoide.stores.records import Query, Version
 @filter_options
 @click.option("--forgotten", is_flag=True, help="With those that were forgotten or replaced.")
 @click.option("--expired", is_flag=True, help="With those that have expired.")
+@click.option("--stale", is_flag=True, help="With those that rest on something which no longer holds.")
 def list_command(
-    shell: Shell, limit: int, cursor: str | None, forgotten: bool, expired: bool, **given: Any
+    shell: Shell, limit: int, cursor: str | None, forgotten: bool, expired: bool, stale: bool, **given: Any
 ) -> int:
     """List memories, newest first."""
-    chosen = filter_of(given, include_superseded=forgotten, include_expired=expired)
+    chosen = filter_of(given, include_superseded=forgotten, include_expired=expired, include_stale=stale)
     with shell.store() as store:
         page = store.sync.query(Query.new(scope=shell.scope, filter=chosen, limit=limit, cursor=cursor))
 
     def show() -> None:
         put_rows(
             ("id", "when", "type", "content"),
-            [(entry.id, shown(_time(entry)), entry.type or "", _marked(entry)) for entry in page.entries],
+            [(entry.id, shown(_time(entry)), entry.type or "", marked(entry)) for entry in page.entries],
         )
         if page.cursor is not None:
             click.echo(f"There are more: --cursor {page.cursor}", err=True)
@@ -58,9 +63,10 @@ def show_command(shell: Shell, id: str) -> None:
         entry = store.sync.get(id, shell.scope)
         links = store.sync.links(id, shell.scope)
         access = store.sync.access(id, shell.scope)
+        chains = _chains(store, entry, shell.scope) if entry.stale else []
 
     def show() -> None:
-        put_fields(_fields(entry))
+        put_fields({**_fields(entry), "stale": "; ".join(chains)})
         put_fields({f"{link.source} {link.relation}": link.target for link in links})
         if access.count:
             put_fields({"recalled": f"{access.count} times, last {shown(access.last)}"})
@@ -86,14 +92,25 @@ def history_command(shell: Shell, id: str) -> None:
     )
 
 
+def _chains(store: LocalStore, entry: Entry, scope: Scope) -> list[str]:
+    """Why a memory no longer holds, in words."""
+    import anyio
+
+    from omoide.longterm.staleness import why_stale
+
+    return [str(chain) for chain in anyio.run(why_stale, store, entry.id, scope)]
+
+
 def _time(entry: Entry) -> int:
     return entry.created_at if entry.occurred_at is None else entry.occurred_at
 
 
-def _marked(entry: Entry) -> str:
-    if entry.superseded_by is None:
-        return entry.content
-    return f"({_ending(entry)}) {entry.content}"
+def marked(entry: Entry) -> str:
+    """What a memory says, and before it that it no longer counts, if that is so."""
+    marks = [] if entry.superseded_by is None else [_ending(entry)]
+    if entry.stale:
+        marks.append("stale")
+    return f"({', '.join(marks)}) {entry.content}" if marks else entry.content
 
 
 def _ending(entry: Entry) -> str:
@@ -104,7 +121,7 @@ def _ending(entry: Entry) -> str:
 def _told(version: Version) -> str:
     if version.entry is None:
         return "erased" if version.reason is None else f"erased: {version.reason}"
-    return _marked(version.entry)
+    return marked(version.entry)
 
 
 def _fields(entry: Entry) -> dict[str, str]:

@@ -32,7 +32,7 @@ _BESIDE = ("-wal", "-shm", "-journal")
 def backup_command(shell: Shell, path: Path, force: bool) -> None:
     """Copy the store to PATH while others go on working with it."""
     fresh = _beside(path, ".new")
-    _refuse_own(shell, path, fresh, _beside(path, ".new.part"))
+    refuse_own(shell, path, fresh, _beside(path, ".new.part"))
     if path.exists() and not force:
         raise Invalid("path", f"{str(path)!r} exists", "choose another, or replace it with --force")
     for beside in (_beside(path, ending) for ending in _BESIDE):
@@ -66,7 +66,7 @@ def restore_backup_command(shell: Shell, path: Path, yes: bool) -> None:
     Every namespace, agent, project and session is replaced, and what was written after the backup is gone.
     Programs that have the store open go on with what the backup holds.
     """
-    _refuse_own(shell, path)
+    refuse_own(shell, path)
     if not path.exists():
         raise NotFound("backup", str(path), "name a file that `omoide backup` wrote")
     file = file_of(shell.settings.store.value or "")
@@ -116,7 +116,7 @@ def _beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-def _refuse_own(shell: Shell, *paths: Path) -> None:
+def refuse_own(shell: Shell, *paths: Path) -> None:
     """Raise if one of these is a file of the store itself."""
     file = file_of(shell.settings.store.value or "")
     own = [] if file is None else [file, *(_beside(file, ending) for ending in _BESIDE)]

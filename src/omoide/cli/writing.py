@@ -50,7 +50,7 @@ def remember_command(
         fields["occurred_at"] = moments.before(at, now, "--at")
     if expires is not None:
         fields["expires_at"] = moments.after(expires, now, "--expires")
-    content = _from_stdin() if text == "-" else text
+    content = from_stdin() if text == "-" else text
     with shell.store(create=True, embeds=True) as store:
         receipt = blocking.remember(store, content, shell.scope, tags=tags, **fields)
     shell.put(
@@ -91,7 +91,8 @@ def restore_command(shell: Shell, id: str, **given: Any) -> None:
     shell.put(entry, lambda: _changed("restored", entry))
 
 
-def _from_stdin() -> str:
+def from_stdin() -> str:
+    """What standard input holds, without the end of its last line."""
     try:
         return sys.stdin.buffer.read().decode().rstrip("\n")
     except UnicodeDecodeError as error:

@@ -1,0 +1,136 @@
+"""Do memories survive the way through a file, and is their shape checked?"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from tests.cli.test_printing import Terminal
+from tests.cli.test_process import without
+
+Run = Callable[..., Result]
+Answer = Callable[..., Any]
+
+
+def listed(answer: Answer, *options: str) -> Any:
+    """All memories as they are."""
+    return answer("list", "--forgotten", "--expired", "--stale", *options)["entries"]
+
+
+@pytest.fixture
+def known(omoide: Run, three: None) -> None:
+    """Memories with relations, one of them forgotten, one stale."""
+    omoide("remember", "A choice — “so” \\ it is.", "--id", "m4", "--type", "decision", "--tag", "a b")
+    omoide("relate", "m2", "derived_from", "m1")
+    omoide("relate", "m4", "justified_by", "m3")
+    omoide("forget", "m1", "--reason", "over")
+
+
+@pytest.mark.parametrize("ending", ["ttl", "trig", "jsonld", "nq"])
+@pytest.mark.usefixtures("known")
+def test_a_file_brings_everything_to_another_store(ending: str, omoide: Run, answer: Answer) -> None:
+    """Memories and relations are the same there, also of what was forgotten; twice changes nothing."""
+    file = f"all.{ending}"
+    assert omoide("export", file).stdout == f"{file}  4 memories\n"
+    other = ("--store", "other.db")
+    assert answer("import", file, *other) == {"path": file, "memories": 4, "new": 4}
+    assert listed(answer, *other) == listed(answer)
+    assert answer("show", "m4", *other)["links"] == answer("show", "m4")["links"]
+    assert omoide("import", file, *other).stdout == f"{file}  4 memories, 0 new\n"
+    assert listed(answer, *other) == listed(answer)
+
+
+@pytest.mark.usefixtures("known")
+def test_the_format_can_be_named(omoide: Run, answer: Answer) -> None:
+    """Where the name of a file says nothing, the option does."""
+    assert "format cannot be told" in omoide("export", "all.txt", code=2).stderr
+    omoide("export", "all.txt", "--format", "nquads")
+    omoide("import", "all.txt", code=2)
+    assert answer("import", "all.txt", "--format", "nquads", "--store", "other.db")["new"] == 4
+
+
+@pytest.mark.usefixtures("known")
+def test_only_what_is_meant_is_written(omoide: Run, answer: Answer) -> None:
+    """An export holds the memories of the scope and no others."""
+    omoide("remember", "Of another.", "--agent", "other", "--id", "o1")
+    assert answer("export", "own.nq") == {"path": "own.nq", "memories": 4}
+    assert answer("export", "all.nq", "--agent", "")["memories"] == 5
+    assert "o1" not in Path("own.nq").read_text()
+
+
+@pytest.mark.usefixtures("known")
+def test_a_file_is_not_lost_by_mistake(omoide: Run, home: Path) -> None:
+    """What is there is replaced only when that is said, and the store itself never."""
+    omoide("export", "all.nq")
+    before = Path("all.nq").read_bytes()
+    omoide("remember", "One more.")
+    assert "exists; choose another, or replace it with --force" in omoide("export", "all.nq", code=2).stderr
+    assert Path("all.nq").read_bytes() == before
+    omoide("export", "all.nq", "--force")
+    assert Path("all.nq").read_bytes() != before
+    own = str(home / "data" / "omoide" / "memory.db")
+    assert "belongs to the store" in omoide("export", own, "--format", "nquads", "--force", code=2).stderr
+    omoide("list")
+
+
+@pytest.mark.usefixtures("known")
+def test_an_import_takes_all_or_nothing(omoide: Run, answer: Answer) -> None:
+    """A file that ends in nonsense, or holds a memory of somebody else, leaves the store as it was."""
+    omoide("remember", "Of another.", "--agent", "other", "--id", "o1")
+    omoide("export", "all.nq", "--agent", "")
+    other = ("--store", "other.db")
+    omoide("remember", "Here already.", "--id", "h1", *other)
+    before = listed(answer, "--agent", "", *other)
+    assert "'o1' lies outside the scope" in omoide("import", "all.nq", *other, code=2).stderr
+    broken = Path("all.nq").read_text() + "nonsense\n"
+    Path("broken.nq").write_text(broken)
+    refused = omoide("import", "broken.nq", "--agent", "default", *other, code=2)
+    assert "broken.nq line " in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert omoide("import", "absent.nq", *other, code=1).stderr.startswith("omoide: file 'absent.nq'")
+    assert listed(answer, "--agent", "", *other) == before
+
+
+@pytest.mark.usefixtures("known")
+def test_progress_of_files_is_shown_on_a_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways have a bar."""
+    from omoide.cli import exchanging, printing
+
+    for command, shown in (["export", "all.nq"], "writing"), (["import", "all.nq"], "reading"):
+        terminal = Terminal()
+        with monkeypatch.context() as patched:
+            bars = printing.progress
+
+            def on_terminal(terminal: Terminal = terminal, bars: Any = bars) -> Any:
+                patched.setattr("sys.stderr", terminal)
+                return bars()
+
+            patched.setattr(exchanging, "progress", on_terminal)
+            omoide(*command)
+        assert shown in terminal.getvalue()
+        assert "4/" in terminal.getvalue()
+
+
+def test_shapes_are_checked(omoide: Run, answer: Answer) -> None:
+    """What is incomplete is a warning, and with `--strict` wrong; a script can go by the code."""
+    omoide("remember", "Whole.", "--id", "w1", "--type", "fact", "--session", "s1", "--project", "p1")
+    assert omoide("validate").stdout == "conforms\n"
+    omoide("remember", "Half.", "--id", "h1", "--type", "fact")
+    lenient = omoide("validate").stdout.splitlines()
+    assert lenient[0] == "conforms"
+    assert {line.split("\t")[0] for line in lenient[1:]} == {"warning"}
+    strict = omoide("validate", "--strict", code=1).stdout.splitlines()
+    assert strict[0] == "does not conform"
+    report = answer("validate", "--strict", code=1)
+    assert report["conforms"] is False
+    assert {problem["id"] for problem in report["problems"]} >= {"h1"}
+    assert all(problem["id"] != "w1" for problem in report["problems"])
+
+
+@pytest.mark.usefixtures("three")
+def test_the_extra_for_shapes_is_named() -> None:
+    """Without pyshacl there is one line that says what to install."""
+    done = without(["pyshacl"], "validate")
+    assert done.returncode == 2
+    assert done.stderr.endswith("pip install 'omoide[shacl]'\n")
