@@ -6,7 +6,7 @@ import argparse
 import platform
 import sys
 
-from bench import core, peers, start, stores, turns
+from bench import core, graph, peers, sessions, start, stores, truth, turns
 from bench.measure import Report
 
 
@@ -22,6 +22,9 @@ def main() -> int:
     core.run(report, full=chosen.full)
     stores.run(report, full=chosen.full)
     turns.run(report)
+    truth.run(report)
+    graph.run(report, full=chosen.full)
+    sessions.run(report)
     if chosen.full:
         peers.run(report)
     print(f"\n{len(report.missed)} goals missed" + "".join(f"\n  {what}" for what in report.missed))
