@@ -313,9 +313,9 @@ def main() -> Shown:
     heading("Read on")
     say(
         "README.md has the map of the code, docs/index.md starts the tour of the concepts, and examples/ has "
-        "more: durable, chatlog and own_store for memory that lasts; support, tenants, refund and streaming "
-        "for agents that answer with a model; weather, bdi, blackboard, react, character, pool and rag for "
-        "agents as values."
+        "more: durable, chatlog, own_store and knowledge for memory that lasts; coding_session for a "
+        "session that learns; support, tenants, refund and streaming for agents that answer with a model; "
+        "weather, bdi, blackboard, react, character, pool and rag for agents as values."
     )
     return Shown(agent, conflict, failure, kept, reason, shown, equal, recalled, answer)
 

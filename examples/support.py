@@ -21,7 +21,7 @@ SUPPORT = AgentSpec(
     id="support_agent",
     instructions="Answer support questions tersely. Use what you remember of the customer.",
     memory={"scope": "session", "capture": "conversation", "max_entries": 1, "max_tokens": 80},
-    window={"max_tokens": 190, "reserve_output_tokens": 40},
+    window={"max_tokens": 175, "reserve_output_tokens": 40},
 )
 
 MORNING = [

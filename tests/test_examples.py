@@ -276,6 +276,17 @@ class TestOwnStore(StoreSuite):
         return store
 
 
+def test_knowledge_is_followed_through() -> None:
+    """What rests on something that was replaced is stale, says why, and is in the graph as such."""
+    known = told("knowledge")
+    assert sorted(known.before) == ["driver", "dry", "hang", "pool", "tests"]
+    assert sorted(known.stale) == ["pool", "tests"]
+    assert all("superseded by driver-2 (upgraded" in one for one in known.why)
+    assert sorted(known.after) == ["driver-2", "dry", "hang"]
+    assert "requirements.lock" in str(known.provenance)
+    assert known.copied == 6
+
+
 def test_the_demo_tells_where_to_read_on() -> None:
     """Every other example is named by the demo, so that a new one does not stay unknown."""
     source = (FOLDER / "demo.py").read_text("utf-8")
