@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.sessions.given import KINDS, Watched, a_spec, captured, talker
 
 from omoide.core.entry import Entry
 from omoide.core.scope import Scope
+from omoide.core.signal import Signal
 from omoide.errors import Invalid
 from omoide.promotion.policy import PromotionPolicy
 from omoide.sessions import Session
@@ -220,3 +222,21 @@ async def test_nothing_is_taken_after_the_end(store: Any, late: str) -> None:
         LATE[late](session)
     assert session.short_term == before
     assert session.context.peek("framework") == "Phoenix"
+
+
+@pytest.mark.parametrize("call", ["close", "promote", "pause"])
+async def test_who_is_told_in_the_background_cannot_hold_the_session_up(store: Any, call: str) -> None:
+    """A listener that uses the session while it promotes by itself is told so, or obeyed; nobody waits."""
+    told = anyio.Event()
+
+    async def listen(signal: Signal) -> None:
+        if signal.type == "memory.promoted":
+            told.set()
+            await getattr(session, call)()
+
+    with anyio.fail_after(20):
+        policy = PromotionPolicy(every_ms=5)
+        async with opened(store, promotion=policy, on_signal=listen) as session:
+            session.context.put("framework", "Phoenix", source="tool", confidence=0.9)
+            await told.wait()
+    assert await contents(store) == ["framework: Phoenix"]

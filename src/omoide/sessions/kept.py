@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from anyio import Event
+from anyio import Event, get_current_task
 
 from omoide import clock, thread
 from omoide.core.agent import Agent
@@ -38,6 +38,7 @@ class Kept:
         self._running = False
         self._background: Event | None = None
         """Set when what goes on in the background is over."""
+        self._worker: int | None = None
         self._requests: set[str] = set()
         self._sizes: Sizes | None = None
         self.thread = Thread()
@@ -47,6 +48,11 @@ class Kept:
     def opened(self) -> bool:
         """Whether it was read or begun."""
         return self._header is not None
+
+    @property
+    def in_background(self) -> bool:
+        """Whether whoever asks is what goes on in the background."""
+        return self._worker is not None and get_current_task().id == self._worker
 
     @property
     def lost(self) -> bool:
@@ -126,15 +132,17 @@ class Kept:
     async def alone(self, *, background: bool = False) -> AsyncIterator[None]:
         """A block in which nobody else runs the session, and what is known of it is true.
 
-        What the session does in the background by itself is waited for, and hinders nobody.
+        What the session does in the background by itself is waited for, and hinders nobody; whoever is
+        called from there cannot wait for it.
         """
         session_id = self.header.session_id
-        while self._background is not None and not background:
+        while self._background is not None and not self.in_background:
             await self._background.wait()
         if self._running:  # the lease tells runners apart, not the tasks of one
             raise SessionBusy(session_id)
         self._running = True
         done = self._background = Event() if background else None
+        self._worker = get_current_task().id if background else None
         try:
             async with self._keeper.claimed(self._lease_ms):
                 await self.refresh()
@@ -144,7 +152,7 @@ class Kept:
         finally:
             self._running = False
             if done is not None:
-                self._background = None
+                self._background = self._worker = None
                 done.set()
 
     async def refresh(self) -> None:

@@ -192,8 +192,10 @@ class Session(Knowing):
     async def _quieten(self) -> None:
         """End what goes on in the background."""
         ticking, self._ticking = self._ticking, None
-        if ticking is not None and ticking is not asyncio.current_task():
-            ticking.cancel()
+        if ticking is None:
+            return
+        ticking.cancel()
+        if not self._kept.in_background:  # it would wait for itself
             await asyncio.wait([ticking])
 
     async def _in_background(self) -> None:
