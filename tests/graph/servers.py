@@ -66,7 +66,7 @@ def free_port() -> int:
 def _program(name: str) -> str:
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.fail(f"{name} is missing: run make setup")
     return found
 
 

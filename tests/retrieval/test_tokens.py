@@ -67,7 +67,6 @@ ENGLISH = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_estimate_is_near_for_every_kind_of_english(encoding: str) -> None:
     """Within 15 % of either encoding for each text, and within 7 % for all together."""
-    pytest.importorskip("rs_bpe")
     count = exact(encoding)
     off = {name: estimate(text) / count(text) - 1 for name, text in ENGLISH.items()}
     assert {name: error for name, error in off.items() if abs(error) > 0.15} == {}
@@ -90,7 +89,6 @@ def test_the_estimate_is_near_for_every_kind_of_english(encoding: str) -> None:
 )
 def test_other_scripts_are_not_taken_for_english(text: str) -> None:
     """The estimate is at least what newer models count, and no more than a few times that."""
-    pytest.importorskip("rs_bpe")
     assert 0.95 * exact()(text) <= estimate(text) <= 4 * exact()(text)
     assert estimate(text) >= 0.7 * exact("cl100k_base")(text)
 
@@ -127,6 +125,5 @@ def test_an_exact_count_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_an_exact_count_is_exact(encoding: str) -> None:
     """As many as the encoding has pieces."""
-    pytest.importorskip("rs_bpe")
     assert exact(encoding)("hello world") == 2
     assert exact(encoding)("") == 0
