@@ -96,10 +96,6 @@ class Backend(Protocol):
         """Write down how far a namespace has been followed."""
         ...
 
-    def optimize(self) -> None:
-        """Let go of the space that what was forgotten took, as far as that can be done."""
-        ...
-
     def close(self) -> None:
         """Let go of everything."""
         ...

@@ -144,9 +144,6 @@ class Remote:
         """Write down how far a namespace has been followed."""
         self._update(stating(namespace, state))
 
-    def optimize(self) -> None:
-        """Nothing: a server looks after its own files."""
-
     def close(self) -> None:
         """Nothing is held between requests."""
 

@@ -7,13 +7,11 @@ endpoint; whatever is lost of them is built again from the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
-from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import IO, Any, ParamSpec, Self, TypeVar
 
-from anyio import CancelScope, CapacityLimiter, to_thread
+from anyio import CancelScope, CapacityLimiter
 from anyio.lowlevel import RunVar
 
 from omoide.core.frozen import EMPTY_MAP
@@ -27,6 +25,7 @@ from omoide.graph.sources import source
 from omoide.graph.validating import Report
 from omoide.longterm import tracing
 from omoide.longterm.tracing import Provenance, Related
+from omoide.stores.local import hop_within
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -176,11 +175,10 @@ class GraphView:
 
 
 async def _hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function in a worker thread of the graphs' own, under the clock and the ids of the caller."""
+    """Call a function in a worker thread of the graphs' own."""
     try:
         limiter = _limiter.get()
     except LookupError:
         limiter = CapacityLimiter(THREADS)
         _limiter.set(limiter)
-    call = partial(copy_context().run, function, *args, **kwargs)
-    return await to_thread.run_sync(call, limiter=limiter)
+    return await hop_within(limiter, function, *args, **kwargs)

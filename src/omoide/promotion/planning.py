@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from omoide.core import codec
 from omoide.core.entry import Entry, Evidence
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.scope import Scope
@@ -224,20 +223,15 @@ def _placed(
 
 def content_of(item: ContextItem) -> str:
     """A value of the working context in words, with the key that says what it is."""
-    value = item.value if isinstance(item.value, str) else _written(item)
-    text = f"{item.key}: {value}"
+    text = item.text
     if len(text.encode()) <= LONGEST:
         return text
     return text.encode()[: LONGEST - len(CUT.encode())].decode(errors="ignore") + CUT
 
 
-def _written(item: ContextItem) -> str:
-    return codec.encode({"value": item.value}).decode()[len('{"value":') : -1]
-
-
 def _kept(item: ContextItem) -> dict[str, object]:
     """The value itself, unless it is so long that its content has to do."""
-    return {"value": item.value} if len(_written(item).encode()) <= LONGEST else {}
+    return {"value": item.value} if len(item.text.encode()) <= LONGEST else {}
 
 
 def _held(one: Candidate) -> Candidate:

@@ -9,9 +9,6 @@ from omoide.core.recalling import check_positive
 from omoide.core.value import Count, check_instance, force
 from omoide.promotion.scoring import Weights
 
-TRIGGERS = ("demand", "interval", "turn", "pause", "close", "capacity")
-"""What can start a promotion."""
-
 
 class PromotionPolicy(Record, frozen=True, kw_only=True):
     """What is good enough for long-term memory, and when that is looked at."""

@@ -6,7 +6,7 @@ counted as the text that it will be read as. What was said and what is remembere
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -159,10 +159,7 @@ def _pair(item: ContextItem) -> str:
 
 
 def _valued(value: Any) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    plain: Mapping[str, Any] = {"value": value}
-    return quoted(codec.encode(plain).decode()[len('{"value":') : -1])
+    return quoted(value if isinstance(value, str) else codec.encode(value).decode())
 
 
 def _line(entry: Entry) -> str:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from omoide.core.entry import Entry, Evidence, MessageRef
 from omoide.core.frozen import thaw
 from omoide.core.thread import Thread, ThreadEntry
+from omoide.promotion import extracting
 from omoide.promotion.scoring import Weights, score
 from omoide.shortterm.buffer import BufferMessage
 from omoide.shortterm.pending import PendingItem
@@ -16,7 +17,7 @@ from omoide.turns.prompt import Counter
 Extractor = Callable[..., Iterable[PendingItem]]
 """Proposes memories from a message: called with its text and `role`, `thread`, `seq`, `agent_id`, `at`."""
 
-SOURCES = {"user": "user", "assistant": "agent", "tool": "tool"}
+SOURCES = {**extracting.SOURCES, "tool": "tool"}
 SURE = 0.7
 """How sure a message is that nobody judged."""
 

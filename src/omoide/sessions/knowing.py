@@ -29,16 +29,15 @@ from omoide.sessions.kept import Kept
 from omoide.sessions.learning import Learning, Stats
 from omoide.sessions.notes import Notes
 from omoide.sessions.scratchpad import Scratchpad
+from omoide.shortterm.buffer import ROLES
 from omoide.shortterm.context import SUMMARY, ContextItem
 from omoide.shortterm.pending import PendingItem
 from omoide.shortterm.short_term import ShortTerm
+from omoide.tools.desk import REACHES
 from omoide.turns import remembering, transcript
 from omoide.turns.options import Given
 from omoide.turns.routing import enabled, scope_of
 from omoide.turns.spec import AgentSpec
-
-REACHES = ("session", "project", "agent")
-ROLES = ("user", "assistant", "system", "tool")
 
 
 class Knowing:
@@ -113,8 +112,7 @@ class Knowing:
 
     async def add_message(self, role: str, content: str, **metadata: Any) -> int:
         """Add to the transcript what was said outside of a turn; how many messages left the buffer for it."""
-        if role not in ROLES:
-            raise Invalid("role", f"is {role!r}", f"use one of {', '.join(ROLES)}")
+        check_choice(role, "role", ROLES)
         if not isinstance(content, str) or not content.strip():
             raise Invalid("content", "is empty", "pass what was said")
         self._given({})

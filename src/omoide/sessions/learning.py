@@ -125,11 +125,6 @@ class Learning:
         if len(self._heard) > NOTICES:
             del self._heard[next(iter(self._heard))]
 
-    @property
-    def unsaved(self) -> bool:
-        """Whether something would be lost now."""
-        return bool(self._changes)
-
     def memory(self, thread: Thread) -> ShortTerm:
         """Short-term memory as a value."""
         self.follow(thread)

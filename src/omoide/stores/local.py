@@ -33,6 +33,8 @@ from omoide.stores.records import (
 )
 
 if TYPE_CHECKING:
+    from anyio import CapacityLimiter
+
     from omoide.stores.reference import MemoryStore
     from omoide.stores.sqlite.store import SQLiteStore
 
@@ -42,9 +44,16 @@ T = TypeVar("T")
 
 async def hop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function in a worker thread, under the clock and the ids of the caller."""
+    return await hop_within(None, function, *args, **kwargs)
+
+
+async def hop_within(
+    limiter: CapacityLimiter | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """The same, by a limiter of threads other than the one that stores share."""
     from anyio import to_thread  # an event loop is there by now; importing Omoide does not need one
 
-    return await to_thread.run_sync(partial(copy_context().run, function, *args, **kwargs))
+    return await to_thread.run_sync(partial(copy_context().run, function, *args, **kwargs), limiter=limiter)
 
 
 def masked(url: str) -> str:
