@@ -14,6 +14,7 @@ import pytest
 import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, graph, open_store
 from omoide.errors import EndpointFailed
+from omoide.graph import projecting
 from omoide.graph.embedded import Embedded
 from omoide.graph.iris import GRAPH, META_GRAPH, ONTOLOGY_GRAPH
 from omoide.graph.view import GraphView
@@ -60,10 +61,10 @@ def tripping(at: int, late: bool) -> tuple[Embedded, list[str]]:
     backend, done = Embedded(), list[str]()
 
     def tripped(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*given: Any) -> Any:
+        def called(*given: Any, **options: Any) -> Any:
             done.append(name)
             now = len(done) == at
-            found = step(*given) if late or not now else None
+            found = step(*given, **options) if late or not now else None
             if now:
                 raise EndpointFailed("graph", f"did not answer to {name}", "try again")
             return found
@@ -91,12 +92,18 @@ async def lead_a_life(store: Any, ask: Callable[[], Any]) -> None:
     await ask()
 
 
+@pytest.mark.parametrize("portion", [1, projecting.PORTION])
 @pytest.mark.parametrize("late", [False, True])
-async def test_wherever_it_breaks_off_the_next_query_is_right(late: bool) -> None:
+async def test_wherever_it_breaks_off_the_next_query_is_right(
+    late: bool, portion: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever step fails, and although more was changed before the next try, nothing is missing or doubled.
 
-    Afterwards the graph says exactly what a new one says, down to the last triple.
+    Afterwards the graph says exactly what a new one says, down to the last triple. So it is, too, where a
+    portion is taken in while the next one is read.
     """
+    monkeypatch.setattr(projecting, "PORTION", portion)
+    monkeypatch.setattr(projecting, "PORTION_MOST", max(portion, 3))
     reached = set[str]()
     for at in count(1):
         backend, done = tripping(at, late)
@@ -120,6 +127,31 @@ async def test_wherever_it_breaks_off_the_next_query_is_right(late: bool) -> Non
     assert reached == {*STEPS}
 
 
+async def test_a_portion_that_fails_while_the_next_is_read_is_told_and_taken_in_later(store: Any) -> None:
+    """Many changes are read in portions: none is lost or told twice when one of them fails."""
+    backend = Embedded()
+    async with GraphView(store, backend) as view:
+        requests = [
+            WriteRequest(entry=Entry(agent_id="ann", session_id=f"s{number % 3}", content=f"memory {number}"))
+            for number in range(3 * projecting.PORTION + 1)
+        ]
+        await store.write_many(requests)
+        step, calls = backend.replace, count()
+
+        def failing(*given: Any, **options: Any) -> None:
+            if next(calls) == 2:  # the ontology, a portion, and then this one
+                raise EndpointFailed("graph", "did not answer", "try again")
+            step(*given, **options)
+
+        backend.replace = failing  # type: ignore[method-assign]
+        with pytest.raises(EndpointFailed):
+            await said(view)
+        first = requests[0].entry.replace(content="changed meanwhile", id=requests[0].entry.id)
+        await store.write(WriteRequest(entry=first))
+        assert await said(view) == await kept(store)
+        await is_as_new(view, store)
+
+
 async def test_a_memory_that_was_new_when_writing_it_failed_has_one_version(store: Any) -> None:
     """What changed between a failure and the next try leaves nothing of what it was."""
     backend = Embedded()
@@ -128,10 +160,10 @@ async def test_a_memory_that_was_new_when_writing_it_failed_has_one_version(stor
         assert await said(view, FIRST) == ["zero"]
         await omoide.remember(store, "as it was", FIRST, id="1")
 
-        def fail(*given: Any) -> None:
+        def fail(*given: Any, **options: Any) -> None:
             raise EndpointFailed("graph", "did not answer", "try again")
 
-        backend.set_state = fail  # type: ignore[assignment,method-assign]
+        backend.set_state = fail  # type: ignore[method-assign]
         with pytest.raises(EndpointFailed):
             await said(view, FIRST)
         del backend.set_state
@@ -262,10 +294,10 @@ async def test_a_store_that_only_lists_is_asked_again_after_a_failure(tmp_path: 
         await store.write(WriteRequest(entry=Entry(agent_id="ann", session_id="s1", content="one")))
         assert await said(view) == ["one"]
 
-        def fail(*given: Any) -> None:
+        def fail(*given: Any, **options: Any) -> None:
             raise EndpointFailed("graph", "did not answer", "try again")
 
-        backend.replace = fail  # type: ignore[assignment,method-assign]
+        backend.replace = fail  # type: ignore[method-assign]
         await store.write(WriteRequest(entry=Entry(agent_id="ann", session_id="s1", content="two")))
         for _ in range(2):
             with pytest.raises(EndpointFailed):

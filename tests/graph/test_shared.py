@@ -282,9 +282,9 @@ async def test_an_answer_from_the_midst_of_a_rebuild_is_not_given(open_there: Op
                 if found:
                     return query(*given, **options)
 
-                def refill(*told: Any) -> None:
+                def refill(*told: Any, **into: Any) -> None:
                     found.append(query(*given, **options))
-                    replace(*told)
+                    replace(*told, **into)
 
                 setattr(two.core.backend, "replace", refill)  # noqa: B010
                 two.core.projection.rebuild("default")

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from omoide.core.value import check_count, check_number
-from omoide.errors import Invalid
+from omoide.errors import Invalid, InvalidRDF
 from omoide.graph.answers import Answer
 from omoide.graph.binding import Bound, bind
 from omoide.graph.guarding import check
@@ -54,10 +54,11 @@ class Backend(Protocol):
         """What a query finds in these graphs, and in no other."""
         ...
 
-    def replace(self, removed: Iterable[Subject], nquads: str | bytes) -> None:
-        """Forget what is said about these subjects, and then take in what is given.
+    def replace(self, removed: Iterable[Subject], told: str | bytes, *, into: str | None = None) -> None:
+        """Forget what is said about these subjects, and then take in what is told.
 
-        Nodes that only they named go with them. Doing it again changes nothing.
+        That is N-Quads, or N-Triples where the graph is named that they belong to. Nodes that only the
+        subjects named go with them. Doing it again changes nothing.
         """
         ...
 
@@ -113,3 +114,9 @@ def positive(timeout: float) -> float:
     if not 0 < check_number(timeout, "timeout") < 1e9:
         raise Invalid("timeout", f"is {timeout}", "pass seconds, more than 0")
     return float(timeout)
+
+
+def unreadable(error: SyntaxError, into: str | None) -> InvalidRDF:
+    """What is told is not what it should be."""
+    wanted = "N-Quads" if into is None else "N-Triples"
+    return InvalidRDF("told", f"cannot be read ({error})", f"pass {wanted}")

@@ -12,9 +12,9 @@ from os import PathLike, fspath, makedirs
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from omoide.errors import Closed, InvalidRDF
+from omoide.errors import Closed
 from omoide.graph.answers import Answer
-from omoide.graph.asking import OWNED, State, Subject, asked
+from omoide.graph.asking import OWNED, State, Subject, asked, unreadable
 from omoide.graph.engine import Deadline, answered, asking, oxigraph, translating
 from omoide.graph.iris import META_GRAPH
 from omoide.graph.terms import check_iri
@@ -30,7 +30,7 @@ from omoide.graph.updating import (
 )
 
 if TYPE_CHECKING:
-    from pyoxigraph import NamedNode, Store
+    from pyoxigraph import NamedNode, RdfFormat, Store
 
 
 class Embedded:
@@ -73,21 +73,23 @@ class Embedded:
                 store.query(bound.text, default_graph=default, named_graphs=named), bound, limit, deadline
             )
 
-    def replace(self, removed: Iterable[Subject], nquads: str | bytes) -> None:
-        """Forget what is said about these subjects, and then take in what is given, at once."""
-        data = nquads.encode() if isinstance(nquads, str) else nquads
+    def replace(self, removed: Iterable[Subject], told: str | bytes, *, into: str | None = None) -> None:
+        """Forget what is said about these subjects, and then take in what is told, at once."""
+        data = told.encode() if isinstance(told, str) else told
+        format = self._oxigraph.RdfFormat.N_QUADS if into is None else self._oxigraph.RdfFormat.N_TRIPLES
         with self._lock, translating(self.name):
             store = self._opened()
             known = [pair for pair in dict.fromkeys(removed) if self._says(store, *pair)]
             try:
                 if known:
                     steps = removing(known, self._owned(store, known))
-                    steps += starmap(adding, self._by_graph(data).items())
+                    steps += starmap(adding, self._by_graph(data, format, into).items())
                     store.update(";\n".join(steps))
                 else:
-                    store.load(data, format=self._oxigraph.RdfFormat.N_QUADS, lenient=True)
+                    graph = None if into is None else self._node(into)
+                    store.load(data, format=format, lenient=True, to_graph=graph)
             except SyntaxError as error:
-                raise InvalidRDF("nquads", f"cannot be read ({error})", "pass N-Quads") from error
+                raise unreadable(error, into) from error
 
     def use(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
         """Say how often memories were used, in all graphs whose names begin so."""
@@ -183,11 +185,11 @@ class Embedded:
         )
         return [pair for pair in dict.fromkeys(named) if pair[1].startswith(OWNED)]
 
-    def _by_graph(self, data: bytes) -> dict[str, list[str]]:
-        """The triples of N-Quads, as text, by the graph they belong to."""
+    def _by_graph(self, data: bytes, format: RdfFormat, into: str | None) -> dict[str, list[str]]:
+        """The triples that are told, as text, by the graph they belong to."""
         found: dict[str, list[str]] = {}
-        for quad in self._oxigraph.parse(data, format=self._oxigraph.RdfFormat.N_QUADS):
-            said = found.setdefault(quad.graph_name.value, [])
+        for quad in self._oxigraph.parse(data, format=format):
+            said = found.setdefault(into or quad.graph_name.value, [])
             said.append(f"{quad.subject} {quad.predicate} {quad.object}")
         return found
 

@@ -15,8 +15,9 @@ that it moved looks again; changes are made one program at a time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from hashlib import sha256
 from threading import RLock
 
@@ -28,6 +29,7 @@ from omoide.core.scope import Scope
 from omoide.errors import Busy
 from omoide.graph import ontology
 from omoide.graph.asking import Backend, State, Subject
+from omoide.graph.behind import Behind
 from omoide.graph.iris import (
     ONTOLOGY_GRAPH,
     graph_iri,
@@ -39,14 +41,15 @@ from omoide.graph.iris import (
     wide_scope,
 )
 from omoide.graph.sources import Source
-from omoide.graph.triples import all_to_nquads, integer, moment
+from omoide.graph.triples import by_graph, integer, moment, to_quads
 from omoide.stores.records import Access, Feed
 
 FEW = 1
 """How many graphs are asked as they are: what stands in two of them, Oxigraph would find twice."""
 WIDE = 16
 """How many wide graphs are kept."""
-PORTION = 10_000
+PORTION = 250
+PORTION_MOST = 10_000
 PORTION_SHARED = 1_000
 TRIES = 5
 MANY = 200
@@ -69,6 +72,10 @@ class Known:
         """What was used in the very last moment that is known; it may be told again."""
         self.sound = not self.owners
         """Whether the graph holds no more than its state says: a change may have been cut off half-way."""
+
+    def note(self, used: Mapping[str, Access], last: int) -> None:
+        """Keep in mind what was used in the last moment."""
+        self.used = {id: one for id, one in {**self.used, **used}.items() if one.last == last}
 
 
 class Projection:
@@ -113,25 +120,7 @@ class Projection:
     def catch_up(self, namespace: str) -> int:
         """Take in what changed since; how many memories that were."""
         with self._lock:
-            known, taken = self._look(namespace), 0
-            portion = PORTION_SHARED if self.backend.shared else PORTION
-            while True:
-                feed = self._source.changed(namespace, known.state.seq, portion, known.state.used)
-                if _is_another(known.state, feed):
-                    with self._alone(namespace):
-                        known = self._forget(namespace)
-                    continue
-                if feed.seq == known.state.seq and not _unseen(known, feed):
-                    return taken
-                with self._alone(namespace):
-                    if self.backend.shared:  # others may have been here: what is true now is told
-                        known = self._look(namespace)
-                        feed = self._source.changed(namespace, known.state.seq, portion, known.state.used)
-                        if _is_another(known.state, feed):
-                            continue
-                    taken += self._take(namespace, known, feed)
-                if not feed.more:
-                    return taken
+            return self._follow_shared(namespace) if self.backend.shared else self._follow(namespace)
 
     def rebuild(self, namespace: str) -> int:
         """Throw away what the graph holds of a namespace, and build it again; how many memories it has."""
@@ -147,6 +136,61 @@ class Projection:
             self.backend.close()
 
     # Inside
+
+    def _follow(self, namespace: str) -> int:
+        """While one portion is taken in, the next one is read and told."""
+        with Behind("omoide-graph") as behind:
+            known, taken = self._look(namespace), 0
+            state, sound = known.state, known.sound
+            while True:
+                feed = self._source.changed(namespace, state.seq, _portion(taken), state.used)
+                if _is_another(state, feed):
+                    behind.wait()
+                    known = self._forget(namespace)
+                    state, sound = known.state, known.sound
+                    continue
+                told = _told(known, feed)
+                old = [one for one in feed.entries if not sound or one.id not in feed.fresh]
+                used = _unseen(known, feed)
+                behind.wait()
+                if feed.seq == state.seq and not used:
+                    self._reach(namespace, known, state)
+                    break
+                state = _reached(known, state, feed)
+                known.sound = False
+                if feed.more and not feed.gone and not used and state.seq - known.state.seq < PORTION_MOST:
+                    behind.start(partial(self._put, _subjects(known, old), told))
+                else:
+                    self._take(namespace, known, feed, told, old, state, sound=sound)
+                known.note(feed.access, state.used)
+                taken += len(feed.entries)
+                if not feed.more:
+                    break
+            known.sound = True
+        return taken
+
+    def _follow_shared(self, namespace: str) -> int:
+        """Others may have been here: what is told is what is true once nobody else is at it."""
+        known, taken = self._look(namespace), 0
+        while True:
+            feed = self._source.changed(namespace, known.state.seq, PORTION_SHARED, known.state.used)
+            if _is_another(known.state, feed):
+                with self._alone(namespace):
+                    known = self._forget(namespace)
+                continue
+            if feed.seq == known.state.seq and not _unseen(known, feed):
+                return taken
+            with self._alone(namespace):
+                known = self._look(namespace)
+                feed = self._source.changed(namespace, known.state.seq, PORTION_SHARED, known.state.used)
+                if _is_another(known.state, feed):
+                    continue
+                state = _reached(known, known.state, feed)
+                self._take(namespace, known, feed, _told(known, feed), feed.entries, state, sound=False)
+                known.note(feed.access, state.used)
+                taken += len(feed.entries)
+            if not feed.more:
+                return taken
 
     def _alone(self, namespace: str) -> AbstractContextManager[None]:
         return self._source.alone(self.backend.name, namespace, shared=self.backend.shared)
@@ -182,36 +226,50 @@ class Projection:
         self._generation += 1
         self.backend.drop(graphs)
 
-    def _take(self, namespace: str, known: Known, feed: Feed) -> int:
-        """Take in what changed; done again after a crash, it comes to the same."""
+    def _take(
+        self,
+        namespace: str,
+        known: Known,
+        feed: Feed,
+        told: Mapping[str, str],
+        old: Sequence[Entry],
+        state: State,
+        *,
+        sound: bool,
+    ) -> None:
+        """Take in what changed; done again after a crash, it comes to the same.
+
+        Told is what is to be said, by graph; old are the memories that may be spoken of already.
+        """
         prefixes = [namespace_prefix(namespace), wide_prefix(namespace)]
         gone = self.backend.places([*map(memory_iri, feed.gone)], prefixes) if feed.gone else []
-        if feed.entries or gone:
-            sound, known.sound = known.sound, False
-            old = [one for one in feed.entries if not sound or one.id not in feed.fresh]
-            known.owners.update(map(_graph, feed.entries))
-            told = all_to_nquads(feed.entries, feed.links, feed.access) + _widened(known, feed)
-            self.backend.replace([*gone, *_subjects(known, old)], told)
-            touched = {graph for graph, _ in gone} if sound or not feed.gone else {*known.owners}
-        elif feed.gone and not known.sound:  # they may have gone in a try that came to no end
-            touched = known.owners
-        else:
-            touched = set()
+        if told or gone:
+            self._put([*gone, *_subjects(known, old)], told)
+        touched = {graph for graph, _ in gone}
+        if feed.gone and not sound:  # they may have gone in a try that came to no end
+            touched = {*known.owners}
         self._tidy(known, touched)
-        used = self._use(known, feed, prefixes)
-        state = State(feed.life, feed.seq, used, feed.mark, known.build)
+        self._use(_unseen(known, feed), prefixes)
+        self._reach(namespace, known, state)
+
+    def _reach(self, namespace: str, known: Known, state: State) -> None:
         if state != known.state:
             self.backend.set_state(namespace, state)
             known.state = state
-        known.sound = not self.backend.shared
-        return len(feed.entries)
+
+    def _put(self, removed: Iterable[Subject], told: Mapping[str, str]) -> None:
+        """Change the graph at once; most often one graph, which costs less."""
+        if len(told) == 1:
+            ((graph, triples),) = told.items()
+            self.backend.replace(removed, triples, into=graph)
+        else:
+            self.backend.replace(removed, to_quads(told))
 
     def _tidy(self, known: Known, touched: set[str]) -> None:
         """Forget owners of whom nothing is left, in the wide graphs as well."""
         empty = [graph for graph in touched & known.owners if not self._speaks(graph)]
         if empty:
             wide = [scope for scope in known.wide if any(_holds(scope, graph) for graph in empty)]
-            known.sound = False
             self._drop([*empty, *(known.wide.pop(scope) for scope in wide)])
             known.owners -= {*empty}
 
@@ -220,16 +278,11 @@ class Projection:
         answer = self.backend.query("ASK { ?m jido:summary ?said }", default_graphs=[graph])
         return bool(answer.truth)
 
-    def _use(self, known: Known, feed: Feed, prefixes: Sequence[str]) -> int:
-        """Take in how often memories were used that did not change otherwise; the last moment of use."""
-        fresh = _unseen(known, feed)
-        told = [(memory_iri(id), integer(one.count), moment(one.last or 0)) for id, one in fresh.items()]
+    def _use(self, used: Mapping[str, Access], prefixes: Sequence[str]) -> None:
+        """Take in how often memories were used that did not change otherwise."""
+        told = [(memory_iri(id), integer(one.count), moment(one.last or 0)) for id, one in used.items()]
         for at in range(0, len(told), MANY):
             self.backend.use(prefixes, told[at : at + MANY])
-        last = max((one.last or 0 for one in feed.access.values()), default=0)
-        last = max(last, known.state.used)
-        known.used = {id: one for id, one in {**known.used, **feed.access}.items() if one.last == last}
-        return last
 
     def _merged(self, known: Known, scope: Scope, own: Sequence[str]) -> list[str] | None:
         """The wide graph of a scope; None where somebody else changed something just now."""
@@ -272,6 +325,24 @@ def _is_another(state: State, feed: Feed) -> bool:
     return (feed.life, feed.since) != (state.life, state.mark) or feed.seq < state.seq
 
 
+def _portion(taken: int) -> int:
+    """How many changes are read at once: few at first, so that reading and taking in soon overlap."""
+    return min(max(PORTION, taken // 2), PORTION_MOST)
+
+
+def _reached(known: Known, state: State, feed: Feed) -> State:
+    """How far the graph is once it has taken in what changed."""
+    used = max((one.last or 0 for one in feed.access.values()), default=0)
+    return State(feed.life, feed.seq, max(used, state.used), feed.mark, known.build)
+
+
+def _told(known: Known, feed: Feed) -> dict[str, str]:
+    """What is to be said of what changed, by graph, the wide ones included."""
+    told = by_graph(feed.entries, feed.links, feed.access)
+    known.owners.update(told)
+    return {**told, **_widened(known, feed)}
+
+
 def _unseen(known: Known, feed: Feed) -> dict[str, Access]:
     """The uses that the graph does not know of yet."""
     changed = {entry.id for entry in feed.entries}
@@ -287,15 +358,16 @@ def _subjects(known: Known, entries: Iterable[Entry]) -> list[Subject]:
     ]
 
 
-def _widened(known: Known, feed: Feed) -> str:
+def _widened(known: Known, feed: Feed) -> dict[str, str]:
     """What changed, once more for each wide graph that it belongs to."""
-    told = []
-    for scope, name in known.wide.items():
-        inside = [entry for entry in feed.entries if scope.holds(entry)]
-        lines = all_to_nquads(inside, feed.links, feed.access).split("\n")
-        # Each line ends with its graph, and no literal holds a line feed.
-        told += [f"{line[: line.rindex(' <')]} <{name}> .\n" for line in lines if line]
-    return "".join(told)
+    inside = {
+        name: [entry for entry in feed.entries if scope.holds(entry)] for scope, name in known.wide.items()
+    }
+    return {
+        name: "".join(by_graph(entries, feed.links, feed.access).values())
+        for name, entries in inside.items()
+        if entries
+    }
 
 
 def _graph(entry: Entry) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, starmap
 from typing import Any, TypeVar
 
-from omoide.errors import EndpointFailed, Invalid, InvalidRDF
+from omoide.errors import EndpointFailed, Invalid
 from omoide.graph.answers import Answer, Triple
-from omoide.graph.asking import OWNED, State, Subject, asked, positive
+from omoide.graph.asking import OWNED, State, Subject, asked, positive, unreadable
 from omoide.graph.binding import Bound
 from omoide.graph.endpoint import Endpoint
 from omoide.graph.engine import Deadline, answered, asking, checked, oxigraph
@@ -86,12 +86,12 @@ class Remote:
                 raise
             return self._within(bound, default, others, limit, allowed)
 
-    def replace(self, removed: Iterable[Subject], nquads: str | bytes) -> None:
-        """Forget what is said about these subjects, and then take in what is given.
+    def replace(self, removed: Iterable[Subject], told: str | bytes, *, into: str | None = None) -> None:
+        """Forget what is said about these subjects, and then take in what is told.
 
         What does not fit into one request is sent in several; after a failure, do it again.
         """
-        added = list(_additions(nquads))
+        added = list(_additions(told, into))
         self._update([*removing(*self._known(removed)), *added])
 
     def use(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
@@ -241,27 +241,28 @@ def _construct(pattern: str) -> Bound:
     return Bound("CONSTRUCT", tuple(tokens(f"CONSTRUCT {{ ?s ?p ?o }} WHERE {pattern}")))
 
 
-def _additions(nquads: str | bytes) -> Iterator[str]:
-    """The steps that take in N-Quads, each small enough for a request."""
+def _additions(told: str | bytes, into: str | None) -> Iterator[str]:
+    """The steps that take in what is told, each small enough for a request."""
     engine = oxigraph()
-    told: dict[str, list[str]] = {}
+    format = engine.RdfFormat.N_QUADS if into is None else engine.RdfFormat.N_TRIPLES
+    said: dict[str, list[str]] = {}
     size = 0
     try:
-        for quad in engine.parse(nquads, format=engine.RdfFormat.N_QUADS):
-            graph, term = quad.graph_name.value, from_oxigraph(quad.object)
+        for quad in engine.parse(told, format=format):
+            graph, term = into or quad.graph_name.value, from_oxigraph(quad.object)
             start = f"{quad.subject} {quad.predicate}"
             if is_ambiguous(term):
                 found = f"WHERE {{ BIND({expressed(term)} AS ?o) }}"
                 yield f"INSERT {{ GRAPH {named(graph)} {{ {start} ?o }} }} {found}"
                 continue
-            told.setdefault(graph, []).append(f"{start} {term}")
+            said.setdefault(graph, []).append(f"{start} {term}")
             size += len(start) + len(term.value)
             if size > _BATCH:
-                yield from starmap(adding, told.items())
-                told, size = {}, 0
+                yield from starmap(adding, said.items())
+                said, size = {}, 0
     except SyntaxError as error:
-        raise InvalidRDF("nquads", f"cannot be read ({error})", "pass N-Quads") from error
-    yield from starmap(adding, told.items())
+        raise unreadable(error, into) from error
+    yield from starmap(adding, said.items())
 
 
 def _by_graph(pairs: Iterable[Subject]) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
 """How is a memory told as triples?
 
-As lines of N-Quads in the named graph of its owner, put together as text because that is several times
+As lines of N-Triples for the named graph of its owner, put together as text because that is several times
 faster than building terms. Everything that a memory holds is said, so that reading gives the same memory
 back. What belongs to it has the memory itself as subject, except for its evidence: such a node may serve
 several memories of a graph, and goes when the last `derivedFrom` that points to it goes.
@@ -42,7 +42,8 @@ from omoide.graph.vocabulary import (
 )
 from omoide.stores.records import Access, Link
 
-DAY = 86_400_000
+END = " .\n"
+"""How a line of N-Triples ends."""
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _IS_A = f"<{TYPE}> "
@@ -53,45 +54,62 @@ _HIGH, _MEDIUM, _LOW = (f"<{JIDO}hasConfidence> <{JIDO}{name}>" for name, _, _ i
 _EVIDENCE = f"{_IS_A}<{JIDO}Evidence>"
 _OF_TYPE = frozenset({*FACETS, ROOT, "task"})
 """The types of which more is said than of others."""
+_SUBJECT = "\0"
+"""Where the memory itself is put into what it has in common with others; no text holds it."""
 _SURE, _FAIR = LEVELS[0][1], LEVELS[1][1]
 
 
 def to_nquads(entry: Entry, links: Iterable[Link] = (), access: Access | None = None) -> str:
     """One memory as N-Quads, with the links that begin at it and how often it was used."""
     own = [link for link in links if link.source == entry.id]
-    return neighbours(entry) + _told(entry, own, access)
+    return all_to_nquads([entry], own, None if access is None else {entry.id: access})
 
 
 def all_to_nquads(
     entries: Iterable[Entry], links: Iterable[Link] = (), access: Mapping[str, Access] | None = None
 ) -> str:
     """Many memories as N-Quads; what they have in common is said once."""
+    return to_quads(by_graph(entries, links, access))
+
+
+def by_graph(
+    entries: Iterable[Entry], links: Iterable[Link] = (), access: Mapping[str, Access] | None = None
+) -> dict[str, str]:
+    """Many memories as N-Triples, by the graph they belong to; what they have in common is said once."""
     begun: dict[str, list[Link]] = {}
     for link in links:
         begun.setdefault(link.source, []).append(link)
     used = {} if access is None else access
-    told: list[str] = []
-    owners: set[str] = set()
+    told: dict[str, list[str]] = {}
     for entry in entries:
-        around = neighbours(entry)
-        if around not in owners:
-            owners.add(around)
-            told.append(around)
-        told.append(_told(entry, begun.get(entry.id, ()), used.get(entry.id)))
-    return "".join(told)
+        graph, around = _owner(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
+        lines = told.get(graph)
+        if lines is None:
+            lines = told[graph] = [around]
+        lines.append(_told(entry, begun.get(entry.id, ()), used.get(entry.id)))
+    return {graph: "".join(lines) for graph, lines in told.items()}
 
 
-def neighbours(entry: Entry) -> str:
-    """What the graph says about the agent, the session and the project of a memory."""
-    return _owner(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)[2]
+def to_quads(triples: Mapping[str, str]) -> str:
+    """N-Quads of the N-Triples of some graphs."""
+    # Each line ends so, and no literal holds a line feed.
+    return "".join(text.replace(END, f" <{graph}>{END}") for graph, text in triples.items())
 
 
 def _told(entry: Entry, links: Sequence[Link], access: Access | None) -> str:
-    graph, owner, _ = _owner(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
-    subject = f"<{MEMORY}{encoded(entry.id)}> "
-    more = graph + subject  # where a line ends and the next one begins
     sure = entry.confidence
     level = _HIGH if sure >= _SURE else _MEDIUM if sure >= _FAIR else _LOW
+    kind = _kind(
+        entry.namespace,
+        entry.agent_id,
+        entry.session_id,
+        entry.project_id,
+        entry.type,
+        entry.source,
+        level,
+    )
+    subject = f"<{MEMORY}{encoded(entry.id)}> "
+    more = END + subject  # where a line ends and the next one begins
     said = _optional(entry)
     if entry.type in _OF_TYPE:
         said += _of_type(entry)
@@ -99,23 +117,19 @@ def _told(entry: Entry, links: Sequence[Link], access: Access | None) -> str:
         said += _links(links)
     if access is not None:
         said += _use(access)
-    nodes = ""
-    if entry.evidence:
-        nodes = _derived(entry.evidence, graph, said)
+    nodes = _derived(entry.evidence, said) if entry.evidence else ""
+    rest = more + more.join(said) if said else ""
     return (
-        f"{subject}{_TYPES[entry.type]}{more}<{JIDO}summary> {literal(entry.content)}{more}{level}"
+        f"{kind.replace(_SUBJECT, subject)}{subject}<{JIDO}summary> {literal(entry.content)}"
         f'{more}<{JIDO}confidence> "{sure!r}"^^<{XSD}double>'
         f"{more}<{JIDO}hasTimestamp> {moment(entry.created_at)}"
-        f'{more}<{JIDO}revision> "{entry.rev}"^^<{XSD}integer>'
-        f"{more}{more.join([*owner, *said])}{graph}{nodes}"
+        f'{more}<{JIDO}revision> "{entry.rev}"^^<{XSD}integer>{rest}{END}{nodes}'
     )
 
 
 def _optional(entry: Entry) -> list[str]:
     """What most memories do not have."""
     said = []
-    if entry.source is not None:
-        said.append(_SOURCES[entry.source])
     if entry.metadata:
         said.append(f"<{JIDO}metadata> {literal(_json(codec.dump(entry.metadata)).decode())}")
     if entry.rationale is not None:
@@ -150,25 +164,46 @@ def _superseded(entry: Entry) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def _owner(
-    namespace: str, agent_id: str, session_id: str | None, project_id: str | None
-) -> tuple[str, tuple[str, ...], str]:
-    """How a line of this owner ends, what each of its memories says of it, and what is said of it once."""
-    graph = f" <{graph_iri(namespace, agent_id, session_id, project_id)}> .\n"
+def _owner(namespace: str, agent_id: str, session_id: str | None, project_id: str | None) -> tuple[str, str]:
+    """The graph of an owner, and what is said there of its agent, session and project."""
     agent = agent_iri(agent_id)
-    said = [f"<{JIDO}inNamespace> {literal(namespace)}", f"<{JIDO}assertedBy> <{agent}>"]
-    around = [
+    said = [
         f"<{agent}> {_IS_A}<{JIDO}Agent>",
         f"<{agent}> <{JIDO}hasRole> <{JIDO}MemoryWriter>",
         f"<{agent}> <{JIDO}hasCapability> <{JIDO}CanWriteMemory>",
     ]
     if session_id is not None:
+        said.append(f"<{session_iri(session_id)}> {_IS_A}<{JIDO}WorkSession>")
+    if project_id is not None:
+        said.append(f"<{project_iri(project_id)}> {_IS_A}<{JIDO}Project>")
+    graph = graph_iri(namespace, agent_id, session_id, project_id)
+    return graph, "".join(line + END for line in said)
+
+
+@lru_cache(maxsize=4096)
+def _kind(
+    namespace: str,
+    agent_id: str,
+    session_id: str | None,
+    project_id: str | None,
+    type: str | None,
+    source: str | None,
+    level: str,
+) -> str:
+    """What the memories of an owner, a type, a source and a level of confidence have in common."""
+    said = [
+        _TYPES[type],
+        level,
+        f"<{JIDO}inNamespace> {literal(namespace)}",
+        f"<{JIDO}assertedBy> <{agent_iri(agent_id)}>",
+    ]
+    if session_id is not None:
         said.append(f"<{JIDO}assertedIn> <{session_iri(session_id)}>")
-        around.append(f"<{session_iri(session_id)}> {_IS_A}<{JIDO}WorkSession>")
     if project_id is not None:
         said.append(f"<{JIDO}appliesToProject> <{project_iri(project_id)}>")
-        around.append(f"<{project_iri(project_id)}> {_IS_A}<{JIDO}Project>")
-    return graph, tuple(said), "".join(line + graph for line in around)
+    if source is not None:
+        said.append(_SOURCES[source])
+    return "".join(_SUBJECT + line + END for line in said)
 
 
 def _of_type(entry: Entry) -> list[str]:
@@ -215,7 +250,7 @@ def _use(access: Access) -> list[str]:
     return said if access.last is None else [*said, f"<{JIDO}lastAccessed> {moment(access.last)}"]
 
 
-def _derived(evidence: tuple[Evidence, ...], graph: str, said: list[str]) -> str:
+def _derived(evidence: tuple[Evidence, ...], said: list[str]) -> str:
     """The nodes of what a memory is derived from; what the memory says of them is added to the rest."""
     order: list[str] = []
     nodes: list[str] = []
@@ -226,13 +261,13 @@ def _derived(evidence: tuple[Evidence, ...], graph: str, said: list[str]) -> str
         order.append(f"{item.kind}:{name}")
         subject = f"<{EVIDENCE}{name}> "
         nodes.append(
-            f'{subject}{_EVIDENCE}{graph}{subject}<{JIDO}evidenceKind> "{item.kind}"{graph}'
-            f"{subject}<{JIDO}evidenceReference> {literal(item.ref)}{graph}"
+            f'{subject}{_EVIDENCE}{END}{subject}<{JIDO}evidenceKind> "{item.kind}"{END}'
+            f"{subject}<{JIDO}evidenceReference> {literal(item.ref)}{END}"
         )
         if item.quote is not None:
-            nodes.append(f"{subject}<{JIDO}evidenceQuote> {literal(item.quote)}{graph}")
+            nodes.append(f"{subject}<{JIDO}evidenceQuote> {literal(item.quote)}{END}")
         if item.kind == "entry":
-            nodes.append(f"{subject}<{JIDO}refersTo> <{memory_iri(item.ref)}>{graph}")
+            nodes.append(f"{subject}<{JIDO}refersTo> <{memory_iri(item.ref)}>{END}")
     said += [f"<{JIDO}derivedFrom> <{EVIDENCE}{name}>" for name in names]
     said.append(f'<{JIDO}evidenceOrder> "{" ".join(order)}"')
     return "".join(nodes)
@@ -258,13 +293,11 @@ def integer(value: int) -> str:
 
 def moment(at: int) -> str:
     """Milliseconds since 1970 as a literal of type xsd:dateTime."""
-    day, rest = divmod(at, DAY)
-    minutes, rest = divmod(rest, 60_000)
-    seconds, millis = divmod(rest, 1000)
-    clock = f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}.{millis:03d}"
-    return f'"{_date(day)}T{clock}Z"^^<{XSD}dateTime>'
+    minute, millis = divmod(at, 60_000)
+    return f'"{_minute(minute)}:{millis // 1000:02d}.{millis % 1000:03d}Z"^^<{XSD}dateTime>'
 
 
-@lru_cache(maxsize=512)
-def _date(day: int) -> str:
-    return date.fromordinal(719_163 + day).isoformat()
+@lru_cache(maxsize=4096)
+def _minute(number: int) -> str:
+    day, rest = divmod(number, 1440)
+    return f"{date.fromordinal(719_163 + day).isoformat()}T{rest // 60:02d}:{rest % 60:02d}"

@@ -90,11 +90,11 @@ def _rows(db: sqlite3.Connection, namespace: str, told: dict[str, _Told]) -> dic
     kept: dict[str, tuple[Entry, int]] = {}
     for some in rows.batches(one.no for one in told.values()):
         marks = ",".join("?" * len(some))
-        for no, where, id, body, live, first in db.execute(
-            f"SELECT no, namespace, id, body, live, first FROM entries WHERE no IN ({marks})", some
+        for id, body, live, first in db.execute(
+            f"SELECT id, body, live, first FROM entries WHERE no IN ({marks}) AND namespace = ?",
+            (*some, namespace),
         ):
-            one = told.get(id)
-            if where == namespace and one is not None and one.no == no:  # numbers are used again
+            if id in told:  # numbers are used again
                 kept[id] = rows.entry_of(body, live), first
     return {id: kept[id] for id in told if id in kept}
 
