@@ -149,6 +149,7 @@ def set_back(db: sqlite3.Connection) -> None:
         db.execute(f"DROP INDEX {index}")
     db.execute("ALTER TABLE entries DROP COLUMN first")
     db.execute("ALTER TABLE supports DROP COLUMN present")
+    db.execute("ALTER TABLE vectors DROP COLUMN given")
     db.execute("DELETE FROM log WHERE op IN ('stale', 'current')")
     db.execute("UPDATE entries SET live = CASE live WHEN 2 THEN 1 WHEN 3 THEN 0 ELSE live END")
     db.execute("DELETE FROM settings WHERE name = 'life'")

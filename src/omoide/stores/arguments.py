@@ -112,6 +112,7 @@ _SPECIAL: dict[tuple[str, str], Check] = {
     ("take", "entries"): partial(_several, check=_a(Entry)),
     ("take", "links"): partial(_several, check=_a(Link)),
     ("write", "request"): _a(WriteRequest),
+    ("write_with_vector", "request"): _a(WriteRequest),
     ("recall", "request"): _a(RecallRequest),
     ("erase", "id"): partial(_or_none, check=ids.check),
     ("documents", "after"): partial(_or_none, check=ids.check),

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from omoide.core.entry import Entry
+from omoide.core.frozen import thaw
 from omoide.embedders import Embedded, Embedder
+from omoide.errors import EmbedderFailed, Invalid
 from omoide.retrieval import features, words
 
 CHUNK = 150
@@ -21,6 +23,8 @@ class Indexed(NamedTuple):
     terms: tuple[int, ...]
     pooled: bytes | None = None
     tokens: bytes | None = None
+    given: bool = False
+    """Whether the vector came with the entry, and not from the store's embedder."""
 
     def postings(self, owner: int, no: int) -> list[tuple[int, int, int, int]]:
         """Each term of an entry with how often it occurs."""
@@ -45,6 +49,26 @@ def indexed(entry: Entry, pooled: bytes | None = None, tokens: bytes | None = No
     """What is kept of one entry."""
     read = features.read(text_of(entry))
     return Indexed(read.to_bytes(), read.terms, pooled, tokens)
+
+
+def with_vector(asked: Entry, admitted: Entry, vector: object, embedder: Embedder | None) -> Indexed:
+    """What is kept of an entry that comes with its own vector, if the store can compare that with others."""
+    if embedder is None:
+        raise Invalid("vector", "cannot be kept: the store has no embedder", "open it with one")
+    if asked.content != admitted.content:
+        raise Invalid("vector", "is of content that the store's guard changed", "embed what it lets pass")
+    from omoide.embedders.checking import rows  # needs NumPy, as every embedder does
+
+    try:
+        units = rows("vector", [thaw(vector)], 1, None)
+    except EmbedderFailed as error:
+        raise Invalid("vector", "is no list of finite numbers", "pass one number after another") from error
+    size, dim = units.shape[1], embedder.dim
+    if size != dim:
+        raise Invalid("vector", f"has {size} numbers, and those of {embedder.name} {dim}", "use that model")
+    if not units.any():
+        raise Invalid("vector", "is all zeros", "leave it out")
+    return indexed(admitted, _float32(units[0]))._replace(given=True)
 
 
 def embed(entries: Sequence[Entry], embedder: Embedder) -> list[tuple[bytes, bytes | None]]:

@@ -98,6 +98,10 @@ class LocalStore:
         """Keep all of these entries, or none."""
         return await hop(self.sync.write_many, requests)
 
+    async def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
+        """Keep an entry that comes with its own vector."""
+        return await hop(self.sync.write_with_vector, request, vector)
+
     async def recall(self, request: RecallRequest) -> RecallResult:
         """The entries that answer best."""
         return await hop(self.sync.recall, request)

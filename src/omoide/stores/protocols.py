@@ -181,6 +181,15 @@ class WritesMany(Protocol):
 
 
 @runtime_checkable
+class WritesVectors(Protocol):
+    """Keeps entries with vectors that were made elsewhere, by the model of the store's own embedder."""
+
+    async def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
+        """Keep an entry that is found by this vector as long as its content stays what it is."""
+        ...
+
+
+@runtime_checkable
 class Counts(Protocol):
     """Knows figures about itself."""
 

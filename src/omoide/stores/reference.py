@@ -18,7 +18,7 @@ from omoide.embedders import Embedder
 from omoide.errors import Conflict, Erased, KeyReused
 from omoide.stores import cursors, recalling, rules, standing
 from omoide.stores.arguments import checked
-from omoide.stores.indexing import Indexed, index
+from omoide.stores.indexing import Indexed, index, with_vector
 from omoide.stores.recalling import Candidates, Read
 from omoide.stores.records import (
     Access,
@@ -47,7 +47,15 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
     def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
         """Keep all of these entries, or none."""
         asked = [self.settings.admitted(request) for request in requests]
-        found = index([request.entry for request in asked], self.embedder)
+        return self._write_all(asked, index([request.entry for request in asked], self.embedder))
+
+    def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
+        """Keep an entry that comes with its own vector."""
+        asked = self.settings.admitted(request)
+        found = with_vector(request.entry, asked.entry, vector, self.embedder)
+        return self._write_all([asked], [found])[0]
+
+    def _write_all(self, asked: Sequence[WriteRequest], found: Sequence[Indexed]) -> list[WriteResult]:
         now = clock.now()
         with self._open() as state:
             before = state.copy() if len(asked) > 1 or self._may_undo(asked) else None
@@ -99,13 +107,16 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
                 if rules.is_twin(twin, given, now):
                     return rules.receipt(request, twin, "duplicate_of")
         before = None if kept is None else kept.entry
-        outcome, entry = rules.decide(request, before)
+        renewed = found.given and kept is not None and found != kept.found
+        outcome, entry = rules.decide(request, before, renewed=renewed)
         if outcome == "stored":
             state.last += 1
             version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
             if kept is None:
                 state.kept[key] = Kept(state.last, [version], found, state.last)
             else:
+                if kept.found.given and not found.given and kept.entry.content == entry.content:
+                    found = found._replace(pooled=kept.found.pooled, tokens=None, given=True)
                 kept.versions.append(version)
                 kept.found, kept.written = found, state.last
             self._note(state, entry, "write", now)
@@ -317,8 +328,9 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
     ) -> None:
         """Give all entries new terms and vectors."""
         with self._open() as state:
+            same = embedder is None or _model(embedder) == _model(self.embedder)
             self.embedder = embedder or self.embedder
-            held = [*state.kept.values()]
+            held = [one for one in state.kept.values() if not (same and one.found.given)]
             for one, found in zip(held, index([one.entry for one in held], self.embedder), strict=True):
                 one.found = found
             if progress is not None:
@@ -328,3 +340,8 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         """Let go of everything."""
         super().close()
         self._state = State()
+
+
+def _model(embedder: Embedder | None) -> tuple[str, int] | None:
+    """What tells whose vectors can be compared."""
+    return None if embedder is None else (embedder.name, embedder.dim)

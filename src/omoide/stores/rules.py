@@ -64,8 +64,8 @@ def check_session(session: str, count: int, limit: int) -> None:
         )
 
 
-def decide(request: WriteRequest, kept: Entry | None) -> Decision:
-    """What a write makes of an entry, given the one that is kept under its id."""
+def decide(request: WriteRequest, kept: Entry | None, *, renewed: bool = False) -> Decision:
+    """What a write makes of an entry, given the one that is kept under its id; `renewed`: by its vector."""
     given = request.entry
     if kept is not None and kept.scope != given.scope:
         raise IdTaken(given.id)
@@ -82,7 +82,7 @@ def decide(request: WriteRequest, kept: Entry | None) -> Decision:
         superseded_reason=kept.superseded_reason,
         stale=kept.stale,
     )
-    if same == kept:
+    if same == kept and not renewed:
         return Decision("unchanged", kept)
     return Decision("stored", changed(same, rev=kept.rev + 1))
 

@@ -122,13 +122,19 @@ def unpost(db: sqlite3.Connection, owner: int, no: int, terms: Iterable[int]) ->
 
 
 def put_vectors(db: sqlite3.Connection, no: int, slot: int, found: Indexed) -> None:
-    """Keep an entry's vectors, if it has any."""
-    if found.pooled is None:
-        return
+    """Keep an entry's vectors, if it has any; those of the embedder never replace one that was given."""
     key = no * SLOTS + slot
-    db.execute("INSERT OR REPLACE INTO vectors VALUES (?,?)", (key, found.pooled))
+    if found.pooled is None or (not found.given and given_vector(db, key) is not None):
+        return
+    db.execute("INSERT OR REPLACE INTO vectors VALUES (?,?,?)", (key, found.pooled, int(found.given)))
     if found.tokens is not None:
         db.execute("INSERT OR REPLACE INTO tokens VALUES (?,?)", (key, found.tokens))
+
+
+def given_vector(db: sqlite3.Connection, key: int) -> bytes | None:
+    """The vector that came with an entry, if one did."""
+    row = db.execute("SELECT pooled FROM vectors WHERE key=? AND given=1", (key,)).fetchone()
+    return None if row is None else bytes(row[0])
 
 
 def support(db: sqlite3.Connection, entry: Entry, no: int) -> None:
@@ -142,10 +148,10 @@ def support(db: sqlite3.Connection, entry: Entry, no: int) -> None:
     )
 
 
-def drop_vectors(db: sqlite3.Connection, no: int) -> None:
-    """Remove all vectors of an entry."""
+def drop_vectors(db: sqlite3.Connection, no: int, *, but_given: bool = False) -> None:
+    """Remove all vectors of an entry, or all but one that was given."""
     between = (no * SLOTS, (no + 1) * SLOTS)
-    db.execute("DELETE FROM vectors WHERE key >= ? AND key < ?", between)
+    db.execute(f"DELETE FROM vectors WHERE key >= ? AND key < ?{' AND given=0' * but_given}", between)
     db.execute("DELETE FROM tokens WHERE key >= ? AND key < ?", between)
 
 

@@ -85,6 +85,9 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX access_by_last ON access (last);
     INSERT OR IGNORE INTO settings VALUES ('life', lower(hex(randomblob(16))));
     """,
+    """
+    ALTER TABLE vectors ADD COLUMN given INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

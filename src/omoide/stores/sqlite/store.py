@@ -18,11 +18,11 @@ from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
 from omoide.embedders import Embedder
-from omoide.errors import StoreFailed
+from omoide.errors import Invalid, StoreFailed
 from omoide.stores import recalling
 from omoide.stores import taking as admission
 from omoide.stores.arguments import checked
-from omoide.stores.indexing import index
+from omoide.stores.indexing import Indexed, index, with_vector
 from omoide.stores.records import (
     Access,
     Change,
@@ -111,12 +111,21 @@ class SQLiteStore:
     def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
         """Keep all of these entries, or none."""
         asked = [self.settings.admitted(request) for request in requests]
-        found = index([request.entry for request in asked], self.embedder)
+        return self._write_all(asked, index([request.entry for request in asked], self.embedder))
+
+    def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
+        """Keep an entry that comes with its own vector."""
+        asked = self.settings.admitted(request)
+        found = with_vector(request.entry, asked.entry, vector, self.embedder)
+        return self._write_all([asked], [found])[0]
+
+    def _write_all(self, asked: Sequence[WriteRequest], found: Sequence[Indexed]) -> list[WriteResult]:
         now = clock.now()
         with self._db.writing() as db:
-            batch = writing.Batch(
-                db, slot=models.claim(db, self.embedder), limit=self.settings.session_limit, now=now
-            )
+            slot = models.claim(db, self.embedder)
+            if slot is None and any(one.given for one in found):
+                raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
+            batch = writing.Batch(db, slot=slot, limit=self.settings.session_limit, now=now)
             results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
             batch.finish()
             self._flush(db)

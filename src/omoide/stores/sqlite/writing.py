@@ -16,6 +16,7 @@ from omoide.errors import Conflict, KeyReused
 from omoide.stores import bodies, rules, standing
 from omoide.stores.indexing import Indexed, indexed
 from omoide.stores.sqlite import rows, truth
+from omoide.stores.sqlite.schema import SLOTS
 
 
 class Batch:
@@ -66,9 +67,11 @@ class Batch:
             twin = _twin(self._db, given, self._now)
             if twin is not None:
                 return rules.receipt(request, twin, "duplicate_of")
-        outcome, entry = rules.decide(request, None if kept is None else kept[1])
+        renewed = kept is not None and found.given and self._is_new(kept[0], found)
+        outcome, entry = rules.decide(request, None if kept is None else kept[1], renewed=renewed)
         if outcome == "stored":
-            no = self._store(entry, None if kept is None else kept[0], found)
+            same = kept is not None and kept[1].content == entry.content
+            no = self._store(entry, None if kept is None else kept[0], found, but_given=same)
             if kept is None:
                 self._settle_new(entry, no)
             elif standing.premises(entry) != standing.premises(kept[1]):
@@ -114,7 +117,11 @@ class Batch:
             return result
         return rules.receipt(result.request, rules.changed(result.entry, stale=kept[1].stale), result.outcome)
 
-    def _store(self, entry: Entry, no: int | None, found: Indexed) -> int:
+    def _is_new(self, no: int, found: Indexed) -> bool:
+        """Whether a vector is another than the one that was given before."""
+        return self._slot is not None and rows.given_vector(self._db, no * SLOTS + self._slot) != found.pooled
+
+    def _store(self, entry: Entry, no: int | None, found: Indexed, *, but_given: bool = False) -> int:
         db = self._db
         self._seq += 1
         owner = rows.make_owner(db, entry.namespace, entry.agent_id)
@@ -125,7 +132,7 @@ class Batch:
             self.finish()
             archive(db, no)
             rows.update(db, no, row)
-            rows.drop_vectors(db, no)
+            rows.drop_vectors(db, no, but_given=but_given and not found.given)
         if entry.superseded_by is None:
             self._terms += found.postings(owner, no)
         if self._slot is not None:

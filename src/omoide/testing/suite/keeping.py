@@ -9,8 +9,8 @@ import pytest
 from omoide import clock
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest
-from omoide.errors import Conflict, IdTaken, KeyReused, NotFound
-from omoide.stores.protocols import Store
+from omoide.errors import Conflict, IdTaken, Invalid, KeyReused, NotFound
+from omoide.stores.protocols import Store, WritesVectors
 from omoide.testing import FrozenClock
 from omoide.testing.suite.offered import ADA, DAY, ELSEWHERE, Offered, asked, keep, listed, note, recall
 
@@ -82,6 +82,14 @@ class Keeping(Offered):
         assert (second.outcome, second.rev) == ("stored", 2)
         assert (second.entry.content, second.entry.tags, second.entry.created_at) == ("Coffee.", (), 10)
         assert await store.list_entries(ADA) == [second.entry]
+
+    async def test_a_vector_that_cannot_be_compared_is_refused(self, store: Store) -> None:
+        """One of another size than the store's, or of no numbers, keeps nothing and is bad input."""
+        full = self.offering(store, WritesVectors)
+        for vector in ([1.0], [], [float("nan")] * 64, ["x"] * 64, [0.0] * 64):
+            with pytest.raises(Invalid, match="vector"):
+                await full.write_with_vector(asked("Tea.", id="a"), vector)  # type: ignore[arg-type]
+        assert await store.list_entries(ADA) == []
 
     async def test_the_revision_in_an_entry_says_nothing_about_where_it_goes(self, store: Store) -> None:
         """Revisions are counted by the store alone."""

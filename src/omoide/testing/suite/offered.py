@@ -39,6 +39,7 @@ class Full(
     protocols.Projects,
     protocols.Takes,
     protocols.WritesMany,
+    protocols.WritesVectors,
     protocols.Counts,
     protocols.Documents,
     protocols.ListsDocuments,
