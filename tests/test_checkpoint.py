@@ -21,6 +21,7 @@ from omoide import (
     restore,
     thread,
 )
+from omoide.core.checkpoint import completed
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
 
@@ -46,12 +47,13 @@ def slept(agent: Agent) -> Agent:
 
 
 def test_a_checkpoint_names_the_agent_and_holds_its_state() -> None:
-    """Version 1, id, name, description and state; nothing externalized, so no keys of that either."""
+    """Version 2, id, name, description and state; nothing externalized, so no keys of that either."""
     saved = checkpoint(Agent.new("a", id="me", description="Mine.", state={"own": [1]}))
-    assert (saved.version, saved.id, saved.name, saved.description) == (1, "me", "a", "Mine.")
+    assert (saved.version, saved.id, saved.name, saved.description) == (2, "me", "a", "Mine.")
     assert saved.state == {"own": [1]}
     assert saved.externalized == {}
     assert saved.externalized_keys is None
+    assert (saved.thread, saved.journal, saved.rev, saved.definition_version) == (None, None, 0, 1)
 
 
 @given(own=maps, world=maps, slice=maps, name=names)
@@ -79,9 +81,45 @@ def test_the_thread_is_left_out_and_pointed_to() -> None:
     assert "__thread__" not in saved.state
     assert saved.externalized == {"thread": {"id": log.id, "rev": 2}}
     assert saved.externalized_keys == {"thread": "__thread__"}
+    assert saved.thread == {"id": log.id, "rev": 2}
     restored = slept(agent)
     assert not thread.has_thread(restored)
     assert thread.put(restored, log) == agent
+
+
+class Keeping(Plugin):
+    """A plugin that owns the thread and has nothing to say about it."""
+
+    name = "log"
+    state_key = "__thread__"
+
+
+@pytest.mark.parametrize("default_plugins", [False, {"__thread__": False}, {"__thread__": Keeping}])
+def test_no_checkpoint_holds_the_thread(default_plugins: Any) -> None:
+    """Whoever owns it, or nobody: its entries are left out, and the pointer is there."""
+    agent = thread.append(Agent.new("a", default_plugins=default_plugins), [{}, {}])
+    saved = Checkpoint.from_json(checkpoint(agent).to_json())
+    assert saved.state == {}
+    assert saved.thread == {"id": thread.of(agent).id, "rev": 2}
+    assert thread.put(restore(saved, agent.definition), thread.of(agent)) == agent
+
+
+def test_a_thread_may_be_dropped_or_kept_by_a_plugin_of_its_own() -> None:
+    """Dropped, there is no pointer; a pointer of another form is the plugin's own affair."""
+    kept: dict[str, Any] = {}
+
+    def put_away(slice: Any, ctx: Context) -> Externalize:
+        kept["log"] = slice
+        return Externalize(key="thread", pointer="the log")
+
+    for answer, same in ((lambda slice, ctx: "drop", False), (put_away, True)):
+        plugin = cached(
+            answer, lambda pointer, ctx: kept["log"], state_key="__thread__", mount=lambda *given: None
+        )
+        agent = thread.append(Agent.new("a", default_plugins={"__thread__": plugin}), {})
+        saved = checkpoint(agent)
+        assert (saved.thread, "__thread__" in saved.state) == (None, False)
+        assert (slept(agent) == agent) is same
 
 
 def test_a_plugin_may_drop_its_slice() -> None:
@@ -230,10 +268,111 @@ def test_a_slice_that_cannot_be_restored_fails_the_whole(on_restore: Callable[..
         slept(Agent.new("a", id="me", plugins=[plugin]))
 
 
-def test_a_checkpoint_of_another_version_is_refused() -> None:
-    """It says which version this reads."""
-    with pytest.raises(RestoreFailed, match="version 2"):
-        restore(Checkpoint(id="me", name="a", version=2), Definition.new("a"))
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_checkpoint_of_an_unknown_version_is_refused(version: int) -> None:
+    """It says which versions this reads."""
+    with pytest.raises(RestoreFailed, match=f"version {version}, this reads 1 to 2"):
+        restore(Checkpoint(id="me", name="a", version=version), Definition.new("a"))
+
+
+def test_a_checkpoint_of_the_first_version_is_understood() -> None:
+    """It said no more than where the thread is, among the other pointers, with the owners or without."""
+    for owners in ("", ',"externalized_keys":{"thread":"__thread__","cache":"cache"}'):
+        written = (
+            '{"id":"me","name":"a","state":{"own":[1]},"version":1,'
+            f'"externalized":{{"thread":{{"id":"t","rev":1}},"cache":[3]}}{owners}}}'
+        )
+        saved = Checkpoint.from_json(written)
+        assert (saved.thread, saved.version) == ({"id": "t", "rev": 1}, 1)
+        plugin = cached(on_restore=lambda pointer, ctx: {"items": pointer})
+        agent = restore(saved, Definition.new("a", plugins=[plugin]))
+        assert agent.state == {"own": [1], "cache": {"items": [3]}}
+
+
+STEPS: list[Callable[[dict[str, Any]], dict[str, Any]]] = [
+    lambda state: {"first": state["name"].split()[0], "last": state["name"].split()[1]},
+    lambda state: {**state, "initials": state["first"][0] + state["last"][0]},
+]
+
+
+def test_an_older_state_is_migrated_one_version_at_a_time() -> None:
+    """`migrate` is told which version it is given, and turns it into the next; memory goes with it."""
+    seen: list[int] = []
+
+    def migrate(state: Any, version: int) -> dict[str, Any]:
+        seen.append(version)
+        own = {key: value for key, value in state.items() if not key.startswith("__")}
+        return {**STEPS[version - 1](own), "__memory__": state["__memory__"]}
+
+    old = memory.world_put(Agent.new("a", state={"name": "Ada Byron"}), "door", "open")
+    saved = Checkpoint.from_json(checkpoint(old).to_json())
+    for version, own in (
+        (1, {"name": "Ada Byron"}),
+        (2, {"first": "Ada", "last": "Byron"}),
+        (3, {"first": "Ada", "last": "Byron", "initials": "AB"}),
+    ):
+        seen.clear()
+        agent = restore(saved, Definition.new("a", version=version, migrate=migrate))
+        assert agent.state == {**own, "__memory__": memory.get(old)}
+        assert seen == [*range(1, version)]
+        assert checkpoint(agent).definition_version == version
+
+
+def test_an_older_state_without_a_way_to_the_newer_is_refused() -> None:
+    """The remedy is to say how."""
+    with pytest.raises(RestoreFailed, match=r"version 1 of 'a' saved it, and this is 2; .*migrate="):
+        restore(checkpoint(Agent.new("a")), Definition.new("a", version=2))
+
+
+def test_a_newer_state_is_refused() -> None:
+    """Nobody can say what an older program would make of it."""
+    saved = checkpoint(Agent.new("a", version=3))
+    with pytest.raises(RestoreFailed, match="version 3 of 'a' saved it, and this is 2"):
+        restore(saved, Definition.new("a", version=2, migrate=lambda state, version: state))
+
+
+def broken(state: Any, version: int) -> Any:
+    """A migration that fails."""
+    raise KeyError("name")
+
+
+MIGRATIONS: dict[str, tuple[Callable[..., Any], str]] = {
+    "raises": (broken, "from version 1: KeyError"),
+    "returns nothing": (lambda state, version: None, "what migrate returned"),
+    "returns what no codec holds": (lambda state, version: {"a": object()}, "what migrate returned"),
+    "empties a slot": (lambda state, version: {"__memory__": 5}, "__memory__"),
+    "breaks the schema": (lambda state, version: {"items": "none"}, "items"),
+}
+
+
+@pytest.mark.parametrize(("migrate", "told"), MIGRATIONS.values(), ids=MIGRATIONS)
+def test_a_migration_that_goes_wrong_is_a_typed_error(migrate: Callable[..., Any], told: str) -> None:
+    """No agent comes of it."""
+    definition = Definition.new("a", schema=Items, version=2, migrate=migrate)
+    with pytest.raises(RestoreFailed, match=told):
+        restore(Checkpoint(id="me", name="a"), definition)
+
+
+@pytest.mark.parametrize(
+    "part", [{"version": 0}, {"version": -1}, {"version": "2"}, {"version": True}, {"migrate": 5}]
+)
+def test_a_version_is_a_number_from_one_and_a_migration_a_function(part: dict[str, Any]) -> None:
+    """The definition names what is wrong with it."""
+    with pytest.raises(Invalid, match=f"agent 'a': {min(part)}"):
+        Definition.new("a", **part)
+
+
+def test_a_restored_agent_is_completed_by_mounting() -> None:
+    """What was dropped, or is new to the definition, is mounted; what has a pointer must have come back."""
+    dropped = cached(lambda slice, ctx: "drop")
+    agent = Agent.new("a", plugins=[dropped])
+    saved = checkpoint(agent)
+    assert completed(restore(saved, agent.definition), saved) == agent
+    lost = cached(lambda slice, ctx: Externalize(key="ref", pointer=1))
+    agent = Agent.new("a", plugins=[lost])
+    saved = checkpoint(agent)
+    with pytest.raises(RestoreFailed, match=r"'cache'.*on_restore"):
+        completed(restore(saved, agent.definition), saved)
 
 
 def test_a_checkpoint_of_another_kind_of_agent_is_refused() -> None:
@@ -257,6 +396,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"externalized": 5}, "externalized"),
     ({"externalized_keys": 5}, "externalized_keys"),
     ({"version": "1"}, "version"),
+    ({"definition_version": "1"}, "definition_version"),
+    ({"rev": -1}, "rev"),
+    ({"journal": 5}, "journal"),
+    ({"thread": "t"}, "thread"),
+    ({"thread": {"id": "t"}}, "thread"),
+    ({"thread": {"id": "", "rev": 1}}, "thread"),
+    ({"thread": {"id": "t", "rev": -1}}, "thread"),
+    ({"thread": {"id": "t", "rev": 1}, "externalized": {"thread": {"id": "t", "rev": 2}}}, "thread"),
 ]
 
 

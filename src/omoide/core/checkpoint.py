@@ -6,20 +6,23 @@ is the business of others.
 
 from __future__ import annotations
 
+from typing import Any
+
+from omoide import ids
 from omoide.core.agent import Agent, check_agent
 from omoide.core.codec import MapField
 from omoide.core.context import Context
 from omoide.core.definition import Definition
-from omoide.core.frozen import EMPTY_MAP
-from omoide.core.mounting import initial_state
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
+from omoide.core.mounting import initial_state, mounted
 from omoide.core.nesting import own
 from omoide.core.plugin import Externalize
-from omoide.core.slot import SLOTS, with_state
+from omoide.core.slot import SLOTS, THREAD, with_state
 from omoide.core.state import check_state
-from omoide.core.value import Id, Name, Value
-from omoide.errors import CheckpointFailed, OmoideError, RestoreFailed, WrongType
+from omoide.core.value import Count, Id, Name, Value, check_count, force
+from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
-VERSION = 1
+VERSION = 2
 
 
 @own
@@ -32,7 +35,48 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     state: MapField = EMPTY_MAP
     externalized: MapField = EMPTY_MAP
     externalized_keys: MapField | None = None
+    thread: MapField | None = None
+    """Which thread is the agent's, by `id` and `rev`; what happened in it is kept elsewhere."""
+    journal: MapField | None = None
+    """What whoever keeps the thread noted about it."""
+    rev: Count = 0
+    """How often the agent was put aside, where whoever keeps it counts that."""
+    definition_version: int = 1
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pointer = self._pointer()
+        if self.thread is None:
+            force(self, "thread", pointer)
+            return
+        if not _points(self.thread):
+            raise Invalid("thread", "does not name a thread", "give it an id and a rev")
+        if pointer is not None and pointer != self.thread:
+            raise Invalid("thread", "is not the one that was externalized", "leave it out")
+
+    def _pointer(self) -> Any:
+        """The pointer that stands for the thread among the others, if it names an id and a revision."""
+        for key, pointer in self.externalized.items():
+            if self.state_key(key) == THREAD.key and _points(pointer):
+                return pointer
+        return None
+
+    def state_key(self, key: str) -> str:
+        """The key of the state whose slice a pointer stands for; older checkpoints do not say."""
+        guess = f"__{key}__" if f"__{key}__" in SLOTS else key
+        found: str = (self.externalized_keys or EMPTY_MAP).get(key, guess)
+        return found
+
+
+def _points(pointer: object) -> bool:
+    """Whether it names a thread by id and revision."""
+    if not isinstance(pointer, FrozenMap) or {*pointer} != {"id", "rev"}:
+        return False
+    try:
+        return bool(ids.check(pointer["id"])) and check_count(pointer["rev"], "rev") >= 0
+    except Invalid:
+        return False
 
 
 def checkpoint(agent: Agent) -> Checkpoint:
@@ -63,13 +107,16 @@ def checkpoint(agent: Agent) -> Checkpoint:
                 raise CheckpointFailed(
                     plugin.label, f'it answered {other!r}, not "keep", "drop" or Externalize'
                 )
+    log = state.get(THREAD.key)  # of a plugin that keeps it, or of none
     return Checkpoint(
         id=agent.id,
         name=agent.name,
         description=agent.description,
-        state=state,
+        state=state if log is None else state.delete(THREAD.key),
         externalized=pointers,
         externalized_keys=keys or None,
+        thread=None if log is None else {"id": log.id, "rev": log.rev},
+        definition_version=agent.definition.version,
     )
 
 
@@ -79,9 +126,10 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
         raise WrongType("saved", "a Checkpoint", saved, "pass what checkpoint(agent) returned")
     if not isinstance(definition, Definition):
         raise WrongType("definition", "a Definition", definition)
-    if saved.version != VERSION:
+    if not 1 <= saved.version <= VERSION:
         raise RestoreFailed(
-            f"agent {saved.id!r}", f"its checkpoint has version {saved.version}, this reads {VERSION}"
+            f"agent {saved.id!r}",
+            f"its checkpoint has version {saved.version}, this reads 1 to {VERSION}; use another Omoide",
         )
     if definition.name != saved.name:
         raise RestoreFailed(
@@ -92,7 +140,7 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
             id=saved.id,
             name=saved.name,
             description=saved.description,
-            state=initial_state(definition, saved.state),
+            state=initial_state(definition, _migrated(saved, definition)),
             definition=definition,
         )
         for key in sorted(saved.externalized):
@@ -105,10 +153,46 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
     return agent
 
 
+def completed(agent: Agent, saved: Checkpoint) -> Agent:
+    """The restored agent with every plugin's slice: one that was dropped, or is new, is mounted anew."""
+    pointed = {saved.state_key(key) for key in saved.externalized}
+    lost = sorted(key for key in pointed if key not in agent.state and key not in SLOTS)
+    if lost:
+        raise RestoreFailed(f"slice {lost[0]!r} of agent {saved.id!r}", "its plugin has no on_restore for it")
+    absent = {plugin.key for plugin in agent.definition.plugins} - {*saved.state} - pointed - {*SLOTS}
+    return mounted(agent, absent) if absent else agent
+
+
+def _migrated(saved: Checkpoint, definition: Definition) -> FrozenMap[str, Any]:
+    """The state as this version of the definition has it, one version after the other."""
+    old, new = saved.definition_version, definition.version
+    if old > new:
+        raise RestoreFailed(
+            f"agent {saved.id!r}", f"version {old} of {saved.name!r} saved it, and this is {new}; use {old}"
+        )
+    if old < new and definition.migrate is None:
+        raise RestoreFailed(
+            f"agent {saved.id!r}",
+            f"version {old} of {saved.name!r} saved it, and this is {new}; give the definition migrate=",
+        )
+    state: FrozenMap[str, Any] = saved.state
+    for version in range(old, new):
+        try:
+            state = freeze_map(definition.migrate(state, version), "what migrate returned")  # type: ignore[misc]
+        except Exception as error:
+            raise RestoreFailed(
+                f"agent {saved.id!r}", f"migrate from version {version}: {_told(error)}"
+            ) from error
+    return state
+
+
+def _told(error: Exception) -> object:
+    return error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
+
+
 def _restored(agent: Agent, saved: Checkpoint, key: str) -> Agent:
     """The agent with one externalized slice again, as far as its plugin can bring it back."""
-    guess = f"__{key}__" if f"__{key}__" in SLOTS else key
-    state_key = (saved.externalized_keys or EMPTY_MAP).get(key, guess)
+    state_key = saved.state_key(key)
     plugin = next((plugin for plugin in agent.definition.plugins if plugin.key == state_key), None)
     if plugin is None:
         raise RestoreFailed(f"agent {saved.id!r}", f"no plugin owns {state_key!r}, which was externalized")
@@ -119,5 +203,4 @@ def _restored(agent: Agent, saved: Checkpoint, key: str) -> Agent:
         plugin.check_slice(slice)
         return with_state(agent, check_state(agent.state.set(state_key, slice)))
     except Exception as error:
-        reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
-        raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", reason) from error
+        raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", _told(error)) from error

@@ -6,7 +6,7 @@ data. It is checked once, when it is made, and then serves any number of agents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Self, TypedDict
 
@@ -21,10 +21,13 @@ from omoide.core.schema import Schema
 from omoide.core.slot import SLOTS
 from omoide.core.strategy import Direct, Routed, Strategy
 from omoide.core.texts import check_str, check_text
-from omoide.core.value import check_instance
+from omoide.core.value import check_count, check_instance
 from omoide.errors import InvalidDefinition, InvalidState, NotFound, WrongType
 
 _ABSENT = object()
+
+Migrate = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
+"""Turns the state of a version, which it is told, into the state of the next version."""
 
 
 class Parts(TypedDict, total=False):
@@ -39,6 +42,8 @@ class Parts(TypedDict, total=False):
     strategy: Strategy | None
     on_before_cmd: Callable[..., Any] | None
     on_after_cmd: Callable[..., Any] | None
+    version: int
+    migrate: Migrate | None
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +58,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = msgspec.field(default_factory=Direct)
     on_before_cmd: Callable[..., Any] | None = None
     on_after_cmd: Callable[..., Any] | None = None
+    version: int = 1
+    """Which form of the state this is; count it up when agents that were put aside need to be migrated."""
+    migrate: Migrate | None = None
 
     @classmethod
     def new(
@@ -68,6 +76,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         strategy: Strategy | None = None,
         on_before_cmd: Callable[..., Any] | None = None,
         on_after_cmd: Callable[..., Any] | None = None,
+        version: int = 1,
+        migrate: Migrate | None = None,
     ) -> Self:
         """A definition with every part checked against the others; default plugins come before yours."""
         owner = f"agent {check_text(name, 'name', 'name the agent')!r}"
@@ -85,6 +95,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             strategy=Direct() if strategy is None else strategy,
             on_before_cmd=on_before_cmd,
             on_after_cmd=on_after_cmd,
+            version=version,
+            migrate=migrate,
         )
 
     def __post_init__(self) -> None:
@@ -100,7 +112,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             raise WrongType(
                 f"{owner}: strategy", "a Strategy", self.strategy, "give it init, cmd, tick, snapshot"
             )
-        for field in ("on_before_cmd", "on_after_cmd"):
+        if check_count(self.version, f"{owner}: version") < 1:
+            raise InvalidDefinition(f"{owner}: version", "is 0", "count from 1")
+        for field in ("on_before_cmd", "on_after_cmd", "migrate"):
             if getattr(self, field) is not None and not callable(getattr(self, field)):
                 raise WrongType(f"{owner}: {field}", "a function", getattr(self, field))
         _check_plugins(self.plugins, self.schema, owner)
