@@ -31,7 +31,8 @@ from omoide.stores.protocols import Store
 from omoide.verbs import erase, forget, recall, remember
 
 if TYPE_CHECKING:
-    from omoide import graph, longterm, promotion, sessions, shortterm, tools, turns
+    from omoide import graph, longterm, projection, promotion, runtime, sessions, shortterm, tools, turns
+    from omoide.runtime.runtime import Runtime
     from omoide.sessions.session import Session
     from omoide.stores.opening import open_store
     from omoide.turns.policy import MemoryPolicy
@@ -66,6 +67,7 @@ __all__ = [
     "RecallRequest",
     "RecallResult",
     "Route",
+    "Runtime",
     "Scope",
     "Session",
     "Signal",
@@ -94,11 +96,13 @@ __all__ = [
     "memory",
     "open_store",
     "preflight",
+    "projection",
     "promotion",
     "recall",
     "receive",
     "remember",
     "restore",
+    "runtime",
     "sessions",
     "shortterm",
     "strategy",
@@ -111,9 +115,21 @@ __all__ = [
 ]
 
 
+_PARTS = (
+    "graph",
+    "longterm",
+    "projection",
+    "promotion",
+    "runtime",
+    "sessions",
+    "shortterm",
+    "tools",
+    "turns",
+)
 _LAZY = {
     "AgentSpec": "omoide.turns.spec",
     "MemoryPolicy": "omoide.turns.policy",
+    "Runtime": "omoide.runtime.runtime",
     "Session": "omoide.sessions.session",
     "chat": "omoide.turns.running",
     "open_store": "omoide.stores.opening",
@@ -125,8 +141,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """What only programs with a store or with turns need is loaded when it is asked for."""
-    if name in ("graph", "longterm", "promotion", "sessions", "shortterm", "tools", "turns"):
+    """What only programs with a store, with turns or with live agents need is loaded when it is asked for."""
+    if name in _PARTS:
         return import_module(f"omoide.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,15 @@ from tests.turns.given import wants
 from omoide.core.action import action
 from omoide.core.scope import Scope
 from omoide.errors import Invalid, SessionBusy
+from omoide.runtime.conversations import Conversations
 from omoide.sessions import Session, sessions
 from omoide.stores.opening import open_store
+from omoide.testing import ScriptedModel
 
 MANY = 200
+ALIVE = 1_001
+EACH = 120_000
+"""How many bytes an open session may take."""
 RACERS = 20
 
 
@@ -253,3 +260,59 @@ async def test_a_session_under_load_ends_in_order(file: Any) -> None:
     users = [line.removeprefix("user: ") for line in said if line.startswith("user")]
     assert sorted(users) == sorted(f"{name}{n}" for name in "abcd" for n in range(3))
     assert said == talk(*users)
+
+
+def _told(request: Any) -> str:
+    return f"{request.session_id} said {request.prompt.messages[-1].content}"
+
+
+async def test_more_than_a_thousand_sessions_live_at_once(file: Any) -> None:
+    """There is no limit of a thousand: each of them answers, remembers its own, and ends well."""
+    spec, model = a_spec(memory=True), ScriptedModel(_told, repeat=True)
+    conversations = Conversations(file, llm=model)
+    answers: dict[str, str] = {}
+
+    async def converse(id: str) -> None:
+        session = await conversations.get(id, spec)
+        answers[id] = await session.chat(f"I am {id}")
+        session.context.put("framework", f"framework of {id}", source="tool", confidence=0.9)
+
+    ids = [f"s{at:04}" for at in range(ALIVE)]
+    with anyio.fail_after(110):
+        async with anyio.create_task_group() as group:
+            for id in ids:
+                group.start_soon(converse, id)
+        assert conversations.ids() == ids
+        assert answers == {id: f"{id} said I am {id}" for id in ids}
+        await conversations.close()
+    assert (conversations.ids(), conversations.failures) == ([], {})
+    assert [(one.session_id, one.turns) for one in await sessions(file)] == [(id, 1) for id in ids]
+    remembered = await file.list_entries(Scope(agent_id="ada"))
+    assert {one.session_id: one.content for one in remembered} == {
+        id: f"framework: framework of {id}" for id in ids
+    }
+
+
+async def test_a_session_takes_little_memory_and_gives_it_back(file: Any) -> None:
+    """What is held grows with the sessions that live, not with those that ever lived."""
+    spec, model = a_spec(memory=True), talker()
+    conversations = Conversations(file, llm=model)
+
+    async def converse(first: int, count: int) -> int:
+        for at in range(first, first + count):
+            await (await conversations.get(f"s{at}", spec)).chat(f"I am {at}")
+        model.requests.clear()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        begun = await converse(0, 20)
+        grown = await converse(20, 60)
+        await conversations.close()
+        left = await converse(80, 20)
+        await conversations.close()
+    finally:
+        tracemalloc.stop()
+    assert grown - begun < 60 * EACH
+    assert left - begun < 10 * EACH

@@ -26,6 +26,7 @@ OmoideError
 │   └── InvalidDefinition                 an action, plugin or agent declared wrongly
 │       └── CapabilityDrift               an identity claims actions that nothing offers
 ├── NotFound                (LookupError) a named thing does not exist
+│   ├── NotRunning                        no agent of this id lives here
 │   └── Erased                            it was erased, and only its tombstone is left
 ├── Conflict                              the revision expected is not the revision found
 │   └── KeyReused                         an idempotency key that came with another request before
@@ -55,6 +56,12 @@ OmoideError
 │   └── Diverged                          a replay asks for something that its journal does not hold
 ├── SessionBusy                           somebody else is running the session
 ├── TurnPending                           the session has a turn that did not finish
+├── Unrouted                              a signal that an agent has no route for
+├── Dropped                               a signal that will not be handled
+│   └── MailboxFull                       an agent has as many waiting as it takes
+├── TimedOut                              something took longer than it was given
+├── TooManyAgents                         a runtime or a parent takes no more
+├── GaveUp                                something failed again and again, and is not started any more
 ├── MountFailed                           a plugin could not be mounted
 ├── CheckpointFailed                      a plugin's slice could not be saved
 └── RestoreFailed                         a checkpoint could not be restored
@@ -128,6 +135,15 @@ from omoide.errors.giving import (
     WrongSpaceType,
     WrongType,
 )
+from omoide.errors.living import (
+    Dropped,
+    GaveUp,
+    MailboxFull,
+    NotRunning,
+    TimedOut,
+    TooManyAgents,
+    Unrouted,
+)
 
 __all__ = [
     "Blocked",
@@ -140,10 +156,12 @@ __all__ = [
     "Corrupted",
     "DiskFull",
     "Diverged",
+    "Dropped",
     "EmbedderChanged",
     "EmbedderFailed",
     "EndpointFailed",
     "Erased",
+    "GaveUp",
     "IdTaken",
     "Incomplete",
     "Invalid",
@@ -154,6 +172,7 @@ __all__ = [
     "InvalidRecord",
     "InvalidState",
     "KeyReused",
+    "MailboxFull",
     "MissingExtra",
     "MissingNamespace",
     "MissingProject",
@@ -169,6 +188,7 @@ __all__ = [
     "MountFailed",
     "NotCapable",
     "NotFound",
+    "NotRunning",
     "OmoideError",
     "OverBudget",
     "QueryStopped",
@@ -179,10 +199,13 @@ __all__ = [
     "ReviewNeeded",
     "SessionBusy",
     "StoreFailed",
+    "TimedOut",
     "TooLarge",
+    "TooManyAgents",
     "TooManyRounds",
     "TurnFailed",
     "TurnPending",
+    "Unrouted",
     "Unsupported",
     "WrongSpaceType",
     "WrongType",

@@ -1,7 +1,8 @@
 """What does a test need that a program does not?
 
-A clock that stands still until it is moved, ids that count, waiting for what happens elsewhere, a model that
-answers by heart, vectors without a model, and a suite of tests for stores.
+A clock and a timing that stand still until they are moved, ids that count, waiting for what happens
+elsewhere, a model that answers by heart, vectors without a model, and suites of tests for stores and
+transports.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
     from omoide.embedders.hashing import HashEmbedder as HashEmbedder
     from omoide.testing.scripted import ScriptedModel as ScriptedModel
     from omoide.testing.suite import StoreSuite as StoreSuite
+    from omoide.testing.timing import ManualTiming as ManualTiming
+    from omoide.testing.transports import TransportSuite as TransportSuite
     from omoide.testing.waiting import eventually as eventually
 
 __all__ = [
     "FrozenClock",
     "HashEmbedder",
+    "ManualTiming",
     "ScriptedModel",
     "StoreSuite",
+    "TransportSuite",
     "counting_ids",
     "eventually",
     "reproducible",
@@ -34,8 +39,10 @@ __all__ = [
 
 _LAZY = {
     "HashEmbedder": "omoide.embedders.hashing",  # needs NumPy
+    "ManualTiming": "omoide.testing.timing",
     "ScriptedModel": "omoide.testing.scripted",
     "StoreSuite": "omoide.testing.suite",  # needs pytest
+    "TransportSuite": "omoide.testing.transports",  # needs pytest
     "eventually": "omoide.testing.waiting",
 }
 
@@ -74,7 +81,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _LAZY[name]
-    if name == "StoreSuite" and home not in sys.modules:
+    if name.endswith("Suite") and home not in sys.modules:
         # A failed assertion of the suite then shows its values, as one in a test file does.
         import_module("pytest").register_assert_rewrite(home)
     return getattr(import_module(home), name)

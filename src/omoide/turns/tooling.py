@@ -18,6 +18,7 @@ from anyio import current_effective_deadline, get_cancelled_exc_class, move_on_a
 from omoide import observe
 from omoide.core.action import Action
 from omoide.core.agent import Agent
+from omoide.core.context import Context
 from omoide.core.directives import Directive
 from omoide.core.running import apply_result
 from omoide.errors import InvalidParams, NotFound, OmoideError
@@ -79,7 +80,7 @@ async def carry_out(action: Action, call: ToolCall, ctx: TurnContext, timeout_ms
             move_on_after(timeout_ms / 1000),
         ):
             try:
-                return Outcome(ok=True, content=told(await _called(action, ctx, action.check(call.params))))
+                return Outcome(ok=True, content=told(await called(action, ctx, action.check(call.params))))
             except get_cancelled_exc_class():
                 if _stopped():
                     raise
@@ -96,7 +97,8 @@ def _stopped() -> bool:
     return current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
 
 
-async def _called(action: Action, ctx: TurnContext, params: dict[str, Any]) -> Any:
+async def called(action: Action, ctx: Context, params: dict[str, Any]) -> Any:
+    """What an action returns that may be async, or take its time in a thread."""
     if inspect.iscoroutinefunction(inspect.unwrap(action.run)):
         return await action.run(ctx, **params)
     call = partial(copy_context().run, partial(action.run, ctx, **params))

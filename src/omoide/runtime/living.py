@@ -1,0 +1,83 @@
+"""What else goes on for an agent while it takes its letters?
+
+Jobs, timers and sensors belong to one life of an agent: they end with it, whatever ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from anyio import CancelScope, get_cancelled_exc_class
+
+if TYPE_CHECKING:
+    from omoide.runtime.timing import Timer
+
+Work = Callable[[], Coroutine[Any, Any, object]]
+
+
+class Life:
+    """What an agent has going beside its letters."""
+
+    __slots__ = ("_jobs", "_lasting", "closing", "named", "over", "timers")
+
+    def __init__(self) -> None:
+        self._jobs: set[CancelScope] = set()
+        self._lasting: set[CancelScope] = set()
+        self.named: dict[tuple[str, str], CancelScope | Timer] = {}
+        """Sensors, processes and cron jobs, by kind and tag."""
+        self.timers: set[Timer] = set()
+        self.closing: list[Callable[[], object]] = []
+        """What is to be done once in the end, such as to cancel a subscription."""
+        self.over = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether work is under way that comes to an end by itself."""
+        return bool(self._jobs)
+
+    def begin(self, *, lasting: bool) -> CancelScope:
+        """A scope for another job; a lasting one ends only when it is stopped."""
+        scope = CancelScope()
+        (self._lasting if lasting else self._jobs).add(scope)
+        return scope
+
+    def done(self, scope: CancelScope) -> None:
+        """Forget a job that is over."""
+        self._jobs.discard(scope)
+        self._lasting.discard(scope)
+
+    def quieten(self) -> None:
+        """End what would go on for ever."""
+        for scope in [*self._lasting]:
+            scope.cancel()
+        for timer in [*self.timers]:
+            timer.cancel()
+        for one in self.named.values():
+            one.cancel()
+        self.named.clear()
+        self.timers.clear()
+        closing, self.closing = self.closing, []
+        for close in closing:
+            close()
+
+    def end(self) -> None:
+        """End everything."""
+        self.over = True
+        self.quieten()
+        for scope in [*self._jobs]:
+            scope.cancel()
+
+
+async def run(life: Life, scope: CancelScope, work: Work, failed: Callable[[BaseException], Any]) -> None:
+    """Do a job of a life; `failed` is told what went wrong, unless the life is over."""
+    try:
+        with scope:
+            await work()
+    except (get_cancelled_exc_class(), KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if not life.over:
+            failed(error)
+    finally:
+        life.done(scope)

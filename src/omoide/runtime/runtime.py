@@ -1,0 +1,496 @@
+"""Where do agents live?
+
+A runtime holds agents and sessions under supervision. It is the only place where directives touch the world.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from anyio import CancelScope, create_task_group, fail_after, move_on_after
+
+from omoide.core.agent import Agent, check_agent
+from omoide.core.definition import Definition
+from omoide.core.directives import Cron, Directive, MemoryDelete, MemoryQuery, MemoryUpsert
+from omoide.core.frozen import EMPTY_MAP
+from omoide.core.recalling import check_positive
+from omoide.core.routing import Candidate, rank
+from omoide.core.signal import Signal
+from omoide.core.value import check_function, check_instance
+from omoide.errors import (
+    Closed,
+    Dropped,
+    IdTaken,
+    Invalid,
+    MailboxFull,
+    MissingStore,
+    NotRunning,
+    TimedOut,
+    TooManyAgents,
+    WrongType,
+)
+from omoide.runtime import adapters, capabilities
+from omoide.runtime.bus import Bus
+from omoide.runtime.conversations import Conversations
+from omoide.runtime.drops import Drop, Drops
+from omoide.runtime.effects import Executor, children
+from omoide.runtime.known import Known, Named
+from omoide.runtime.mailbox import Letter, Reply, Save
+from omoide.runtime.providers.resolving import Providers
+from omoide.runtime.server import AgentServer, Exit
+from omoide.runtime.supervising import supervise
+from omoide.runtime.terms import Terms
+from omoide.runtime.timing import SystemTiming, Timers, Timing
+from omoide.runtime.transport import Transport
+from omoide.runtime.vaults import StoreVault, Vault, taken_up
+from omoide.sessions.session import Session
+from omoide.stores.protocols import Documents
+from omoide.turns.spec import AgentSpec
+
+log = logging.getLogger("omoide.runtime")
+
+SHUTDOWN_S = 10.0
+SWEEP_MS = 60_000
+
+
+class Runtime:
+    """Agents that live, from `async with` to its end."""
+
+    source = "/omoide/runtime"
+
+    def __init__(
+        self,
+        *,
+        store: Any = None,
+        vault: Vault | None = None,
+        providers: Mapping[str, Any] = EMPTY_MAP,
+        kinds: Iterable[Definition] = (),
+        sensors: Named = EMPTY_MAP,
+        processes: Named = EMPTY_MAP,
+        dispatchers: Named = EMPTY_MAP,
+        executors: Mapping[type[Directive], Executor] = EMPTY_MAP,
+        transport: Transport | None = None,
+        timing: Timing | None = None,
+        terms: Terms | Mapping[str, Any] | None = None,
+        max_agents: int | None = None,
+        provider_timeout: float | None = 30.0,
+        shutdown: float = SHUTDOWN_S,
+        idle_ms: int | None = None,
+        on_dropped: Callable[[Drop], Any] | None = None,
+    ) -> None:
+        self.store = store
+        self.terms = terms if isinstance(terms, Terms) else Terms().but(terms or {})
+        self.providers = Providers(providers, store=store)
+        self.provider_timeout = _seconds(provider_timeout, "provider_timeout")
+        self._bus = Bus() if transport is None else None
+        self.transport: Transport = self._bus or check_instance(transport, "transport", kind=Transport)
+        self.timing: Timing = SystemTiming() if timing is None else timing
+        self.timers = Timers(self.timing)
+        listener = None if on_dropped is None else check_function(on_dropped, "on_dropped")
+        self.dropped = Drops(listener)
+        """The signals that were not handled, with their reasons."""
+        self._known = Known(
+            kinds=kinds, sensors=sensors, processes=processes, dispatchers=dispatchers, executors=executors
+        )
+        self._vault = vault
+        self._max_agents = None if max_agents is None else check_positive(max_agents, "max_agents")
+        self._shutdown = _seconds(shutdown, "shutdown") or SHUTDOWN_S
+        self._servers: dict[str, AgentServer] = {}
+        self._sessions = None if store is None else Conversations(store, idle_ms=idle_ms)
+        self._idle_ms = idle_ms
+        self._group: anyio.abc.TaskGroup | None = None
+        self._closing = False
+        self.accepted = 0
+        """How many signals agents took in."""
+        self.handled = 0
+        """How many signals agents that are gone had handled; see `stats`."""
+
+    # From the beginning to the end
+
+    async def __aenter__(self) -> Self:
+        if self._group is not None or self._closing:
+            raise Closed("runtime", "was entered before", "make another one")
+        await self.providers.open()
+        if self._bus is not None:
+            await self._bus.__aenter__()
+        self._group = create_task_group()
+        await self._group.__aenter__()
+        self._group.start_soon(self.timers.run)
+        await self.transport.subscribe(capabilities.REQUEST, self._asked)
+        if self._idle_ms is not None:
+            self._sweep_later()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        group = self._group
+        if group is None:
+            return
+        # A group would wrap what was raised in the block, which is none of its tasks' fault.
+        given = (None, None, None) if isinstance(error, Exception) else (kind, error, trace)
+        try:
+            with CancelScope(shield=True):
+                await self.close()
+        finally:
+            group.cancel_scope.cancel()
+            try:
+                await group.__aexit__(*given)
+            finally:
+                self._group = None
+                await self._let_go(given)
+
+    async def _let_go(self, given: tuple[Any, Any, Any]) -> None:
+        try:
+            if self._bus is not None:
+                await self._bus.__aexit__(*given)
+        finally:
+            with CancelScope(shield=True):
+                await self.providers.close()
+
+    async def close(self) -> None:
+        """Finish what is under way, within the deadline; what could not be finished is reported."""
+        if self._closing:
+            return
+        self._closing = True
+        with move_on_after(self._shutdown):
+            async with create_task_group() as group:
+                for id in [id for id, server in self._servers.items() if server.parent is None]:
+                    group.start_soon(self._left_within, id, math.inf)
+                if self._sessions is not None:
+                    group.start_soon(self._sessions.close)
+        for server in [*self._servers.values()]:
+            server.kill()
+            await server.ended.wait()
+
+    # Agents
+
+    async def start(self, agent: Agent, *, id: str | None = None, **terms: Any) -> str:
+        """Let an agent live here; its id. Terms are those of `Terms`, over those of the runtime."""
+        check_agent(agent)
+        if id is not None and id != agent.id:
+            agent = agent.replace(id=id)
+        return self.begin(agent, **terms).id
+
+    def begin(self, agent: Agent, *, rev: int | None = None, **terms: Any) -> AgentServer:
+        """Let an agent live here, at once."""
+        self._open()
+        if agent.id in self._servers:
+            raise IdTaken(agent.id)
+        if self._max_agents is not None and len(self._servers) >= self._max_agents:
+            raise TooManyAgents("the runtime", self._max_agents)
+        server = AgentServer(self, agent, self.terms.but(terms), rev=rev)
+        if server.terms.save_every is not None:
+            self.open_vault()
+        self._servers[agent.id] = server
+        self._open().start_soon(supervise, server, self)
+        return server
+
+    async def call(self, id: str, signal: Signal, *, within: float | None = None) -> Agent:
+        """The agent after a signal; its directives may still be under way.
+
+        `Unrouted` where it knows no such signal, `Dropped` where it ended before.
+        """
+        reply = Reply()
+        seconds = _seconds(within, "within")
+        try:
+            with fail_after(seconds):
+                await self._put(id, Letter(_signal(signal), reply))
+                agent: Agent = await reply.wait()
+        except TimeoutError as error:
+            raise TimedOut(f"signal {signal.type!r} to agent {id!r}", seconds or 0.0) from error
+        return agent
+
+    async def cast(self, id: str, signal: Signal, *, wait: bool = True) -> None:
+        """Have a signal accepted; where the mailbox is full, wait, or raise `MailboxFull`."""
+        letter = Letter(_signal(signal))
+        if wait:
+            await self._put(id, letter)
+            return
+        server = self._server(id)
+        if self._offer(server, letter):
+            return
+        if server.mailbox.closed:
+            raise self._turned_away(id, signal)
+        self.dropped.add(id, signal, "the mailbox is full", accepted=False)
+        raise MailboxFull(id, signal.type, server.mailbox.size)
+
+    async def state(self, id: str) -> Agent:
+        """The agent as it is now."""
+        return self._server(id).agent
+
+    def whereis(self, id: str) -> AgentServer | None:
+        """The server of a live agent, or None."""
+        return self._servers.get(id)
+
+    def ids(self) -> list[str]:
+        """The ids of all live agents, oldest first."""
+        return [*self._servers]
+
+    async def stop(self, id: str, *, within: float | None = None) -> None:
+        """End an agent once it has handled what it accepted; after so many seconds it is ended anyway."""
+        self._server(id)
+        await self._left_within(id, _seconds(within, "within") or self._shutdown)
+
+    async def leave(self, id: str, reason: str) -> None:
+        """End an agent that may have ended already."""
+        if id in self._servers:
+            log.info("agent %s: is stopped: %s", id, reason)
+            await self._left_within(id, self._shutdown)
+
+    async def find(
+        self,
+        *,
+        action: str | None = None,
+        tags: Iterable[str] = (),
+        limits: Mapping[str, Any] = EMPTY_MAP,
+    ) -> list[Candidate]:
+        """The live agents that can do something, best first, each with the reason."""
+        agents = [server.agent for server in self._servers.values() if not server.mailbox.closed]
+        return rank(agents, action, tags, limits)
+
+    async def publish(self, signal: Signal) -> None:
+        """Tell everybody who subscribed to such signals."""
+        await self.transport.publish(_signal(signal))
+
+    def stats(self) -> dict[str, int]:
+        """How many agents live, and what became of signals so far."""
+        handled = sum(server.handled for server in self._servers.values())
+        waiting = sum(len(server.mailbox) for server in self._servers.values())
+        return {
+            "agents": len(self._servers),
+            "accepted": self.accepted,
+            "handled": self.handled + handled,
+            "waiting": waiting,
+            "dropped": self.dropped.count,
+        }
+
+    # Agents at rest
+
+    async def checkpoint(self, id: str) -> Agent:
+        """Put an agent into the vault, with all that it accepted before; it goes on living."""
+        server = self._server(id)
+        self.open_vault()
+        reply = Reply()
+        if not server.mailbox.push(Save(reply)):
+            raise MailboxFull(id, "checkpoint", server.mailbox.size)
+        saved: Agent = await reply.wait()
+        return saved
+
+    async def hibernate(self, id: str, *, within: float | None = None) -> None:
+        """Let an agent finish, put it into the vault, and end it; if it cannot be saved, it lives on."""
+        server = self._server(id)
+        self.open_vault()
+        await server.put_to_sleep(_seconds(within, "within"))
+
+    async def thaw(self, id: str, kind: Definition | str, **terms: Any) -> str:
+        """Take an agent up again from the vault; where that is not possible, an error, never a fresh one."""
+        definition = self.kind(kind) if isinstance(kind, str) else kind
+        check_instance(definition, "kind", kind=Definition)
+        if id in self._servers:
+            raise IdTaken(id)
+        agent, rev = await taken_up(id, definition, self.open_vault())
+        return self.begin(agent, rev=rev, **terms).id
+
+    def open_vault(self) -> Vault:
+        """Where agents are kept."""
+        if self._vault is None:
+            if self.store is None:
+                raise MissingStore("vault")
+            if not isinstance(self.store, Documents):
+                raise Invalid("store", "keeps no documents", "pass vault=FileVault(path)")
+            self._vault = StoreVault(self.store)
+        return self._vault
+
+    # Sessions
+
+    @property
+    def sessions(self) -> Conversations:
+        """The live sessions."""
+        if self._sessions is None:
+            raise MissingStore("store")
+        return self._sessions
+
+    async def session(self, id: str, spec: AgentSpec | None = None, **options: Any) -> Session:
+        """The live session of this id, opened if need be; it is closed with the runtime."""
+        self._open()
+        return await self.sessions.get(id, spec, **options)
+
+    def _sweep_later(self) -> None:
+        every = min(self._idle_ms or SWEEP_MS, SWEEP_MS)
+
+        def ring() -> None:
+            if not self._closing:
+                self.spawn(self._sweep)
+                self._sweep_later()
+
+        self.timers.after(every, ring)
+
+    async def _sweep(self) -> None:
+        await self.sessions.sweep(self.timing.now())
+
+    # For servers and executors
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Do something in the background."""
+        self._open(ending=True).start_soon(work)
+
+    def offer(self, id: str, signal: Signal) -> bool:
+        """Have a signal accepted, if that needs no waiting."""
+        server = self._servers.get(id)
+        return server is not None and self._offer(server, Letter(signal))
+
+    def drop(self, id: str, letter: Letter, reason: str, *, accepted: bool = True) -> None:
+        """Report that a letter will not be handled; who waits for it is told."""
+        self.dropped.add(id, letter.signal, reason, accepted=accepted)
+        if letter.reply is not None:
+            letter.reply.fail(Dropped(id, letter.signal.type, reason))
+
+    def refused(self, server: AgentServer, directive: Directive, reason: str) -> None:
+        """A directive will not be carried out; a memory request is answered nevertheless."""
+        if isinstance(directive, (MemoryQuery, MemoryUpsert, MemoryDelete)):
+            adapters.refuse(directive, server, reason)
+
+    @property
+    def dispatchers(self) -> Mapping[str, Callable[..., Any]]:
+        """Ways to send a signal, beside those that are built in."""
+        return self._known.dispatchers
+
+    def executor(self, directive: Directive) -> Executor | None:
+        """How a directive is carried out."""
+        return self._known.executor(directive)
+
+    def register(self, directive: type[Directive], executor: Executor) -> None:
+        """Carry out a directive of one's own: a function of the directive and the server, plain or async."""
+        self._known.add_executor(directive, executor)
+
+    def add_kind(self, kind: Definition) -> None:
+        """Know another kind of agent."""
+        self._known.add_kind(kind)
+
+    def kind(self, name: str) -> Definition:
+        """A kind of agent."""
+        return self._known.kind(name)
+
+    def sensor(self, name: str) -> Callable[..., Any]:
+        """A sensor."""
+        return self._known.sensor(name)
+
+    def process(self, name: str) -> Callable[..., Any]:
+        """A process that is not an agent."""
+        return self._known.process(name)
+
+    def begun(self, server: AgentServer) -> None:
+        """At the begin of a life: what its plugins subscribed to, and what they have scheduled."""
+        for plugin in server.agent.definition.plugins:
+            for pattern in plugin.subscriptions:
+                server.job(partial(self._subscribe, str(pattern), server), "subscription")
+            for at, (line, message) in enumerate(plugin.schedules):
+                server.carry_out([Cron(expression=line, message=message, job_id=f"{plugin.label}:{at}")])
+
+    async def _subscribe(self, pattern: str, server: AgentServer) -> None:
+        life = server.life
+
+        async def heard(signal: Signal) -> None:
+            await self.cast(server.id, signal)
+
+        subscription = await self.transport.subscribe(pattern, heard)
+        if life.over:
+            await subscription.close()
+        else:
+            life.closing.append(partial(self.spawn, subscription.close))
+
+    def left(self, server: AgentServer, exit: Exit) -> None:
+        """An agent is gone: report what it did not handle, and tell its parent and its children."""
+        self._servers.pop(server.id, None)
+        self.handled += server.handled
+        server.mailbox.close()
+        for item in server.mailbox.empty():
+            if isinstance(item, Letter):
+                self.drop(server.id, item, f"the agent ended ({exit.reason})")
+            elif isinstance(item, Save):
+                item.reply.fail(Dropped(server.id, "checkpoint", f"the agent ended ({exit.reason})"))
+        if server.parent is not None:
+            id, tag = server.parent
+            parent = self._servers.get(id)
+            if parent is not None and parent.children.get(tag) == server.id:
+                del parent.children[tag]
+                children.tell_exit(parent, tag, server.id, exit.reason)
+        for tag, id in server.children.items():
+            self._orphan(id, server, tag, exit)
+        server.ended.set()
+
+    def _orphan(self, id: str, parent: AgentServer, tag: str, exit: Exit) -> None:
+        child = self._servers.get(id)
+        if child is None:
+            return
+        child.parent = None
+        if child.terms.on_parent_exit == "stop":
+            child.close(save=False)
+        else:
+            children.tell_orphan(child, parent.id, tag, exit.reason)
+
+    async def _left_within(self, id: str, seconds: float) -> None:
+        """End an agent and those of its children that end with it, each after it has finished."""
+        server = self._servers.get(id)
+        if server is None:
+            return
+        server.close(save=False)
+        with move_on_after(seconds):
+            await server.ended.wait()
+            return
+        server.kill()
+        await server.ended.wait()
+
+    async def _asked(self, request: Signal) -> None:
+        """Somebody asks all agents what they can do."""
+        for server in [*self._servers.values()]:
+            server.carry_out(capabilities.answer(server, request))
+
+    async def _put(self, id: str, letter: Letter) -> None:
+        server = self._server(id)
+        if not self._offer(server, letter):
+            if not await server.mailbox.put(letter):
+                raise self._turned_away(id, letter.signal)
+            self.accepted += 1
+
+    def _turned_away(self, id: str, signal: Signal) -> Dropped:
+        reason = "the agent is ending"
+        self.dropped.add(id, signal, reason, accepted=False)
+        return Dropped(id, signal.type, reason)
+
+    def _offer(self, server: AgentServer, letter: Letter) -> bool:
+        taken = server.mailbox.offer(letter)
+        self.accepted += taken
+        return taken
+
+    def _server(self, id: str) -> AgentServer:
+        server = self._servers.get(id)
+        if server is None:
+            raise NotRunning(id)
+        return server
+
+    def _open(self, *, ending: bool = False) -> anyio.abc.TaskGroup:
+        if self._group is None or (self._closing and not ending):
+            raise Closed("runtime", "is not open", "use it inside of `async with Runtime(…)`")
+        return self._group
+
+
+def _signal(signal: Signal) -> Signal:
+    if not isinstance(signal, Signal):
+        raise WrongType("signal", "a Signal", signal)
+    return signal
+
+
+def _seconds(given: float | None, field: str) -> float | None:
+    if given is not None and (
+        isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0
+    ):
+        raise Invalid(field, f"is {given!r}", "use a number of seconds above 0, or None")
+    return given

@@ -1,0 +1,454 @@
+"""How does one agent live?
+
+One task takes its letters in order: plugins look at a signal, routes lead it to actions, `cmd` makes another
+agent of it, and then its directives are carried out, one after the other. Whatever takes time goes on beside
+that and comes back as another letter, so an agent never waits for the world.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from anyio import CancelScope, Event, get_cancelled_exc_class, move_on_after
+from anyio.lowlevel import checkpoint
+
+from omoide.core.agent import Agent
+from omoide.core.context import Context
+from omoide.core.directives import Directive, Error, Stop
+from omoide.core.receiving import STOP, receive
+from omoide.core.running import failure, outcome
+from omoide.core.signal import Signal
+from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
+from omoide.runtime import capabilities
+from omoide.runtime.living import Life, Work, run
+from omoide.runtime.mailbox import Change, Letter, Mailbox, Reply, Save
+from omoide.runtime.terms import Terms
+from omoide.runtime.vaults import put_aside
+from omoide.runtime.waiting import Waiting
+
+if TYPE_CHECKING:
+    from omoide.runtime.adapters import Adapters
+    from omoide.runtime.runtime import Runtime
+
+log = logging.getLogger("omoide.runtime")
+
+NORMAL = ("normal", "shutdown", STOP)
+AT_ONCE = 16
+"""How many letters an agent takes before others have their turn."""
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a life ended."""
+
+    reason: str = "normal"
+    asked: bool = False
+    """Whether it was asked for from outside: then the agent is not started again."""
+
+    @property
+    def normal(self) -> bool:
+        """Whether nothing went wrong."""
+        return self.asked or self.reason in NORMAL
+
+
+class AgentServer:
+    """One agent that lives. Others talk to it through the `Runtime`."""
+
+    __slots__ = (
+        "_adapters",
+        "_capturing",
+        "_directives",
+        "_draining",
+        "_exit",
+        "_owed",
+        "_policy",
+        "_saving",
+        "_sleeper",
+        "_unsaved",
+        "agent",
+        "at",
+        "children",
+        "ended",
+        "errors",
+        "handled",
+        "life",
+        "mailbox",
+        "origin",
+        "parent",
+        "restarts",
+        "rev",
+        "runtime",
+        "scope",
+        "terms",
+    )
+
+    def __init__(self, runtime: Runtime, agent: Agent, terms: Terms, *, rev: int | None = None) -> None:
+        self.runtime = runtime
+        self.agent = self.origin = agent
+        self.terms = terms
+        self.rev = rev
+        """The revision of its checkpoint, once there is one."""
+        self.parent: tuple[str, str] | None = None
+        """Its parent, and the tag it has there."""
+        self.children: dict[str, str] = {}
+        """Its children, by their tags."""
+        self.mailbox = Mailbox(terms.mailbox)
+        self.life = Life()
+        self.at: Signal | None = None
+        """The signal that it is about."""
+        self.errors = 0
+        self.handled = 0
+        self.restarts: deque[float] = deque(maxlen=terms.max_restarts + 1)
+        self.scope = CancelScope()
+        self.ended = Event()
+        self._policy = terms.policy
+        # Asked once: to ask whether something follows a protocol takes longer than to handle a signal.
+        self._capturing: tuple[Any, ...] = tuple(
+            plugin for plugin in agent.definition.plugins if hasattr(plugin, "capture")
+        )
+        self._directives: deque[Directive] = deque()
+        self._draining = False
+        self._exit: Exit | None = None
+        self._owed: list[Reply] = []
+        """Whoever is answered once the agent is saved."""
+        self._unsaved = 0
+        self._saving = False
+        self._sleeper: Reply | None = None
+        self._adapters: Adapters | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of its agent."""
+        return self.agent.id
+
+    @property
+    def source(self) -> str:
+        """Where its signals say that they come from."""
+        return f"/omoide/agents/{self.agent.id}"
+
+    def __repr__(self) -> str:
+        return f"<agent {self.id!r}, {len(self.mailbox)} letters waiting>"
+
+    # One life
+
+    async def live(self) -> Exit:
+        """Take letters until the end; what goes wrong is a reason, never an exception."""
+        with self.scope:
+            try:
+                self._begin()
+                return await self._live()
+            except (get_cancelled_exc_class(), KeyboardInterrupt):
+                raise
+            except BaseException as error:  # a SystemExit, too, ends this agent and no other
+                log.warning("agent %s: crashed with %s", self.id, type(error).__name__)
+                return Exit(f"crashed: {type(error).__name__}")
+        return self._exit or Exit("killed", asked=True)
+
+    async def _live(self) -> Exit:
+        taken = 0
+        while self._exit is None:
+            item = self.mailbox.take()
+            if item is None:
+                if self.mailbox.closed and not self.life.busy:
+                    saved = not self._saving or await self.save(self._sleeper)
+                    if saved or self._sleeper is None:
+                        return Exit("shutdown", asked=True)
+                    self._stay()
+                await self.mailbox.wait()
+                continue
+            if isinstance(item, Letter):
+                self._handle(item)
+                if self.terms.save_every is not None and self._unsaved >= self.terms.save_every:
+                    await self.save()
+            elif isinstance(item, Save):
+                await self.save(item.reply)
+            else:
+                self._change(item)
+            taken += 1
+            if taken % AT_ONCE == 0:
+                await checkpoint()
+        return self._exit
+
+    def _begin(self) -> None:
+        """What comes before the first letter: the strategy's init, and what plugins declare."""
+        strategy = self.agent.definition.strategy
+        result = strategy.init(self.agent, Context(self.agent))
+        self.agent, directives = outcome(result, "the strategy's init", self.agent)
+        self.runtime.begun(self)
+        self.carry_out(directives)
+
+    def _handle(self, letter: Letter) -> None:
+        signal = self.at = letter.signal
+        try:
+            directives = self._received(signal)
+        except BaseException as error:
+            self.runtime.drop(self.id, letter, f"the agent crashed with {type(error).__name__}")
+            raise
+        self.handled += 1
+        self._unsaved += 1
+        lost = next((one for one in directives if _is_unrouted(one)), None)
+        if lost is not None and letter.own:
+            directives, lost = _unheard(signal), None
+        if letter.reply is not None:
+            self._answer(letter.reply, signal, lost)
+        if self._capturing:
+            directives += self._captured(signal)
+        if directives:
+            self.carry_out(directives)
+        self.at = None
+
+    def _received(self, signal: Signal) -> list[Directive]:
+        if signal.type == capabilities.REQUEST:
+            return capabilities.answer(self, signal)
+        self.agent, directives = receive(self.agent, signal)
+        return directives
+
+    def _answer(self, reply: Reply, signal: Signal, lost: Directive | None) -> None:
+        if isinstance(lost, Error):
+            reply.fail(Unrouted(self.id, signal.type, lost.message))
+        elif self.terms.save_every == 1:
+            self._owed.append(reply)
+        else:
+            reply.give(self.agent)
+
+    def _captured(self, signal: Signal) -> list[Directive]:
+        """What plugins make of a signal that was handled; their errors never come in its way."""
+        found: list[Directive] = []
+        for plugin in self._capturing:
+            try:
+                found += plugin.capture(signal, Context(self.agent, signal, plugin.config))
+            except Exception as error:
+                self.report(failure(error, "capture"))
+        return found
+
+    def _change(self, change: Change) -> None:
+        try:
+            self.agent, directives = change(self.agent)
+        except Exception as error:
+            self.report(failure(error, "result"))
+        else:
+            self._unsaved += 1
+            self.carry_out(directives)
+
+    # What it asks for
+
+    def carry_out(self, directives: Iterable[Directive]) -> None:
+        """Carry directives out, after those that wait already."""
+        over = 0
+        for directive in directives:
+            if len(self._directives) >= self.terms.max_directives:
+                over += 1
+                self.runtime.refused(self, directive, "queue_overflow")
+            else:
+                self._directives.append(directive)
+        if over:
+            message = f"queue_overflow: {over} directives beyond {self.terms.max_directives} were dropped"
+            self.report(Error(message=message, context="directive", kind="QueueOverflow"))
+        if not self._draining:
+            self._draining = True
+            self._drain()
+
+    def _drain(self) -> None:
+        while self._directives and self._exit is None:
+            waiting = self._execute(self._directives.popleft())
+            if waiting is not None:
+                self.job(partial(self._go_on, waiting), "directive")
+                return
+        self._draining = False
+
+    async def _go_on(self, waiting: Waiting) -> None:
+        """Carry on with the directives once one of them is done that the others wait for."""
+        try:
+            await waiting.work()
+        except Exception as error:
+            self.report(failure(error, "directive"))
+        self._drain()
+
+    def _execute(self, directive: Directive) -> Waiting | None:
+        executor = self.runtime.executor(directive)
+        if executor is None:
+            log.warning("agent %s: ignored a directive of type %s", self.id, type(directive).__name__)
+            return None
+        try:
+            if iscoroutinefunction(executor):
+                self.job(partial(executor, directive, self), "directive")
+                return None
+            answer = executor(directive, self)
+        except Exception as error:
+            self.report(failure(error, "directive"))
+            return None
+        match answer:
+            case Stop():
+                self.stop(answer.reason)
+            case Waiting():
+                return answer
+            case Awaitable():
+                self.job(partial(_awaited, answer), "directive")
+            case _:
+                pass
+        return None
+
+    def report(self, error: Error) -> None:
+        """Have the policy decide about an error."""
+        self.errors += 1
+        wanted = self._policy(error, self)
+        if wanted is None:
+            return
+        if not isinstance(wanted, Directive) or isinstance(wanted, Error):
+            raise WrongType("the answer of on_error", "None or a directive that is no Error", wanted)
+        if isinstance(wanted, Stop):
+            self.stop(wanted.reason)
+        else:
+            self.carry_out([wanted])
+
+    def stop(self, reason: str) -> None:
+        """End this life now; what waits is not carried out any more."""
+        if self._exit is None:
+            self._exit = Exit(reason)
+        self._directives.clear()
+        self.mailbox.wake()
+
+    def job(self, work: Work, context: str, *, lasting: bool = False) -> CancelScope:
+        """Do something beside the letters; a lasting job is not waited for in the end."""
+        life, scope = self.life, self.life.begin(lasting=lasting)
+
+        def failed(error: BaseException) -> None:
+            if isinstance(error, Exception):
+                self._blame(lambda: self.report(failure(error, context)))
+            else:
+                self.stop(f"crashed: {type(error).__name__}")
+
+        async def done() -> None:
+            try:
+                await run(life, scope, work, failed)
+            finally:
+                self.mailbox.wake()
+
+        self.runtime.spawn(done)
+        return scope
+
+    def _blame(self, report: Callable[[], None]) -> None:
+        """A policy that fails ends the life, also where no letter is being taken."""
+        try:
+            report()
+        except Exception as error:
+            self.stop(f"crashed: {type(error).__name__}")
+
+    # What it is told
+
+    def tell(self, signal: Signal, *, own: bool = False) -> None:
+        """Put a signal of its own into its mailbox."""
+        self._push(Letter(signal, own=own))
+
+    def change(self, change: Change) -> None:
+        """Have the agent changed, in its turn."""
+        if not self.mailbox.push(change):
+            self._overflowed("the result of a job")
+
+    def _push(self, letter: Letter) -> None:
+        if self.mailbox.push(letter):
+            self.runtime.accepted += 1
+        else:
+            self.runtime.drop(self.id, letter, "queue_overflow", accepted=False)
+            self._overflowed(f"signal {letter.signal.type!r}")
+
+    def _overflowed(self, what: str) -> None:
+        message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} letters wait already"
+        self.report(Error(message=message, context="mailbox", kind="QueueOverflow"))
+
+    # How it is kept
+
+    async def save(self, reply: Reply | None = None) -> bool:
+        """Put the agent into the vault; whether that was done. Those who wait for it are told."""
+        owed, self._owed = self._owed, []
+        if reply is not None:
+            owed.append(reply)
+        agent, self._unsaved = self.agent, 0
+        try:
+            self.rev = await put_aside(agent, self.runtime.open_vault(), expected_rev=self.rev)
+        except Exception as error:
+            for one in owed:
+                one.fail(error)
+            self.report(failure(error, "checkpoint"))
+            return False
+        for one in owed:
+            one.give(agent)
+        return True
+
+    async def put_to_sleep(self, seconds: float | None) -> None:
+        """Finish what is here, be saved, and end; raises what keeps it from that, and then lives on."""
+        self._sleeper = sleeper = Reply()
+        self.close(save=True)
+        with move_on_after(seconds):
+            await sleeper.wait()
+            await self.ended.wait()
+            return
+        self._stay()
+        raise TimedOut(f"hibernating agent {self.id!r}", seconds or 0.0)
+
+    def _stay(self) -> None:
+        """Live on, though it was to end."""
+        self._sleeper, self._saving = None, False
+        self.life.end()
+        self.life = Life()
+        self.mailbox.reopen()
+        self._begin()
+
+    def close(self, *, save: bool) -> None:
+        """Let nobody in any more, finish what is here, and end; saved in the end, if that is wanted."""
+        self._saving = save or self.terms.save_every is not None
+        self.life.quieten()
+        self.mailbox.close()
+
+    def kill(self) -> None:
+        """End now, whatever is going on."""
+        self.scope.cancel()
+
+    def clear(self, exit: Exit, *, again: bool) -> None:
+        """After a life: end what went on beside it, and answer those who wait in vain."""
+        self.life.end()
+        self._directives.clear()
+        for reply in self._owed:
+            reply.fail(Dropped(self.id, "?", f"the agent ended ({exit.reason})"))
+        self._owed = []
+        adapters, self._adapters = self._adapters, None
+        if again and adapters is not None:
+            adapters.give_up(self, "the agent was started again")
+
+    def renew(self, agent: Agent) -> None:
+        """Begin another life, with the letters that still wait."""
+        self.agent = agent
+        self.life, self.scope = Life(), CancelScope()
+        self.errors, self._unsaved = 0, 0
+        self._exit, self._draining, self._saving = None, False, False
+
+    @property
+    def adapters(self) -> Adapters:
+        """The memory providers that it uses."""
+        if self._adapters is None:
+            from omoide.runtime.adapters import Adapters
+
+            self._adapters = Adapters()
+        return self._adapters
+
+
+async def _awaited(answer: Awaitable[Any]) -> None:
+    await answer
+
+
+def _is_unrouted(directive: Directive) -> bool:
+    return isinstance(directive, Error) and directive.context == "routing"
+
+
+def _unheard(signal: Signal) -> list[Directive]:
+    """What the runtime told and nobody listens to: nothing, unless it is a failure."""
+    data = signal.data
+    if not hasattr(data, "get") or data.get("status") != "error":
+        return []
+    reason = str(data.get("error", "no reason given"))
+    return [Error(message=f"{signal.type}: {reason}", context="memory", kind="ProviderFailed")]

@@ -1,0 +1,67 @@
+"""What becomes of an agent when its life ends?
+
+By its terms it is started again, with the letters that still wait, or it is gone. One that fails too often
+within a short time is given up. It begins again with its last checkpoint where it was ever saved, else as it
+was when it was started; a checkpoint that cannot be read is a reason to give up, never to begin afresh.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from anyio import current_time
+
+from omoide.core.agent import Agent
+from omoide.runtime.server import AgentServer, Exit
+from omoide.runtime.vaults import taken_up
+
+if TYPE_CHECKING:
+    from omoide.runtime.runtime import Runtime
+
+log = logging.getLogger("omoide.runtime")
+
+
+async def supervise(server: AgentServer, runtime: Runtime) -> None:
+    """Let an agent live, as often as its terms say."""
+    exit = Exit("shutdown", asked=True)
+    try:
+        while True:
+            exit = await server.live()
+            if not _again(server, exit):
+                return
+            if _too_often(server):
+                exit = Exit(f"gave up after {len(server.restarts) - 1} restarts: {exit.reason}")
+                return
+            log.warning("agent %s: started again after: %s", server.id, exit.reason)
+            try:
+                agent = await _anew(server, runtime)
+            except Exception as error:
+                exit = Exit(f"could not be taken up again: {type(error).__name__}")
+                return
+            server.clear(exit, again=True)
+            server.renew(agent)
+    finally:
+        server.clear(exit, again=False)
+        runtime.left(server, exit)
+
+
+def _again(server: AgentServer, exit: Exit) -> bool:
+    restart = server.terms.restart
+    if exit.asked or restart == "temporary":
+        return False
+    return restart == "permanent" or not exit.normal
+
+
+def _too_often(server: AgentServer) -> bool:
+    now, terms = current_time(), server.terms
+    server.restarts.append(now)
+    recent = [at for at in server.restarts if now - at <= terms.restart_seconds]
+    return len(recent) > terms.max_restarts
+
+
+async def _anew(server: AgentServer, runtime: Runtime) -> Agent:
+    if server.rev is None:
+        return server.origin
+    agent, server.rev = await taken_up(server.id, server.origin.definition, runtime.open_vault())
+    return agent

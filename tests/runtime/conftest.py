@@ -1,0 +1,37 @@
+"""What are tests of agents that live given?"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.runtime.living import Errors, Heard, Watched
+
+from omoide.runtime import StoreVault
+from omoide.stores.opening import open_store
+
+
+@pytest.fixture
+def heard() -> Heard:
+    """Signals that an action kept."""
+    return Heard()
+
+
+@pytest.fixture
+def errors() -> Errors:
+    """A policy that keeps the errors."""
+    return Errors()
+
+
+@pytest.fixture
+async def a_store() -> AsyncIterator[Any]:
+    """A store in memory."""
+    async with open_store("memory://", embedder="none") as opened:
+        yield opened
+
+
+@pytest.fixture
+def vault(a_store: Any) -> Watched:
+    """A vault that can be made to wait, or to fail."""
+    return Watched(StoreVault(a_store))

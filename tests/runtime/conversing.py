@@ -1,0 +1,63 @@
+"""What do the tests of many conversations start from?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from tests.sessions.given import a_spec, talker
+
+from omoide.core.scope import Scope
+from omoide.runtime.conversations import Conversations
+from omoide.sessions import Session
+
+MANUAL = a_spec(memory=True)
+START = 1_800_000_000_000
+
+
+def living(store: Any, **options: Any) -> Conversations:
+    """Conversations with a model that repeats what it is told."""
+    return Conversations(store, **{"llm": talker(), **options})
+
+
+class Gate:
+    """A model that answers when it may."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+        self.open = anyio.Event()
+
+    async def __call__(self, request: Any, journal: Any) -> str:
+        self.asked.set()
+        await self.open.wait()
+        return "At last."
+
+
+async def contents(store: Any) -> list[str]:
+    """What is remembered, in words."""
+    return sorted(one.content for one in await store.list_entries(Scope()))
+
+
+def noted(session: Session) -> None:
+    """Note what is a memory only with the lower threshold that counts at the end."""
+    session.context.put("framework", f"Phoenix of {session.id}", source="tool", confidence=0.5)
+
+
+def failing(kind: str, *wanted: str) -> Any:
+    """A store's watcher that breaks an operation on the documents of some sessions, or of all."""
+
+    async def before(name: str, args: Any) -> None:
+        if name == kind and (not wanted or args[0].session_id in wanted):
+            raise RuntimeError("secret words")
+
+    return before
+
+
+async def die(session: Session) -> None:
+    """End what goes on in the background of a session, as nothing should."""
+    ticking = session._ticking
+    assert ticking is not None
+    ticking.cancel()
+    await asyncio.wait([ticking])

@@ -1,0 +1,217 @@
+"""Which vaults do the tests try, who rests in them, and what do the processes do that get killed?
+
+`python -m tests.runtime.vaulting JOB …` does one of the jobs below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from omoide import Agent, Definition, memory, open_store, thread
+from omoide.core.checkpoint import Checkpoint
+from omoide.core.thread import ThreadEntry
+from omoide.errors import Conflict, DiskFull, NotFound
+from omoide.runtime.vaults import FileVault, Journal, Kept, StoreVault, Vault, put_aside, taken_up
+
+ROOT = Path(__file__).parents[2]
+PLACES = ("memory", "sqlite", "files")
+CLERK = Definition.new("clerk")
+
+
+@asynccontextmanager
+async def a_vault(place: str, folder: Path, **options: Any) -> AsyncIterator[Any]:
+    """A vault of one of the places."""
+    if place == "files":
+        yield FileVault(folder / "vault", **options)
+        return
+    url = "memory://" if place == "memory" else f"sqlite:///{(folder / 'vault.db').as_posix()}"
+    async with open_store(url, embedder="none", **options) as store:
+        yield StoreVault(store)
+
+
+def clerk(*said: str, id: str = "me") -> Agent:
+    """An agent to whom this was said."""
+    agent = Agent.new(CLERK, id=id)
+    return thread.append(agent, [entry(text) for text in said]) if said else agent
+
+
+def entry(text: str) -> dict[str, Any]:
+    """Something that was said."""
+    return {"kind": "message", "payload": {"text": text}}
+
+
+def told(agent: Agent) -> list[str]:
+    """All that was said to an agent."""
+    return [one.payload["text"] for one in thread.entries(agent)]
+
+
+class DictVault:
+    """A vault of somebody's own, in as few lines as it takes."""
+
+    def __init__(self) -> None:
+        self.checkpoints: dict[str, Kept] = {}
+        self.journals: dict[tuple[str, str], Journal] = {}
+
+    async def load(self, id: str) -> Kept:
+        """What is kept."""
+        return self.checkpoints.get(id, Kept())
+
+    async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
+        """Keep it."""
+        rev = (await self.load(id)).rev
+        Conflict.check(f"checkpoint {id!r}", expected_rev, rev)
+        self.checkpoints[id] = Kept(checkpoint, rev + 1)
+        return rev + 1
+
+    async def read_thread(self, id: str, thread_id: str) -> Journal:
+        """What is kept."""
+        return self.journals.get((id, thread_id), Journal())
+
+    async def append_thread(
+        self,
+        id: str,
+        thread_id: str,
+        entries: Sequence[ThreadEntry],
+        *,
+        expected_rev: int,
+        after: int | None = None,
+    ) -> int:
+        """Keep it."""
+        old = await self.read_thread(id, thread_id)
+        Conflict.check(f"journal of {thread_id!r}", expected_rev, old.rev)
+        self.journals[id, thread_id] = Journal((*old.entries[:after], *entries), old.rev + 1)
+        return old.rev + 1
+
+
+class Crash(Exception):
+    """The end of a process, as far as a vault sees it."""
+
+
+class Watched:
+    """A vault that notes what is asked of it, and lets `before` and `after` each step do something."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        before: Callable[[str], Awaitable[None]] | None = None,
+        after: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self.vault = vault
+        self.steps: list[str] = []
+        self.before, self.after = before, after
+
+    async def load(self, id: str) -> Kept:
+        """As the vault does."""
+        return cast("Kept", await self._step("load", self.vault.load, id))
+
+    async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
+        """As the vault does."""
+        return int(await self._step("save", self.vault.save, id, checkpoint, expected_rev=expected_rev))
+
+    async def read_thread(self, id: str, thread_id: str) -> Journal:
+        """As the vault does."""
+        return cast("Journal", await self._step("read_thread", self.vault.read_thread, id, thread_id))
+
+    async def append_thread(self, *args: Any, **options: Any) -> int:
+        """As the vault does."""
+        return int(await self._step("append_thread", self.vault.append_thread, *args, **options))
+
+    async def _step(self, name: str, step: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+        self.steps.append(name)
+        if self.before is not None:
+            await self.before(name)
+        result = await step(*args, **options)
+        if self.after is not None:
+            await self.after(name)
+        return result
+
+
+def crashing(vault: Vault, at: int, *, done: bool) -> Watched:
+    """A vault whose process ends at its so manieth write, before it or when it is done."""
+    left = at
+
+    async def end(name: str) -> None:
+        nonlocal left
+        if name in ("save", "append_thread"):
+            left -= 1
+            if left < 0:
+                raise Crash
+
+    return Watched(vault, after=end) if done else Watched(vault, before=end)
+
+
+# A life of steps: what an agent is after a step depends on its number alone.
+
+
+def lived(agent: Agent, n: int) -> Agent:
+    """The agent after step n: a few entries more, some of them large, and something else in mind."""
+    said = [entry(f"{n}.{part} " + "x" * (n * 37 % 9_000)) for part in range(n % 4)]
+    agent = thread.append(agent, said) if said else agent
+    return memory.world_put(agent, "n", n)
+
+
+def expected(n: int) -> list[str]:
+    """What was said to an agent up to step n."""
+    return [f"{at}.{part}" for at in range(n + 1) for part in range(at % 4)]
+
+
+async def live(place: str, folder: str) -> None:
+    """Take the agent up and put it aside again, one step on, and write the step's number, until killed."""
+    async with a_vault(place, Path(folder)) as vault:
+        try:
+            agent, rev = await taken_up("me", CLERK, vault)
+        except NotFound:
+            agent, rev = clerk(), 0
+        n = memory.world_get(agent, "n", -1)
+        while True:
+            n += 1
+            agent = lived(agent, n)
+            rev = await put_aside(agent, vault, expected_rev=rev)
+            os.write(1, f"{n}\n".encode())
+
+
+async def fill(place: str, folder: str, size: str) -> None:
+    """Say more and more until the system lets no file grow; print how often it was put aside before."""
+    async with a_vault(place, Path(folder)) as vault:
+        agent = clerk("first")
+        rev = await put_aside(agent, vault)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+        try:
+            while True:
+                agent = thread.append(agent, entry("x" * 1_000))
+                agent = memory.world_put(agent, "n", rev)
+                rev = await put_aside(agent, vault, expected_rev=rev)
+        except DiskFull:
+            os.write(1, str(rev).encode())
+
+
+async def count(place: str, folder: str, name: str, times: str) -> None:
+    """Take the agent up, say something to it and put it aside, so often that nobody was faster."""
+    async with a_vault(place, Path(folder)) as vault:
+        for n in range(int(times)):
+            while True:
+                agent, rev = await taken_up("me", CLERK, vault)
+                try:
+                    await put_aside(thread.append(agent, entry(f"{name}{n}")), vault, expected_rev=rev)
+                except Conflict:
+                    continue
+                break
+
+
+def start(job: str, *args: object) -> subprocess.Popen[bytes]:
+    """A process that does a job."""
+    command = [sys.executable, "-m", "tests.runtime.vaulting", job, *map(str, args)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+
+
+if __name__ == "__main__":
+    jobs: list[Callable[..., Any]] = [live, fill, count]
+    asyncio.run({job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:]))
