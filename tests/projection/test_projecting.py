@@ -1,0 +1,309 @@
+"""Does an agent project by itself, when it should and not more often?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.projection.given import (
+    NOW,
+    Counting,
+    Quiet,
+    agent,
+    answer,
+    covered,
+    errors,
+    mark,
+    message,
+    talking,
+)
+
+from omoide import (
+    Agent,
+    Context,
+    Direct,
+    Instruction,
+    Signal,
+    StrategyState,
+    action,
+    memory,
+    receive,
+    strategy,
+)
+from omoide import thread as threads
+from omoide.core.directives import MEMORY_RESULT, Directive, MemoryUpsert
+from omoide.errors import Invalid, WrongType
+from omoide.projection import (
+    MessageEmbedder,
+    Projecting,
+    ProjectionPlugin,
+    Projector,
+    projecting_action,
+    projection_result,
+)
+
+TICK = ("clock.tick", "strategy_tick")
+
+
+@action
+def say(ctx: Context, text: str) -> Any:
+    """Write a message into the thread."""
+    return ctx.thread.append(message(text))
+
+
+def speaking(*projectors: Projector, inner: Any = None, after: int = 3, **parts: Any) -> Agent:
+    how = Projecting(projectors, Quiet() if inner is None else inner, after=after)
+    return Agent.new("clerk", id="clerk-1", strategy=how, actions=[say], routes=[TICK], **parts)
+
+
+def told(given: Agent, *texts: str, now: int = NOW) -> tuple[Agent, list[Directive]]:
+    directives: list[Directive] = []
+    for text in texts:
+        given, more = given.cmd(("say", {"text": text}), now=now)
+        directives += more
+    return given, directives
+
+
+def ticked(given: Agent, now: int = NOW) -> tuple[Agent, list[Directive]]:
+    return receive(given, Signal(type="clock.tick"), now=now)
+
+
+def test_it_projects_once_enough_is_new() -> None:
+    """After a command nothing happens until `after` entries are not covered, and then again after as many."""
+    counting = Counting()
+    given, _ = told(speaking(counting), "a", "b")
+    assert counting.seen == []
+    given, _ = told(given, "c", "d", "e")
+    assert counting.seen == [[0, 1, 2]]
+    given, _ = told(given, "f")
+    assert counting.seen == [[0, 1, 2], [3, 4, 5]]
+    assert memory.world_get(given, "counting") == 6
+
+
+def test_it_projects_at_every_tick() -> None:
+    """A tick projects what there is, however little."""
+    counting = Counting()
+    given, _ = told(speaking(counting), "a")
+    given, directives = ticked(given)
+    assert counting.seen == [[0]]
+    assert directives == []
+    assert ticked(given)[0] is given
+
+
+def test_what_the_inner_strategy_does_is_done() -> None:
+    """Commands, ticks, init, snapshot and routes are those of the inner strategy."""
+
+    class Inner(Direct):
+        def init(self, agent: Agent, ctx: Context) -> tuple[Agent, list[Directive]]:
+            return strategy.put(agent, StrategyState(status="waiting")), []
+
+        def tick(self, agent: Agent, ctx: Context) -> tuple[Agent, list[Directive]]:
+            return strategy.put(agent, StrategyState(status="running")), []
+
+        def signal_routes(self) -> Sequence[Any]:
+            return [("inner.say", ("say", {"text": "inner"}))]
+
+    given = speaking(Counting(), inner=Inner())
+    how = given.definition.strategy
+    assert how.snapshot(given).status == "waiting"
+    given, _ = receive(given, Signal(type="inner.say"))
+    assert threads.filter_by_kind(given, "message")[0].payload["content"] == "inner"
+    given, _ = ticked(given)
+    assert how.snapshot(given).status == "running"
+
+
+def test_the_failure_of_an_inner_strategy_stays_its_own() -> None:
+    """A strategy that raises leaves the agent as it was, with an Error of the context strategy."""
+
+    class Broken(Direct):
+        def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Any:
+            raise RuntimeError("out of ideas")
+
+    given = speaking(inner=Broken())
+    after, directives = told(given, "a")
+    assert after is given
+    assert [error.context for error in errors(directives)] == ["strategy"]
+
+
+def test_answers_are_taken_in_by_a_route_of_its_own() -> None:
+    """The strategy routes results to its projectors; neither the inner one nor the thread hears of it."""
+    heard: list[str] = []
+
+    class Inner(Quiet):
+        def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Any:
+            heard.append(" ".join(one.action for one in instructions))
+            return super().cmd(agent, instructions, ctx)
+
+    embedder = MessageEmbedder()
+    given, directives = told(speaking(embedder, inner=Inner()), "a", "b", "c")
+    given, _ = answer(given, directives[0])
+    assert covered(given, embedder.name) == [0, 2]
+    assert heard == ["say"] * 3
+    assert len(threads.entries(given)) == 3
+
+
+def test_the_plugin_besides_does_no_harm() -> None:
+    """An answer that comes twice counts once."""
+    embedder = MessageEmbedder()
+    given, directives = told(speaking(embedder, plugins=[ProjectionPlugin]), "a", "b", "c")
+    given, told_ = answer(given, directives[0])
+    assert covered(given, embedder.name) == [0, 2]
+    assert told_ == []
+
+
+def test_instructions_around_an_answer_run_all_the_same() -> None:
+    """An answer among other instructions keeps none of them from running; by name it works as well."""
+    embedder = MessageEmbedder()
+    given, (asked,) = told(speaking(embedder), "a", "b", "c")
+    assert isinstance(asked, MemoryUpsert)
+    result = ("projection_result", {"request_id": asked.request_id, "status": "ok"})
+    given, directives = given.cmd([("say", {"text": "d"}), result, ("say", {"text": "e"})], now=NOW)
+    assert directives == []
+    assert covered(given, embedder.name) == [0, 2]
+    assert len(threads.entries(given)) == 5
+
+
+def test_a_provider_that_fails_is_not_asked_in_circles() -> None:
+    """An error does not lead to the same question at once, only after a while or at a tick."""
+    embedder = MessageEmbedder(batch=1)
+    given, directives = told(speaking(embedder, Counting(), inner=Direct()), *"abc")
+    for _ in range(5):
+        given, more = answer_all(given, directives, NOW)
+        assert more == []
+    given, more = told(given, "d", "e", now=NOW + 59_999)
+    assert more == []
+    assert mark(given, embedder.name)["failures"] == 1
+    assert len(told(given, "f", now=NOW + 60_000)[1]) == 6
+    assert len(ticked(given, NOW + 1)[1]) == 5
+
+
+def answer_all(given: Agent, directives: Sequence[Directive], now: int) -> tuple[Agent, list[Directive]]:
+    more: list[Directive] = []
+    for one in directives:
+        assert isinstance(one, MemoryUpsert)
+        data = {"request_id": one.request_id, "status": "error", "error": "down"}
+        given, asked = receive(given, Signal(type=MEMORY_RESULT, data=data), now=now)
+        more += asked
+    return given, more
+
+
+def test_a_projector_that_fails_is_reported_once_in_a_while() -> None:
+    """A command after a failure does not fail, too: it is reported when it is tried again."""
+    given, directives = told(speaking(Counting(fails=True)), *"abc")
+    assert [error.context for error in errors(directives)] == ["projection"]
+    given, directives = told(given, *"def", now=NOW + 1)
+    assert directives == []
+    given, directives = told(given, "g", now=NOW + 60_000)
+    assert len(errors(directives)) == 1
+    assert len(threads.entries(given)) == 7
+
+
+def test_a_backlog_is_worked_off_as_answers_come() -> None:
+    """Where more waits than one request takes, the answer to it leads to the next."""
+    embedder = MessageEmbedder()
+    given = talking(speaking(embedder, after=3), [message(str(at)) for at in range(1_500)])
+    given, directives = told(given, "one more")
+    given, more = answer_every(given, directives)
+    assert sum(len(one.items) for one in more if isinstance(one, MemoryUpsert)) == 501
+    given, more = answer_every(given, more)
+    assert more == []
+    assert covered(given, embedder.name) == [0, 1_500]
+
+
+def answer_every(given: Agent, directives: Sequence[Directive]) -> tuple[Agent, list[Directive]]:
+    more: list[Directive] = []
+    for one in directives:
+        given, asked = answer(given, one)
+        more += asked
+    return given, more
+
+
+def test_an_action_projects_on_demand() -> None:
+    """Any agent may project when it is told to, and gets the directives."""
+    embedder = MessageEmbedder()
+    act = projecting_action([Counting(), embedder], name="look_back")
+    given = agent("a", "b", actions=[act], strategy=Quiet())
+    after, directives = given.cmd("look_back", now=NOW)
+    assert covered(after, "counting") == [0, 1]
+    assert [type(one) for one in directives] == [MemoryUpsert]
+    again, directives = after.cmd("look_back", now=NOW + 1)
+    assert (again, directives) == (after, [])
+    assert projecting_action([]).name == "project"
+    assert act.effectful is False
+
+
+def test_a_failing_projector_does_not_undo_what_the_action_did() -> None:
+    """The Error comes besides what the others projected."""
+    act = projecting_action([Counting("bad", fails=True), Counting("good")])
+    after, directives = agent("a", actions=[act], strategy=Quiet()).cmd("project", now=NOW)
+    assert covered(after, "good") == [0, 0]
+    assert [error.action for error in errors(directives)] == ["bad"]
+
+
+def test_strategies_of_the_same_parts_are_equal() -> None:
+    """Definitions made twice from the same code are the same."""
+    one, two = (Projecting([MessageEmbedder()], Direct(), after=5) for _ in range(2))
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one != Projecting([MessageEmbedder()], Direct(), after=6)
+    assert one != Projecting([MessageEmbedder(batch=3)], Direct(), after=5)
+    assert one != Direct()
+
+
+def test_an_agent_with_it_goes_through_json() -> None:
+    """Marks, and what was asked, are written down with the agent."""
+    embedder = MessageEmbedder()
+    given, directives = told(speaking(embedder), "a", "b", "c")
+    back = Agent.from_json(given.to_json(), given.definition)
+    back, _ = answer(back, directives[0])
+    assert covered(back, embedder.name) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"projectors": [object()]}, WrongType),
+        ({"inner": Direct}, WrongType),
+        ({"inner": object()}, WrongType),
+        ({"after": 0}, Invalid),
+        ({"config": 5}, WrongType),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(options: dict[str, Any], problem: type[Exception]) -> None:
+    """A wrong projector, inner strategy, threshold or configuration is an error where it is given."""
+    with pytest.raises(problem):
+        Projecting(**{"projectors": [], **options})
+
+
+@pytest.mark.parametrize(
+    ("projectors", "name"), [([Counting("x"), Counting("x")], "project"), ([], "two words")]
+)
+def test_an_action_that_cannot_work_is_refused_at_once(projectors: list[Projector], name: str) -> None:
+    """So is a name that is there twice, or that no action can have."""
+    with pytest.raises(Invalid):
+        projecting_action(projectors, name)
+
+
+def test_configuration_reaches_the_projectors() -> None:
+    """What `Projecting` or the action was given as `config` is in each projector's context."""
+    seen: list[Any] = []
+
+    class Watching(Counting):
+        def project(self, memory: Any, thread: Any, ctx: Any) -> Any:
+            seen.append(ctx.config)
+            return memory
+
+    given = Agent.new(
+        "x", strategy=Projecting([Watching()], Quiet(), after=1, config={"a": 1}), actions=[say]
+    )
+    told(given, "a")
+    agent("a").cmd(projecting_action([Watching()], config={"b": 2}))
+    assert seen == [{"a": 1}, {"b": 2}]
+
+
+def test_the_result_action_is_the_same_everywhere() -> None:
+    """The strategy, the plugin and a route by hand lead to one action."""
+    assert ProjectionPlugin().routes[0].target is projection_result
+    routes = Projecting([]).signal_routes()
+    assert (MEMORY_RESULT, projection_result) in routes
