@@ -315,7 +315,8 @@ def main() -> Shown:
         "README.md has the map of the code, docs/index.md starts the tour of the concepts, and examples/ has "
         "more: durable, chatlog, own_store and knowledge for memory that lasts; coding_session for a "
         "session that learns; support, tenants, refund and streaming for agents that answer with a model; "
-        "weather, bdi, blackboard, react, character, pool and rag for agents as values."
+        "weather, bdi, blackboard, react, character, pool and rag for agents as values; "
+        "monitoring, orchestrator and rag_agent for agents that live."
     )
     return Shown(agent, conflict, failure, kept, reason, shown, equal, recalled, answer)
 
