@@ -234,6 +234,22 @@ def test_each_file_is_an_ontology_of_a_version_that_imports_what_it_uses(
 
 
 @readers
+def test_the_modules_have_their_names_and_their_order(read: Callable[[str], Triples]) -> None:
+    """Ten modules, each an ontology of its name that builds on the core, and a hub that imports them all."""
+    modules = list(rows(CLASS_TABLE))
+    assert list(ontology.MODULES) == [f"jido-{module}" for module in modules]
+    names = [f"Jido{module.capitalize()}Ontology" for module in modules]
+    for at, name in enumerate(names):
+        triples = read(ontology.MODULES[at])
+        assert instances(triples, "Ontology") == {name}
+        imported = set(values(triples, name, f"{OWL}imports"))
+        assert {*names[: min(at, 1)]} <= imported <= {*names} - {name}
+    hub = read(ontology.OWN)
+    assert instances(hub, "Ontology") == {"JidoMemoryOntology"}
+    assert values(hub, "JidoMemoryOntology", f"{OWL}imports") == sorted(names)
+
+
+@readers
 def test_every_word_is_explained(read: Callable[[str], Triples]) -> None:
     """Everything that is declared has a label and a comment."""
     triples = everything(read, (*ontology.MODULES, ontology.OWN))
@@ -246,9 +262,8 @@ def test_every_word_is_explained(read: Callable[[str], Triples]) -> None:
 def test_the_words_that_nobody_had_declared_are_declared(read: Callable[[str], Triples]) -> None:
     """What queries use beyond the ten modules is declared beside them, and nothing is declared twice."""
     own = read(ontology.OWN)
-    assert {"confidence MemoryItem>double", "accessCount MemoryItem>integer"} <= properties(
-        own, "DatatypeProperty"
-    )
+    figures = {"confidence MemoryItem>double", "accessCount MemoryItem>integer"}
+    assert {*figures, "lastAccessed MemoryItem>dateTime"} <= properties(own, "DatatypeProperty")
     assert instances(own, "NamedIndividual") == {"DeletedMarker"}
     jido = everything(read)
     assert not {s for s, _, _ in own} & {s for s, _, _ in jido}

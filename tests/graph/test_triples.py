@@ -14,12 +14,14 @@ from tests.graph.given import NOW, entries, memories
 
 from omoide.core.entry import Entry, Evidence
 from omoide.core.memory_types import MEMORY_TYPES
-from omoide.graph.iris import JIDO, evidence_iri, graph_iri, memory_iri
+from omoide.graph import ontology
+from omoide.graph.iris import JIDO, MEMORY, evidence_iri, graph_iri, memory_iri
 from omoide.graph.reading import Memories, from_quads
 from omoide.graph.triples import all_to_nquads, moment, to_nquads
 from omoide.graph.vocabulary import CLASSES, PREFIXES, TYPE, XSD
 from omoide.stores.records import Access, Link
 
+DECLARED = {quad.subject.value for quad in parse(ontology.nquads(), RdfFormat.N_QUADS)}
 Memory = tuple[Entry, tuple[Link, ...], Access | None]
 
 
@@ -94,6 +96,16 @@ def test_many_at_once_are_the_same_as_one_by_one(several: list[Memory]) -> None:
     singly = "".join(to_nquads(*memory) for memory in several)
     assert set(batch.splitlines(keepends=True)) <= set(singly.splitlines(keepends=True))
     assert set(parse(batch, RdfFormat.N_QUADS)) == set(parse(singly, RdfFormat.N_QUADS))
+
+
+@given(memories())
+def test_nothing_is_told_in_words_that_are_not_declared(memory: Memory) -> None:
+    """Every property, class and individual that a memory is told with stands in the ontology."""
+    quads = list(parse(to_nquads(*memory), RdfFormat.N_QUADS))
+    used = {quad.predicate.value for quad in quads}
+    used |= {str(quad.object.value) for quad in quads if quad.predicate.value == TYPE}
+    used |= {str(quad.object.value) for quad in quads if quad.predicate.value.startswith(f"{JIDO}has")}
+    assert {iri for iri in used if iri.startswith(JIDO) and not iri.startswith(MEMORY)} <= DECLARED
 
 
 @given(entries)

@@ -78,6 +78,35 @@ def test_what_is_incomplete_is_a_warning_or_strictly_a_violation(fields: Any, sh
     assert [(item.id, item.shape, item.severity) for item in strict.problems] == [("m1", shape, "violation")]
 
 
+@pytest.mark.parametrize(
+    ("type", "property", "shape"),
+    [
+        *(("fact", name, "CertaintyShape") for name in ("hasConfidence", "hasTimestamp")),
+        *(("fact", name, "ProvenanceShape") for name in ("assertedBy", "assertedIn", "summary")),
+        ("fact", "appliesToProject", "ProjectShape"),
+        ("implementation_decision", "rationale", "DecisionRationaleShape"),
+        ("task", "assignedTo", "TaskShape"),
+        ("failure", "hasErrorStatus", "ErrorShape"),
+        *(("agent_rule", name, "ConventionShape") for name in ("hasConventionScope", "hasEnforcementLevel")),
+    ],
+)
+def test_each_thing_that_is_needed_is_missed(type: str, property: str, shape: str) -> None:
+    """A complete memory that loses one of its properties no longer conforms, for that reason alone."""
+    told = to_nquads(entry(type=type, rationale="because", metadata={"assigned_to": "bob"}))
+    assert shapes(told) == []
+    without = [line for line in told.splitlines(keepends=True) if f"<{JIDO}{property}>" not in line]
+    assert shapes("".join(without)) == [("m1", shape)]
+
+
+@pytest.mark.parametrize("property", ["hasRole", "hasCapability"])
+def test_an_agent_has_a_role_and_a_capability(property: str) -> None:
+    """Each of the two is missed by itself."""
+    has = {"hasRole": "Planner", "hasCapability": "CanPlan"}
+    told = [("agent_x", "a", "Agent"), *(("agent_x", name, value) for name, value in has.items())]
+    assert shapes(nquads(*told)) == []
+    assert shapes(nquads(*(one for one in told if one[1] != property))) == [("x", "AgentShape")]
+
+
 @pytest.mark.parametrize("status", ["Planned", "InProgress", "Blocked", "Active"])
 def test_a_superseded_task_that_is_open_is_wrong(status: str) -> None:
     """It is a violation even leniently, also with the session's status that was given by mistake."""
@@ -133,10 +162,14 @@ def test_lenient_validation_supplies_the_defaults() -> None:
 
 
 def test_a_value_of_the_wrong_type_is_wrong() -> None:
-    """A time that is no xsd:dateTime is a violation even leniently."""
+    """A time that is no xsd:dateTime and a rationale that is no text are violations even leniently."""
     told = to_nquads(entry()).replace("dateTime>", "string>")
     assert shapes(told, strict=False) == [("m1", "CertaintyShape")]
     assert not validate(told).conforms
+    decision = to_nquads(entry(type="decision", rationale="because"))
+    wrong = decision.replace('"because"', f"<{JIDO}memory_m2>")
+    assert ("m1", "DecisionRationaleShape") in shapes(wrong, strict=False)
+    assert not validate(wrong).conforms
 
 
 @settings(max_examples=max(10, EXAMPLES // 3))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.graph.servers import Server
 
 import omoide
-from omoide import Entry, Evidence, Scope, WriteRequest, blocking, graph, open_store
+from omoide import Entry, Evidence, Scope, WriteRequest, blocking, clock, graph, open_store
 from omoide.errors import Busy, Invalid, InvalidQuery, QueryStopped, WrongType
 from omoide.graph import projecting
 from omoide.graph.core import Graph
@@ -24,6 +24,7 @@ from omoide.graph.projecting import Projection
 from omoide.graph.sources import source
 from omoide.stores.records import Link
 from omoide.stores.sqlite.store import SQLiteStore
+from omoide.testing import FrozenClock
 
 SCOPE = Scope(agent_id="ann", session_id="s1", project_id="shop")
 SAID = "SELECT ?said WHERE { ?m jido:summary ?said } ORDER BY ?said"
@@ -77,17 +78,18 @@ async def test_links_and_uses_are_followed(store: Any) -> None:
     two = await omoide.remember(store, "two", SCOPE, type="lesson_learned")
     link = Link(source=one.id, relation="produced_lesson", target=two.id)
     linked = "ASK { ?m jido:producedLesson ?lesson }"
-    used = "SELECT ?n WHERE { ?m jido:summary 'one' ; jido:accessCount ?n }"
+    used = "SELECT ?n WHERE { ?m jido:summary 'one' ; jido:accessCount ?n ; jido:lastAccessed ?last }"
     async with graph.open(store) as view:
         assert not (await view.sparql(linked, SCOPE)).truth
         await store.link(link, SCOPE)
         assert (await view.sparql(linked, SCOPE)).truth
         await store.unlink(link, SCOPE)
         assert not (await view.sparql(linked, SCOPE)).truth
-        for times in (1, 2, 3):
-            await store.record_access([one.id], SCOPE)
-            assert (await view.sparql(used, SCOPE)).values("n") == (times,)
-        assert (await view.sparql(used, SCOPE)).values("n") == (3,)
+        with clock.using(FrozenClock(clock.now())) as time:
+            for times in (1, 2, 3):
+                time.advance(1_000)
+                await store.record_access([one.id], SCOPE)
+                assert (await view.sparql(used, SCOPE)).values("n") == (times,)
 
 
 async def test_what_another_process_writes_is_found(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from tests.longterm.given import SHOP, a_store, keep
 from tests.stores.own import Pocket
 
 from omoide.core.memory_types import MEMORY_TYPES, ROOT, with_subtypes
-from omoide.core.scope import Scope
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import querying
 from omoide.testing import reproducible
@@ -58,6 +57,28 @@ async def test_filters_come_before_limits(store: Any) -> None:
     assert ids(await querying.by_type(store, "fact", SHOP, limit=2)) == ["m4", "m3"]
 
 
+async def test_an_answer_has_an_end_of_its_own(store: Any) -> None:
+    """The 20 newest of a type, the 50 newest of everything; whoever wants more says so."""
+    with reproducible() as clock:
+        for at in range(55):
+            clock.advance(1_000)
+            await keep(store, f"m{at:02}", type="fact")
+    newest = [f"m{at:02}" for at in reversed(range(55))]
+    assert ids(await querying.by_type(store, "fact", SHOP)) == newest[:20]
+    assert ids(await querying.everything(store, SHOP)) == newest[:50]
+    assert ids(await querying.everything(store, SHOP, limit=1_000)) == newest
+    assert await querying.count(store, SHOP) == 55
+
+
+async def test_what_is_unsure_is_listed_unless_a_floor_is_named(store: Any) -> None:
+    """Nothing is left out for its confidence by default, and what is as sure as the floor passes it."""
+    for at, confidence in enumerate((0.0, 0.3, 1.0)):
+        await keep(store, f"m{at}", type="fact", confidence=confidence)
+    assert len(await querying.by_type(store, "fact", SHOP)) == 3
+    assert len(await querying.everything(store, SHOP)) == 3
+    assert len(await querying.everything(store, SHOP, min_confidence=0.3)) == 2
+
+
 async def test_an_exact_type_is_found_behind_many_that_refine_it(store: Any) -> None:
     """Asking exactly goes on until enough were found."""
     with reproducible() as clock:
@@ -101,17 +122,20 @@ async def test_superseding_without_a_successor_deletes_softly(store: Any) -> Non
         await querying.supersede(store, "nothing", SHOP)
 
 
-async def test_other_sessions_and_agents_are_not_found(store: Any) -> None:
-    """By id and by type, a scope only gives what it holds."""
-    theirs = Scope(agent_id="eve", project_id="shop")
-    await keep(store, "theirs", type="fact", scope=theirs)
-    assert await querying.everything(store, SHOP) == []
-    assert await querying.by_type(store, "fact", SHOP) == []
-    assert await querying.count(store, SHOP, include_superseded=True) == 0
+@pytest.mark.parametrize(
+    "other", [{"agent_id": "eve"}, {"session_id": "s2"}, {"project_id": "farm"}, {"namespace": "inc"}]
+)
+async def test_what_belongs_to_others_is_not_found(store: Any, other: dict[str, str]) -> None:
+    """By id and by type, a scope only gives what it holds, whatever it is that differs."""
+    mine = SHOP.replace(session_id="s1")
+    await keep(store, "theirs", type="fact", scope=mine.replace(**other))
+    assert await querying.everything(store, mine) == []
+    assert await querying.by_type(store, "fact", mine) == []
+    assert await querying.count(store, mine, include_superseded=True) == 0
     with pytest.raises(NotFound):
-        await querying.get(store, "theirs", SHOP)
+        await querying.get(store, "theirs", mine)
     with pytest.raises(NotFound):
-        await querying.supersede(store, "theirs", SHOP)
+        await querying.supersede(store, "theirs", mine)
 
 
 async def test_using_a_memory_counts_up(store: Any) -> None:

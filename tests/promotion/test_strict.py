@@ -31,10 +31,12 @@ async def run(store: Any, *, strict: bool, session: str = "s1", **given: Any) ->
     return done.run
 
 
-async def test_a_second_opinion_is_refused_when_strict(store: Any) -> None:
+@pytest.mark.parametrize("type", ["fact", "convention", "coding_standard"])
+async def test_a_second_opinion_is_refused_when_strict(store: Any, type: str) -> None:
     """Another value for the key of another session of the project is not kept, and both are named."""
-    first = await run(store, strict=True, context={"framework": fact("Phoenix")})
-    second = await run(store, strict=True, session="s2", context={"framework": fact("Rails")})
+    given = {value: {"framework": fact(value, memory_type=type)} for value in ("Phoenix", "Rails")}
+    first = await run(store, strict=True, context=given["Phoenix"])
+    second = await run(store, strict=True, session="s2", context=given["Rails"])
     assert await live(store) == ["framework: Phoenix"]
     assert second.promoted == ()
     (failure,) = second.failed

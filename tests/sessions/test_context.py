@@ -247,6 +247,9 @@ async def test_a_proposal_waits_with_the_last_message_as_evidence(store: Any) ->
     assert (item.entry.agent_id, item.entry.session_id, item.entry.project_id) == ("ada", "s1", "shop")
     assert item.importance_score == pytest.approx(0.2 + 0.03 + 0.9 * 0.25 + 0.25)
     assert (await session.promote(dry_run=True)).plan.promoted[0].entry.rationale == "It went wrong."
+    plain = session.propose("Deploys are slow.")
+    assert (plain.memory_type, plain.confidence) == (None, 0.7)
+    assert (plain.source_type, plain.access_count) == ("agent", 1)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ def test_a_thousand_uses_are_kept() -> None:
     for at in range(1001):
         log = log.record("key", now=at)
     assert (log.size, log.get_frequency("key"), log.entries[-1].timestamp) == (1000, 1000, 1)
+    assert AccessLog().max_entries == 1000
+    assert [one.timestamp for one in log.recent_accesses()] == [*range(1000, 990, -1)]
 
 
 def test_clearing_keeps_the_limit() -> None:

@@ -10,6 +10,8 @@ from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.retrieval.tokens import estimate
 from omoide.shortterm.buffer import ROLES, BufferMessage, ConversationBuffer
+from omoide.shortterm.short_term import ShortTerm
+from omoide.shortterm.token_budget import TokenBudget
 from omoide.testing import reproducible
 
 
@@ -111,6 +113,17 @@ def test_a_message_that_is_too_large_stays_alone() -> None:
     assert not buffer.overflow
 
 
+def test_a_buffer_that_overflows_is_read_as_it_was_written() -> None:
+    """Its one message is larger than it should be, and still there."""
+    buffer, _ = filled(10, 11)
+    assert ConversationBuffer.from_json(buffer.to_json()) == buffer
+
+
+def test_a_buffer_has_twenty_thousand_tokens_unless_told_otherwise() -> None:
+    """Made by itself or as a part of something."""
+    assert ConversationBuffer.new().max_tokens == ConversationBuffer().max_tokens == 20_000
+
+
 def test_a_smaller_buffer_keeps_the_newest() -> None:
     """What no longer fits leaves, but the newest message never does."""
     buffer, _ = filled(10, 3, 3, 3)
@@ -158,6 +171,48 @@ def test_a_buffer_is_the_longest_tail_that_fits(max_tokens: int, sizes: list[int
         if evicted:
             assert evicted[-1].token_count + buffer.current_tokens > max_tokens
     assert [one.id for one in [*gone, *buffer.to_list()]] == [str(at) for at in range(len(sizes))]
+
+
+@given(
+    st.integers(1, 30), st.lists(st.one_of(st.integers(1, 12), st.integers(-30, -1)), min_size=1, max_size=40)
+)
+def test_what_left_is_nowhere_in_the_buffer(max_tokens: int, steps: list[int]) -> None:
+    """By adding or by making the buffer smaller: not in its list, nor its count, nor what is written."""
+    buffer, gone, added = ConversationBuffer.new(max_tokens), list[str](), 0
+    for step in steps:
+        if step > 0:
+            buffer, left = buffer.add(said(step, f"<{added}>"))
+            added += 1
+        else:
+            buffer, left = buffer.resized(-step)
+        gone += [one.id for one in left]
+        kept = [one.id for one in buffer.to_list()]
+        assert [*gone, *kept] == [f"<{at}>" for at in range(added)]
+        assert buffer.size == len(kept)
+        assert buffer.current_tokens == sum(one.token_count for one in buffer.to_list())
+        written = codec.encode(codec.to_builtins(buffer)).decode()
+        assert not [id for id in gone if id in written]
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_a_number_of_messages_can_be_the_limit(most: int) -> None:
+    """Where each message counts as one, the buffer holds so many of them and no more."""
+    buffer, left = filled(most, *[1] * most)
+    assert (buffer.size, left) == (most, ())
+    buffer, left = buffer.add_all(said(1, str(most + at)) for at in range(250))
+    assert [one.id for one in left] == [str(at) for at in range(250)]
+    assert [one.id for one in buffer.to_list()] == [str(250 + at) for at in range(most)]
+
+
+@given(st.integers(10, 2_000), st.lists(st.integers(1, 50), max_size=60))
+def test_a_part_of_the_budget_can_be_the_limit(total: int, sizes: list[int]) -> None:
+    """With nine tenths of the whole for the conversation, messages leave before it is more than that."""
+    share = total * 9 // 10
+    budget = TokenBudget(total=total, conversation=share, context=total - share)
+    buffer, left = ShortTerm.new("s1", token_budget=budget).conversation.add_all(map(said, sizes))
+    assert buffer.max_tokens == share
+    assert buffer.current_tokens <= share or buffer.size == 1
+    assert not left or left[-1].token_count + buffer.current_tokens > share
 
 
 @given(st.lists(st.integers(1, 9), max_size=30))

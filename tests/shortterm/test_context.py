@@ -25,6 +25,24 @@ def item(context: WorkingContext, key: str) -> ContextItem:
     return found
 
 
+def test_the_conventional_keys() -> None:
+    """Ten of them say what a session understands, and one holds the gist of what was said."""
+    assert (
+        *("active_file", "project_root", "primary_language", "framework", "current_task", "user_intent"),
+        *("discovered_patterns", "active_errors", "pending_questions", "file_relationships"),
+        SUMMARY,
+    ) == KEYS
+    assert SUMMARY == "conversation_summary"
+
+
+@pytest.mark.parametrize("key", [*KEYS, "release_date", "Ünïcode", "a b"])
+def test_every_key_is_taken(key: str) -> None:
+    """The conventional ones and any other; only the summary is no value of the context."""
+    context = put(EMPTY, key, "x")
+    assert context.peek(key) == "x"
+    assert context.to_dict() == ({} if key == SUMMARY else {key: "x"})
+
+
 def test_a_new_item_has_its_defaults() -> None:
     """Inferred, 0.7 sure, used once, seen and used now."""
     with reproducible(at=5):
@@ -38,6 +56,18 @@ def test_a_new_item_has_its_defaults() -> None:
         0.7,
     )
     assert (found.access_count, found.first_seen, found.last_accessed) == (1, 5, 5)
+
+
+def test_an_item_made_by_hand_has_the_same_defaults() -> None:
+    """Inferred, 0.7 sure, used once, of no type, and unchanged since it was first seen."""
+    found = ContextItem(key="framework", first_seen=5, last_accessed=9)
+    assert (found.value, found.source, found.confidence, found.access_count) == (None, "inferred", 0.7, 1)
+    assert (found.suggested_type, found.type_given, found.changed_at) == (None, False, 5)
+
+
+def test_a_context_has_twelve_thousand_tokens_unless_told_otherwise() -> None:
+    """Made by itself or as a part of something."""
+    assert WorkingContext.new().max_tokens == WorkingContext().max_tokens == 12_000
 
 
 def test_an_update_counts_and_keeps_when_it_was_first_seen() -> None:
@@ -225,6 +255,9 @@ def test_a_value_larger_than_the_whole_context_is_refused() -> None:
     with pytest.raises(InvalidRecord, match=r"value takes .* tokens, and the whole context has 20"):
         room.put("b", "word " * 50)
     assert room.to_dict() == {"a": "x"}
+    assert put(room, "b", "x", count=lambda text: 18).to_dict() == {"b": "x"}
+    with pytest.raises(InvalidRecord, match="value takes 21 tokens"):
+        put(room, "b", "x", count=lambda text: 19)
 
 
 def test_a_smaller_context_keeps_what_matters_most() -> None:

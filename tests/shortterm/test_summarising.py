@@ -10,7 +10,7 @@ from omoide.errors import Invalid, WrongType
 from omoide.retrieval.tokens import Counter, estimate, exact
 from omoide.shortterm.buffer import BufferMessage
 from omoide.shortterm.sentences import sentences
-from omoide.shortterm.summarising import MARKER, summarised
+from omoide.shortterm.summarising import CONTENT, MARKER, RECENCY, ROLE, summarised
 
 
 def said(content: str, role: str = "user") -> BufferMessage:
@@ -57,6 +57,19 @@ def test_the_newer_of_two_alike_is_taken() -> None:
     assert summarised(twice, room) == f"{MARKER}\n- user: The sea is green."
     mixed = [said("The sky is blue."), said("The sea is green.", "tool")]
     assert summarised(mixed, room) == f"{MARKER}\n- user: The sky is blue."
+
+
+def test_when_it_was_said_counts_most() -> None:
+    """Who said it and what it tells count three tenths each; an older one wins by both, not by one."""
+    assert (ROLE, RECENCY, CONTENT) == (0.3, 0.4, 0.3)
+    between, late = said("Yes.", "tool"), said("The sky is blue.", "assistant")
+    for first, wins in (
+        (said("The sea is green.", "user"), False),
+        (said("We must decide.", "assistant"), False),
+        (said("We agreed: never 7?", "user"), True),
+    ):
+        found = summarised([first, between, between, late], estimate(MARKER) + 9)
+        assert (first.content in found, late.content in found) == (wins, not wins)
 
 
 @pytest.mark.parametrize("room", [0, 1, 5, 12])

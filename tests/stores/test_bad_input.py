@@ -162,6 +162,13 @@ def test_a_session_can_have_a_limit(kind: str, tmp_path: Path) -> None:
         assert sorted(listed(store)) == ["a", "b", "c", "d", "e"]
 
 
+def test_a_session_has_no_limit_by_default(kind: str, tmp_path: Path) -> None:
+    """More than ten thousand memories of one session are kept."""
+    with a_store(kind, tmp_path) as store:
+        store.write_many([asked(f"Number {at}.", id=f"m{at}", session_id="s") for at in range(10_001)])
+        assert store.stats(ADA.replace(session_id="s")).live == 10_001
+
+
 # Embedders
 
 

@@ -55,6 +55,13 @@ async def test_a_blank_replacement_is_none(store: Any) -> None:
     assert (entry.superseded_by, entry.superseded_reason) == ("deleted", None)
 
 
+async def test_the_longest_reason_is_kept(store: Any) -> None:
+    """Exactly 500 bytes fit, counted after the space around them is gone."""
+    await keep(store, "one", scope=ADA)
+    await asked(store, "forget", {"memory_id": "one", "reason": " " + "é" * 250 + "\n"})
+    assert (await store.get("one", ADA)).superseded_reason == "é" * 250
+
+
 async def test_forgetting_twice_changes_nothing(store: Any) -> None:
     """What was forgotten or replaced keeps its first reason and its successor."""
     for name in ("old", "new"):

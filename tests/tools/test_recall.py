@@ -75,6 +75,32 @@ async def test_kind_and_confidence_narrow_the_answer(store: Any, query: str) -> 
     assert [each["id"] for each in one["memories"]] == ["fact"]
 
 
+@pytest.mark.parametrize("query", ["", "memory"])
+async def test_half_sure_is_sure_enough(store: Any, query: str) -> None:
+    """Without a floor of its own a question finds what is at least half sure."""
+    for name, confidence in (("half", 0.5), ("less", 0.49)):
+        await keep(store, name, f"A memory of {name}.", scope=ADA, confidence=confidence)
+    found = await asked(store, "recall", {"query": query})
+    assert [one["id"] for one in found["memories"]] == ["half"]
+
+
+async def test_the_longest_question_is_answered(store: Any) -> None:
+    """Exactly 1000 bytes are a question, counted after the space around them is gone."""
+    await keep(store, "tea", "Alex likes green tea.", scope=ADA)
+    query = "tea " + "é" * 498
+    assert len(query.encode()) == 1_000
+    assert (await asked(store, "recall", {"query": f" {query}\n"}))["count"] == 1
+
+
+@pytest.mark.parametrize("query", ["", "memory"])
+async def test_ten_are_enough_unless_more_are_wanted(store: Any, query: str) -> None:
+    """Ten memories come by default, and at most fifty."""
+    for at in range(51):
+        await keep(store, f"m{at}", f"A memory of {at}.", scope=ADA)
+    for params, count in (({}, 10), ({"limit": 1}, 1), ({"limit": 50}, 50)):
+        assert (await asked(store, "recall", {"query": query, **params}))["count"] == count
+
+
 async def test_using_a_memory_is_counted(store: Any) -> None:
     """A memory that recall gives is used once more than by the turn around it, with a question or without."""
     entry = await remembered(store, "Alex likes tea.")

@@ -18,10 +18,11 @@ from omoide.core.recalling import check_positive
 from omoide.shortterm.buffer import BufferMessage
 from omoide.shortterm.context import ContextItem
 from omoide.shortterm.summarising import summarised
+from omoide.shortterm.token_budget import TokenBudget
 from omoide.turns.prompt import Counter
 from omoide.turns.quoting import quoted
 
-TOTAL = 32_000
+TOTAL = TokenBudget().total
 LONGEST = 2_000
 """How many characters of a memory are shown."""
 

@@ -24,7 +24,7 @@ from omoide.promotion.policy import PromotionPolicy
 from omoide.promotion.promoting import Promotion
 from omoide.promotion.scoring import score, score_context_item
 from omoide.sessions import recalling
-from omoide.sessions.assembling import TOTAL, Context, assembled, split
+from omoide.sessions.assembling import Context, assembled, split
 from omoide.sessions.kept import Kept
 from omoide.sessions.learning import Learning, Stats
 from omoide.sessions.notes import Notes
@@ -182,19 +182,20 @@ class Knowing:
     async def assemble_context(
         self,
         query_hint: str | None = None,
-        token_budget: int = TOTAL,
+        token_budget: int | None = None,
         *,
         reach: str | None = None,
         include_memories: bool = True,
         include_conversation: bool = True,
         force_summarize: bool = False,
     ) -> Context:
-        """What a model should know about this session, in so many tokens.
+        """What a model should know about this session, in so many tokens: by default the session's budget.
 
         `reach` is how far memory is searched: the `session`, the `project` with its earlier sessions, or all
         that the `agent` knows; by default as far as the spec's policy says.
         """
-        split(token_budget)
+        budget = self._learning.budget.total if token_budget is None else token_budget
+        split(budget)
         if query_hint is not None:
             check_str(query_hint, "query_hint")
         given = self._given({})
@@ -213,7 +214,7 @@ class Knowing:
             memory.conversation.to_list() if include_conversation else [],
             items,
             found,
-            budget=token_budget,
+            budget=budget,
             count=self._learning.count,
             summarise=force_summarize,
             notices=notices,

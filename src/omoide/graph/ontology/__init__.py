@@ -25,7 +25,7 @@ MODULES = (
     "jido-task",
     "jido-code",
 )
-"""The modules of the Jido ontology, in the order in which they build on one another."""
+"""The modules of the Jido ontology, in the order in which they are loaded."""
 OWN = "omoide"
 SHAPES = "jido-shapes"
 
