@@ -1,0 +1,85 @@
+"""What went wrong, in the words of every face?
+
+An error becomes a `Problem`: a word that programs can go by, a status, one line for people, and what to do.
+None of it quotes what was remembered beyond what the error itself says.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from omoide import errors
+from omoide.errors import OmoideError
+from omoide.stores.local import masked
+
+_STATUS: tuple[tuple[type[OmoideError], int], ...] = (
+    (errors.Erased, 410),
+    (errors.NotFound, 404),
+    (errors.Conflict, 409),
+    (errors.IdTaken, 409),
+    (errors.Contradiction, 409),
+    (errors.EmbedderChanged, 409),
+    (errors.TooLarge, 413),
+    (errors.Invalid, 422),
+    (errors.NotCapable, 403),
+    (errors.ReadOnly, 403),
+    (errors.DiskFull, 507),
+    (errors.EndpointFailed, 502),
+    (errors.QueryStopped, 504),
+    (errors.StoreFailed, 503),
+    (errors.MissingExtra, 501),
+    (errors.SessionBusy, 409),
+    (errors.TurnPending, 409),
+    (errors.ModelTimedOut, 504),
+    (errors.ModelFailed, 502),
+    (errors.TooManyAgents, 429),
+    (errors.TimedOut, 504),
+    (errors.Dropped, 503),
+    (errors.Unrouted, 422),
+    (OmoideError, 500),
+)
+"""The first that fits counts."""
+
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong; the members are those of problem+json, and `field` and `remedy` besides."""
+
+    type: str
+    """A word for the kind of problem, such as `not-found`."""
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+    remedy: str | None = None
+
+
+def problem(error: OmoideError) -> Problem:
+    """An error as every face tells it."""
+    words = _HUMP.sub(" ", type(error).__name__).lower()
+    return Problem(
+        type=words.replace(" ", "-"),
+        title=words.capitalize(),
+        status=status_of(error),
+        detail=line(error),
+        field=_text(error, "field"),
+        remedy=_text(error, "remedy"),
+    )
+
+
+def status_of(error: OmoideError) -> int:
+    """The HTTP status that tells of an error."""
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
+
+
+def line(error: object) -> str:
+    """An error as one line, whatever it quotes, without the passwords of URLs."""
+    return masked(" ".join(str(error).split()))
+
+
+def _text(error: OmoideError, name: str) -> str | None:
+    value = getattr(error, name, None)
+    return line(value) if isinstance(value, str) and value else None
