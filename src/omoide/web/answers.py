@@ -1,0 +1,129 @@
+"""What does the service answer with, beside the library's own values?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from omoide.core.entry import Entry
+from omoide.core.recalling import Hit
+from omoide.core.thread import ThreadEntry
+from omoide.longterm.conflicts import Disagreement
+from omoide.longterm.relatives import Related
+from omoide.promotion.marks import Run
+from omoide.promotion.planning import Candidate
+from omoide.service.agents import Card, Choice
+from omoide.sessions.header import Header
+from omoide.stores.records import Change, Version
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a memory that was to be kept."""
+
+    outcome: str
+    entry: Entry
+    notices: tuple[str, ...] = ()
+
+
+class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+    """The memories that answer best, each with why it is there; `weak` where nothing matches well."""
+
+    hits: tuple[Hit, ...]
+    weak: bool = False
+    notices: tuple[str, ...] = ()
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a memory came to be what it is, oldest first."""
+
+    versions: tuple[Version, ...]
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed, in the order of the commits."""
+
+    changes: tuple[Change, ...]
+
+
+class Relatives(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memory is related to, nearest first."""
+
+    related: tuple[Related, ...]
+
+
+class Conflicts(msgspec.Struct, frozen=True, kw_only=True):
+    """Memories that cannot be true together."""
+
+    conflicts: tuple[Disagreement, ...]
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, as far as others may see it."""
+
+    session_id: str
+    agent_id: str
+    project_id: str | None
+    status: str
+    turns: int
+    created_at: int
+    updated_at: int
+
+    @classmethod
+    def of(cls, header: Header) -> Conversation:
+        """What a session's record says."""
+        return cls(**{name: getattr(header, name) for name in cls.__struct_fields__})
+
+
+class Conversations(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions of a namespace, the one that was used last first."""
+
+    sessions: tuple[Conversation, ...]
+
+
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said in a session."""
+
+    session: Conversation
+    entries: tuple[ThreadEntry, ...]
+
+
+class Promoted(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a session would become lasting memory, or has become it."""
+
+    dry_run: bool
+    threshold: float
+    candidates: tuple[Candidate, ...]
+    run: Run | None = None
+    notices: tuple[str, ...] = ()
+
+
+class Agents(msgspec.Struct, frozen=True, kw_only=True):
+    """Who rests in a namespace."""
+
+    agents: tuple[Card, ...]
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    """One space of an agent's memory."""
+
+    data: Any
+    rev: int
+
+
+class Partitions(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent believes and wants, by the names of the spaces."""
+
+    spaces: dict[str, Partition]
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """Who can do something, best first."""
+
+    choices: tuple[Choice, ...]
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the service works."""
+
+    status: str
