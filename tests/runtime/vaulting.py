@@ -15,10 +15,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from omoide import Agent, Definition, memory, open_store, thread
+from omoide import Agent, Context, Definition, Signal, action, memory, open_store, thread
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Conflict, DiskFull, NotFound
+from omoide.runtime import Runtime
 from omoide.runtime.vaults import FileVault, Journal, Kept, StoreVault, Vault, put_aside, taken_up
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,7 @@ def entry(text: str) -> dict[str, Any]:
 
 def told(agent: Agent) -> list[str]:
     """All that was said to an agent."""
-    return [one.payload["text"] for one in thread.entries(agent)]
+    return [one.payload["text"] for one in thread.filter_by_kind(agent, "message")]
 
 
 class DictVault:
@@ -178,6 +179,28 @@ async def live(place: str, folder: str) -> None:
             os.write(1, f"{n}\n".encode())
 
 
+@action(name="step")
+def take_step(ctx: Context) -> dict[str, Any]:
+    """Live on by one step."""
+    agent = lived(ctx.agent, memory.world_get(ctx.agent, "n", -1) + 1)
+    return {"__memory__": memory.of(agent), "__thread__": thread.of(agent)}
+
+
+DWELLER = Definition.new("clerk", routes=[("step", take_step)])
+
+
+async def dwell(place: str, folder: str) -> None:
+    """The same in a runtime that saves the agent with each signal, which is answered once that is done."""
+    async with a_vault(place, Path(folder)) as vault, Runtime(vault=vault) as runtime:
+        try:
+            await runtime.thaw("me", DWELLER, save_every=1)
+        except NotFound:
+            await runtime.start(Agent.new(DWELLER, id="me"), save_every=1)
+        while True:
+            agent = await runtime.call("me", Signal(type="step"))
+            os.write(1, f"{memory.world_get(agent, 'n')}\n".encode())
+
+
 async def fill(place: str, folder: str, size: str) -> None:
     """Say more and more until the system lets no file grow; print how often it was put aside before."""
     async with a_vault(place, Path(folder)) as vault:
@@ -213,5 +236,5 @@ def start(job: str, *args: object) -> subprocess.Popen[bytes]:
 
 
 if __name__ == "__main__":
-    jobs: list[Callable[..., Any]] = [live, fill, count]
+    jobs: list[Callable[..., Any]] = [live, dwell, fill, count]
     asyncio.run({job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:]))

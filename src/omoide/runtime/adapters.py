@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from omoide import ids
+from omoide.core.directives import MEMORY_RESULT
 from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.signal import Signal
 from omoide.core.slot import MEMORY
 from omoide.core.space import Space
-from omoide.errors import OmoideError
-from omoide.runtime.providers.operating import UNOPENED, MemoryDirective, carried_out, refused
+from omoide.errors import Invalid, OmoideError
+from omoide.runtime.providers.operating import UNOPENED, MemoryDirective, carried_out, name_of, refused
 from omoide.runtime.providers.resolving import Resolved
 
 if TYPE_CHECKING:
@@ -81,10 +82,13 @@ class Adapters:
         state = _held(server, found) if inline else _state(line, found)
         timeout = server.runtime.provider_timeout
         state, data = await carried_out(directive, found.provider, state, found.opts, timeout=timeout)
-        if inline:
-            _hold(server, found, state)
-        else:
+        if not inline:
             line.state = state
+            return data
+        try:
+            _hold(server, found, state)
+        except OmoideError as error:
+            return refused(directive, str(error), provider=name_of(found.provider))
         return data
 
     def _answer(self, directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> None:
@@ -104,9 +108,12 @@ def refuse(directive: MemoryDirective, server: AgentServer, reason: str) -> None
 
 
 def _signal(directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> Signal:
-    return Signal(
-        type=directive.reply_signal_type, data=data, source=server.source, subject=directive.request_id
-    )
+    """The answer; one that cannot be named as was wished has the usual name."""
+    told = Signal(type=MEMORY_RESULT, data=data, source=server.source, subject=directive.request_id)
+    try:
+        return told.replace(type=directive.reply_signal_type)
+    except Invalid:
+        return told
 
 
 def _state(line: Line, found: Resolved) -> Any:
@@ -123,8 +130,12 @@ def _held(server: AgentServer, found: Resolved) -> Any:
 
 
 def _hold(server: AgentServer, found: Resolved, state: Any) -> None:
-    """Keep in the agent's memory what it keeps inline; nothing was awaited since it was read."""
+    """Keep in the agent's memory what it keeps inline, within the limits that were set there.
+
+    Nothing was awaited since it was read.
+    """
     if state is UNOPENED or state is _held(server, found):
         return
     name, memory = INLINE + found.alias, MEMORY.value(server.agent)
-    server.agent = MEMORY.put(server.agent, memory.put_space(name, Space(data=state)))
+    space = (memory.space(name) or Space()).replace(data=state)
+    server.agent = MEMORY.put(server.agent, memory.put_space(name, space))

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from omoide import clock
+from omoide.core.directives import Directive, Error
 from omoide.core.signal import Signal
 
 log = logging.getLogger("omoide.runtime")
@@ -54,3 +55,17 @@ class Drops:
                 self._listener(drop)
             except Exception as error:
                 log.warning("on_dropped failed with %s", type(error).__name__)
+
+
+def is_unrouted(directive: Directive) -> bool:
+    """Whether it says that no route leads a signal anywhere."""
+    return isinstance(directive, Error) and directive.context == "routing"
+
+
+def unheard(signal: Signal) -> list[Directive]:
+    """What the runtime told and nobody listens to: nothing, unless it is a failure."""
+    data = signal.data
+    if not hasattr(data, "get") or data.get("status") != "error":
+        return []
+    reason = str(data.get("error", "no reason given"))
+    return [Error(message=f"{signal.type}: {reason}", context="memory", kind="ProviderFailed")]

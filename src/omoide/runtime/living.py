@@ -5,15 +5,20 @@ Jobs, timers and sensors belong to one life of an agent: they end with it, whate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CancelScope, get_cancelled_exc_class
+
+from omoide.runtime.providers.calling import is_cancelled
 
 if TYPE_CHECKING:
     from omoide.runtime.timing import Timer
 
 Work = Callable[[], Coroutine[Any, Any, object]]
+Tag = tuple[str, str]
+"""A kind, such as `sensor`, and the tag of one of them."""
+T = TypeVar("T")
 
 
 class Life:
@@ -24,7 +29,7 @@ class Life:
     def __init__(self) -> None:
         self._jobs: set[CancelScope] = set()
         self._lasting: set[CancelScope] = set()
-        self.named: dict[tuple[str, str], CancelScope | Timer] = {}
+        self.named: dict[Tag, CancelScope | Timer] = {}
         """Sensors, processes and cron jobs, by kind and tag."""
         self.timers: set[Timer] = set()
         self.closing: list[Callable[[], object]] = []
@@ -36,16 +41,22 @@ class Life:
         """Whether work is under way that comes to an end by itself."""
         return bool(self._jobs)
 
-    def begin(self, *, lasting: bool) -> CancelScope:
-        """A scope for another job; a lasting one ends only when it is stopped."""
+    def begin(self, tag: Tag | None = None) -> CancelScope:
+        """A scope for another job; one with a tag may go on until it is stopped."""
         scope = CancelScope()
-        (self._lasting if lasting else self._jobs).add(scope)
+        if tag is None:
+            self._jobs.add(scope)
+        else:
+            self._lasting.add(scope)
+            self.named[tag] = scope
         return scope
 
-    def done(self, scope: CancelScope) -> None:
-        """Forget a job that is over."""
+    def done(self, scope: CancelScope, tag: Tag | None = None) -> None:
+        """Forget a job that is over; its tag may be another's by now."""
         self._jobs.discard(scope)
         self._lasting.discard(scope)
+        if tag is not None and self.named.get(tag) is scope:
+            del self.named[tag]
 
     def quieten(self) -> None:
         """End what would go on for ever."""
@@ -69,15 +80,28 @@ class Life:
             scope.cancel()
 
 
-async def run(life: Life, scope: CancelScope, work: Work, failed: Callable[[BaseException], Any]) -> None:
+async def guarded(work: Awaitable[T]) -> T:
+    """What a work gives; it has failed where something that it waited for was cancelled, and not the work."""
+    try:
+        return await work
+    except get_cancelled_exc_class() as error:
+        if is_cancelled():
+            raise
+        raise RuntimeError("something that it waited for was cancelled") from error
+
+
+async def run(
+    life: Life, scope: CancelScope, work: Work, failed: Callable[[BaseException], Any], tag: Tag | None = None
+) -> None:
     """Do a job of a life; `failed` is told what went wrong, unless the life is over."""
     try:
         with scope:
-            await work()
+            if not life.over:
+                await guarded(work())
     except (get_cancelled_exc_class(), KeyboardInterrupt):
         raise
     except BaseException as error:
         if not life.over:
             failed(error)
     finally:
-        life.done(scope)
+        life.done(scope, tag)

@@ -39,7 +39,7 @@ class LogErrors:
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """Nothing is to be done."""
-        _note(error, server)
+        note(error, server)
         return None
 
 
@@ -48,7 +48,7 @@ class StopOnError:
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """The agent is to stop, as failed."""
-        _note(error, server)
+        note(error, server)
         return Stop(reason=f"{FAILED}: {error.kind}")
 
 
@@ -61,7 +61,7 @@ class EmitErrors:
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """A signal is to be sent; an error about that very signal is only written down."""
-        _note(error, server)
+        note(error, server)
         about = server.at
         if about is not None and about.type == self.type:
             return None
@@ -85,7 +85,7 @@ class MaxErrors:
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """The agent is to stop, once there are too many."""
-        _note(error, server)
+        note(error, server)
         if server.errors < self.limit:
             return None
         return Stop(reason=f"{FAILED}: {server.errors} errors")
@@ -105,8 +105,8 @@ def as_policy(wanted: Any) -> ErrorPolicy:
     return policy
 
 
-def _note(error: Error, server: AgentServer) -> None:
-    """No message: it may quote what was said."""
+def note(error: Error, server: AgentServer) -> None:
+    """Write down that an error happened. No message: it may quote what was said."""
     log.warning(
         "agent %s: %s in %s%s",
         server.id, error.kind, error.context, f" of {error.action}" if error.action else "",

@@ -6,7 +6,6 @@ A runtime holds agents and sessions under supervision. It is the only place wher
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -44,7 +43,7 @@ from omoide.runtime.known import Known, Named
 from omoide.runtime.mailbox import Letter, Reply, Save
 from omoide.runtime.providers.resolving import Providers
 from omoide.runtime.server import AgentServer, Exit
-from omoide.runtime.supervising import supervise
+from omoide.runtime.supervising import ended_within, finished, supervise
 from omoide.runtime.terms import Terms
 from omoide.runtime.timing import SystemTiming, Timers, Timing
 from omoide.runtime.transport import Transport
@@ -161,8 +160,8 @@ class Runtime:
         self._closing = True
         with move_on_after(self._shutdown):
             async with create_task_group() as group:
-                for id in [id for id, server in self._servers.items() if server.parent is None]:
-                    group.start_soon(self._left_within, id, math.inf)
+                for server in [one for one in self._servers.values() if one.parent is None]:
+                    group.start_soon(finished, server, self)
                 if self._sessions is not None:
                     group.start_soon(self._sessions.close)
         for server in [*self._servers.values()]:
@@ -198,13 +197,19 @@ class Runtime:
         `Unrouted` where it knows no such signal, `Dropped` where it ended before.
         """
         reply = Reply()
+        letter = Letter(_signal(signal), reply)
+        if within is None:
+            return await self._answered(id, letter, reply)
         seconds = _seconds(within, "within")
         try:
             with fail_after(seconds):
-                await self._put(id, Letter(_signal(signal), reply))
-                agent: Agent = await reply.wait()
+                return await self._answered(id, letter, reply)
         except TimeoutError as error:
             raise TimedOut(f"signal {signal.type!r} to agent {id!r}", seconds or 0.0) from error
+
+    async def _answered(self, id: str, letter: Letter, reply: Reply) -> Agent:
+        await self._put(id, letter)
+        agent: Agent = await reply.wait()
         return agent
 
     async def cast(self, id: str, signal: Signal, *, wait: bool = True) -> None:
@@ -235,14 +240,14 @@ class Runtime:
 
     async def stop(self, id: str, *, within: float | None = None) -> None:
         """End an agent once it has handled what it accepted; after so many seconds it is ended anyway."""
-        self._server(id)
-        await self._left_within(id, _seconds(within, "within") or self._shutdown)
+        await ended_within(self._server(id), _seconds(within, "within") or self._shutdown)
 
     async def leave(self, id: str, reason: str) -> None:
         """End an agent that may have ended already."""
-        if id in self._servers:
+        server = self._servers.get(id)
+        if server is not None:
             log.info("agent %s: is stopped: %s", id, reason)
-            await self._left_within(id, self._shutdown)
+            await ended_within(server, self._shutdown, reason)
 
     async def find(
         self,
@@ -398,7 +403,8 @@ class Runtime:
         life = server.life
 
         async def heard(signal: Signal) -> None:
-            await self.cast(server.id, signal)
+            if signal.type != capabilities.REQUEST:  # that is answered for all
+                await self.cast(server.id, signal)
 
         subscription = await self.transport.subscribe(pattern, heard)
         if life.over:
@@ -433,25 +439,14 @@ class Runtime:
         child.parent = None
         if child.terms.on_parent_exit == "stop":
             child.close(save=False)
+            self.spawn(partial(ended_within, child, self._shutdown))
         else:
             children.tell_orphan(child, parent.id, tag, exit.reason)
-
-    async def _left_within(self, id: str, seconds: float) -> None:
-        """End an agent and those of its children that end with it, each after it has finished."""
-        server = self._servers.get(id)
-        if server is None:
-            return
-        server.close(save=False)
-        with move_on_after(seconds):
-            await server.ended.wait()
-            return
-        server.kill()
-        await server.ended.wait()
 
     async def _asked(self, request: Signal) -> None:
         """Somebody asks all agents what they can do."""
         for server in [*self._servers.values()]:
-            server.carry_out(capabilities.answer(server, request))
+            server.tell(request, own=True)
 
     async def _put(self, id: str, letter: Letter) -> None:
         server = self._server(id)

@@ -26,8 +26,11 @@ from omoide.core.running import failure, outcome
 from omoide.core.signal import Signal
 from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
 from omoide.runtime import capabilities
-from omoide.runtime.living import Life, Work, run
+from omoide.runtime.drops import is_unrouted, unheard
+from omoide.runtime.living import Life, Tag, Work, guarded, run
 from omoide.runtime.mailbox import Change, Letter, Mailbox, Reply, Save
+from omoide.runtime.policies import note
+from omoide.runtime.providers.calling import is_cancelled
 from omoide.runtime.terms import Terms
 from omoide.runtime.vaults import put_aside
 from omoide.runtime.waiting import Waiting
@@ -38,9 +41,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("omoide.runtime")
 
-NORMAL = ("normal", "shutdown", STOP)
+SHUTDOWN = "shutdown"
+NORMAL = ("normal", SHUTDOWN, STOP)
+AGAIN = "the agent was started again"
 AT_ONCE = 16
 """How many letters an agent takes before others have their turn."""
+
+About = tuple[Signal | None, bool]
+"""The signal that something is about, and whether it is what the error policy wants."""
+Queued = tuple[Directive, Signal | None, bool]
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -66,7 +75,9 @@ class AgentServer:
         "_draining",
         "_exit",
         "_owed",
+        "_parting",
         "_policy",
+        "_remedying",
         "_saving",
         "_sleeper",
         "_unsaved",
@@ -111,14 +122,16 @@ class AgentServer:
         self._capturing: tuple[Any, ...] = tuple(
             plugin for plugin in agent.definition.plugins if hasattr(plugin, "capture")
         )
-        self._directives: deque[Directive] = deque()
+        self._directives: deque[Queued] = deque()
         self._draining = False
+        self._remedying = False
         self._exit: Exit | None = None
         self._owed: list[Reply] = []
         """Whoever is answered once the agent is saved."""
         self._unsaved = 0
         self._saving = False
         self._sleeper: Reply | None = None
+        self._parting = SHUTDOWN
         self._adapters: Adapters | None = None
 
     @property
@@ -142,9 +155,11 @@ class AgentServer:
             try:
                 self._begin()
                 return await self._live()
-            except (get_cancelled_exc_class(), KeyboardInterrupt):
+            except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a SystemExit, too, ends this agent and no other
+                if isinstance(error, get_cancelled_exc_class()) and is_cancelled():
+                    raise
                 log.warning("agent %s: crashed with %s", self.id, type(error).__name__)
                 return Exit(f"crashed: {type(error).__name__}")
         return self._exit or Exit("killed", asked=True)
@@ -155,9 +170,12 @@ class AgentServer:
             item = self.mailbox.take()
             if item is None:
                 if self.mailbox.closed and not self.life.busy:
-                    saved = not self._saving or await self.save(self._sleeper)
-                    if saved or self._sleeper is None:
-                        return Exit("shutdown", asked=True)
+                    sleeper = self._sleeper
+                    saved = not self._saving or await self.save(sleeper)
+                    if sleeper is not self._sleeper:
+                        continue  # nobody waits for that any more, and it lives on
+                    if saved or sleeper is None:
+                        return Exit(self._parting, asked=True)
                     self._stay()
                 await self.mailbox.wait()
                 continue
@@ -191,9 +209,9 @@ class AgentServer:
             raise
         self.handled += 1
         self._unsaved += 1
-        lost = next((one for one in directives if _is_unrouted(one)), None)
+        lost = next((one for one in directives if is_unrouted(one)), None)
         if lost is not None and letter.own:
-            directives, lost = _unheard(signal), None
+            directives, lost = unheard(signal), None
         if letter.reply is not None:
             self._answer(letter.reply, signal, lost)
         if self._capturing:
@@ -245,29 +263,44 @@ class AgentServer:
                 over += 1
                 self.runtime.refused(self, directive, "queue_overflow")
             else:
-                self._directives.append(directive)
+                self._directives.append((directive, self.at, False))
         if over:
             message = f"queue_overflow: {over} directives beyond {self.terms.max_directives} were dropped"
             self.report(Error(message=message, context="directive", kind="QueueOverflow"))
+        self._carry_on()
+
+    def _remedy(self, directive: Directive) -> None:
+        """Carry out what the policy wants; there is room for that beyond the limit, but not without end."""
+        if len(self._directives) < 2 * self.terms.max_directives:
+            self._directives.append((directive, self.at, True))
+        self._carry_on()
+
+    def _carry_on(self) -> None:
         if not self._draining:
             self._draining = True
             self._drain()
 
     def _drain(self) -> None:
+        before = self.at
         while self._directives and self._exit is None:
-            waiting = self._execute(self._directives.popleft())
+            directive, self.at, self._remedying = self._directives.popleft()
+            waiting = self._execute(directive)
             if waiting is not None:
-                self.job(partial(self._go_on, waiting), "directive")
+                about = self.at, self._remedying
+                self.job(partial(self._go_on, waiting, self.life, about), "directive")
+                self.at, self._remedying = before, False
                 return
-        self._draining = False
+        self.at, self._remedying, self._draining = before, False, False
 
-    async def _go_on(self, waiting: Waiting) -> None:
+    async def _go_on(self, waiting: Waiting, life: Life, about: About) -> None:
         """Carry on with the directives once one of them is done that the others wait for."""
         try:
-            await waiting.work()
+            await guarded(waiting.work())
         except Exception as error:
-            self.report(failure(error, "directive"))
-        self._drain()
+            if not life.over:
+                self.failed(error, "directive", about)
+        if not life.over:
+            self._blame(self._drain)
 
     def _execute(self, directive: Directive) -> Waiting | None:
         executor = self.runtime.executor(directive)
@@ -296,6 +329,9 @@ class AgentServer:
     def report(self, error: Error) -> None:
         """Have the policy decide about an error."""
         self.errors += 1
+        if self._remedying:  # to ask again about its own answer could go on for ever
+            note(error, self)
+            return
         wanted = self._policy(error, self)
         if wanted is None:
             return
@@ -304,38 +340,45 @@ class AgentServer:
         if isinstance(wanted, Stop):
             self.stop(wanted.reason)
         else:
-            self.carry_out([wanted])
+            self._remedy(wanted)
 
     def stop(self, reason: str) -> None:
         """End this life now; what waits is not carried out any more."""
         if self._exit is None:
             self._exit = Exit(reason)
-        self._directives.clear()
         self.mailbox.wake()
 
-    def job(self, work: Work, context: str, *, lasting: bool = False) -> CancelScope:
-        """Do something beside the letters; a lasting job is not waited for in the end."""
-        life, scope = self.life, self.life.begin(lasting=lasting)
+    def job(self, work: Work, context: str, *, tag: Tag | None = None) -> CancelScope:
+        """Do something beside the letters; a job with a tag is not waited for in the end."""
+        life, scope = self.life, self.life.begin(tag)
+        about = self.at, self._remedying
 
         def failed(error: BaseException) -> None:
             if isinstance(error, Exception):
-                self._blame(lambda: self.report(failure(error, context)))
+                self.failed(error, context, about)
             else:
                 self.stop(f"crashed: {type(error).__name__}")
 
         async def done() -> None:
             try:
-                await run(life, scope, work, failed)
+                await run(life, scope, work, failed, tag)
             finally:
                 self.mailbox.wake()
 
         self.runtime.spawn(done)
         return scope
 
-    def _blame(self, report: Callable[[], None]) -> None:
+    def failed(self, error: Exception, context: str, about: About, action: str | None = None) -> None:
+        """Report what went wrong beside the letters."""
+        before = self.at, self._remedying
+        self.at, self._remedying = about
+        self._blame(lambda: self.report(failure(error, context, action)))
+        self.at, self._remedying = before
+
+    def _blame(self, doing: Callable[[], None]) -> None:
         """A policy that fails ends the life, also where no letter is being taken."""
         try:
-            report()
+            doing()
         except Exception as error:
             self.stop(f"crashed: {type(error).__name__}")
 
@@ -359,30 +402,34 @@ class AgentServer:
 
     def _overflowed(self, what: str) -> None:
         message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} letters wait already"
-        self.report(Error(message=message, context="mailbox", kind="QueueOverflow"))
+        error = Error(message=message, context="mailbox", kind="QueueOverflow")
+        self._blame(lambda: self.report(error))
 
     # How it is kept
 
     async def save(self, reply: Reply | None = None) -> bool:
         """Put the agent into the vault; whether that was done. Those who wait for it are told."""
-        owed, self._owed = self._owed, []
         if reply is not None:
-            owed.append(reply)
+            self._owed.append(reply)
         agent, self._unsaved = self.agent, 0
         try:
             self.rev = await put_aside(agent, self.runtime.open_vault(), expected_rev=self.rev)
         except Exception as error:
-            for one in owed:
+            for one in self._settled():
                 one.fail(error)
             self.report(failure(error, "checkpoint"))
             return False
-        for one in owed:
+        for one in self._settled():
             one.give(agent)
         return True
 
+    def _settled(self) -> list[Reply]:
+        owed, self._owed = self._owed, []
+        return owed
+
     async def put_to_sleep(self, seconds: float | None) -> None:
         """Finish what is here, be saved, and end; raises what keeps it from that, and then lives on."""
-        self._sleeper = sleeper = Reply()
+        self._sleeper = sleeper = self._sleeper or Reply()
         self.close(save=True)
         with move_on_after(seconds):
             await sleeper.wait()
@@ -393,15 +440,18 @@ class AgentServer:
 
     def _stay(self) -> None:
         """Live on, though it was to end."""
+        if self._sleeper is not None:
+            self._sleeper.fail(Dropped(self.id, "hibernate", "the agent lives on"))
         self._sleeper, self._saving = None, False
         self.life.end()
         self.life = Life()
         self.mailbox.reopen()
         self._begin()
 
-    def close(self, *, save: bool) -> None:
+    def close(self, *, save: bool, reason: str = SHUTDOWN) -> None:
         """Let nobody in any more, finish what is here, and end; saved in the end, if that is wanted."""
-        self._saving = save or self.terms.save_every is not None
+        self._saving = save or self._saving or self.terms.save_every is not None
+        self._parting = reason
         self.life.quieten()
         self.mailbox.close()
 
@@ -412,20 +462,26 @@ class AgentServer:
     def clear(self, exit: Exit, *, again: bool) -> None:
         """After a life: end what went on beside it, and answer those who wait in vain."""
         self.life.end()
-        self._directives.clear()
-        for reply in self._owed:
-            reply.fail(Dropped(self.id, "?", f"the agent ended ({exit.reason})"))
-        self._owed = []
+        self._exit, self.at, self._remedying = exit, None, False
+        gone = Dropped(self.id, "?", f"the agent ended ({exit.reason})")
+        for one in self._settled():
+            one.fail(gone)
+        if self._sleeper is not None and not again:
+            self._sleeper.fail(gone)
         adapters, self._adapters = self._adapters, None
-        if again and adapters is not None:
-            adapters.give_up(self, "the agent was started again")
+        if again:
+            if adapters is not None:
+                adapters.give_up(self, AGAIN)
+            for directive, _, _ in [*self._directives]:
+                self.runtime.refused(self, directive, AGAIN)
+        self._directives.clear()
 
     def renew(self, agent: Agent) -> None:
         """Begin another life, with the letters that still wait."""
         self.agent = agent
         self.life, self.scope = Life(), CancelScope()
         self.errors, self._unsaved = 0, 0
-        self._exit, self._draining, self._saving = None, False, False
+        self._exit, self._draining = None, False
 
     @property
     def adapters(self) -> Adapters:
@@ -439,16 +495,3 @@ class AgentServer:
 
 async def _awaited(answer: Awaitable[Any]) -> None:
     await answer
-
-
-def _is_unrouted(directive: Directive) -> bool:
-    return isinstance(directive, Error) and directive.context == "routing"
-
-
-def _unheard(signal: Signal) -> list[Directive]:
-    """What the runtime told and nobody listens to: nothing, unless it is a failure."""
-    data = signal.data
-    if not hasattr(data, "get") or data.get("status") != "error":
-        return []
-    reason = str(data.get("error", "no reason given"))
-    return [Error(message=f"{signal.type}: {reason}", context="memory", kind="ProviderFailed")]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from anyio import current_time
+from anyio import create_task_group, current_time, move_on_after
 
 from omoide.core.agent import Agent
-from omoide.runtime.server import AgentServer, Exit
+from omoide.core.parent import Parent
+from omoide.core.slot import PARENT
+from omoide.runtime.server import SHUTDOWN, AgentServer, Exit
 from omoide.runtime.vaults import taken_up
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
                 return
             log.warning("agent %s: started again after: %s", server.id, exit.reason)
             try:
-                agent = await _anew(server, runtime)
+                agent = _child_of(PARENT.get(server.agent), await _anew(server, runtime))
             except Exception as error:
                 exit = Exit(f"could not be taken up again: {type(error).__name__}")
                 return
@@ -44,6 +46,25 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
     finally:
         server.clear(exit, again=False)
         runtime.left(server, exit)
+
+
+async def ended_within(server: AgentServer, seconds: float, reason: str = SHUTDOWN) -> None:
+    """End an agent once it has finished what it accepted; after so many seconds anyway."""
+    server.close(save=False, reason=reason)
+    with move_on_after(seconds):
+        await server.ended.wait()
+        return
+    server.kill()
+    await server.ended.wait()
+
+
+async def finished(server: AgentServer, runtime: Runtime) -> None:
+    """Let an agent finish and end, and then its children."""
+    server.close(save=False)
+    await server.ended.wait()
+    async with create_task_group() as group:
+        for child in filter(None, map(runtime.whereis, server.children.values())):
+            group.start_soon(finished, child, runtime)
 
 
 def _again(server: AgentServer, exit: Exit) -> bool:
@@ -65,3 +86,8 @@ async def _anew(server: AgentServer, runtime: Runtime) -> Agent:
         return server.origin
     agent, server.rev = await taken_up(server.id, server.origin.definition, runtime.open_vault())
     return agent
+
+
+def _child_of(parent: Parent | None, agent: Agent) -> Agent:
+    """The agent with the parent that it has by now; it may have been adopted since."""
+    return agent if parent is None else PARENT.put(agent, parent)

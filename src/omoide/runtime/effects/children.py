@@ -66,7 +66,7 @@ def spawn(directive: Spawn, server: AgentServer) -> None:
     tag = directive.tag or directive.target
     if (PROCESS, tag) in server.life.named:
         raise IdTaken(tag)
-    server.life.named[PROCESS, tag] = server.job(partial(run, directive.config), "process", lasting=True)
+    server.job(partial(run, directive.config), "process", tag=(PROCESS, tag))
 
 
 def tell_exit(server: AgentServer, tag: str, child: str, reason: str) -> None:

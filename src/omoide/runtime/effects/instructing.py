@@ -19,6 +19,7 @@ from omoide.core.running import apply_result, failure
 from omoide.core.signal import Signal
 from omoide.core.slot import SLOTS, slot_of
 from omoide.errors import Conflict
+from omoide.runtime.living import guarded
 from omoide.turns.tooling import called
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ async def _run(directive: RunInstruction, server: AgentServer, signal: Signal | 
     status, result, error = "ok", None, None
     try:
         action = instruction.target or before.definition.action(instruction.action)
-        result = await called(action, Context(before, signal), action.check(instruction.params))
+        params = action.check(instruction.params)
+        result = await guarded(called(action, Context(before, signal), params))
     except Exception as raised:
         status, error = "error", raised
     if life.over:
@@ -48,7 +50,7 @@ async def _run(directive: RunInstruction, server: AgentServer, signal: Signal | 
         told["error"] = None if error is None else failure(error, "run").message
         server.change(partial(_passed_on, directive.result_action, told, signal))
     elif error is not None:
-        server.report(failure(error, "run", instruction.action))
+        server.failed(error, "run", (signal, False), instruction.action)
     else:
         server.change(partial(_merged, before, result))
 

@@ -16,7 +16,7 @@ from omoide.core.directives import Emit
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
 from omoide.errors import Invalid, NotFound
-from omoide.runtime.living import Work
+from omoide.runtime.living import Work, guarded
 from omoide.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def _in_turn(works: list[Work]) -> None:
     failed: Exception | None = None
     for work in works:
         try:
-            await work()
+            await guarded(work())
         except Exception as error:
             failed = failed or error
     if failed is not None:

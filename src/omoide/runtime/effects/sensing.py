@@ -28,7 +28,7 @@ def start(directive: StartSensor, server: AgentServer) -> None:
     if (SENSOR, directive.tag) in server.life.named:
         raise IdTaken(directive.tag)
     feel = partial(_felt, directive, sensor, server)
-    server.life.named[SENSOR, directive.tag] = server.job(feel, "sensor", lasting=True)
+    server.job(feel, "sensor", tag=(SENSOR, directive.tag))
 
 
 def stop(directive: StopSensor, server: AgentServer) -> None:
@@ -41,15 +41,11 @@ def stop(directive: StopSensor, server: AgentServer) -> None:
 
 
 async def _felt(directive: StartSensor, sensor: Any, server: AgentServer) -> None:
-    life = server.life
-    try:
-        readings = sensor(directive.config)
-        if not isinstance(readings, AsyncGenerator):
-            raise WrongType(f"sensor {directive.sensor!r}", "an async generator", readings)
-        async with aclosing(readings):  # one that is stopped may have something to put away
-            await _passed_on(readings, directive, server)
-    finally:
-        life.named.pop((SENSOR, directive.tag), None)
+    readings = sensor(directive.config)
+    if not isinstance(readings, AsyncGenerator):
+        raise WrongType(f"sensor {directive.sensor!r}", "an async generator", readings)
+    async with aclosing(readings):  # one that is stopped may have something to put away
+        await _passed_on(readings, directive, server)
 
 
 async def _passed_on(readings: AsyncGenerator[Any], directive: StartSensor, server: AgentServer) -> None:

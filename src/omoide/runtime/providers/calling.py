@@ -40,7 +40,7 @@ async def called(provider: Any, name: str, *args: Any) -> Any:
             )
         return await given if isawaitable(given) else given
     except CancelledError:
-        if _is_cancelled():
+        if is_cancelled():
             raise
         return Raised(f"{name} gave up by itself")
     except Exception as error:
@@ -59,7 +59,7 @@ async def answered(provider: Any, name: str, state: Any, *args: Any) -> Outcome:
     return Failed(state, f"{name} gave {type(given).__name__}, not Answered or Failed")
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
     """Whether it is this task that was cancelled, and not something that it waited for."""
     task = current_task()
     return get_current_task().has_pending_cancellation() or (task is not None and task.cancelling() > 0)

@@ -1,0 +1,344 @@
+"""Is an action that touches the world run beside the agent, and its result taken in?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from tests.runtime.living import (
+    Errors,
+    Heard,
+    alive,
+    an_agent,
+    asks_for,
+    counting,
+    crash,
+    plain,
+    sig,
+)
+
+from omoide import Action, Context, Instruction, action, memory
+from omoide.core.slot import IDENTITY, MEMORY
+from omoide.directives import Emit, MemoryUpsert, RunInstruction
+from omoide.runtime import Runtime
+from omoide.testing import eventually
+
+
+class Gate:
+    """What an effectful action waits for."""
+
+    def __init__(self) -> None:
+        self.open = anyio.Event()
+        self.entered = anyio.Event()
+
+    def action(self, what: Callable[[Context], Any], name: str = "touch") -> Action:
+        """An effectful action that looks at its context, waits, and then returns something."""
+
+        async def touch(ctx: Context) -> Any:
+            self.entered.set()
+            await self.open.wait()
+            return what(ctx)
+
+        return action(name=name, effectful=True)(touch)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """A gate that is closed."""
+    return Gate()
+
+
+async def test_an_effectful_action_runs_beside_the_agent(gate: Gate) -> None:
+    """The call does not wait, other signals are handled, and the result is merged in the end."""
+    touch = gate.action(lambda ctx: {"touched": True})
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"go": touch, "up": counting}))
+        assert "touched" not in (await runtime.call("a", sig("go"))).state
+        await gate.entered.wait()
+        assert (await runtime.call("a", sig("up"))).state["count"] == 1
+        gate.open.set()
+        await runtime.stop("a")
+    assert runtime.stats()["handled"] == 2
+
+
+async def test_a_result_is_merged_into_the_agent_as_it_is_by_then(gate: Gate) -> None:
+    """What changed meanwhile stays, and the action saw the agent as it was when it began."""
+    seen: list[Any] = []
+
+    def look(ctx: Context) -> dict[str, Any]:
+        seen.append(ctx.state.get("count"))
+        return {"touched": {"by": "hand"}}
+
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"go": gate.action(look), "up": counting}))
+        await runtime.call("a", sig("up"))
+        await runtime.call("a", sig("go"))
+        await gate.entered.wait()
+        await runtime.call("a", sig("up"))
+        gate.open.set()
+        await eventually(lambda: "touched" in alive(runtime).agent.state)
+        assert plain((await runtime.state("a")).state) == {"count": 2, "touched": {"by": "hand"}}
+    assert seen == [1]
+
+
+async def test_directives_of_an_effectful_action_are_carried_out(gate: Gate, heard: Heard) -> None:
+    """After what it returned was merged."""
+    touch = gate.action(lambda ctx: ({"touched": True}, [Emit(signal=sig("done"))]))
+    gate.open.set()
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"go": touch, "done": heard}))
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: heard.types == ["done"])
+        assert (await runtime.state("a")).state["touched"] is True
+
+
+async def test_the_action_knows_the_signal_that_led_to_it() -> None:
+    """Also where its directive had to wait for others before it."""
+    seen: list[str] = []
+
+    @action(effectful=True)
+    async def touch(ctx: Context) -> None:
+        assert ctx.signal is not None
+        seen.append(ctx.signal.type)
+
+    first = Emit(signal=sig("x"), dispatch={"bus": True})
+    waiting = asks_for(first, RunInstruction(instruction=Instruction(action="touch")))
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"now": touch, "later": waiting}, actions=[touch]))
+        await runtime.call("a", sig("now"))
+        await runtime.call("a", sig("later"))
+    assert seen == ["now", "later"]
+
+
+async def test_a_plain_effectful_action_holds_up_nobody() -> None:
+    """It runs in a thread."""
+    threads: list[bool] = []
+
+    @action(effectful=True)
+    def touch(ctx: Context) -> dict[str, Any]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return {"touched": True}
+
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"go": touch}))
+        server = runtime.whereis("a")
+        assert server is not None
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: server.agent.state.get("touched"))
+    assert threads == [False]
+
+
+async def test_an_effectful_action_that_fails_is_reported(errors: Errors, gate: Gate) -> None:
+    """With its name; the agent is as it was, and goes on."""
+    gate.open.set()
+
+    def refuse(ctx: Context) -> None:
+        raise OSError("no paper")
+
+    async with Runtime() as runtime:
+        before = an_agent("a", {"go": gate.action(refuse), "up": counting})
+        await runtime.start(before, on_error=errors)
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: errors)
+        assert [(one.context, one.action, one.kind) for one in errors] == [("run", "touch", "OSError")]
+        assert (await runtime.state("a")).state == before.state
+        assert (await runtime.call("a", sig("up"))).state["count"] == 1
+
+
+@pytest.mark.parametrize("result", [7, "done", ({}, "no list"), {1: 2}, ({"a": 1}, ["no directive"])])
+async def test_what_cannot_be_merged_is_reported(result: Any, errors: Errors, gate: Gate) -> None:
+    """And nothing of it is."""
+    gate.open.set()
+    async with Runtime() as runtime:
+        before = an_agent("a", {"go": gate.action(lambda ctx: result), "up": counting})
+        await runtime.start(before, on_error=errors)
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: errors)
+        assert [one.context for one in errors] == ["result"]
+        assert (await runtime.state("a")).state == before.state
+
+
+# Results for another action
+
+
+def taking(taken: list[Any]) -> Action:
+    """An action that takes what an effectful one brought."""
+
+    @action
+    def take(ctx: Context, action: str, status: str, result: Any, error: str | None) -> dict[str, Any]:
+        taken.append((action, status, plain(result), error, ctx.signal and ctx.signal.type))
+        return {"taken": status}
+
+    return take
+
+
+def run_then_take(**params: Any) -> Any:
+    """An action that has another one run, and its result taken."""
+    instruction = Instruction(action="touch", params=params)
+    return asks_for(RunInstruction(instruction=instruction, result_action="take"))
+
+
+async def test_a_result_is_given_to_the_action_that_was_named(gate: Gate) -> None:
+    """And is not merged itself; that action knows the signal that it all began with."""
+    taken: list[Any] = []
+    touch = gate.action(lambda ctx: ({"found": 7}, []))
+    gate.open.set()
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"go": run_then_take()}, actions=[touch, taking(taken)]))
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: taken)
+        assert taken == [("touch", "ok", {"found": 7}, None, "go")]
+        assert plain((await runtime.state("a")).state) == {"taken": "ok"}
+
+
+async def test_a_failure_is_given_to_the_action_that_was_named(gate: Gate, errors: Errors) -> None:
+    """With what went wrong: a raise, a cancellation that was not the agent's, or wrong parameters."""
+    taken: list[Any] = []
+
+    def refuse(ctx: Context) -> None:
+        raise OSError("no paper")
+
+    def give_up(ctx: Context) -> None:
+        raise anyio.get_cancelled_exc_class()
+
+    gate.open.set()
+    for what, params in ((refuse, {}), (give_up, {}), (refuse, {"no": "such"})):
+        async with Runtime() as runtime:
+            parts = [gate.action(what), taking(taken)]
+            await runtime.start(
+                an_agent("a", {"go": run_then_take(**params)}, actions=parts), on_error=errors
+            )
+            await runtime.call("a", sig("go"))
+            await runtime.stop("a")
+    assert [(status, result) for _, status, result, _, _ in taken] == [("error", None)] * 3
+    assert "no paper" in taken[0][3]
+    assert "cancelled" in taken[1][3]
+    assert "no" in taken[2][3]
+    assert errors == []
+
+
+async def test_an_action_that_does_not_exist_is_reported(gate: Gate, errors: Errors) -> None:
+    """Whether it was to be run, or to take the result."""
+    gate.open.set()
+    touch = gate.action(lambda ctx: None)
+    instruct = RunInstruction(instruction=Instruction(action="touch"), result_action="nobody")
+    nothing = RunInstruction(instruction=Instruction(action="nobody"))
+    async with Runtime() as runtime:
+        agent = an_agent("a", {"go": asks_for(instruct, nothing), "up": counting}, actions=[touch])
+        await runtime.start(agent, on_error=errors)
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: len(errors) == 2)
+        assert "nobody" in errors.messages
+        assert (await runtime.call("a", sig("up"))).state["count"] == 1
+
+
+# What changed meanwhile
+
+
+def write_world(ctx: Context) -> Any:
+    """Change a belief."""
+    return ctx.memory.world_put("door", "open")
+
+
+@pytest.mark.parametrize("form", ["memory", "mapping"])
+async def test_a_slot_that_changed_meanwhile_is_not_overwritten(
+    form: str, gate: Gate, errors: Errors
+) -> None:
+    """Neither where the action returned the slot's value nor where it named its key."""
+
+    def stale(ctx: Context) -> Any:
+        new = ctx.memory.world_put("window", "shut")
+        return new if form == "memory" else {MEMORY.key: new, "more": 1}
+
+    async with Runtime() as runtime:
+        agent = an_agent("a", {"go": gate.action(stale), "write": write_world})
+        await runtime.start(agent, on_error=errors)
+        await runtime.call("a", sig("go"))
+        await gate.entered.wait()
+        await runtime.call("a", sig("write"))
+        gate.open.set()
+        await eventually(lambda: errors)
+        assert errors.kinds == ["Conflict"]
+        assert MEMORY.key in errors.messages
+        after = await runtime.state("a")
+        assert (memory.world_get(after, "door"), memory.world_get(after, "window")) == ("open", None)
+        assert "more" not in after.state
+
+
+async def test_a_slot_that_nobody_else_touched_is_put_in_place(gate: Gate, errors: Errors) -> None:
+    """Another slot that changed meanwhile is no hindrance."""
+
+    def learn(ctx: Context) -> Any:
+        return ctx.memory.world_put("window", "shut")
+
+    def introduce(ctx: Context) -> Any:
+        return ctx.identity.put_profile("age", 7)
+
+    async with Runtime() as runtime:
+        agent = an_agent("a", {"go": gate.action(learn), "age": introduce})
+        await runtime.start(agent, on_error=errors)
+        await runtime.call("a", sig("go"))
+        await gate.entered.wait()
+        await runtime.call("a", sig("age"))
+        gate.open.set()
+        await eventually(lambda: memory.world_get(alive(runtime).agent, "window"))
+        after = await runtime.state("a")
+        assert IDENTITY.value(after).age == 7
+        assert errors == []
+
+
+async def test_what_an_ended_life_began_changes_nothing_any_more(gate: Gate, errors: Errors) -> None:
+    """An action that was under way when the agent crashed has no result for the new life."""
+    touch = gate.action(lambda ctx: {"touched": True})
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"go": touch, "crash": crash, "up": counting}), on_error=errors)
+        await runtime.call("a", sig("go"))
+        await gate.entered.wait()
+        await runtime.cast("a", sig("crash"))
+        gate.open.set()
+        for _ in range(3):
+            await runtime.call("a", sig("up"))
+        await anyio.wait_all_tasks_blocked()
+        assert plain((await runtime.state("a")).state) == {"count": 3}
+        assert errors == []
+
+
+async def test_what_had_not_begun_when_the_life_ended_does_not_begin() -> None:
+    """Neither an action nor a write into the agent itself, though both would be done in one go."""
+    begun: list[str] = []
+
+    @action(effectful=True)
+    async def touch(ctx: Context) -> dict[str, Any]:
+        begun.append("touched")
+        return {"touched": True}
+
+    put = MemoryUpsert(provider="inline", items=[{"key": "k", "value": 1}])
+    agent = an_agent("a", {"go": touch, "put": asks_for(put), "crash": crash, "up": counting})
+    async with Runtime() as runtime:
+        await runtime.start(agent)
+        for type in ("go", "put", "crash"):
+            await runtime.cast("a", sig(type))
+        await runtime.call("a", sig("up"))
+        await anyio.wait_all_tasks_blocked()
+        assert plain((await runtime.state("a")).state) == {"count": 1}
+        assert begun == []
+
+
+async def test_stopping_waits_for_what_is_under_way_and_takes_its_result(gate: Gate) -> None:
+    """An agent ends after its effects."""
+    touch = gate.action(lambda ctx: {"touched": True})
+    async with Runtime() as runtime, anyio.create_task_group() as group:
+        await runtime.start(an_agent("a", {"go": touch}))
+        server = runtime.whereis("a")
+        assert server is not None
+        await runtime.call("a", sig("go"))
+        await gate.entered.wait()
+        group.start_soon(runtime.stop, "a")
+        await anyio.wait_all_tasks_blocked()
+        assert runtime.ids() == ["a"]
+        gate.open.set()
+        await server.ended.wait()
+        assert server.agent.state["touched"] is True

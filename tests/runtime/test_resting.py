@@ -1,0 +1,318 @@
+"""Is an agent that lives put to rest whole, and taken up again as exactly the one it was?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.runtime.living import Errors, Heard, Watched, an_agent, asks_for, counting, crash, plain, sig
+
+from omoide import Context, Plugin, action, identity, memory, thread
+from omoide.core.checkpoint import Checkpoint
+from omoide.directives import Emit, Stop
+from omoide.errors import Dropped, IdTaken, Invalid, MissingStore, NotFound, OmoideError, TimedOut
+from omoide.runtime import FileVault, Runtime
+from omoide.testing import eventually
+
+
+def says(ctx: Context) -> Any:
+    """Keep a message in the thread."""
+    assert ctx.signal is not None
+    return ctx.thread.append({"kind": "message", "payload": {"content": ctx.signal.data}})
+
+
+def said(agent: Any) -> list[Any]:
+    """What the messages in its thread say."""
+    entries = thread.of(agent).entries
+    return [entry.payload["content"] for entry in entries if entry.kind == "message"]
+
+
+def a_talker(**more: Any) -> Any:
+    """An agent with a thread, a memory and an identity."""
+    agent = an_agent("a", {"say": says, "up": counting, "crash": crash, **more}, kind="talker")
+    return identity.ensure(memory.world_put(agent, "mood", "calm"), profile={"age": 3})
+
+
+async def test_an_agent_that_slept_is_the_one_it_was(vault: Watched) -> None:
+    """State, memory, identity and every entry of its thread, in another runtime, by kind or by its name."""
+    agent = a_talker()
+    kind = agent.definition
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(agent)
+        for number in range(3):
+            await runtime.cast("a", sig("say", f"word {number}"))
+        before = await runtime.call("a", sig("up"))
+        await runtime.hibernate("a")
+        assert runtime.ids() == []
+    for wanted in (kind, "talker"):
+        async with Runtime(vault=vault, kinds=[kind]) as runtime:
+            assert await runtime.thaw("a", wanted) == "a"
+            after = await runtime.state("a")
+            assert after == before
+            assert said(after) == ["word 0", "word 1", "word 2"]
+            assert (await runtime.call("a", sig("up"))).state["count"] == 2
+
+
+async def test_what_was_accepted_is_handled_before_the_agent_sleeps(vault: Watched) -> None:
+    """With all its effects."""
+    done = Heard()
+    agent = a_talker(go=asks_for(Emit(signal=sig("done"))), done=done)
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(agent)
+        for _ in range(40):
+            await runtime.cast("a", sig("go"))
+        await runtime.hibernate("a")
+        assert len(done) == 40
+        assert len(runtime.dropped) == 0
+
+
+async def test_sleeping_again_and_again_doubles_nothing(vault: Watched) -> None:
+    """Only what is missing in the journal is written; the checkpoint holds a pointer and no thread."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker())
+        for number in range(4):
+            await runtime.call("a", sig("say", number))
+            await runtime.hibernate("a")
+            await runtime.thaw("a", a_talker().definition)
+        await runtime.checkpoint("a")
+        await runtime.checkpoint("a")
+        awake = await runtime.state("a")
+        assert said(awake) == [*range(4)]
+    kept = await vault.vault.load("a")
+    assert isinstance(kept.checkpoint, Checkpoint)
+    assert "__thread__" not in kept.checkpoint.state
+    assert kept.checkpoint.thread is not None
+    journal = await vault.vault.read_thread("a", kept.checkpoint.thread["id"])
+    assert [*journal.entries] == [*thread.of(awake).entries]
+
+
+async def test_a_checkpoint_holds_all_that_was_accepted_before_it(vault: Watched) -> None:
+    """And the agent goes on living."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker())
+        for _ in range(30):
+            await runtime.cast("a", sig("up"))
+        saved = await runtime.checkpoint("a")
+        assert saved.state["count"] == 30
+        assert (await runtime.call("a", sig("up"))).state["count"] == 31
+
+
+async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(vault: Watched) -> None:
+    """It ended before it came to that."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker(end=asks_for(Stop())))
+        await runtime.cast("a", sig("end"))
+        with anyio.fail_after(5), pytest.raises(Dropped, match=r"checkpoint.*ended"):
+            await runtime.checkpoint("a")
+
+
+@pytest.mark.parametrize("failure", ["load", "read_thread"])
+async def test_what_cannot_be_taken_up_never_becomes_a_fresh_agent(failure: str, vault: Watched) -> None:
+    """Nobody lives under the id then; and one that was never put to rest is simply not found."""
+    async with Runtime(vault=vault) as runtime:
+        with pytest.raises(NotFound):
+            await runtime.thaw("a", a_talker().definition)
+        await runtime.start(a_talker())
+        await runtime.call("a", sig("say", "hello"))
+        await runtime.hibernate("a")
+        vault.fails[failure] = OSError("no disk")
+        with pytest.raises((OmoideError, OSError)) as caught:
+            await runtime.thaw("a", a_talker().definition)
+        assert not isinstance(caught.value, NotFound)
+        assert runtime.ids() == []
+        vault.fails.clear()
+        await runtime.thaw("a", a_talker().definition)
+        assert said(await runtime.state("a")) == ["hello"]
+
+
+async def test_who_is_awake_cannot_be_woken(vault: Watched) -> None:
+    """Nor can something be woken that is no kind of agent, or one without a place to sleep."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker())
+        await runtime.checkpoint("a")
+        with pytest.raises(IdTaken):
+            await runtime.thaw("a", a_talker().definition)
+        for wrong in ("unknown", 7):
+            with pytest.raises((NotFound, Invalid)):
+                await runtime.thaw("b", wrong)  # type: ignore[arg-type]
+    async with Runtime() as runtime:
+        await runtime.start(a_talker())
+        for rest in (runtime.hibernate, runtime.checkpoint):
+            with pytest.raises(MissingStore):
+                await rest("a")
+        assert (await runtime.call("a", sig("up"))).state["count"] == 1
+
+
+# When it cannot be saved
+
+
+async def test_an_agent_that_cannot_be_saved_lives_on(vault: Watched, errors: Errors) -> None:
+    """Whoever wanted it to sleep is told why; it takes signals again, and can sleep later."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker(), on_error=errors)
+        await runtime.call("a", sig("up"))
+        vault.fails["save"] = OSError("no disk")
+        with pytest.raises(OSError, match="no disk"):
+            await runtime.hibernate("a")
+        assert [one.context for one in errors] == ["checkpoint"]
+        assert (await runtime.call("a", sig("up"))).state["count"] == 2
+        with pytest.raises(OSError, match="no disk"):
+            await runtime.checkpoint("a")
+        vault.fails.clear()
+        await runtime.hibernate("a")
+        await runtime.thaw("a", a_talker().definition)
+        assert (await runtime.state("a")).state["count"] == 2
+
+
+async def test_sleep_that_takes_too_long_is_given_up(vault: Watched) -> None:
+    """The agent lives on, also if the vault fails later on, and can be put to sleep again."""
+    vault.gate = anyio.Event()
+    vault.fails["save"] = OSError("no disk")
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker())
+        await runtime.call("a", sig("up"))
+        with pytest.raises(TimedOut, match="hibernating"):
+            await runtime.hibernate("a", within=0.01)
+        vault.gate.set()
+        assert (await runtime.call("a", sig("up"))).state["count"] == 2
+        vault.fails.clear()
+        await runtime.hibernate("a")
+        await runtime.thaw("a", a_talker().definition)
+        assert (await runtime.state("a")).state["count"] == 2
+
+
+async def test_a_checkpoint_that_comes_after_all_ends_nobody(vault: Watched) -> None:
+    """Sleep was given up by then: the agent handles what it has accepted since."""
+    vault.gate = anyio.Event()
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker())
+        with pytest.raises(TimedOut):
+            await runtime.hibernate("a", within=0.01)
+        await runtime.cast("a", sig("up"))
+        vault.gate.set()
+        assert (await runtime.call("a", sig("up"))).state["count"] == 2
+        await anyio.wait_all_tasks_blocked()
+        assert runtime.ids() == ["a"]
+
+
+async def test_several_may_want_it_to_sleep(vault: Watched) -> None:
+    """Each of them is answered."""
+    vault.gate = anyio.Event()
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker())
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(runtime.hibernate, "a")
+                await vault.entered.wait()
+                await anyio.wait_all_tasks_blocked()
+                vault.gate.set()
+        assert runtime.ids() == []
+
+
+@pytest.mark.parametrize("restart", ["temporary", "transient"])
+async def test_an_agent_that_crashes_on_its_way_to_sleep_leaves_nobody_waiting(
+    restart: str, vault: Watched
+) -> None:
+    """Whoever waits is told that it ended; one that is started again is put to sleep then."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker(), restart=restart)
+        await runtime.cast("a", sig("crash"))
+        await runtime.cast("a", sig("up"))
+        with anyio.fail_after(5):
+            if restart == "temporary":
+                with pytest.raises(Dropped):
+                    await runtime.hibernate("a")
+                with pytest.raises(NotFound):
+                    await runtime.thaw("a", a_talker().definition)
+            else:
+                await runtime.hibernate("a")
+                await runtime.thaw("a", a_talker().definition)
+                assert (await runtime.state("a")).state["count"] == 1
+
+
+# Saved by itself
+
+
+@pytest.mark.parametrize("every", [1, 3])
+async def test_an_agent_is_saved_after_so_many_signals(every: int, vault: Watched) -> None:
+    """With 1, a call answers once that is done."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker(), save_every=every)
+        for done in range(1, 7):
+            await runtime.call("a", sig("up"))
+            if every == 1:
+                assert vault.calls.count("save") == done
+            await anyio.wait_all_tasks_blocked()
+            assert vault.calls.count("save") == done // every
+    async with Runtime(vault=vault) as runtime:
+        await runtime.thaw("a", a_talker().definition)
+        assert (await runtime.state("a")).state["count"] == 6
+
+
+async def test_a_call_that_could_not_be_saved_says_so(vault: Watched, errors: Errors) -> None:
+    """With saving after each signal; the agent goes on, and the next one saves both."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker(), save_every=1, on_error=errors)
+        vault.fails["save"] = OSError("no disk")
+        with pytest.raises(OSError, match="no disk"):
+            await runtime.call("a", sig("up"))
+        vault.fails.clear()
+        assert (await runtime.call("a", sig("up"))).state["count"] == 2
+        assert [one.context for one in errors] == ["checkpoint"]
+
+
+async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(vault: Watched) -> None:
+    """Also one that crashed on its way there, and also what its effects brought in the last moment."""
+
+    @action(effectful=True)
+    async def touch(ctx: Context) -> dict[str, Any]:
+        return {"touched": True}
+
+    agent = a_talker(touch=touch)
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(agent, save_every=100)
+        await runtime.cast("a", sig("crash"))
+        await runtime.cast("a", sig("up"))
+        await runtime.cast("a", sig("touch"))
+    async with Runtime(vault=vault) as runtime:
+        await runtime.thaw("a", agent.definition)
+        after = await runtime.state("a")
+        assert (after.state["count"], after.state["touched"]) == (1, True)
+
+
+async def test_a_folder_keeps_agents_as_well(tmp_path: Path) -> None:
+    """Any vault does."""
+    for expected in (1, 2):
+        async with Runtime(vault=FileVault(tmp_path)) as runtime:
+            if expected == 1:
+                await runtime.start(a_talker())
+            else:
+                await runtime.thaw("a", a_talker().definition)
+            assert (await runtime.call("a", sig("up"))).state["count"] == expected
+            await runtime.call("a", sig("say", "hello"))
+            await runtime.hibernate("a")
+            await eventually(lambda: runtime.ids() == [])
+
+
+async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(vault: Watched) -> None:
+    """What a callback raises is an error of ours, and the agent lives on."""
+
+    class Broken(Plugin):
+        name = "broken"
+        state_key = "broken"
+
+        def mount(self, agent: Any, config: Any) -> Any:
+            return {"on": True}
+
+        def on_checkpoint(self, slice: Any, ctx: Any) -> Any:
+            raise ValueError("not now")
+
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(an_agent("a", {"up": counting}, plugins=[Broken]))
+        with pytest.raises(OmoideError, match="broken"):
+            await runtime.hibernate("a")
+        assert (await runtime.call("a", sig("up"))).state["count"] == 1
+        assert plain((await runtime.state("a")).state["broken"]) == {"on": True}
