@@ -8,7 +8,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omoide import clock
@@ -95,6 +95,7 @@ MOMENTS = st.integers(ms("1970-01-01"), ms("2100-01-01"))
 
 
 @given(st.tuples(field(0, 59), field(0, 23), DAYS).map(" ".join), MOMENTS)
+@example("0 0 1 * 1/6", ms("1970-01-02"))
 def test_a_line_of_minutes_fires_as_trying_every_minute_says(line: str, at: int) -> None:
     """The answer is the first minute after the moment that fits, if all minutes are tried one by one."""
     found = next_after(line, at)

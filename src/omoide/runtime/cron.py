@@ -214,11 +214,12 @@ def _values(part: str, field: _Field) -> tuple[int, ...]:
 def _range(item: str, field: _Field) -> range:
     span, slash, step = item.partition("/")
     first, dash, last = span.partition("-")
+    end = field.high - (field is _WEEKDAY)  # 7 is Sunday once more, for those who write it
     if span == "*" or (item == "?" and field in (_DAY, _WEEKDAY)):
-        low, high = field.low, field.high - (field is _WEEKDAY)
+        low, high = field.low, end
     else:
         low = _number(first, field, item)
-        high = _number(last, field, item) if dash else field.high if slash else low
+        high = _number(last, field, item) if dash else max(low, end) if slash else low
     if field is _WEEKDAY and high == 0:
         high = 7 if low else 0  # sat-sun
     if low > high:

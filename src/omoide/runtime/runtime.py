@@ -38,11 +38,11 @@ from omoide.runtime import adapters, capabilities
 from omoide.runtime.bus import Bus
 from omoide.runtime.conversations import Conversations
 from omoide.runtime.drops import Drop, Drops
-from omoide.runtime.effects import Executor, children
+from omoide.runtime.effects import Executor
 from omoide.runtime.known import Known, Named
 from omoide.runtime.mailbox import Letter, Reply, Save
 from omoide.runtime.providers.resolving import Providers
-from omoide.runtime.server import AgentServer, Exit
+from omoide.runtime.server import AgentServer
 from omoide.runtime.supervising import ended_within, finished, supervise
 from omoide.runtime.terms import Terms
 from omoide.runtime.timing import SystemTiming, Timers, Timing
@@ -94,12 +94,12 @@ class Runtime:
         listener = None if on_dropped is None else check_function(on_dropped, "on_dropped")
         self.dropped = Drops(listener)
         """The signals that were not handled, with their reasons."""
-        self._known = Known(
+        self.known = Known(
             kinds=kinds, sensors=sensors, processes=processes, dispatchers=dispatchers, executors=executors
         )
         self._vault = vault
         self._max_agents = None if max_agents is None else check_positive(max_agents, "max_agents")
-        self._shutdown = _seconds(shutdown, "shutdown") or SHUTDOWN_S
+        self.shutdown = _seconds(shutdown, "shutdown") or SHUTDOWN_S
         self._servers: dict[str, AgentServer] = {}
         self._sessions = None if store is None else Conversations(store, idle_ms=idle_ms)
         self._idle_ms = idle_ms
@@ -158,7 +158,7 @@ class Runtime:
         if self._closing:
             return
         self._closing = True
-        with move_on_after(self._shutdown):
+        with move_on_after(self.shutdown):
             async with create_task_group() as group:
                 for server in [one for one in self._servers.values() if one.parent is None]:
                     group.start_soon(finished, server, self)
@@ -240,14 +240,14 @@ class Runtime:
 
     async def stop(self, id: str, *, within: float | None = None) -> None:
         """End an agent once it has handled what it accepted; after so many seconds it is ended anyway."""
-        await ended_within(self._server(id), _seconds(within, "within") or self._shutdown)
+        await ended_within(self._server(id), _seconds(within, "within") or self.shutdown)
 
     async def leave(self, id: str, reason: str) -> None:
         """End an agent that may have ended already."""
         server = self._servers.get(id)
         if server is not None:
             log.info("agent %s: is stopped: %s", id, reason)
-            await ended_within(server, self._shutdown, reason)
+            await ended_within(server, self.shutdown, reason)
 
     async def find(
         self,
@@ -296,7 +296,7 @@ class Runtime:
 
     async def thaw(self, id: str, kind: Definition | str, **terms: Any) -> str:
         """Take an agent up again from the vault; where that is not possible, an error, never a fresh one."""
-        definition = self.kind(kind) if isinstance(kind, str) else kind
+        definition = self.known.kind(kind) if isinstance(kind, str) else kind
         check_instance(definition, "kind", kind=Definition)
         if id in self._servers:
             raise IdTaken(id)
@@ -362,34 +362,13 @@ class Runtime:
         if isinstance(directive, (MemoryQuery, MemoryUpsert, MemoryDelete)):
             adapters.refuse(directive, server, reason)
 
-    @property
-    def dispatchers(self) -> Mapping[str, Callable[..., Any]]:
-        """Ways to send a signal, beside those that are built in."""
-        return self._known.dispatchers
-
-    def executor(self, directive: Directive) -> Executor | None:
-        """How a directive is carried out."""
-        return self._known.executor(directive)
-
     def register(self, directive: type[Directive], executor: Executor) -> None:
         """Carry out a directive of one's own: a function of the directive and the server, plain or async."""
-        self._known.add_executor(directive, executor)
+        self.known.add_executor(directive, executor)
 
     def add_kind(self, kind: Definition) -> None:
         """Know another kind of agent."""
-        self._known.add_kind(kind)
-
-    def kind(self, name: str) -> Definition:
-        """A kind of agent."""
-        return self._known.kind(name)
-
-    def sensor(self, name: str) -> Callable[..., Any]:
-        """A sensor."""
-        return self._known.sensor(name)
-
-    def process(self, name: str) -> Callable[..., Any]:
-        """A process that is not an agent."""
-        return self._known.process(name)
+        self.known.add_kind(kind)
 
     def begun(self, server: AgentServer) -> None:
         """At the begin of a life: what its plugins subscribed to, and what they have scheduled."""
@@ -412,36 +391,10 @@ class Runtime:
         else:
             life.closing.append(partial(self.spawn, subscription.close))
 
-    def left(self, server: AgentServer, exit: Exit) -> None:
-        """An agent is gone: report what it did not handle, and tell its parent and its children."""
+    def forget(self, server: AgentServer) -> None:
+        """An agent is gone, and its id is free again."""
         self._servers.pop(server.id, None)
         self.handled += server.handled
-        server.mailbox.close()
-        for item in server.mailbox.empty():
-            if isinstance(item, Letter):
-                self.drop(server.id, item, f"the agent ended ({exit.reason})")
-            elif isinstance(item, Save):
-                item.reply.fail(Dropped(server.id, "checkpoint", f"the agent ended ({exit.reason})"))
-        if server.parent is not None:
-            id, tag = server.parent
-            parent = self._servers.get(id)
-            if parent is not None and parent.children.get(tag) == server.id:
-                del parent.children[tag]
-                children.tell_exit(parent, tag, server.id, exit.reason)
-        for tag, id in server.children.items():
-            self._orphan(id, server, tag, exit)
-        server.ended.set()
-
-    def _orphan(self, id: str, parent: AgentServer, tag: str, exit: Exit) -> None:
-        child = self._servers.get(id)
-        if child is None:
-            return
-        child.parent = None
-        if child.terms.on_parent_exit == "stop":
-            child.close(save=False)
-            self.spawn(partial(ended_within, child, self._shutdown))
-        else:
-            children.tell_orphan(child, parent.id, tag, exit.reason)
 
     async def _asked(self, request: Signal) -> None:
         """Somebody asks all agents what they can do."""

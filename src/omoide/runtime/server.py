@@ -303,7 +303,7 @@ class AgentServer:
             self._blame(self._drain)
 
     def _execute(self, directive: Directive) -> Waiting | None:
-        executor = self.runtime.executor(directive)
+        executor = self.runtime.known.executor(directive)
         if executor is None:
             log.warning("agent %s: ignored a directive of type %s", self.id, type(directive).__name__)
             return None

@@ -8,6 +8,7 @@ was when it was started; a checkpoint that cannot be read is a reason to give up
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group, current_time, move_on_after
@@ -15,6 +16,9 @@ from anyio import create_task_group, current_time, move_on_after
 from omoide.core.agent import Agent
 from omoide.core.parent import Parent
 from omoide.core.slot import PARENT
+from omoide.errors import Dropped
+from omoide.runtime.effects import children
+from omoide.runtime.mailbox import Letter, Save
 from omoide.runtime.server import SHUTDOWN, AgentServer, Exit
 from omoide.runtime.vaults import taken_up
 
@@ -45,7 +49,7 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
             server.renew(agent)
     finally:
         server.clear(exit, again=False)
-        runtime.left(server, exit)
+        _part(server, runtime, exit)
 
 
 async def ended_within(server: AgentServer, seconds: float, reason: str = SHUTDOWN) -> None:
@@ -65,6 +69,37 @@ async def finished(server: AgentServer, runtime: Runtime) -> None:
     async with create_task_group() as group:
         for child in filter(None, map(runtime.whereis, server.children.values())):
             group.start_soon(finished, child, runtime)
+
+
+def _part(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
+    """Report what an agent that is gone did not handle, and tell its parent and its children."""
+    runtime.forget(server)
+    server.mailbox.close()
+    for item in server.mailbox.empty():
+        if isinstance(item, Letter):
+            runtime.drop(server.id, item, f"the agent ended ({exit.reason})")
+        elif isinstance(item, Save):
+            item.reply.fail(Dropped(server.id, "checkpoint", f"the agent ended ({exit.reason})"))
+    if server.parent is not None:
+        id, tag = server.parent
+        parent = runtime.whereis(id)
+        if parent is not None and parent.children.get(tag) == server.id:
+            del parent.children[tag]
+            children.tell_exit(parent, tag, server.id, exit.reason)
+    for tag, id in server.children.items():
+        child = runtime.whereis(id)
+        if child is not None:
+            _orphan(child, server, tag, runtime, exit)
+    server.ended.set()
+
+
+def _orphan(child: AgentServer, parent: AgentServer, tag: str, runtime: Runtime, exit: Exit) -> None:
+    child.parent = None
+    if child.terms.on_parent_exit == "stop":
+        child.close(save=False)
+        runtime.spawn(partial(ended_within, child, runtime.shutdown))
+    else:
+        children.tell_orphan(child, parent.id, tag, exit.reason)
 
 
 def _again(server: AgentServer, exit: Exit) -> bool:

@@ -25,7 +25,7 @@ PROCESS = "process"
 def spawn_agent(directive: SpawnAgent, server: AgentServer) -> None:
     """Start a child; it is told who its parent is."""
     _check_room(directive.tag, server)
-    definition = server.runtime.kind(directive.kind)
+    definition = server.runtime.known.kind(directive.kind)
     agent = Agent.new(definition, id=directive.id, state=directive.state)
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
     child = server.runtime.begin(PARENT.put(agent, parent))
@@ -62,7 +62,7 @@ def stop(directive: StopChild, server: AgentServer) -> None:
 
 def spawn(directive: Spawn, server: AgentServer) -> None:
     """Start something that is not an agent; it ends with this one at the latest."""
-    run = server.runtime.process(directive.target)
+    run = server.runtime.known.process(directive.target)
     tag = directive.tag or directive.target
     if (PROCESS, tag) in server.life.named:
         raise IdTaken(tag)

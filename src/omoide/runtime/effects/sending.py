@@ -37,8 +37,8 @@ def emit(directive: Emit, server: AgentServer) -> Waiting | None:
 def dispatched(signal: Signal, ways: FrozenMap[str, Any], server: AgentServer) -> Waiting | None:
     """Send a signal these ways; what has to wait is left to whoever asked."""
     for way in ways:
-        if way not in WAYS and way not in server.runtime.dispatchers:
-            known = ", ".join((*WAYS, *sorted(server.runtime.dispatchers)))
+        if way not in WAYS and way not in server.runtime.known.dispatchers:
+            known = ", ".join((*WAYS, *sorted(server.runtime.known.dispatchers)))
             raise Invalid("dispatch", f"has no way {way!r}", f"use {known}")
     later: list[Work] = []
     for way in sorted(ways):
@@ -48,7 +48,7 @@ def dispatched(signal: Signal, ways: FrozenMap[str, Any], server: AgentServer) -
         elif way in WAYS:
             later += _sent(signal, _receivers(way, ways[way], server), server)
         else:
-            later.append(partial(_handed, server.runtime.dispatchers[way], signal, ways[way]))
+            later.append(partial(_handed, server.runtime.known.dispatchers[way], signal, ways[way]))
     return Waiting(partial(_in_turn, later)) if later else None
 
 

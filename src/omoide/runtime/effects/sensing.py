@@ -24,7 +24,7 @@ SENSOR = "sensor"
 
 def start(directive: StartSensor, server: AgentServer) -> None:
     """Start a sensor under a tag."""
-    sensor = server.runtime.sensor(directive.sensor)
+    sensor = server.runtime.known.sensor(directive.sensor)
     if (SENSOR, directive.tag) in server.life.named:
         raise IdTaken(directive.tag)
     feel = partial(_felt, directive, sensor, server)
