@@ -1,13 +1,17 @@
 """What is Omoide like?
 
-One agent keeps a greenhouse. It believes, plans, meets another writer, fails once, grows older, is chosen
-from a pool, shows what others may see, and is put aside and taken up again. What it learned outlives its
-program: another one finds it, and says why; and a model answers with it. Each step says what happens and why.
+A developer and her agent talk on Monday. The agent keeps a preference, a decision and what it rests on; a
+correction comes; then its program is killed in the middle of an answer. Another process goes on where it
+stopped. On Tuesday a new session knows what Monday's learned, and says why: what was remembered, promoted,
+superseded and recalled, and the exact prompt that a model is sent.
+
+On a terminal the inspector stays open on all of it, until Ctrl-C; with SERVE=0 it does not.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,96 +19,62 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import msgspec
+import anyio
 
-from omoide import (
-    Agent,
-    AgentSpec,
-    Context,
-    Definition,
-    Direct,
-    FrozenMap,
-    Memory,
-    Scope,
-    Signal,
-    action,
-    blocking,
-    checkpoint,
-    identity,
-    memory,
-    open_store,
-    receive,
-    thread,
-)
-from omoide.directives import Directive, Emit, Error
-from omoide.errors import Conflict
+from omoide import AgentSpec, Evidence, Scope, Session, Store, clock, forget, open_store, recall
+from omoide.longterm import querying, tracing
+from omoide.promotion.promoting import Promotion
+from omoide.testing import FrozenClock
+from omoide.turns import Preflight
 
 WIDTH = 78
-
-KEEPERS = Scope(agent_id="keeper")
-QUESTION = "How hot may it get for the ferns?"
-LEARNED = [
-    ("The ferns wilt when it is hotter than 35 degrees.", "lesson_learned", 0.9),
-    ("The roof motor was replaced in spring.", "fact", 1.0),
-    ("Water the cacti once a month.", "convention", 0.8),
-]
-
-
-GUIDE = AgentSpec(
-    id="keeper",
-    instructions="Answer visitors of the greenhouse.",
-    memory={"capture": "conversation", "max_entries": 2},
+PROJECT = "tea-shop"
+SCOPE = Scope(project_id=PROJECT)
+SPEC = AgentSpec(
+    id="helper",
+    instructions="Help Alex with the tea shop, and use what you remember.",
+    memory={"scope": "project", "max_entries": 4},
 )
+KILLED = "Which indexes do we need?"
+QUESTION = "Where do we keep the carts, and why?"
+MONDAY = 1_772_442_000_000
+"""Nine in the morning on 2 March 2026. The story has a clock of its own, so that two days pass at once."""
+HOUR = 3_600_000
 
 
-class Shown(NamedTuple):
+class Told(NamedTuple):
     """What the demo claims, for whoever wants to check it."""
 
-    agent: Agent
-    conflict: Conflict | None
-    failure: Error
-    kept_state: bool
-    reason: str
-    snapshot: FrozenMap[str, Any]
-    came_back_equal: bool
-    recalled: str
+    promoted: list[str]
+    superseded: dict[str, str]
+    stale: list[str]
+    resumed: str
+    recalled: list[str]
+    prompt: str
     answer: str
 
 
-class Greenhouse(msgspec.Struct):
-    """What the agent manages, as opposed to what it believes."""
-
-    tank: float = 40.0
+# What stands for a language model
 
 
-@action
-def note_reading(ctx: Context, temperature: float) -> tuple[Memory, list[Directive]]:
-    """Believe a reading; when it is too hot, plan and raise the alarm."""
-    mind = ctx.memory.world_put("temperature", temperature)
-    if temperature <= 30:
-        return mind, []
-    alarm = Signal(type="greenhouse.alarm", data={"temperature": temperature})
-    return mind.tasks_add("Open the roof", id="roof").tasks_add("Water the ferns", id="ferns"), [
-        Emit(signal=alarm)
-    ]
+def model(request: Any, journal: Any) -> str:
+    """Answer from what the prompt holds, and nothing else."""
+    said = [message.content for message in request.prompt.messages]
+    if KILLED in said[-1]:
+        return "One on the customer, one on the day of the order."
+    if QUESTION in said[-1]:
+        known = "SQLite" in said[0]
+        return "In SQLite, Alex, because one file is easy to back up." if known else "I do not know."
+    return "Noted."
 
 
-@action
-def water(ctx: Context, litres: float) -> dict[str, float]:
-    """Take water from the tank."""
-    if litres > ctx.state["tank"]:
-        raise ValueError(f"the tank holds {ctx.state['tank']} litres, not {litres}")
-    return {"tank": ctx.state["tank"] - litres}
+def killed(request: Any, journal: Any) -> str:
+    """Die as a program dies whose plug is pulled: while it is about to answer."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
 
 
-KEEPER = Definition.new(
-    "keeper",
-    description="Keeps a greenhouse.",
-    schema=Greenhouse,
-    actions=[note_reading, water, identity.identity_evolve],
-    routes=[("greenhouse.reading", note_reading)],
-    strategy=Direct(thread=True),
-)
+# How it is told
 
 
 def heading(text: str) -> None:
@@ -120,206 +90,172 @@ def say(text: str) -> None:
 
 def show(label: str, value: object) -> None:
     """A name and a value, in columns; what is too long goes on below itself."""
-    lead = f"    {label:<14} "
+    lead = f"    {label:<11} "
     print(textwrap.fill(str(value), WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead)))
 
 
-def believes() -> Agent:
-    """A signal becomes an action, and the action becomes beliefs and plans."""
-    heading("1. It believes")
-    agent = Agent.new(KEEPER, id="keeper-1")
-    say("A new agent holds only what its schema says. Memory appears when it is needed.")
-    show("state", agent.state.to_python())
-    say("A signal arrives. The route leads it to an action, and the action returns a new memory.")
-    agent, effects = receive(agent, Signal(type="greenhouse.reading", data={"temperature": 34.5}))
-    show("believes", memory.world(agent).to_python())
-    for effect in effects:
-        if isinstance(effect, Emit):
-            show("asks for", f"Emit({effect.signal.type}, {effect.signal.data.to_python()})")
-    say("It rang no bell itself: effects are data that somebody else carries out.")
-    return agent
+# Monday
 
 
-def plans(agent: Agent) -> Agent:
-    """Tasks in order of priority."""
-    heading("2. It plans")
-    show("open tasks", [task["text"] for task in memory.tasks_open(agent)])
-    agent = memory.tasks_reorder(agent, ["ferns", "roof"])
-    agent = memory.tasks_complete(agent, "ferns")
-    say("The ferns could not wait: they went first, and are done.")
-    following = memory.tasks_next(agent)
-    show("next", following["text"] if following else "nothing")
-    return agent
+def opened(store: Store, id: str, **options: Any) -> Session:
+    """A session of the tea shop."""
+    return Session.open(SPEC, id, store=store, project_id=PROJECT, extractor=True, **options)
 
 
-def meets_another_writer(agent: Agent) -> tuple[Agent, Conflict | None]:
-    """A write that was made from an old reading is refused."""
-    heading("3. It meets another writer")
-    world = memory.of(agent).spaces["world"]
-    say(f"Two sensors read the world at revision {world.rev}. Both want to write.")
-    agent = memory.world_put(agent, "temperature", 29.0, expected_space_rev=world.rev)
-    show("first", "stored")
-    try:
-        return memory.world_put(agent, "temperature", 35.0, expected_space_rev=world.rev), None
-    except Conflict as conflict:
-        show("second", f"Conflict: {conflict}")
-        show("still believes", memory.world(agent).to_python())
-        return agent, conflict
+async def talk(session: Session, *lines: str) -> None:
+    """Say something, and show the answers."""
+    for line in lines:
+        show("Alex", line)
+        show("helper", await session.chat(line))
 
 
-def fails(agent: Agent) -> tuple[Agent, Error, bool]:
-    """An action that raises changes nothing and is reported."""
-    heading("4. It fails, and nothing breaks")
-    before = agent
-    agent, effects = agent.cmd((water, {"litres": 100.0}))
-    failure = next(effect for effect in effects if isinstance(effect, Error))
-    kept = agent.state["tank"] == before.state["tank"] and memory.of(agent) == memory.of(before)
-    show("error", failure.message)
-    show("tank", agent.state["tank"])
-    agent, _ = agent.cmd((water, {"litres": 12.5}))
-    say("What fails is an Error among the directives, and tank and memory stayed as they were.")
-    say("A smaller can works:")
-    show("tank", agent.state["tank"])
-    return agent, failure, kept
+async def monday(store: Store) -> Promotion:
+    """A preference, a fact and a decision that rests on it."""
+    heading("Monday: what is said, and what the agent makes of it")
+    async with opened(store, "monday", llm=model) as session:
+        await talk(session, "I prefer to be called Alex.", "We run on Postgres 14.")
+        session.context.put("framework", "Flask 3.0", source="tool", confidence=0.9)
+        fact = await session.remember("The shop runs on Postgres 14.", type="fact", confidence=0.95)
+        await session.remember(
+            "Carts are kept in Postgres.",
+            type="decision",
+            rationale="there is one database already",
+            evidence=[Evidence(kind="entry", ref=fact.entry.id)],
+        )
+        say("It kept two things itself. What else it noticed is weighed, part by part:")
+        plan = await session.promote(dry_run=True)
+        for one in plan.plan.candidates:
+            show(one.verdict, f"{one.entry.content} [{one.score:.2f}: {one.why}]")
+        return await session.promote()
 
 
-def evolves(agent: Agent) -> Agent:
-    """An identity, and time that passes."""
-    heading("5. It is somebody, and grows older")
-    agent = identity.ensure(
-        agent,
-        profile={"age": 2, "origin": "configured"},
-        capabilities={"tags": ["plants"], "limits": {"max_litres": 40}},
-        extensions={"diary": {"text": "I killed a fern once.", "__public__": {"mood": "patient"}}},
-    )
-    agent, _ = agent.cmd((identity.identity_evolve, {"days": 400}))
-    show("age", identity.age(agent))
-    show("can", [*identity.actions(agent)])
-    say("400 days made one year; the other 35 days are kept for the next.")
-    return agent
+async def corrected(store: Store) -> dict[str, str]:
+    """The fact was wrong: it is replaced, and what rests on it no longer counts."""
+    heading("Monday, later: a correction")
+    async with opened(store, "monday", llm=model) as session:
+        await talk(session, "I was wrong: we moved from Postgres to SQLite last week.")
+        old = [one for one in await querying.everything(store, SCOPE) if "Postgres 14" in one.content]
+        new = await session.remember("The shop runs on SQLite.", type="fact", confidence=0.95)
+        gone = {}
+        for one in old:
+            await forget(store, one.id, SCOPE, replacement=new.entry.id, reason="moved last week")
+            gone[one.content] = new.entry.content
+            show("superseded", f"{one.content} → {new.entry.content}")
+        await session.remember(
+            "Carts are kept in SQLite.",
+            type="decision",
+            rationale="one file is easy to back up",
+            evidence=[Evidence(kind="entry", ref=new.entry.id)],
+        )
+    return gone
 
 
-def is_chosen(agent: Agent) -> str:
-    """A pool, a question and a reason."""
-    heading("6. It is chosen, and the reason is given")
-    novice = identity.ensure(
-        Agent.new("novice"), profile={"age": 0}, capabilities={"actions": ["water"], "tags": ["plants"]}
-    )
-    plumber = identity.ensure(
-        Agent.new("plumber"), profile={"age": 30}, capabilities={"actions": ["water"], "tags": ["pipes"]}
-    )
-    best = identity.best([novice, plumber, agent], action="water", tags=["plants"], limits={"max_litres": 25})
-    assert best is not None
-    say("Who can water plants, 25 litres at a time?")
-    show("chosen", best.agent.name)
-    show("because", best.reason)
-    return best.reason
+async def shown_stale(store: Store) -> list[str]:
+    """What rested on the old fact, and the chain of reasons."""
+    known = await querying.everything(store, SCOPE, include_stale=True)
+    stale = [one for one in known if one.stale]
+    for one in stale:
+        show("stale", one.content)
+        for chain in await tracing.why_stale(store, one.id, SCOPE):
+            show("because", chain)
+    return [one.content for one in stale]
 
 
-def shows_itself(agent: Agent) -> FrozenMap[str, Any]:
-    """The part of an identity that others may see."""
-    heading("7. It shows only what it may")
-    shown = identity.snapshot(agent)
-    assert shown is not None
-    show("others see", shown["profile"].to_python())
-    show("and", shown["extensions"].to_python())
-    say("What the diary says is not among it: of an extension only the public part is shared.")
-    return shown
+async def dying(url: str) -> None:
+    """What the other process does: answer, and be killed on the way."""
+    async with open_store(url, embedder="static") as store, opened(store, "monday", llm=killed) as session:
+        await session.chat(KILLED)
 
 
-def is_put_aside(agent: Agent) -> bool:
-    """JSON and back, without loss."""
-    heading("8. It is put aside, and taken up again")
-    written = agent.to_json()
-    back = Agent.from_json(written, KEEPER)
-    show("JSON", f"{len(written)} bytes")
-    show("came back", "equal" if back == agent else "different")
-    saved = checkpoint(agent)
-    show("checkpoint", f"state {sorted(saved.state)}, and a pointer to {sorted(saved.externalized)}")
-    say("A checkpoint leaves the long log beside it and keeps a pointer.")
-    return back == agent
-
-
-def remembers(agent: Agent) -> None:
-    """The log of what was done."""
-    heading("9. It knows what happened")
-    for entry in thread.filter_by_kind(agent, "instruction_end"):
-        show(f"entry {entry.seq}", f"{entry.payload['action']}: {entry.payload['status']}")
-
-
-def outlives_its_program() -> str:
-    """A file of memories, written here and read by another process."""
-    heading("10. It remembers after a restart")
-    with TemporaryDirectory() as folder:
-        url = f"sqlite:///{Path(folder, 'memory.db').as_posix()}"
-        with open_store(url, embedder="static") as store:
-            for content, kind, confidence in LEARNED:
-                receipt = blocking.remember(store, content, KEEPERS, type=kind, confidence=confidence)
-                show(receipt.outcome, content)
-        say("The store is closed. Another process, which knows nothing but the file, is asked:")
-        show("question", QUESTION)
-        # Python says the same whatever the terminal: the answer crosses a pipe as UTF-8.
-        command = [sys.executable, "-X", "utf8", str(Path(__file__)), url]
-        answer = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
-    content, why = answer.splitlines()
-    show("answer", content)
-    show("because", why)
-    say("Each part of the score is told: what it added, and the rank by that part alone.")
-    return content
-
-
-def stand_in(request: Any, journal: Any) -> str:
-    """What stands for a language model here: it reads what it was told, and nothing else."""
-    return "No more than 35 degrees." if "35 degrees" in request.prompt.messages[0].content else "I see."
-
-
-def answers() -> str:
-    """A turn: recall, prompt, model, capture."""
-    heading("11. It answers with what it remembers")
-    with open_store("memory://", embedder="static") as store:
-        for content, kind, confidence in LEARNED:
-            blocking.remember(store, content, KEEPERS, type=kind, confidence=confidence)
-        seen = blocking.preflight(GUIDE, QUESTION, memory_store=store)
-        say("Before a model is asked, one can see what it would be told:")
-        for line in seen.prompt.messages[0].content.splitlines():
-            print(textwrap.fill(line, WIDTH, initial_indent="    | ", subsequent_indent="    |   "))
-        result = blocking.turn(GUIDE, QUESTION, memory_store=store, llm=stand_in)
-    show("question", QUESTION)
-    show("answer", result.content)
-    show("events", ", ".join(event.kind for event in result.events))
-    say("The memory is quoted, so nothing in it is obeyed; the answer was captured, and can be recalled.")
+async def resumed(store: Store, url: str, time: FrozenClock) -> str:
+    """A process is killed while it answers; this one goes on with the same turn."""
+    heading("Monday, in the evening: its program is killed in the middle of an answer")
+    show("Alex", KILLED)
+    command = [sys.executable, str(Path(__file__)), "--die", url, str(clock.now())]
+    died = await anyio.run_process(command, check=False)
+    show("process", f"killed by signal {-died.returncode}, before it could answer")
+    time.advance(HOUR)  # a dead process holds its session for a while
+    async with await Session.load("monday", SPEC, store=store, llm=model, extractor=True) as session:
+        show("status", session.record.status)
+        result = await session.resume()
+    show("helper", result.content)
+    say("Nothing that was said is lost, and nothing was done twice.")
     return result.content
 
 
-def ask(url: str) -> None:
-    """What the other process does: open the file, recall, and print the best line with its reason."""
-    with open_store(url, embedder="static") as store:
-        best = blocking.recall(store, QUESTION, KEEPERS, limit=1).hits[0]
-    print(best.entry.content, best.why, sep="\n")
+# Tuesday
 
 
-def main() -> Shown:
-    """Show the agent step by step."""
+async def tuesday(store: Store) -> tuple[list[str], Preflight, str]:
+    """A new session of the same project."""
+    heading("Tuesday: a new session asks")
+    show("question", QUESTION)
+    found = await recall(store, QUESTION, SCOPE, limit=3)
+    for hit in found.hits:
+        show(f"#{hit.rank}  {hit.score:5.2f}", hit.entry.content)
+        show("", f"because {hit.why}")
+    heading("The exact prompt")
+    async with opened(store, "tuesday", llm=model) as session:
+        seen = await session.preflight(QUESTION)
+        for message in seen.prompt.messages:
+            for line in f"{message.role}: {message.content}".splitlines():
+                print(textwrap.fill(line, WIDTH, initial_indent="    | ", subsequent_indent="    |   "))
+        answer = await session.chat(QUESTION)
+    show("helper", answer)
+    heading("Where it comes from")
+    trace = await tracing.provenance(store, found.hits[0].entry.id, SCOPE)
+    print(textwrap.indent(str(trace), "    "))
+    return [hit.entry.content for hit in found.hits], seen, answer
+
+
+async def story(url: str, time: FrozenClock) -> Told:
+    """Two days."""
+    async with open_store(url, embedder="static") as store:
+        promotion = await monday(store)
+        promoted = [one.entry.content for one in promotion.plan.promoted]
+        for content in promoted:
+            show("promoted", content)
+        time.advance(4 * HOUR)
+        gone = await corrected(store)
+        stale = await shown_stale(store)
+        time.advance(3 * HOUR)
+        answer = await resumed(store, url, time)
+        time.at = MONDAY + 24 * HOUR
+        recalled, seen, last = await tuesday(store)
+    return Told(promoted, gone, stale, answer, recalled, seen.prompt.messages[0].content, last)
+
+
+def main() -> Told:
+    """Tell the story, and let people look at it."""
     print("Omoide: a memory that agents can explain, and an identity others can route to.")
-    agent = plans(believes())
-    agent, conflict = meets_another_writer(agent)
-    agent, failure, kept = fails(agent)
-    agent = evolves(agent)
-    reason, shown = is_chosen(agent), shows_itself(agent)
-    equal = is_put_aside(agent)
-    remembers(agent)
-    recalled = outlives_its_program()
-    answer = answers()
-    heading("Read on")
-    say(
-        "README.md has the map of the code, docs/index.md starts the tour of the concepts, and examples/ has "
-        "more: durable, chatlog, own_store and knowledge for memory that lasts; coding_session for a "
-        "session that learns; support, tenants, refund and streaming for agents that answer with a model; "
-        "weather, bdi, blackboard, react, character, pool and rag for agents as values; "
-        "monitoring, orchestrator and rag_agent for agents that live."
-    )
-    return Shown(agent, conflict, failure, kept, reason, shown, equal, recalled, answer)
+    with TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder, 'memory.db').as_posix()}"
+        with clock.using(FrozenClock(MONDAY)) as time:
+            told = anyio.run(story, url, time)
+        heading("Read on")
+        say(
+            "README.md has the map of the code, docs/index.md starts the tour of the concepts, and examples/ "
+            "has more: greenhouse, weather, bdi, blackboard, react, character, pool and rag for agents as "
+            "values; durable, chatlog, own_store and knowledge for memory that lasts; coding_session for a "
+            "session that learns; support, tenants, refund and streaming for agents that answer with a "
+            "model; monitoring, orchestrator and rag_agent for agents that live."
+        )
+        if sys.stdout.isatty() and os.environ.get("SERVE") != "0":
+            serve(url)
+    return told
+
+
+def serve(url: str) -> None:
+    """Let people look at it in a browser."""
+    heading("Look at it")
+    say("The inspector shows all of this; Ctrl-C ends it.")
+    command = [sys.executable, "-m", "omoide", "serve", "--store", url, "--agent", "", "--project", PROJECT]
+    subprocess.run(command, check=False)
 
 
 if __name__ == "__main__":
-    ask(sys.argv[1]) if len(sys.argv) > 1 else main()
+    if sys.argv[1:2] == ["--die"]:
+        with clock.using(FrozenClock(int(sys.argv[3]))):
+            anyio.run(dying, sys.argv[2])
+    else:
+        main()

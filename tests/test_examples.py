@@ -161,9 +161,22 @@ def test_the_librarian_takes_in_what_it_asked_for() -> None:
     ]
 
 
-def test_the_demo_shows_what_it_claims() -> None:
-    """Conflict, failure, reason, snapshot and round trip are as the demo tells them."""
+def test_the_demo_tells_a_story_that_is_true() -> None:
+    """What is promoted, superseded, stale, resumed, recalled and sent to the model is what it says."""
     shown = told("demo")
+    assert "I prefer to be called Alex." in shown.promoted
+    assert {*shown.superseded} == {"The shop runs on Postgres 14.", "We run on Postgres 14."}
+    assert shown.stale == ["Carts are kept in Postgres."]
+    assert shown.resumed == "One on the customer, one on the day of the order."
+    assert shown.recalled[0] == "Carts are kept in SQLite."
+    assert '"Carts are kept in SQLite."' in shown.prompt
+    assert "Postgres" not in shown.prompt
+    assert shown.answer == "In SQLite, Alex, because one file is easy to back up."
+
+
+def test_the_greenhouse_shows_what_it_claims() -> None:
+    """Conflict, failure, reason, snapshot and round trip are as it tells them."""
+    shown = told("greenhouse")
     assert (shown.conflict.expected, shown.conflict.actual) == (1, 2)
     assert shown.failure.kind == "ValueError"
     assert shown.kept_state
