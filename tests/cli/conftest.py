@@ -10,8 +10,12 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
+from omoide import identity, memory
 from omoide.cli import asking, settings
 from omoide.cli.app import app
+from omoide.core.agent import Agent
+from omoide.core.definition import Definition
+from omoide.runtime.vaults import StoreVault, put_aside
 from omoide.sessions.session import Session
 from omoide.stores.opening import open_store
 from omoide.turns.spec import AgentSpec
@@ -65,7 +69,7 @@ def three(omoide: Run) -> None:
 def learnt(home: Path) -> str:
     """A session `s1` that understands one thing, promoted another, and lets one wait; the id of the run."""
     url = settings.read({}, os.environ, home).store.value or ""
-    (home / "data" / "omoide").mkdir(parents=True)
+    (home / "data" / "omoide").mkdir(parents=True, exist_ok=True)
 
     async def learn() -> str:
         async with open_store(url, embedder="none") as store:
@@ -82,3 +86,30 @@ def learnt(home: Path) -> str:
             return done.run.id
 
     return anyio.run(learn)
+
+
+def known(id: str, *, age: int, tokens: int) -> Agent:
+    """An agent with a memory and an identity."""
+    agent = Agent.new(Definition.new("planner"), id=id)
+    agent = memory.world_put(agent, "mood", {"now": "calm \x1b[31m"})
+    agent = memory.append_to_space(memory.ensure_space(agent, "notes", []), "notes", "one")
+    said = {"actions": ["plan"], "tags": ["calm"], "limits": {"tokens": tokens}}
+    return identity.ensure(agent, profile={"age": age}, capabilities=said)
+
+
+@pytest.fixture
+def resting(home: Path) -> Path:
+    """A store in which two planners rest, one who has nothing yet, and one elsewhere; its file."""
+    url = settings.read({}, os.environ, home).store.value or ""
+    (home / "data" / "omoide").mkdir(parents=True, exist_ok=True)
+
+    async def rest() -> None:
+        async with open_store(url, embedder="none") as store:
+            here = StoreVault(store)
+            for agent in (known("ada", age=3, tokens=8_000), known("bob", age=9, tokens=1_000)):
+                await put_aside(agent, here)
+            await put_aside(Agent.new(Definition.new("idle"), id="new"), here)
+            await put_aside(known("eve", age=1, tokens=1), StoreVault(store, namespace="elsewhere"))
+
+    anyio.run(rest)
+    return home / "data" / "omoide" / "memory.db"

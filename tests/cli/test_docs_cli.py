@@ -1,7 +1,8 @@
 """Does the page of the command line say what is so?
 
-Every command in its console blocks runs, in order, and prints what is shown. `…` in a shown line stands for
-anything on that line, and a line of nothing but `…` for any lines.
+Every command in its console blocks runs, in order, and prints what is shown; `echo` writes what it says to
+the command or to a file. `…` in a shown line stands for anything on that line, and a line of nothing but `…`
+for any lines.
 """
 
 import json
@@ -65,6 +66,9 @@ def test_the_commands_on_the_page_print_what_it_shows(omoide: Callable[..., Resu
     for line, shown in sessions(PAGE):
         before, _, command = line.rpartition(" | ")
         words = shlex.split(command)
+        if words[0] == "echo" and words[-2] == ">":
+            Path(words[-1]).write_text(" ".join(words[1:-2]) + "\n", "utf-8")
+            continue
         assert words[0] == "omoide"
         given = " ".join(shlex.split(before)[1:]) + "\n" if before.startswith("echo ") else None
         printed = CliRunner().invoke(app, words[1:], input=given).output
@@ -111,32 +115,42 @@ JSON_RUNS = {
     "show": ["show", "m1"],
     "history": ["history", "m1"],
     "erase": ["erase", "m1", "--yes"],
+    "scrub": ["scrub"],
     "relate": ["relate", "m1", "refines", "m3"],
     "related": ["related", "m1"],
     "provenance": ["provenance", "m1"],
     "review": ["review"],
+    "conflicts": ["conflicts"],
     "prune": ["prune", "--max-access", "0"],
     "sparql": ["sparql", "SELECT * { ?m jido:summary ?text }"],
     "validate": ["validate"],
     "export": ["export", "new.ttl"],
     "import": ["import", "kept.ttl"],
+    "copy": ["copy", "--to", "copy.db"],
     "chat": ["chat", "x"],
     "preflight": ["preflight", "x"],
     "sessions": ["sessions"],
     "context": ["context", "s1"],
     "promote": ["promote", "s1"],
     "undo-promotion": ["undo-promotion", "s1"],
+    "agents": ["agents"],
+    "spaces": ["spaces", "ada"],
+    "identity": ["identity", "ada"],
+    "who-can": ["who-can"],
+    "token": ["token", "list"],
+    "mcp": ["mcp", "--print-config"],
     "backup": ["backup", "copy.db"],
     "restore-backup": ["restore-backup", "kept.db", "--yes"],
     "reindex": ["reindex"],
     "doctor": ["doctor"],
     "models": ["models", "status"],
     "eval": ["eval", "jsonl", "--data", str(Path(__file__).parent.parent / "eval" / "talks.jsonl")],
+    "completion": ["completion", "bash"],
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.usefixtures("learnt")
+@pytest.mark.usefixtures("learnt", "resting")
 def test_json_has_the_fields_that_the_page_tells(name: str, omoide: Callable[..., Result]) -> None:
     """What a program reads from a command is what is promised to it."""
     omoide("remember", "Something.", "--id", "m1")

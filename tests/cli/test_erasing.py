@@ -132,3 +132,19 @@ def test_the_scope_of_everything_is_told_outside_of_projects_too(omoide: Run) ->
     assert omoide("erase", "--all", "--session", "s1", "--yes").stdout == (
         "1 memory of namespace default, agent default, session s1 erased, in 1 version\n"
     )
+
+
+@pytest.mark.usefixtures("three")
+def test_what_erasing_left_can_be_scrubbed(
+    omoide: Run, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is out of its reach; where somebody still reads, that is told with code 4."""
+    done = omoide("scrub")
+    assert done.stdout == "scrubbed\n"
+    assert "not reached: backups made before\n" in done.stderr
+    assert answer("scrub")["scrubbed"] is True
+    monkeypatch.setattr("omoide.stores.sqlite.erasing.empty_log", lambda _: False)
+    kept = omoide("scrub", code=4)
+    assert kept.stdout == ""
+    assert "not reached: the write-ahead log, which somebody reads" in kept.stderr
+    assert len(answer("list")["entries"]) == 3

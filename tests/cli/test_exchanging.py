@@ -27,7 +27,7 @@ def known(omoide: Run, three: None) -> None:
     omoide("forget", "m1", "--reason", "over")
 
 
-@pytest.mark.parametrize("ending", ["ttl", "trig", "jsonld", "nq"])
+@pytest.mark.parametrize("ending", ["ttl", "trig", "jsonld", "nq", "jsonl"])
 @pytest.mark.usefixtures("known")
 def test_a_file_brings_everything_to_another_store(ending: str, omoide: Run, answer: Answer) -> None:
     """Memories and relations are the same there, also of what was forgotten; twice changes nothing."""
@@ -97,7 +97,12 @@ def test_progress_of_files_is_shown_on_a_terminal(omoide: Run, monkeypatch: pyte
     """Both ways have a bar."""
     from omoide.cli import exchanging, printing
 
-    for command, shown in (["export", "all.nq"], "writing"), (["import", "all.nq"], "reading"):
+    for command, shown in (
+        (["export", "all.nq"], "writing"),
+        (["import", "all.nq"], "reading"),
+        (["export", "all.jsonl"], "writing"),
+        (["import", "all.jsonl"], "reading"),
+    ):
         terminal = Terminal()
         with monkeypatch.context() as patched:
             bars = printing.progress
@@ -134,3 +139,46 @@ def test_the_extra_for_shapes_is_named() -> None:
     done = without(["pyshacl"], "validate")
     assert done.returncode == 2
     assert done.stderr.endswith("pip install 'omoide[shacl]'\n")
+
+
+@pytest.mark.usefixtures("known")
+def test_lines_need_no_graph(omoide: Run) -> None:
+    """Memories go to lines of JSON and come back without the extra for graphs."""
+    done = without(["pyoxigraph"], "export", "all.jsonl")
+    assert (done.returncode, done.stdout) == (0, "all.jsonl  4 memories\n")
+    done = without(["pyoxigraph"], "import", "all.jsonl", "--store", "other.db")
+    assert (done.returncode, done.stdout) == (0, "all.jsonl  4 memories, 4 new\n")
+    assert without(["pyoxigraph"], "export", "all.nq").returncode == 2
+    assert not Path("all.nq").exists()
+
+
+TALK = (
+    '{"role": "user", "name": "Maria", "content": "The piano is at my sister\'s."}\n'
+    '{"role": "assistant", "content": null}\n'
+)
+
+
+@pytest.mark.parametrize("name", ["talk.json", "talk.jsonl"])
+def test_a_chat_is_remembered(name: str, omoide: Run, answer: Answer) -> None:
+    """Message by message, once; what was left out is told."""
+    Path(name).write_text(TALK)
+    done = omoide("import", name)
+    assert done.stdout == f"{name}  1 memory, 1 new\n"
+    assert done.stderr == "1 message without text left out\n"
+    assert answer("import", name) == {"path": name, "memories": 1, "new": 0, "left_out": 1}
+    [hit] = answer("recall", "where is Maria's piano?")["hits"]
+    assert hit["entry"]["message"] == {"thread": "talk", "seq": 0, "role": "user", "speaker": "Maria"}
+    assert answer("import", name, "--thread", "second")["new"] == 1
+
+
+def test_a_file_that_is_no_chat_has_no_thread(omoide: Run) -> None:
+    """What a file holds can be said, and what does not fit is refused in one line, with its place."""
+    Path("some.jsonl").write_text('{"content": "Tea."}\n')
+    assert "the file is no chat" in omoide("import", "some.jsonl", "--thread", "t", code=2).stderr
+    refused = omoide("import", "some.jsonl", "--format", "chat", code=2).stderr
+    assert refused.startswith("omoide: some.jsonl message 1: role is missing; ")
+    Path("talk.jsonl").write_text(TALK)
+    refused = omoide("import", "talk.jsonl", "--format", "jsonl", code=2).stderr
+    assert refused.startswith("omoide: talk.jsonl line 1: role is unknown; ")
+    assert "cannot be told from 'x.json'" in omoide("export", "x.json", code=2).stderr
+    omoide("list", code=1)

@@ -80,7 +80,9 @@ def test_a_reader_may_stop_early() -> None:
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["recall", "--help"], ["list"], ["show", "m1"]], ids=" ".join
+    "arguments",
+    [["--help"], ["recall", "--help"], ["list"], ["show", "m1"], ["scrub"], ["completion", "zsh"]],
+    ids=" ".join,
 )
 def test_simple_commands_start_quickly(arguments: list[str]) -> None:
     """Half a second of CPU is enough for a simple command."""
@@ -90,7 +92,18 @@ def test_simple_commands_start_quickly(arguments: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["recall", "x"], ["forget", "m1"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["list"],
+        ["recall", "x"],
+        ["forget", "m1"],
+        ["export", "m.jsonl"],
+        ["copy", "--to", "c.db"],
+    ],
+    ids=" ".join,
+)
 def test_heavy_packages_are_not_loaded_for_simple_commands(arguments: list[str]) -> None:
     """Neither NumPy nor a model's runtime nor rich is imported where nothing needs them."""
     program("remember", "x", "--id", "m1")

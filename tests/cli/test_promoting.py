@@ -156,3 +156,12 @@ def test_a_threshold_lies_between_zero_and_one(omoide: Run) -> None:
     """Any other number is refused."""
     for wrong in ("1.1", "-0.1", "nan", "much"):
         omoide("promote", "s1", f"--threshold={wrong}", "--apply", code=2)
+
+
+@pytest.mark.usefixtures("learnt")
+def test_showing_first_can_be_asked_for(omoide: Run, answer: Answer) -> None:
+    """`--dry-run` is what happens without `--apply`, and both together are refused."""
+    assert answer("promote", "s1", "--dry-run") == answer("promote", "s1")
+    refused = omoide("promote", "s1", "--dry-run", "--apply", code=2).stderr
+    assert refused == "omoide: --apply comes with --dry-run; choose one of them\n"
+    assert answer("promote", "s1")["run"] is None

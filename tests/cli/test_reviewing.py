@@ -1,6 +1,7 @@
 """Do the commands that look after knowledge find what needs attention, and let go of what can go?"""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,3 +124,37 @@ def test_pruning_needs_criteria_that_make_sense(
     """Without any, or with a wrong one, nothing goes."""
     assert omoide("prune", *options, "--apply", code=2).stderr.count("\n") == 1
     assert len(answer("list")["entries"]) == 4
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_pruning_can_be_asked_to_show_first(omoide: Run, answer: Answer) -> None:
+    """`--dry-run` is what happens without `--apply`, and both together are refused."""
+    asked = ("prune", "--max-confidence", "0.5")
+    assert answer(*asked, "--dry-run")["candidates"] == answer(*asked)["candidates"]
+    omoide(*asked, "--dry-run", "--apply", code=2)
+    assert len(answer("list")["entries"]) == 4
+
+
+@pytest.mark.usefixtures("three")
+def test_contradictions_are_found(omoide: Run, answer: Answer) -> None:
+    """Those that somebody declared and those of one key, oldest first, up to a limit; else the code is 1."""
+    assert omoide("conflicts", code=1).stderr == "Nothing found.\n"
+    omoide("relate", "m2", "contradicts", "m1")
+    Path("keys.jsonl").write_text(
+        '{"content": "Port 80.", "id": "p1", "metadata": {"key": "port"}, "created_at": 5}\n'
+        '{"content": "Port 90.", "id": "p2", "metadata": {"key": "port"}, "created_at": 6}\n'
+    )
+    omoide("import", "keys.jsonl")
+    assert omoide("conflicts").stdout == (
+        "port\tp1\tPort 80.\tp2\tPort 90.\ndeclared\tm1\tMemory number 1.\tm2\tMemory number 2.\n"
+    )
+    found = answer("conflicts")["conflicts"]
+    assert [(one["key"], one["one"]["id"], one["other"]["id"]) for one in found] == [
+        ("port", "p1", "p2"),
+        (None, "m1", "m2"),
+    ]
+    assert len(answer("conflicts", "--limit", "1")["conflicts"]) == 1
+    omoide("conflicts", "--limit", "0", code=2)
+    omoide("conflicts", "--agent", "other", code=1)
+    omoide("forget", "p1")
+    assert len(answer("conflicts")["conflicts"]) == 1

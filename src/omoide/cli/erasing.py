@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omoide.cli.failing import FAILED, OK
 from omoide.cli.printing import clipped, counted, safe
 from omoide.cli.settings import REPOSITORY
 from omoide.cli.shell import Shell, command
@@ -64,6 +65,28 @@ def erase_command(
         raise failure
 
 
+@command(
+    "scrub",
+    "omoide scrub",
+)
+def scrub_command(shell: Shell) -> int:
+    """Clear what erased memories may have left in the files of the store.
+
+    Erasing does so itself, unless another program reads just then; this does what was left to do. Where
+    somebody still reads, the code is 4.
+    """
+    with shell.store() as store:
+        receipt = store.sync.scrub()
+
+    def show() -> None:
+        if receipt.scrubbed:
+            click.echo("scrubbed")
+        _left([receipt])
+
+    shell.put(receipt, show)
+    return OK if receipt.scrubbed else FAILED
+
+
 def _erased(
     store: LocalStore, ids: Sequence[str | None], shell: Shell, reason: str | None
 ) -> tuple[list[EraseReceipt], OmoideError | None]:
@@ -106,6 +129,10 @@ def _told(receipts: list[EraseReceipt], shell: Shell, *, everything: bool) -> No
             click.echo(f"{count} of {_where(shell)} {erased}")
         else:
             click.echo(f"{', '.join(receipt.ids)}  {erased}")
+    _left(receipts)
+
+
+def _left(receipts: Sequence[EraseReceipt]) -> None:
     for left in dict.fromkeys(
         part for receipt in receipts for part in (*receipt.pending, *receipt.unreachable)
     ):

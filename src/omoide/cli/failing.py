@@ -34,6 +34,6 @@ def code_of(error: OmoideError) -> int:
 
 def line_of(error: object) -> str:
     """An error as one line, whatever it quotes, without the passwords of URLs."""
-    from omoide.stores.local import masked
+    from omoide.service.problems import line
 
-    return masked(" ".join(str(error).split()))
+    return line(error)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omoide.cli.applying import apply_options
 from omoide.cli.asking import options_for, visible
 from omoide.cli.failing import FAILED, OK
 from omoide.cli.printing import counted, put_rows, safe
@@ -29,7 +30,7 @@ REACHES = ("session", "project", "agent")
 )
 @click.argument("id", metavar="SESSION")
 @click.option("--threshold", type=float, metavar="X", help="What is enough, from 0 to 1; 0.6 usually.")
-@click.option("--apply", is_flag=True, help="Do it; without this, only show what would become of each.")
+@apply_options
 def promote_command(shell: Shell, id: str, threshold: float | None, apply: bool) -> int:
     """Show what of a session's short-term memory would become lasting, and why; --apply promotes it.
 

@@ -9,7 +9,9 @@ import click
 
 from omoide import clock
 from omoide.cli import moments
+from omoide.cli.applying import apply_options
 from omoide.cli.asking import visible
+from omoide.cli.failing import NOTHING, OK
 from omoide.cli.printing import counted, put_rows, safe
 from omoide.cli.reading import marked
 from omoide.cli.shell import NUMBER, Shell, command
@@ -17,6 +19,7 @@ from omoide.core.memory_types import MEMORY_TYPES
 from omoide.errors import Invalid
 
 if TYPE_CHECKING:
+    from omoide.longterm.conflicts import Disagreement
     from omoide.longterm.pruning import Candidate, PruneReport
 
 
@@ -46,6 +49,39 @@ def review_command(shell: Shell, limit: int, soon: str) -> None:
 
 
 @command(
+    "conflicts",
+    "omoide conflicts",
+    "omoide conflicts --json | jq '.conflicts[] | .key'",
+)
+@click.option("--limit", type=NUMBER, default=100, show_default=True, metavar="N", help="At most so many.")
+def conflicts_command(shell: Shell, limit: int) -> int:
+    """Show which memories cannot be true together, oldest first.
+
+    Those that somebody related by `contradicts`, and those that give one key two values. Where there are
+    none, the code is 1.
+    """
+    import anyio
+
+    from omoide.longterm.conflicts import conflicts
+
+    with shell.store() as store:
+        found = anyio.run(partial(conflicts, store, shell.scope, limit=limit))
+
+    def show() -> None:
+        put_rows(("about", "id", "says", "id", "says"), [_disagreement(one) for one in found])
+        if not found:
+            click.echo("Nothing found.", err=True)
+
+    shell.put({"conflicts": found}, show)
+    return OK if found else NOTHING
+
+
+def _disagreement(pair: Disagreement) -> tuple[str, ...]:
+    about = "declared" if pair.key is None else pair.key
+    return about, pair.one.id, pair.one.content, pair.other.id, pair.other.content
+
+
+@command(
     "prune",
     "omoide prune --older-than 90d --max-confidence 0.5 --max-access 0",
     "omoide prune --older-than 90d --max-confidence 0.5 --max-access 0 --apply",
@@ -62,7 +98,7 @@ def review_command(shell: Shell, limit: int, soon: str) -> None:
     help="Of this type; repeated: of any of them.",
 )
 @click.option("--limit", type=NUMBER, default=1_000, show_default=True, metavar="N", help="At most so many.")
-@click.option("--apply", is_flag=True, help="Do it; without this, only show what would go.")
+@apply_options
 def prune_command(
     shell: Shell,
     older_than: str | None,

@@ -54,7 +54,7 @@ def variable(name: str) -> str:
 def read(given: Mapping[str, str], environment: Mapping[str, str], folder: Path) -> Settings:
     """The settings, from options, the environment and the folder in which a command runs."""
     usual = {
-        "store": Setting(_store_url(str(_data_folder(environment) / "memory.db")), "default"),
+        "store": Setting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
         "embedder": Setting("auto", "default"),
         "namespace": Setting(DEFAULT_NAMESPACE, "default"),
         "agent": Setting("default", "default"),
@@ -63,7 +63,7 @@ def read(given: Mapping[str, str], environment: Mapping[str, str], folder: Path)
     }
     found = {name: _said(name, given, environment) or usual[name] for name in NAMES}
     if found["store"].value:
-        found["store"] = found["store"]._replace(value=_store_url(found["store"].value))
+        found["store"] = found["store"]._replace(value=store_url(found["store"].value))
     else:
         found["store"] = usual["store"]
     return Settings(**found)
@@ -82,7 +82,7 @@ def _data_folder(environment: Mapping[str, str]) -> Path:
     return (Path(user) if user else Path.home() / ".local" / "share") / "omoide"
 
 
-def _store_url(given: str) -> str:
+def store_url(given: str) -> str:
     """The URL of a store that may have been given as the path of its file."""
     if "://" in given:
         return given

@@ -62,6 +62,11 @@ class Shell(NamedTuple):
         with open_store(url, embedder=embedder or "none") as store:
             yield store
 
+    def at(self, store: str, option: str) -> Shell:
+        """The same surroundings with another store, which an option names."""
+        chosen = settings.Setting(settings.store_url(store), option)
+        return self._replace(settings=self.settings._replace(store=chosen))
+
     def put(self, answer: Any, show: Callable[[], None]) -> None:
         """Print an answer: as JSON if that is wanted, else the way `show` does."""
         if self.json:
@@ -106,7 +111,8 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], 
             return function(Shell(settings.read(given, os.environ, Path.cwd()), as_json), **parameters)
 
         made = click.command(name, epilog=shown_examples(*examples))(run)
-        made.params += common_options()
+        own = {name for parameter in made.params for name in parameter.opts}
+        made.params += [option for option in common_options() if own.isdisjoint(option.opts)]
         return made
 
     return make

@@ -6,7 +6,6 @@ when it is complete, and nothing is given out from one before all of it was read
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,19 +13,20 @@ from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import NamedTemporaryFile, SpooledTemporaryFile, TemporaryDirectory
+from tempfile import SpooledTemporaryFile, TemporaryDirectory
 from typing import IO, Any, cast
 
 import msgspec
 
 from omoide.core.entry import Entry
-from omoide.errors import DiskFull, Invalid, InvalidRDF, MissingExtra, NotFound, StoreFailed, WrongType
+from omoide.errors import Invalid, InvalidRDF, MissingExtra, WrongType
 from omoide.graph import iris
 from omoide.graph.formats import Format, choose
 from omoide.graph.reading import NOTHING, Memories, Missing, by_namespace
 from omoide.graph.triples import all_to_nquads
 from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
 from omoide.stores import bodies
+from omoide.stores.files import complete, failing
 from omoide.stores.records import Access, Link
 
 try:
@@ -64,7 +64,7 @@ def export(
                 whole.seek(0)
                 copyfileobj(cast("IO[bytes]", whole), cast("IO[bytes]", target))
         else:
-            with _complete(path) as file:
+            with complete(path) as file:
                 _write(counted, file, kind)
     return counted.done
 
@@ -148,21 +148,6 @@ def _write(pages: _Counted, file: IO[bytes], kind: Format) -> None:
 
 
 @contextmanager
-def _complete(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when the block ends well, and otherwise vanishes."""
-    file = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
-    try:
-        with file:
-            yield cast("IO[bytes]", file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
-    except BaseException:
-        Path(file.name).unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
 def _opened(source: Any, path: Path | None) -> Iterator[IO[bytes]]:
     """What is to be read, as something that can be read twice."""
     if path is not None:
@@ -182,19 +167,13 @@ def _opened(source: Any, path: Path | None) -> Iterator[IO[bytes]]:
 def _failing(name: str, done: str) -> Iterator[None]:
     """What goes wrong with files, in words of ours."""
     try:
-        yield
+        with failing(name, done):
+            yield
     except SyntaxError as error:
         place = f"{name} line {error.lineno}" if error.lineno else name
         raise InvalidRDF(
             place, f"cannot be read ({error.msg})", "correct the file, or name its format"
         ) from error
-    except FileNotFoundError as error:
-        raise NotFound("file", name, "check the path; folders are not made") from error
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DiskFull(name, "has no room left", "free some space and try again") from error
-        told = error.strerror or str(error)
-        raise StoreFailed(name, f"cannot be {done} ({told})", "check the path and who may use it") from error
 
 
 def _at_once(file: IO[bytes], kind: Format, missing: Missing, page: int) -> Iterator[Memories]:

@@ -1,7 +1,7 @@
 """Who may do what from outside?
 
-A token has rights in some namespaces. Its secret is shown once, when it is made; the store keeps a hash of it,
-from which nobody can get back to the secret.
+A token has rights in some namespaces. Its secret is shown once, when it is made; the store keeps a hash of
+it, from which nobody can get back to the secret.
 """
 
 from __future__ import annotations
@@ -131,9 +131,8 @@ def _rights(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _namespaces(given: Iterable[str]) -> tuple[str, ...]:
-    namespaces = tuple(
-        dict.fromkeys(ids.check(one, "namespaces") for one in check_texts(given, "namespaces"))
-    )
+    named = check_texts(given, "namespaces")
+    namespaces = tuple(dict.fromkeys(ids.check(one, "namespaces") for one in named))
     if not namespaces:
         raise Invalid("namespaces", "are none", f"name some, or {ANY!r} for all")
     return namespaces

@@ -7,6 +7,7 @@ None of it quotes what was remembered beyond what the error itself says.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -26,15 +27,20 @@ _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.NotCapable, 403),
     (errors.ReadOnly, 403),
     (errors.DiskFull, 507),
+    (errors.EmbedderFailed, 502),
     (errors.EndpointFailed, 502),
     (errors.QueryStopped, 504),
     (errors.StoreFailed, 503),
+    (errors.ModelUnavailable, 503),
     (errors.MissingExtra, 501),
     (errors.SessionBusy, 409),
     (errors.TurnPending, 409),
     (errors.ModelTimedOut, 504),
     (errors.ModelFailed, 502),
     (errors.TooManyAgents, 429),
+    (errors.TooManyRequests, 429),
+    (errors.NotAllowed, 403),
+    (errors.ServiceFailed, 502),
     (errors.TimedOut, 504),
     (errors.Dropped, 503),
     (errors.Unrouted, 422),
@@ -55,11 +61,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str
     field: str | None = None
     remedy: str | None = None
+    about: dict[str, Any] = {}
+    """What else the error carries: names, numbers, lists of names."""
 
 
 def problem(error: OmoideError) -> Problem:
     """An error as every face tells it."""
-    words = _HUMP.sub(" ", type(error).__name__).lower()
+    words = _words(type(error))
     return Problem(
         type=words.replace(" ", "-"),
         title=words.capitalize(),
@@ -67,7 +75,26 @@ def problem(error: OmoideError) -> Problem:
         detail=line(error),
         field=_text(error, "field"),
         remedy=_text(error, "remedy"),
+        about={
+            name: masked(value) if isinstance(value, str) else value
+            for name, value in vars(error).items()
+            if name not in _SAID and _is_plain(value)
+        },
     )
+
+
+def revived(found: Problem) -> OmoideError | None:
+    """The error that a problem was made from; None where it is none of the library's own."""
+    kind = _KINDS.get(found.type)
+    if kind is None:
+        return None
+    error = kind.__new__(kind)
+    error.args = (found.detail,)
+    said = {"field": found.field, "remedy": found.remedy}
+    error.__dict__.update({name: value for name, value in said.items() if value is not None})
+    for name, value in found.about.items():
+        error.__dict__[name] = tuple(value) if isinstance(value, list) else value
+    return error
 
 
 def status_of(error: OmoideError) -> int:
@@ -78,6 +105,22 @@ def status_of(error: OmoideError) -> int:
 def line(error: object) -> str:
     """An error as one line, whatever it quotes, without the passwords of URLs."""
     return masked(" ".join(str(error).split()))
+
+
+def _words(kind: type[OmoideError]) -> str:
+    return _HUMP.sub(" ", kind.__name__).lower()
+
+
+_KINDS: dict[str, type[OmoideError]] = {
+    _words(kind).replace(" ", "-"): kind for kind in (getattr(errors, name) for name in errors.__all__)
+}
+_SAID = ("field", "remedy")
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(isinstance(item, str) for item in value)
+    return value is None or isinstance(value, (str, int, float, bool))
 
 
 def _text(error: OmoideError, name: str) -> str | None:

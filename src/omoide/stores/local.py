@@ -206,6 +206,14 @@ class LocalStore:
         """The documents of a kind after an id, by their ids, without their logs."""
         return await hop(self.sync.documents, kind, scope, limit=limit, after=after)
 
+    async def namespaces(self) -> list[str]:
+        """The namespaces that hold an entry or a document, in order."""
+        return await hop(self.sync.namespaces)
+
+    async def kinds(self, namespace: str) -> list[str]:
+        """The kinds of the documents in a namespace, in order."""
+        return await hop(self.sync.kinds, namespace)
+
     async def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """The lease of a document, or None while somebody else holds it."""
         return await hop(self.sync.claim, kind, id, scope, owner=owner, ttl_ms=ttl_ms)

@@ -229,6 +229,19 @@ class ListsDocuments(Protocol):
 
 
 @runtime_checkable
+class Namespaces(Protocol):
+    """Knows which namespaces it has, so that all of it can be gone through."""
+
+    async def namespaces(self) -> list[str]:
+        """The namespaces that hold an entry or a document, in order."""
+        ...
+
+    async def kinds(self, namespace: str) -> list[str]:
+        """The kinds of the documents in a namespace, in order."""
+        ...
+
+
+@runtime_checkable
 class Claims(Protocol):
     """Lets one worker at a time hold a document."""
 

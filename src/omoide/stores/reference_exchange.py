@@ -20,6 +20,16 @@ from omoide.stores.standing import INVALIDATED_BY, LIVE
 class MemoryExchange(MemoryHeld):
     """What passes between a store in memory and others."""
 
+    def namespaces(self) -> list[str]:
+        """The namespaces that hold an entry or a document, in order."""
+        with self._open() as state:
+            return sorted({key[0] for key in (*state.kept, *self._documents)})
+
+    def kinds(self, namespace: str) -> list[str]:
+        """The kinds of the documents in a namespace, in order."""
+        with self._alone():
+            return sorted({kind for name, kind, _ in self._documents if name == namespace})
+
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """The changes after a sequence number, in order."""
         with self._open() as state:

@@ -39,6 +39,12 @@ def listed(db: sqlite3.Connection, kind: str, scope: Scope, limit: int, after: s
     return [_document(kind, scope, row) for row in found]
 
 
+def kinds(db: sqlite3.Connection, namespace: str) -> list[str]:
+    """The kinds of the documents in a namespace, in order."""
+    found = db.execute("SELECT DISTINCT kind FROM documents WHERE namespace=? ORDER BY kind", (namespace,))
+    return [kind for (kind,) in found]
+
+
 def _document(
     kind: str,
     scope: Scope,

@@ -365,6 +365,16 @@ class SQLiteStore:
         with self._db.reading() as db:
             return documents.listed(db, kind, scope, limit, after)
 
+    def namespaces(self) -> list[str]:
+        """The namespaces that hold an entry or a document, in order."""
+        with self._db.reading() as db:
+            return upkeep.namespaces(db)
+
+    def kinds(self, namespace: str) -> list[str]:
+        """The kinds of the documents in a namespace, in order."""
+        with self._db.reading() as db:
+            return documents.kinds(db, namespace)
+
     def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """The lease of a document, or None while somebody else holds it."""
         with self._db.writing() as db:

@@ -102,6 +102,15 @@ def _check_entry(
     return problems
 
 
+def namespaces(db: sqlite3.Connection) -> list[str]:
+    """The namespaces that hold an entry or a document, in order; an owner whose entries went stays known."""
+    found = db.execute(
+        "SELECT namespace FROM owners WHERE EXISTS (SELECT 1 FROM entries WHERE owner = owners.no)"
+        " UNION SELECT namespace FROM documents ORDER BY namespace"
+    )
+    return [name for (name,) in found]
+
+
 def stats(db: sqlite3.Connection, scope: Scope, now: int) -> Stats:
     """Figures about a scope."""
     condition, parameters = rows.where(db, scope) or ("0", [])

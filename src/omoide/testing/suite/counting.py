@@ -7,8 +7,17 @@ import pytest
 from omoide import clock
 from omoide.core.scope import Scope
 from omoide.errors import NotFound
-from omoide.stores.protocols import Counts, Links, RecordsAccess, Store, Supersedes
-from omoide.stores.records import Access, Link
+from omoide.stores.protocols import (
+    Counts,
+    Documents,
+    Erases,
+    Links,
+    Namespaces,
+    RecordsAccess,
+    Store,
+    Supersedes,
+)
+from omoide.stores.records import Access, Document, Link
 from omoide.testing import FrozenClock
 from omoide.testing.suite.offered import ADA, BOB, ELSEWHERE, Offered, keep
 
@@ -43,6 +52,20 @@ class Counting(Offered):
         await keep(full, id="b", type="fact")
         await keep(full, id="c")
         assert (await full.stats(ADA)).by_type == {"fact": 2, "memory_item": 1}
+
+    async def test_all_namespaces_can_be_gone_through(self, store: Store) -> None:
+        """Those with an entry or a document, in order, with the kinds of their documents; no others."""
+        full = self.offering(store, Namespaces, Documents, Erases)
+        assert await full.namespaces() == []
+        await keep(full, namespace="b")
+        await keep(full, namespace="a")
+        await keep(full, namespace="a", agent_id="bob")
+        await keep(full, namespace="Ä gone")
+        for kind, id in (("thread", "x"), ("session", "x"), ("session", "y")):
+            await full.save(Document(kind=kind, id=id, namespace="c"))
+        await full.erase(Scope(namespace="Ä gone"))
+        assert await full.namespaces() == ["a", "b", "c"]
+        assert [await full.kinds(name) for name in ("a", "c", "d")] == [[], ["session", "thread"], []]
 
     async def test_uses_are_counted(self, store: Store) -> None:
         """How often, and when last; the entry itself stays as it is."""

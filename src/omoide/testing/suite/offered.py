@@ -43,6 +43,7 @@ class Full(
     protocols.Counts,
     protocols.Documents,
     protocols.ListsDocuments,
+    protocols.Namespaces,
     protocols.Claims,
     Protocol,
 ):
