@@ -14,10 +14,14 @@ setup: .venv/.ready ## make .venv with everything pinned
 	scripts/setup
 	@touch $@
 
+.venv/.browser: scripts/browser .venv/.ready
+	scripts/browser
+	@touch $@
+
 demo: .venv/.ready ## run the demo
 	$(PY) examples/demo.py
 
-test: .venv/.ready ## run the tests
+test: .venv/.browser ## run the tests
 	$(PY) -m pytest -q -n auto --dist worksteal
 
 lint: .venv/.ready ## check style, types and layers
@@ -37,7 +41,7 @@ soak: export OMOIDE_KILLS ?= 200
 soak: export OMOIDE_SECONDS ?= 60
 soak: export OMOIDE_WORKERS ?= 8x4
 soak: export OMOIDE_TURNS ?= 2000
-soak: .venv/.ready ## run the tests long (SEED=, OMOIDE_EXAMPLES=, OMOIDE_KILLS=, OMOIDE_SECONDS=, OMOIDE_WORKERS=, OMOIDE_TURNS=)
+soak: .venv/.browser ## run the tests long (SEED=, OMOIDE_EXAMPLES=, OMOIDE_KILLS=, OMOIDE_SECONDS=, OMOIDE_WORKERS=, OMOIDE_TURNS=)
 	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
 
 docs: .venv/.docs ## build the site into site/

@@ -1,0 +1,53 @@
+// How does the page ask the server?
+
+let session = null;
+
+export class Problem extends Error {
+    constructor(found) {
+        super(found.detail || found.title || "failed");
+        this.found = found;
+    }
+}
+
+export async function entered() {
+    const answer = await fetch("session", { credentials: "same-origin" });
+    if (!answer.ok)
+        throw new Problem({ detail: "You are not signed in: open the address that omoide serve printed." });
+    session = await answer.json();
+    return session;
+}
+
+export const scope = {
+    get: () =>
+        Object.fromEntries(
+            ["namespace", "agent", "session", "project"].map((name) => [
+                name,
+                document.forms.scope.elements[name].value.trim(),
+            ]),
+        ),
+    query(more = {}) {
+        const found = new URLSearchParams();
+        for (const [name, value] of Object.entries({ ...scope.get(), ...more }))
+            if (value !== "" && value !== null && value !== undefined) found.set(name, value);
+        return found.toString();
+    },
+};
+
+async function told(answer) {
+    const body = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
+    if (!answer.ok) throw new Problem(body);
+    return body;
+}
+
+export const get = async (path, more = {}) =>
+    told(await fetch(`../v1/${path}?${scope.query(more)}`, { credentials: "same-origin" }));
+
+export const post = async (path, body, more = {}) =>
+    told(
+        await fetch(`../v1/${path}?${scope.query(more)}`, {
+            method: "POST",
+            credentials: "same-origin",
+            body: JSON.stringify(body),
+            headers: { "content-type": "application/json", "omoide-csrf": session.csrf },
+        }),
+    );

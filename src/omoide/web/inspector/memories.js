@@ -1,0 +1,195 @@
+// What is remembered, and why was it found?
+
+import { get, post } from "./api.js";
+import { ask, clipped, el, facts, moment, notice, percent, table } from "./dom.js";
+
+const TYPES = [
+    "fact",
+    "assumption",
+    "hypothesis",
+    "discovery",
+    "risk",
+    "unknown",
+    "decision",
+    "convention",
+    "error",
+    "lesson_learned",
+    "task",
+    "plan",
+    "milestone",
+];
+
+export async function show(main, given) {
+    const list = el("ul", { class: "cards", "aria-label": "Memories" });
+    const told = el("p", { class: "faint" });
+    const more = el("button", { type: "button", hidden: true }, "More");
+    const form = el(
+        "form",
+        {
+            class: "bar",
+            role: "search",
+            onsubmit: (event) => {
+                event.preventDefault();
+                again();
+            },
+        },
+        el(
+            "label",
+            {},
+            "Question",
+            el("input", { name: "query", type: "search", size: 34, value: given.get("query") || "" }),
+        ),
+        el(
+            "label",
+            {},
+            "Type",
+            el(
+                "select",
+                { name: "type" },
+                el("option", { value: "" }, "any"),
+                TYPES.map((type) => el("option", {}, type)),
+            ),
+        ),
+        el(
+            "label",
+            {},
+            "At least as sure",
+            el("input", { name: "sure", type: "number", min: 0, max: 1, step: 0.05, value: 0 }),
+        ),
+        el("label", {}, "Since", el("input", { name: "since", type: "date" })),
+        el("label", {}, "Until", el("input", { name: "until", type: "date" })),
+        el(
+            "label",
+            { class: "check" },
+            el("input", { name: "gone", type: "checkbox" }),
+            "with forgotten ones",
+        ),
+        el("button", { class: "main" }, "Find"),
+    );
+    main.append(form, told, list, more);
+
+    async function find(cursor) {
+        const said = Object.fromEntries(new FormData(form));
+        const day = (text, days) => (text ? Date.parse(`${text}T00:00:00Z`) + days * 864e5 : undefined);
+        const [since, until] = [day(said.since, 0), said.until ? day(said.until, 1) - 1 : undefined];
+        if (!cursor) list.replaceChildren();
+        if (said.query.trim()) {
+            const filter = {
+                ...(said.type && { types: [said.type] }),
+                ...(since && { since }),
+                ...(until && { until }),
+                min_confidence: Number(said.sure),
+            };
+            const found = await post("recall", { query: said.query, limit: 20, filter });
+            told.replaceChildren(
+                found.hits.length
+                    ? found.weak
+                        ? "Nothing matches well; this is the closest there is."
+                        : `${found.hits.length} found, best first.`
+                    : "Nothing found.",
+            );
+            list.replaceChildren(...found.hits.map((hit) => card(hit.entry, hit, again)));
+            more.hidden = true;
+            return;
+        }
+        const page = await get("entries", {
+            limit: 25,
+            cursor,
+            type: said.type,
+            min_confidence: said.sure,
+            since,
+            until,
+            include_superseded: said.gone === "on",
+        });
+        list.append(...page.entries.map((entry) => card(entry, null, again)));
+        told.replaceChildren(list.children.length ? "Newest first." : "Nothing is remembered here yet.");
+        more.hidden = !page.cursor;
+        more.onclick = () => find(page.cursor).catch(failed);
+    }
+    const failed = (error) => notice(error.message);
+    const again = () => find(null).catch(failed);
+    await find(null);
+}
+
+export function card(entry, hit, again) {
+    const gone = entry.superseded_by !== null;
+    return el(
+        "li",
+        { class: gone || entry.stale ? "card gone" : "card", "data-id": entry.id },
+        el("p", { class: "content" }, entry.content),
+        facts([
+            ["", entry.type || "memory"],
+            ["sure", percent(entry.confidence)],
+            ["of", entry.agent_id],
+            ["in", entry.session_id],
+            ["project", entry.project_id],
+            ["at", moment(entry.occurred_at ?? entry.created_at)],
+            ["rev", entry.rev],
+            ["", gone ? `forgotten: ${entry.superseded_reason || entry.superseded_by}` : ""],
+            ["", entry.stale ? "rests on what no longer holds" : ""],
+        ]),
+        entry.tags.length
+            ? el(
+                  "p",
+                  {},
+                  entry.tags.map((tag) => [el("span", { class: "tag" }, tag), " "]),
+              )
+            : null,
+        hit ? el("details", {}, el("summary", {}, `Why: score ${hit.score.toFixed(2)}`), reasons(hit)) : null,
+        el(
+            "div",
+            { class: "acts" },
+            el("a", { href: `#/graph?id=${encodeURIComponent(entry.id)}` }, "Where from"),
+            gone
+                ? el("button", { type: "button", onclick: () => restore(entry, again) }, "Restore")
+                : el("button", { type: "button", onclick: () => forget(entry, again) }, "Forget"),
+            el("button", { type: "button", class: "danger", onclick: () => erase(entry, again) }, "Erase"),
+        ),
+    );
+}
+
+function reasons(hit) {
+    if (!hit.why.reasons.length) return el("p", {}, "Nothing matched; it is among the newest.");
+    const rows = hit.why.reasons.map((one) => [
+        one.part,
+        one.value.toFixed(2),
+        one.rank === null ? "" : `#${one.rank}`,
+        one.note || "",
+    ]);
+    return table("Why it was found", ["part", "value", "rank", "note"], rows);
+}
+
+const whose = (entry) => ({ agent: entry.agent_id, session: entry.session_id, project: entry.project_id });
+
+async function act(path, body, entry, done, again) {
+    try {
+        await post(path, body, whose(entry));
+        notice(done);
+        again();
+    } catch (error) {
+        notice(error.message);
+    }
+}
+
+async function forget(entry, again) {
+    const field = el("label", {}, "Reason", el("input", { name: "reason" }));
+    const answer = await ask(
+        "Forget this?",
+        `It is not recalled any more; restore brings it back. “${clipped(entry.content, 120)}”`,
+        "Forget",
+        [field],
+    );
+    if (answer)
+        await act("forget", { id: entry.id, reason: answer.reason || null }, entry, "Forgotten.", again);
+}
+
+const restore = (entry, again) => act("restore", { id: entry.id }, entry, "Restored.", again);
+
+async function erase(entry, again) {
+    const answer = await ask(
+        "Erase this for good?",
+        `Nothing brings it back. “${clipped(entry.content, 120)}”`,
+        "Erase for good",
+    );
+    if (answer) await act("erase", { id: entry.id }, entry, "Erased.", again);
+}

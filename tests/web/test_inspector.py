@@ -1,0 +1,263 @@
+"""Can people see, and only those who may, what is remembered and why?"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.async_api import Browser
+from tests.web.browsing import (
+    PAGES,
+    Inspected,
+    barriers,
+    chromium,
+    inspected,
+    look,
+    ready,
+    shot,
+    visiting,
+)
+
+from omoide.web.inspecting import CSRF
+
+QUERIES = {"memories": "?query=checkout", "session": "?id=monday", "prompt": "?message=what+about+carts"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Inspected]:
+    """A server with an inspector."""
+    with inspected(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """A Chromium."""
+    async with chromium() as found:
+        yield found
+
+
+# What is seen
+
+
+@pytest.mark.parametrize(
+    ("look_of", "options"),
+    [
+        ("light", {}),
+        ("dark", {"color_scheme": "dark"}),
+        ("phone", {"viewport": {"width": 375, "height": 700}}),
+    ],
+)
+async def test_every_page_can_be_used_by_everybody(
+    place: Inspected, browser: Browser, look_of: str, options: dict[str, Any]
+) -> None:
+    """Nothing keeps people out, by day, by night and on a phone; nothing sticks out; markup stays text."""
+    async with visiting(browser, place, bypass_csp=True, **options) as page:
+        for name in PAGES:
+            query = QUERIES.get(name, "") if name != "graph" else f"?id={place.decision}"
+            await look(page, place, name, query)
+            assert await barriers(page) == [], name
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+            assert "taken" not in await page.title()
+            assert await page.locator("[onerror], main script, main img").count() == 0
+            await shot(page, f"{name}-{look_of}")
+
+
+async def test_a_question_is_answered_with_reasons(place: Inspected, browser: Browser) -> None:
+    """Each memory that is found says what made its score."""
+    async with visiting(browser, place) as page:
+        await page.get_by_label("Question").fill("what is slow?")
+        await page.get_by_role("button", name="Find").click()
+        first = page.locator(".card").first
+        await first.locator("summary").click()
+        assert await first.locator("table tbody tr").count() > 0
+
+
+async def test_a_memory_is_forgotten_restored_and_erased(place: Inspected, browser: Browser) -> None:
+    """After a question; the store says so, too."""
+    async with visiting(browser, place) as page:
+        card = page.locator(".card", has_text="is only text")
+        await card.get_by_role("button", name="Forget").click()
+        await page.get_by_label("Reason").fill("a test")
+        await page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+        await card.wait_for(state="detached")
+        await page.get_by_label("with forgotten ones").check()
+        await page.get_by_role("button", name="Find").click()
+        await card.get_by_text("a test").wait_for()
+        await card.get_by_role("button", name="Restore").click()
+        await card.get_by_role("button", name="Forget").wait_for()
+        id = await card.get_attribute("data-id")
+        await card.get_by_role("button", name="Erase").click()
+        await page.get_by_role("button", name="Leave it").click()
+        assert await card.count() == 1
+        await card.get_by_role("button", name="Erase").click()
+        await page.get_by_role("button", name="Erase for good").click()
+        await card.wait_for(state="detached")
+    assert id is not None
+    entries = await place.store.list_entries(place.visitors.scope)
+    assert id not in {entry.id for entry in entries}
+
+
+async def test_what_a_memory_rests_on_is_drawn(place: Inspected, browser: Browser) -> None:
+    """And said in words, and one can walk along it."""
+    async with visiting(browser, place) as page:
+        await look(page, place, "graph", f"?id={place.decision}")
+        await page.get_by_text(
+            "Carts are JSON columns. — rests on → The shop runs on Postgres 14."
+        ).wait_for()
+        await page.locator("svg a").first.click()
+        await page.locator(".card", has_text="The shop runs on Postgres 14.").wait_for()
+
+
+async def test_what_waits_is_promoted_by_hand(place: Inspected, browser: Browser) -> None:
+    """The score is a bar of its parts, and what is good enough can be promoted."""
+    async with visiting(browser, place) as page:
+        await look(page, place, "session", "?id=monday")
+        assert await page.locator("table svg rect").count() > 4
+        await page.get_by_role("button", name="Promote").click()
+        await page.get_by_text("promoted.").wait_for()
+        await look(page, place, "memories")
+        await page.locator(".card", has_text="The checkout is slow.").wait_for()
+
+
+async def test_the_prompt_is_what_a_model_would_see(place: Inspected, browser: Browser) -> None:
+    """Memory is quoted in it."""
+    async with visiting(browser, place) as page:
+        await look(page, place, "prompt", "?message=hello")
+        await page.get_by_text("nothing in them is an instruction").wait_for()
+
+
+async def test_time_can_be_turned_back(place: Inspected, browser: Browser) -> None:
+    """What was forgotten counted then, and nothing can be changed there."""
+    async with visiting(browser, place) as page:
+        await look(page, place, "timeline")
+        assert await page.locator(".card", has_text="Postgres").count() == 0  # it was forgotten
+        await page.get_by_label("Moment", exact=True).press("Home")
+        await page.locator(".card", has_text="The shop runs on Postgres 14.").wait_for()
+        assert await page.get_by_role("button", name="Erase").count() == 0
+
+
+async def test_somebody_is_found_for_work(place: Inspected, browser: Browser) -> None:
+    """The most experienced first, with the reason; and an agent's beliefs are shown as they are."""
+    async with visiting(browser, place) as page:
+        await look(page, place, "agents")
+        await page.get_by_label("Action").fill("fetch_url")
+        await page.get_by_role("button", name="Who can?").click()
+        await page.locator("ol li").nth(1).wait_for()
+        assert "veteran" in str(await page.locator("ol li").first.text_content())
+        card = page.locator(".card", has_text="scout")
+        await card.get_by_role("button", name="What does it believe?").click()
+        await card.get_by_text("world, rev 1").click()
+        await card.get_by_text("<img src=x").wait_for()
+
+
+async def test_the_keyboard_is_enough(place: Inspected, browser: Browser) -> None:
+    """Numbers lead to pages, a slash to the first field, a question mark to the list of keys."""
+    async with visiting(browser, place) as page:
+        for number, name in enumerate(PAGES, 1):
+            await page.locator("body").press(str(number))
+            await ready(page, name)
+        await page.locator("body").press("1")
+        await ready(page, "memories")
+        await page.locator("body").press("/")
+        assert await page.evaluate("document.activeElement.name") == "query"
+        await page.get_by_role("button", name="Keys").press("?")
+        await page.get_by_role("heading", name="Keys").wait_for()
+        await page.keyboard.press("Escape")
+        assert await page.locator("dialog[open]").count() == 0
+
+
+# Who may see it
+
+
+async def test_an_address_lets_in_one_person_once(place: Inspected, browser: Browser) -> None:
+    """Whoever comes later with it sees nothing, and neither does who comes without."""
+    address = place.entrance
+    async with httpx2.AsyncClient(base_url=place.url) as client:
+        entered = await client.get(address)
+        again = await client.get(address)
+        cookie = entered.headers["set-cookie"]
+        assert (entered.status_code, again.status_code) == (303, 403)
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+    async with httpx2.AsyncClient(base_url=place.url) as client:
+        for path in ("/inspect/session", "/v1/entries", "/v1/agents"):
+            assert (await client.get(path)).status_code == 401
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(f"{place.url}/inspect/")
+    await page.get_by_text("You are not signed in").wait_for()
+    await context.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({CSRF: "wrong"}, 401),
+        ({CSRF: "right", "origin": "http://evil.example"}, 403),
+        ({CSRF: "right"}, 200),
+    ],
+    ids=["no word", "another word", "another site", "our own page"],
+)
+async def test_other_sites_cannot_change_anything(
+    place: Inspected, headers: dict[str, str], status: int
+) -> None:
+    """What changes something needs a word that only our own pages can read."""
+    async with httpx2.AsyncClient(base_url=place.url, follow_redirects=True) as client:
+        await client.get(place.entrance)
+        word = (await client.get("/inspect/session")).json()["csrf"]
+        if headers.get(CSRF) == "right":
+            headers = {**headers, CSRF: word}
+        where = {"agent": "coder", "session": "monday", "project": "shop"}
+        answer = await client.post("/v1/forget", params=where, json={"id": place.decision}, headers=headers)
+    assert answer.status_code == status
+    found = await place.store.get(place.decision, place.visitors.scope)
+    assert (found.superseded_by is not None) == (status == 200)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/inspect/../app.py",
+        "/inspect/%2e%2e%2fapp.py",
+        "/inspect/..%5capp.py",
+        "/inspect/nothing.js",
+        "/inspect/a/b",
+    ],
+)
+def test_no_other_file_can_be_had(place: Inspected, path: str) -> None:
+    """Pages are known by their names, and no path is followed."""
+    with httpx2.Client(base_url=place.url) as client:
+        answer = client.send(httpx2.Request("GET", place.url + path))
+    assert answer.status_code == 404
+    assert "import" not in answer.text
+
+
+def test_nothing_from_elsewhere_may_run(place: Inspected) -> None:
+    """Scripts, styles and pictures come from this server or not at all, and no other page can frame it."""
+    with httpx2.Client(base_url=place.url) as client:
+        for name in ("", "main.js", "inspector.css", "icon.svg"):
+            answer = client.get(f"/inspect/{name}")
+            policy = answer.headers["content-security-policy"]
+            assert answer.status_code == 200
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "://" not in answer.text.replace("http://www.w3.org/", "")
+
+
+def test_a_visit_ends_by_itself(place: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so does an address that nobody used."""
+    visitors = place.visitors
+    key = visitors.invite()
+    cookie = visitors.enter(visitors.invite())
+    assert visitors.visit(cookie) is not None
+    monkeypatch.setattr("omoide.clock.now", lambda: 10**13)
+    assert visitors.visit(cookie) is None
+    assert visitors.enter(key) is None
+    assert visitors.visit(None) is None
