@@ -6,7 +6,7 @@ import argparse
 import platform
 import sys
 
-from bench import core, graph, living, peers, sessions, start, stores, truth, turns
+from bench import core, graph, living, peers, sessions, start, stores, truth, turns, web
 from bench.measure import Report
 
 
@@ -26,6 +26,7 @@ def main() -> int:
     graph.run(report, full=chosen.full)
     sessions.run(report)
     living.run(report)
+    web.run(report)
     if chosen.full:
         peers.run(report)
     print(f"\n{len(report.missed)} goals missed" + "".join(f"\n  {what}" for what in report.missed))

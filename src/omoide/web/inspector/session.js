@@ -4,6 +4,7 @@ import { get, post, scope } from "./api.js";
 import { el, facts, key, moment, notice, stacked, table } from "./dom.js";
 
 const PARTS = ["recency", "frequency", "confidence", "salience"];
+const GIVEN = "importance";
 
 export async function show(main, given) {
     const found = await get("sessions", { session: "" });
@@ -114,7 +115,7 @@ function candidates(plan, id, main, given) {
         el(
             "ul",
             { class: "facts" },
-            PARTS.map((name, number) => key(number, name)),
+            [...PARTS, GIVEN].map((name, number) => key(number, name)),
             el("li", {}, `${plan.threshold} is enough`),
         ),
         table(
@@ -141,14 +142,9 @@ function candidates(plan, id, main, given) {
 }
 
 function bar(one) {
-    const weights =
-        one.parts && one.parts.weights
-            ? one.parts.weights
-            : { recency: 0.2, frequency: 0.3, confidence: 0.25, salience: 0.25 };
-    const parts = one.parts
-        ? PARTS.map((name) => [name, (one.parts[name] || 0) * weights[name]])
-        : [["decided", one.score]];
-    return stacked(parts, 1, `score ${one.score.toFixed(3)}`);
+    const parts = PARTS.map((name) => [name, one.parts ? one.parts[name] * one.parts.weights[name] : 0]);
+    // What was proposed comes with its importance, and has no parts.
+    return stacked([...parts, [GIVEN, one.parts ? 0 : one.score]], 1, `score ${one.score.toFixed(3)}`);
 }
 
 function conversation(talk) {
