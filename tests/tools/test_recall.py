@@ -217,3 +217,20 @@ async def test_a_reach_needs_what_it_names(store: Any, reach: str, words: str) -
     for tool, params in (("recall", {}), ("remember", {"content": "x"}), ("review", {})):
         assert words in await refused(store, tool, params, spec=spec)
     assert await store.list_entries(Scope()) == []
+
+
+@pytest.mark.parametrize("query", ["", "the office"])
+async def test_tags_narrow_the_answer(store: Any, query: str) -> None:
+    """What was kept with tags is found by them: only what carries all that are named, without empty ones."""
+    await remembered(store, "The office is in Ghent.", tags=["place", " work ", "", "work"])
+    await remembered(store, "The office has a garden.", tags=["place"])
+    for tags, contents in (
+        (["place", "work"], {"The office is in Ghent."}),
+        (["place"], {"The office is in Ghent.", "The office has a garden."}),
+        (["absent"], set()),
+        ([""], {"The office is in Ghent.", "The office has a garden."}),
+    ):
+        found = await asked(store, "recall", {"query": query, "tags": tags})
+        assert {one["content"] for one in found["memories"]} == contents
+    assert "use at most 100" in await refused(store, "recall", {"tags": ["x" * 101]})
+    assert "tags" in await refused(store, "remember", {"content": "x", "tags": ["x"] * 21})

@@ -114,9 +114,11 @@ class Schema:
         if self._pydantic:
             described: dict[str, Any] = self.shape.model_json_schema()
             return described
-        (described,), components = msgspec.json.schema_components(
+        found = msgspec.json.schema_components(
             [self.shape], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
         )
+        # A default may be a tuple, which JSON does not have.
+        (described,), components = msgspec.json.decode(msgspec.json.encode(found))
         own: dict[str, Any]
         if "$ref" not in described:
             return described | ({"$defs": components} if components else {})

@@ -14,6 +14,7 @@ from omoide.longterm.relations import RELATIONS
 
 ALL = "all"
 MOST = 50
+MOST_TAG = 100
 LEVELS = {"high": 0.9, "medium": 0.6, "low": 0.3}
 
 Content = Annotated[
@@ -55,6 +56,10 @@ Key = Annotated[
         "same key and different content contradict each other."
     ),
 ]
+Tags = Annotated[
+    tuple[str, ...], Meta(description="Words to find it by. At most 20, of 100 bytes each.", max_length=20)
+]
+WithTags = Annotated[tuple[str, ...], Meta(description="Only what carries all of these tags.", max_length=20)]
 Question = Annotated[
     str, Meta(description="What to look for, in plain words; empty for the newest. At most 1000 bytes.")
 ]
@@ -86,6 +91,12 @@ def text(value: str, field: str, most: int) -> str:
 def kinds(value: str) -> tuple[str, ...]:
     """The types that are looked for; none named means all."""
     return () if value == ALL else (memory_types.check(value),)
+
+
+def labels(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Tags without the space around them; empty ones are none."""
+    said = [text(tag, "tags", MOST_TAG) for tag in value]
+    return tuple(dict.fromkeys(tag for tag in said if tag))
 
 
 def sureness(value: float | str, field: str = "confidence") -> float:

@@ -12,7 +12,7 @@ from omoide.longterm import querying
 from omoide.stores.protocols import Queries
 from omoide.stores.records import Query
 from omoide.tools.desk import QUERY, Desk, Setting, desk_of
-from omoide.tools.params import MOST, AnyKind, Floor, Limit, Question, kinds, sureness, text
+from omoide.tools.params import MOST, AnyKind, Floor, Limit, Question, WithTags, kinds, labels, sureness, text
 from omoide.tools.showing import shown
 
 MOST_QUERY = 1_000
@@ -23,7 +23,12 @@ def make(setting: Setting) -> Action:
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def recall(
-        ctx: Any, query: Question = "", type: AnyKind = "all", min_confidence: Floor = 0.5, limit: Limit = 10
+        ctx: Any,
+        query: Question = "",
+        type: AnyKind = "all",
+        min_confidence: Floor = 0.5,
+        limit: Limit = 10,
+        tags: WithTags = (),
     ) -> dict[str, Any]:
         """Look up what was remembered in this and earlier conversations.
 
@@ -34,7 +39,8 @@ def make(setting: Setting) -> Action:
         wanted = text(query, "query", MOST_QUERY)
         if not 1 <= limit <= MOST:
             raise Invalid("limit", f"is {limit}", f"use 1 to {MOST}")
-        filter = Filter(types=kinds(type), min_confidence=sureness(min_confidence, "min_confidence"))
+        floor = sureness(min_confidence, "min_confidence")
+        filter = Filter(types=kinds(type), min_confidence=floor, tags=labels(tags))
         answer = await (_best(desk, wanted, filter, limit) if wanted else _newest(desk, filter, limit))
         found = [memory["id"] for memory in answer["memories"]]
         await querying.record_access(desk.store, found, desk.seen)

@@ -17,7 +17,7 @@ from omoide.longterm import conflicts, reading
 from omoide.longterm.completeness import ASSIGNED_TO
 from omoide.stores.protocols import Gets, Links, Queries, Store
 from omoide.tools.desk import WRITE, Desk, Setting, desk_of
-from omoide.tools.params import Confidence, Content, Key, Kind, Rationale, sureness, text
+from omoide.tools.params import Confidence, Content, Key, Kind, Rationale, Tags, labels, sureness, text
 from omoide.verbs import offering, remembering
 
 MOST_CONTENT = 2_000
@@ -35,6 +35,7 @@ def make(setting: Setting) -> Action:
         confidence: Confidence = 0.8,
         rationale: Rationale = "",
         key: Key = "",
+        tags: Tags = (),
     ) -> dict[str, Any]:
         """Keep something worth knowing in later conversations.
 
@@ -51,6 +52,7 @@ def make(setting: Setting) -> Action:
             "confidence": sureness(confidence),
             "rationale": text(rationale, "rationale", MOST_CONTENT) or None,
             "metadata": _about(desk, type, text(key, "key", MOST_KEY)),
+            "tags": labels(tags),
             "source": "agent",
             "evidence": desk.evidence,
             "dedupe": True,

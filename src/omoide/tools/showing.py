@@ -18,6 +18,7 @@ def shown(entry: Entry, **more: Any) -> dict[str, Any]:
         "created_at": moment(entry.created_at),
         "source": entry.source,
         "rationale": entry.rationale,
+        "tags": list(entry.tags) or None,
         **more,
     }
     return {name: value for name, value in whole.items() if value is not None}

@@ -1,0 +1,1 @@
+"""How do programs of others meet a memory, in the protocols they already speak?"""

@@ -1,0 +1,225 @@
+"""Who can use a server over HTTP, and who cannot?"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import anyio
+import httpx2
+import pytest
+from mcp import MCPError
+from starlette.testclient import TestClient
+from tests.integrations.mcp.given import ADA, http_server, over_http, refused, told
+from tests.longterm.given import a_store
+
+from omoide import clock
+from omoide.errors import Invalid
+from omoide.integrations.mcp import create_server, serve_http
+from omoide.integrations.mcp.guarding import is_loopback
+from omoide.integrations.mcp.serving import http_app
+from omoide.service import access
+from omoide.stores.opening import open_store
+
+HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+STATUS = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "memory_status", "arguments": {}},
+}
+
+
+class Served(NamedTuple):
+    """A server that wants tokens, and some of them."""
+
+    url: str
+    store: str
+    tokens: dict[str, str]
+
+
+async def tokens_in(store: Any) -> dict[str, str]:
+    """Secrets of tokens with all kinds of rights."""
+    wanted: dict[str, tuple[list[str], list[str]]] = {
+        "reader": (["read"], ["default"]),
+        "writer": (["read", "write"], ["default", "other"]),
+        "admin": (["admin"], ["*"]),
+        "stranger": (["read", "write"], ["other"]),
+        "write-only": (["write"], ["default"]),
+        "revoked": (["read"], ["default"]),
+        "expired": (["read"], ["default"]),
+    }
+    found = {}
+    for name, (rights, namespaces) in wanted.items():
+        ends = clock.now() - 1 if name == "expired" else None
+        secret, token = await access.create(store, name, rights, namespaces, expires_at=ends)
+        if name == "revoked":
+            await access.revoke(store, token.id)
+        found[name] = secret
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server on this machine that wants tokens all the same."""
+    folder = tmp_path_factory.mktemp("served")
+    file = f"sqlite:///{folder / 'memory.db'}"
+
+    async def furnish() -> dict[str, str]:
+        async with open_store(file, embedder="none") as store:
+            return await tokens_in(store)
+
+    secrets = anyio.run(furnish)
+    with http_server(folder, "--require-token") as url:
+        yield Served(url, file, secrets)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server on this machine that is open to it."""
+    with http_server(tmp_path_factory.mktemp("open")) as address:
+        yield address
+
+
+def asked(url: str, **headers: str) -> httpx2.Response:
+    """What the server answers to a call with these headers."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx2.post(url, json=STATUS, headers={**HEADERS, **names})
+
+
+@pytest.mark.parametrize("name", ["stranger", "write-only", "revoked", "expired"])
+async def test_tokens_that_do_not_count_here_are_refused(served: Served, name: str) -> None:
+    """One of another namespace, one that may not read, and one that no longer counts are as good as none."""
+    answer = asked(served.url, Authorization=f"Bearer {served.tokens[name]}")
+    assert (answer.status_code, answer.json()["error"]) == (401, "invalid_token")
+    with pytest.raises((MCPError, BaseExceptionGroup)):
+        async with over_http(served.url, served.tokens[name]) as client:
+            await client.list_tools()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer nonsense",
+        "Basic YTpi",
+        "Bearer omd_tok_1.x",
+        "Bearer omd_x.\u00e9",
+    ],
+)
+def test_without_a_token_nothing_is_answered(served: Served, header: str | None) -> None:
+    """Missing and made-up tokens are refused, on every path and for every method."""
+    headers = {} if header is None else {"Authorization": header.encode()}
+    for method in ("POST", "GET", "DELETE", "OPTIONS"):
+        answer = httpx2.request(method, served.url, headers={**HEADERS, **headers}, json=STATUS)  # type: ignore[arg-type]
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert httpx2.get(served.url.replace("/mcp", "/other"), headers=headers).status_code == 401  # type: ignore[arg-type]
+
+
+def test_a_secret_with_another_ending_is_refused(served: Served) -> None:
+    """The id alone is not enough, nor is a secret that is almost right."""
+    secret = served.tokens["reader"]
+    for wrong in (secret[:-1], secret + "x", secret.partition(".")[0], secret.upper()):
+        assert asked(served.url, Authorization=f"Bearer {wrong}").status_code == 401
+    assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 200
+
+
+async def test_rights_say_what_a_token_may_do(served: Served) -> None:
+    """A reader reads, a writer and an admin also write; a reader that tries is told, and nothing is kept."""
+    async with over_http(served.url, served.tokens["reader"]) as client:
+        said = await refused(client, "remember", content="The reader was here.")
+        assert said == "this token may not write in 'default'; use a token with the right 'write'"
+        assert (await told(client, "recall", query="reader"))["count"] == 0
+        await client.read_resource("memory://index")
+    for name in ("writer", "admin"):
+        async with over_http(served.url, served.tokens[name]) as client:
+            assert (await told(client, "remember", content=f"The {name} was here."))["remembered"]
+
+
+async def test_a_token_that_is_revoked_counts_no_more_at_once(served: Served) -> None:
+    """A server that runs notices at the next request."""
+    async with open_store(served.store, embedder="none") as store:
+        secret, token = await access.create(store, "guest", ["read"], ["default"])
+        assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 200
+        await access.revoke(store, token.id)
+        assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:1"}, 200),
+        ({"Origin": "http://localhost:3000"}, 200),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "evil.example:80"}, 421),
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "localhost.evil.example:80"}, 421),
+        ({"Host": "0.0.0.0"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://localhost.evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Content-Type": "text/plain"}, 400),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 400),
+    ],
+)
+def test_pages_of_others_cannot_reach_it(url: str, headers: dict[str, str], status: int) -> None:
+    """A browser that was led here under another name, or by another page, is refused; so are simple forms."""
+    answer = httpx2.post(url, json=STATUS, headers={**HEADERS, **headers})
+    assert answer.status_code == status
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_names_that_were_allowed_are_served() -> None:
+    """A server behind a name answers to it, and still to no other."""
+    with open_store("memory://", embedder="none") as store:
+        app = http_app(create_server(store, ADA), names=["memory.example"])
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            for host, status in (("memory.example", 200), ("memory.example:8", 200), ("evil.example", 421)):
+                answer = client.post("/mcp", json=STATUS, headers={**HEADERS, "Host": host})
+                assert answer.status_code == status
+        for wrong in ("", "a b", "http://x", "x:8", "*"):
+            with pytest.raises(Invalid, match="host"):
+                http_app(create_server(store, ADA), names=[wrong])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "memory.example"])
+async def test_beyond_this_machine_tokens_are_always_wanted(host: str) -> None:
+    """An address that others can reach is never served without, whatever the program says."""
+    async with a_store("memory") as store:
+        secrets = await tokens_in(store)
+        app = http_app(create_server(store, ADA), host=host, tokens=False)
+        with TestClient(app, base_url="http://localhost") as client:
+            assert client.post("/mcp", json=STATUS, headers=HEADERS).status_code == 401
+            allowed = {**HEADERS, "Authorization": f"Bearer {secrets['reader']}"}
+            assert client.post("/mcp", json=STATUS, headers=allowed).status_code == 200
+
+
+def test_only_this_machine_is_this_machine() -> None:
+    """Addresses of the loopback are told apart from all others."""
+    assert all(is_loopback(host) for host in ("127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"))
+    others = (
+        "0.0.0.0",
+        "::",
+        "10.0.0.1",
+        "example.org",
+        "localhost.example.org",
+        "",
+        "127.0.0.1.example.org",
+    )
+    assert not any(is_loopback(host) for host in others)
+
+
+async def test_a_port_that_is_taken_is_said_to_be() -> None:
+    """The error names the port, and what to do."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        open_store("memory://", embedder="none") as store,
+        pytest.raises(Invalid, match="cannot be used"),
+    ):
+        await serve_http(create_server(store, ADA), port=other.getsockname()[1])
