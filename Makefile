@@ -41,7 +41,10 @@ soak: export OMOIDE_KILLS ?= 200
 soak: export OMOIDE_SECONDS ?= 60
 soak: export OMOIDE_WORKERS ?= 8x4
 soak: export OMOIDE_TURNS ?= 2000
-soak: .venv/.browser ## run the tests long (SEED=, OMOIDE_EXAMPLES=, OMOIDE_KILLS=, OMOIDE_SECONDS=, OMOIDE_WORKERS=, OMOIDE_TURNS=)
+soak: export OMOIDE_MCP_SERVERS ?= 8
+soak: export OMOIDE_MCP_CALLS ?= 1000
+soak: export OMOIDE_SCHEMA_EXAMPLES ?= 500
+soak: .venv/.browser ## run the tests long (SEED=, and any of the counts above)
 	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
 
 docs: .venv/.docs ## build the site into site/

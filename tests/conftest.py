@@ -2,7 +2,8 @@
 
 `OMOIDE_EXAMPLES`: how many examples each property is tried with. `OMOIDE_KILLS`: how often a writing process
 is killed. `OMOIDE_SECONDS`, `OMOIDE_WORKERS`: for how long, and by how many processes × threads, one file is
-used at once. `OMOIDE_TURNS`: how many turns of two tenants are interleaved.
+used at once. `OMOIDE_TURNS`: how many turns of two tenants are interleaved. `OMOIDE_MCP_SERVERS`,
+`OMOIDE_MCP_CALLS`: how many MCP servers use one file at once, and how often each is called.
 """
 
 import os

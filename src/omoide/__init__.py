@@ -32,6 +32,7 @@ from omoide.verbs import erase, forget, recall, remember
 
 if TYPE_CHECKING:
     from omoide import graph, longterm, projection, promotion, runtime, sessions, shortterm, tools, turns
+    from omoide.client.clients import AsyncClient, Client
     from omoide.runtime.runtime import Runtime
     from omoide.sessions.session import Session
     from omoide.stores.opening import open_store
@@ -48,7 +49,9 @@ __all__ = [
     "Action",
     "Agent",
     "AgentSpec",
+    "AsyncClient",
     "Checkpoint",
+    "Client",
     "Context",
     "Definition",
     "Direct",
@@ -128,6 +131,8 @@ _PARTS = (
 )
 _LAZY = {
     "AgentSpec": "omoide.turns.spec",
+    "AsyncClient": "omoide.client",
+    "Client": "omoide.client",
     "MemoryPolicy": "omoide.turns.policy",
     "Runtime": "omoide.runtime.runtime",
     "Session": "omoide.sessions.session",

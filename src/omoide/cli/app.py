@@ -49,6 +49,7 @@ COMMANDS = {
     "identity": "agents",
     "who-can": "agents",
     "token": "tokens",
+    "serve": "serving",
     "mcp": "mcp",
     "backup": "upkeep",
     "restore-backup": "upkeep",

@@ -39,6 +39,10 @@ OmoideError
 │   ├── Closed                            it was used after it had been closed
 │   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or talks nonsense
 │   └── QueryStopped                      a query took too long or too much memory
+├── ServiceFailed                         a service could not be asked, or did not do it
+│   ├── Unreachable                       there was no connection, or it broke
+│   ├── NotAllowed                        there is no token, or it does not allow this
+│   └── TooManyRequests                   it was asked more often than it allows
 ├── NotCapable                            an identity does not declare what a tool needs
 ├── MissingExtra            (ImportError) a part of Omoide needs packages that are not installed
 ├── ModelUnavailable                      model files are absent, wrong, or could not be fetched
@@ -101,12 +105,16 @@ from omoide.errors.failing import (
     MissingExtra,
     ModelUnavailable,
     MountFailed,
+    NotAllowed,
     NotCapable,
     NotFound,
     QueryStopped,
     ReadOnly,
     RestoreFailed,
+    ServiceFailed,
     StoreFailed,
+    TooManyRequests,
+    Unreachable,
     WrongVersion,
 )
 from omoide.errors.giving import (
@@ -186,6 +194,7 @@ __all__ = [
     "ModelUnavailable",
     "ModelUnreachable",
     "MountFailed",
+    "NotAllowed",
     "NotCapable",
     "NotFound",
     "NotRunning",
@@ -197,14 +206,17 @@ __all__ = [
     "ReservedSpace",
     "RestoreFailed",
     "ReviewNeeded",
+    "ServiceFailed",
     "SessionBusy",
     "StoreFailed",
     "TimedOut",
     "TooLarge",
     "TooManyAgents",
+    "TooManyRequests",
     "TooManyRounds",
     "TurnFailed",
     "TurnPending",
+    "Unreachable",
     "Unrouted",
     "Unsupported",
     "WrongSpaceType",

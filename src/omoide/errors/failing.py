@@ -106,6 +106,32 @@ class QueryStopped(StoreFailed):
     """A query took too long or too much memory, and was stopped."""
 
 
+class ServiceFailed(OmoideError):
+    """A service could not be asked, or did not do what was asked."""
+
+    def __init__(self, service: str, problem: str, remedy: str, *, status: int | None = None) -> None:
+        super().__init__(f"service {service!r} {problem}; {remedy}")
+        self.service = service
+        self.problem = problem
+        self.remedy = remedy
+        self.status = status
+        """The HTTP status, where there was an answer."""
+
+
+class Unreachable(ServiceFailed):
+    """There was no connection to a service, or it broke."""
+
+
+class NotAllowed(ServiceFailed):
+    """A service was asked without a token, or with one that does not allow it."""
+
+
+class TooManyRequests(ServiceFailed):
+    """A service was asked more often than it allows; `retry_after` says how many seconds to wait."""
+
+    retry_after: float = 1.0
+
+
 class NotCapable(OmoideError):
     """An agent's identity declares what it can do, and this is not among it."""
 

@@ -19,7 +19,7 @@ from omoide.core.memory import Memory
 from omoide.core.routing import Candidate, rank
 from omoide.core.slot import MEMORY
 from omoide.core.space import Space
-from omoide.errors import NotFound, RestoreFailed
+from omoide.errors import Invalid, NotFound, RestoreFailed
 from omoide.runtime.vaults import StoreVault
 
 
@@ -95,13 +95,16 @@ async def _resting(vault: StoreVault, id: str) -> tuple[Agent, int]:
     saved = (await vault.load(id)).checkpoint
     if saved is None:
         raise NotFound("agent at rest", id, "see which there are")
-    agent = Agent(
-        id=saved.id,
-        name=saved.name,
-        description=saved.description,
-        state=saved.state,
-        definition=Definition.new(saved.name),
-    )
+    try:
+        agent = Agent(
+            id=saved.id,
+            name=saved.name,
+            description=saved.description,
+            state=saved.state,
+            definition=Definition.new(saved.name),
+        )
+    except Invalid as error:
+        raise RestoreFailed(f"agent {id!r}", error) from error
     return agent, saved.rev
 
 

@@ -140,8 +140,9 @@ def _fields(entry: Entry, links: Sequence[Link], access: Access | None) -> dict[
 def _read(path: Path, scope: Scope, progress: Progress | None) -> dict[str, _Line]:
     found: dict[str, _Line] = {}
     places: dict[str, str] = {}
+    now = clock.now()  # once, so that two lines that say the same are the same
     for done, (place, fields) in enumerate(each(path), 1):
-        line = _line(fields, scope, place)
+        line = _line(fields, scope, place, now)
         id = line.entry.id
         if id in found and found[id].entry != line.entry:
             raise Invalid(f"{place}: id", f"{id!r} is that of {places[id]}", "give each memory its own")
@@ -157,7 +158,7 @@ def _read(path: Path, scope: Scope, progress: Progress | None) -> dict[str, _Lin
     return found
 
 
-def _line(fields: Any, scope: Scope, place: str) -> _Line:
+def _line(fields: Any, scope: Scope, place: str, now: int) -> _Line:
     if not isinstance(fields, dict):
         raise WrongType(place, "a JSON object", fields, "write each memory as an object of its fields")
     links, access = fields.pop("links", None), fields.pop("access", None)
@@ -169,7 +170,7 @@ def _line(fields: Any, scope: Scope, place: str) -> _Line:
         if said.get("id") is None:
             said["id"] = digest("mem_", [[name, said[name]] for name in sorted(said)])
         if said.get("created_at") is None:
-            said["created_at"] = clock.now()
+            said["created_at"] = now
         entry = codec.from_builtins(said, Entry)
     except Invalid as error:
         raise under(place, error) from error

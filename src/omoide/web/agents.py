@@ -7,8 +7,8 @@ from litestar.datastructures import State
 from omoide.core.scope import Scope
 from omoide.service import agents as resting
 from omoide.service.agents import Card
+from omoide.service.answers import Agents, Choices, Partition, Partitions
 from omoide.web import bodies
-from omoide.web.answers import Agents, Choices, Partition, Partitions
 from omoide.web.asking import asks, reads
 
 
@@ -28,14 +28,16 @@ async def identity(state: State, within: Scope, id: str) -> Card:
 async def spaces(state: State, within: Scope, id: str) -> Partitions:
     """What an agent believes and wants."""
     found = await resting.spaces(state.store, id, namespace=within.namespace)
-    return Partitions(spaces={name: Partition(data=one.data, rev=one.rev) for name, one in found.items()})
+    return Partitions(
+        spaces=tuple(Partition(name=name, data=one.data, rev=one.rev) for name, one in found.items())
+    )
 
 
 @asks("/who-can")
-async def who_can(state: State, within: Scope, data: bodies.WhoCan) -> Choices:
+async def who_can(state: State, within: Scope, asked: bodies.WhoCan) -> Choices:
     """Who of those at rest can do something, best first, each with the reason."""
     found = await resting.who_can(
-        state.store, data.action, data.tags, data.limits or {}, namespace=within.namespace
+        state.store, asked.action, asked.tags, asked.limits or {}, namespace=within.namespace
     )
     return Choices(choices=tuple(found))
 

@@ -6,22 +6,21 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 from anyio import Lock
-from litestar import Litestar, Router, get
+from litestar import Litestar, Response, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.openapi.spec import Components, SecurityScheme
 
-from omoide.core import codec
-from omoide.core.frozen import FrozenList, FrozenMap
 from omoide.errors import OmoideError
-from omoide.web import agents, conversations, events, knowledge, memories, problems
-from omoide.web.answers import Health
-from omoide.web.asking import whose
+from omoide.service.answers import Health
+from omoide.web import agents, conversations, events, inspecting, knowledge, memories, problems, standing
+from omoide.web.asking import open_to_all, whose
+from omoide.web.describing import OPENAPI, described
 from omoide.web.guarding import Counter, Doorkeeper, guard
+from omoide.web.inspecting import Visitors
+from omoide.web.telling import Told
 
 VERSION = "v1"
 BODY_BYTES = 2 * 1024 * 1024
@@ -34,13 +33,28 @@ HANDLERS = [
     *conversations.HANDLERS,
     *agents.HANDLERS,
     *events.HANDLERS,
+    *standing.HANDLERS,
 ]
 
 
-@get("/health", opt={})
+@open_to_all("/health")
 async def health() -> Health:
     """Whether the service is there; no token is needed."""
     return Health(status="ok")
+
+
+@open_to_all("/schema")
+async def schema(state: State) -> Response[bytes]:
+    """What may be asked, and how, in the form of OpenAPI."""
+    return Response(state.document, media_type=OPENAPI)
+
+
+OPEN = [health, schema]
+
+
+def document() -> dict[str, Any]:
+    """What the service says about itself."""
+    return described([*(("", one) for one in OPEN), *((f"/{VERSION}", one) for one in HANDLERS)], VERSION)
 
 
 def create_app(
@@ -51,16 +65,19 @@ def create_app(
     body_bytes: int = BODY_BYTES,
     body_seconds: float = BODY_SECONDS,
     poll_seconds: float = POLL_SECONDS,
+    visitors: Visitors | None = None,
 ) -> Litestar:
     """An ASGI application over an open store, which stays yours to close.
 
     It answers to the names of this machine's loopback and to `hosts`. A token may ask `a_minute` times a
-    minute, and send so many bytes within so many seconds each time.
+    minute, and send so many bytes within so many seconds each time. With `visitors` people can look at it in
+    a browser, once they are invited.
     """
     graph = _Graph(store)
     return Litestar(
         [
-            health,
+            *OPEN,
+            *([] if visitors is None else inspecting.HANDLERS),
             Router(
                 f"/{VERSION}",
                 route_handlers=HANDLERS,
@@ -72,18 +89,11 @@ def create_app(
         exception_handlers={
             OmoideError: problems.told,
             HTTPException: problems.refused,
+            RecursionError: problems.too_deep,
             Exception: problems.unexpected,
         },
         lifespan=[graph.kept],
-        openapi_config=OpenAPIConfig(
-            title="Omoide",
-            version=VERSION,
-            description="Memory that agents can explain, and an identity others can route to.",
-            components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
-            security=[{"token": []}],
-            path="/schema",
-            render_plugins=[JsonRenderPlugin()],  # the others load code from other hosts
-        ),
+        openapi_config=None,
         request_max_body_size=body_bytes,
         state=State(
             {
@@ -91,9 +101,11 @@ def create_app(
                 "counter": Counter(a_minute),
                 "graph": graph.opened,
                 "poll_seconds": poll_seconds,
+                "visitors": visitors,
+                "document": msgspec.json.encode(document()),
             }
         ),
-        type_encoders={FrozenMap: codec.dump, FrozenList: codec.dump},
+        response_class=Told,
         logging_config=None,
     )
 

@@ -1,33 +1,63 @@
-"""What does a request mean: whose memory, and which revision of it?"""
+"""What does a request mean: whose memory, which revision of it, and what is asked?"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import msgspec
 from litestar import Request, get, post
-from litestar.exceptions import ValidationException
-from litestar.params import Parameter
+from litestar.di import Dependency, Provide
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.params import QueryParameter
 
+from omoide.core import codec
 from omoide.core.scope import DEFAULT_NAMESPACE, Scope
-from omoide.web.guarding import RIGHT
-from omoide.web.problems import documented
+
+RIGHT = "right"
+"""Where a route says what it takes; one that says nothing is open to all."""
+MEANING = "meaning"
+"""Where a route says what may be asked of it."""
+OWN = frozenset({"asked", "request", "return", "state", "within"})
+"""Parameters of a function that are no parameters of its route."""
 
 _REV = re.compile(r'(?:W/)?"(\d{1,15})"')
+_JSON = re.compile(r'application/(?:[\w.-]+\+)?json\s*(?:;\s*charset="?utf-?8"?\s*)?', re.IGNORECASE)
 
 Handler = Callable[..., Any]
 
 
+class Meaning(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be asked of a route, and what it answers with."""
+
+    hints: dict[str, Any]
+    names: frozenset[str]
+    """The parameters of the query."""
+    numbers: frozenset[str] = frozenset()
+    """Those of them that are no text."""
+    needs: frozenset[str] = frozenset()
+    """Parameters that usually may be left out, and here may not."""
+    headers: tuple[str, ...] = ()
+    statuses: tuple[int, ...] = ()
+    """The problems it may answer with, beside the usual ones."""
+
+
+Of = Annotated[str | None, QueryParameter(min_length=1, description="Of this one only; usually of any.")]
+
+
 def whose(
-    namespace: Annotated[str, Parameter(description="The namespace.")] = DEFAULT_NAMESPACE,
-    agent: Annotated[str | None, Parameter(description="The agent; usually any.")] = None,
-    session: Annotated[str | None, Parameter(description="The session; usually any.")] = None,
-    project: Annotated[str | None, Parameter(description="The project; usually any.")] = None,
+    namespace: Annotated[str, QueryParameter(min_length=1, description="The namespace.")] = DEFAULT_NAMESPACE,
+    agent: Of = None,
+    session: Of = None,
+    project: Of = None,
 ) -> Scope:
     """The part of the store that a request means."""
     return Scope(namespace=namespace, agent_id=agent, session_id=session, project_id=project)
+
+
+WHOSE = {name: kind for name, kind in get_type_hints(whose, include_extras=True).items() if name != "return"}
 
 
 def expected_rev(request: Request[Any, Any, Any]) -> int | None:
@@ -37,7 +67,7 @@ def expected_rev(request: Request[Any, Any, Any]) -> int | None:
         return None
     found = _REV.fullmatch(given.strip())
     if found is None:
-        raise ValidationException('if-match must be one revision in quotes, such as "3"')
+        raise wrong("if-match", 'must be one revision in quotes, such as "3"')
     return int(found[1])
 
 
@@ -51,13 +81,73 @@ def etag(rev: int) -> dict[str, str]:
     return {"ETag": f'"{rev}"'}
 
 
-def route(method: Handler, right: str, path: str, *statuses: int, **options: Any) -> Handler:
-    """A route that needs a right, and may answer with these problems beside the usual ones."""
-    made: Handler = method(path, opt={RIGHT: right}, responses=documented(*statuses), **options)
+def wrong(name: str, problem: str) -> ValidationException:
+    """A parameter or a header that cannot be taken."""
+    return ValidationException(problem, extra=[{"key": name, "message": f"{name} {problem}"}])
+
+
+def route(
+    method: Handler,
+    right: str | None,
+    path: str,
+    *statuses: int,
+    headers: tuple[str, ...] = (),
+    needs: tuple[str, ...] = (),
+    **options: Any,
+) -> Callable[[Handler], Any]:
+    """A route that needs a right, reads these headers, and may answer with these problems."""
+
+    def made(function: Handler) -> Any:
+        hints = get_type_hints(function, include_extras=True)
+        names = frozenset({*WHOSE, *hints} - OWN)
+        numbers = frozenset(name for name in hints.keys() - OWN if str not in _kinds(hints[name]))
+        meaning = Meaning(
+            hints=hints,
+            names=names,
+            numbers=numbers,
+            needs=frozenset(needs),
+            headers=headers,
+            statuses=statuses,
+        )
+        if "asked" in hints:
+            options["dependencies"] = {"asked": Provide(_reader(hints["asked"]))}
+        # The framework wants to be told where each parameter comes from.
+        for name in hints.keys() & {"asked", "within"}:
+            function.__annotations__[name] = Annotated[hints[name], Dependency(kind="named")]
+        for name in hints.keys() - OWN:
+            if get_origin(hints[name]) is not Annotated:
+                function.__annotations__[name] = Annotated[hints[name], QueryParameter()]
+        return method(path, opt={RIGHT: right, MEANING: meaning}, **options)(function)
+
     return made
 
 
+open_to_all = partial(route, get, None)
 reads = partial(route, get, "read")
 asks = partial(route, post, "read", status_code=200)
 writes = partial(route, post, "write", status_code=200)
 erases = partial(route, post, "erase", status_code=200)
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """What a parameter may be."""
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return get_args(kind) or (kind,)
+
+
+def _reader(kind: type[Any]) -> Handler:
+    """What reads the body of a request; the same hooks as everywhere make values of it."""
+
+    async def read(request: Request[Any, Any, Any]) -> Any:
+        if _JSON.fullmatch(request.headers.get("content-type", "").strip()) is None:
+            raise HTTPException("send application/json, in UTF-8", status_code=415)
+        try:
+            plain = msgspec.json.decode(await request.body())
+        except (msgspec.DecodeError, UnicodeError):
+            raise HTTPException("the body is not readable as JSON in UTF-8", status_code=400) from None
+        try:
+            return msgspec.convert(plain, kind, dec_hook=codec.dec_hook)
+        except msgspec.ValidationError as error:
+            raise codec.explain(error) from None
+
+    return read

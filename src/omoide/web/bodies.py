@@ -7,13 +7,19 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from omoide.core.entry import Evidence
+from omoide.core.codec import MapField
+from omoide.core.entry import SOURCES, Evidence
 from omoide.core.memory_types import MEMORY_TYPES
 
+PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$"
+"""What an id is made of."""
+
 Text = Annotated[str, Meta(min_length=1)]
+Named = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": PRINTABLE})]
 Number = Annotated[int, Meta(ge=1, le=10_000)]
 Unit = Annotated[float, Meta(ge=0.0, le=1.0)]
 Moment = Annotated[int, Meta(ge=0, description="milliseconds since 1970 UTC")]
+Source = Annotated[str, Meta(extra_json_schema={"enum": [*SOURCES]})]
 Type = Annotated[str, Meta(extra_json_schema={"enum": [*MEMORY_TYPES]})]
 
 
@@ -30,18 +36,18 @@ class Remember(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A memory to keep."""
 
     content: Text
-    id: Text | None = None
+    id: Named | None = None
     type: Type | None = None
     confidence: Unit | None = None
     importance: Unit | None = None
-    source: str | None = None
+    source: Source | None = None
     tags: tuple[Text, ...] | None = None
     rationale: str | None = None
     evidence: tuple[Evidence, ...] | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: MapField | None = None
     occurred_at: Moment | None = None
     expires_at: Moment | None = None
-    supersedes: Text | None = None
+    supersedes: Named | None = None
     dedupe: bool | None = None
 
 
@@ -54,6 +60,9 @@ class Narrowing(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     min_confidence: Unit | None = None
     since: Moment | None = None
     until: Moment | None = None
+    include_superseded: bool | None = None
+    include_stale: bool | None = None
+    include_expired: bool | None = None
 
 
 class Recall(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,21 +77,21 @@ class Recall(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Forget(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A memory that no longer counts."""
 
-    id: Text
+    id: Named
     reason: str | None = None
-    replacement: Text | None = None
+    replacement: Named | None = None
 
 
 class Restore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A memory that counts again."""
 
-    id: Text
+    id: Named
 
 
 class Erase(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is to be removed for good: a memory, or with `everything` all that the scope holds."""
 
-    id: Text | None = None
+    id: Named | None = None
     everything: bool = False
     reason: str | None = None
 
@@ -90,9 +99,9 @@ class Erase(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Relate(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How two memories are related."""
 
-    source: Text
+    source: Named
     relation: Text
-    target: Text
+    target: Named
 
 
 class Prune(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +127,7 @@ class Sparql(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Promote(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What of a session is to become lasting memory; nothing does unless `dry_run` is false."""
 
-    session: Text
+    session: Named
     dry_run: bool = True
     threshold: Unit | None = None
 
@@ -126,14 +135,14 @@ class Promote(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class UndoPromotion(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A promotion to take back: the last one of a session, or the run that is named."""
 
-    session: Text
-    run: Text | None = None
+    session: Named
+    run: Named | None = None
 
 
 class Preflight(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What would be said in a session."""
 
-    session: Text
+    session: Named
     message: Text
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from litestar.datastructures import State
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 
 from omoide.core.scope import Scope
 from omoide.errors import NotFound
 from omoide.promotion.marks import Run
+from omoide.service.answers import Conversation, Conversations, Promoted, Transcript
 from omoide.sessions.assembling import Context
 from omoide.sessions.keeping import Keeper
 from omoide.sessions.listing import missing, spec_of
@@ -17,7 +18,6 @@ from omoide.sessions.listing import sessions as listed
 from omoide.sessions.session import Session
 from omoide.turns.previewing import Preflight
 from omoide.web import bodies
-from omoide.web.answers import Conversation, Conversations, Promoted, Transcript
 from omoide.web.asking import asks, reads, writes
 
 
@@ -46,22 +46,22 @@ async def context(
     within: Scope,
     id: str,
     hint: str | None = None,
-    budget: Annotated[int, Parameter(ge=1, le=1_000_000)] = 32_000,
+    budget: Annotated[int, QueryParameter(ge=1, le=1_000_000)] = 32_000,
 ) -> Context:
     """What a model should know about a session, in so many tokens."""
     return await (await _loaded(state, within, id)).assemble_context(hint, budget)
 
 
 @writes("/promote", 404, 409)
-async def promote(state: State, within: Scope, data: bodies.Promote) -> Promoted:
+async def promote(state: State, within: Scope, asked: bodies.Promote) -> Promoted:
     """Show what of a session would become lasting memory, and why; with `dry_run` false it becomes it."""
-    session = await _loaded(state, within, data.session)
-    if data.dry_run:
-        done = await session.promote(dry_run=True, threshold=data.threshold)
+    session = await _loaded(state, within, asked.session)
+    if asked.dry_run:
+        done = await session.promote(dry_run=True, threshold=asked.threshold)
     else:
         session.set_promotion(enabled=False)  # what is asked for is promoted, and nothing more on leaving
         async with session:
-            done = await session.promote(threshold=data.threshold)
+            done = await session.promote(threshold=asked.threshold)
     return Promoted(
         dry_run=done.dry_run,
         threshold=done.plan.threshold,
@@ -72,18 +72,18 @@ async def promote(state: State, within: Scope, data: bodies.Promote) -> Promoted
 
 
 @writes("/undo-promotion", 404, 409)
-async def undo_promotion(state: State, within: Scope, data: bodies.UndoPromotion) -> Run:
+async def undo_promotion(state: State, within: Scope, asked: bodies.UndoPromotion) -> Run:
     """Take the last promotion of a session back, or the one that is named."""
-    session = await _loaded(state, within, data.session)
+    session = await _loaded(state, within, asked.session)
     session.set_promotion(enabled=False)
     async with session:
-        return await session.undo_promotion(data.run)
+        return await session.undo_promotion(asked.run)
 
 
 @asks("/preflight", 404)
-async def preflight(state: State, within: Scope, data: bodies.Preflight) -> Preflight:
+async def preflight(state: State, within: Scope, asked: bodies.Preflight) -> Preflight:
     """What a model would be sent; no model is asked, and nothing is written."""
-    return await (await _loaded(state, within, data.session)).preflight(data.message)
+    return await (await _loaded(state, within, asked.session)).preflight(asked.message)
 
 
 async def _loaded(state: State, within: Scope, id: str) -> Session:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from time import monotonic
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import anyio
 from litestar.connection import ASGIConnection
@@ -21,10 +22,11 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from omoide.core.scope import DEFAULT_NAMESPACE
 from omoide.service import access
+from omoide.web.asking import MEANING, RIGHT, Meaning, wrong
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-RIGHT = "right"
-"""Where a route says what it takes; one that says nothing is open to all."""
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
 MANY = 10_000
 """How many tokens are counted at once."""
 
@@ -38,9 +40,12 @@ class Doorkeeper(ASGIMiddleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send, next_app: ASGIApp) -> None:
         """Let a request pass, or not."""
-        host = next((value for name, value in scope.get("headers", ()) if name == b"host"), b"")
-        if name_of(host.decode("latin-1")) not in self.hosts:
+        headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
+        if name_of(headers.get(b"host", "")) not in self.hosts:
             raise HTTPException("this service does not have that name", status_code=421)
+        origin = headers.get(b"origin", f"http://{headers.get(b'host')}")
+        if scope.get("method") not in SAFE and name_of(origin.partition("://")[2]) not in self.hosts:
+            raise PermissionDeniedException("pages of other sites may not change anything")
         deadline = monotonic() + self.body_seconds
         whole = False
 
@@ -83,19 +88,37 @@ class Counter:
         return 0.0 if left >= 1 else (1 - left) / rate
 
 
+def check_query(connection: ASGIConnection[Any, Any, Any, Any], meaning: Meaning) -> None:
+    """Raise unless each parameter of the query is known, and given once, in UTF-8.
+
+    Of a parameter that is given twice, one value might be checked and another one used; one that is misspelt
+    would be left out, and something else meant.
+    """
+    try:
+        unquote_to_bytes(connection.scope["query_string"]).decode()
+    except UnicodeDecodeError:
+        raise wrong("query", "is not in UTF-8") from None
+    for name in connection.query_params:
+        if name not in meaning.names:
+            raise wrong("query", f"has a parameter that is unknown; use {', '.join(sorted(meaning.names))}")
+        if len(connection.query_params.getall(name)) > 1:
+            raise wrong(name, "is given more than once")
+        if name in meaning.numbers and connection.query_params[name].lower() == "null":
+            raise wrong(name, "is null; leave it out instead")
+
+
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Raise where a request may not do what its route does."""
     right = handler.opt.get(RIGHT)
     if right is None:
         return
-    secret = connection.headers.get("authorization", "")
-    kind, _, value = secret.partition(" ")
-    token = await access.check(connection.app.state.store, value) if kind.lower() == "bearer" else None
+    token = await _token(connection)
     if token is None:
         raise NotAuthorizedException(
             "a token is needed: Authorization: Bearer …; omoide token create makes one",
             headers={"WWW-Authenticate": 'Bearer realm="omoide"'},
         )
+    check_query(connection, handler.opt[MEANING])
     namespace = connection.query_params.get("namespace", DEFAULT_NAMESPACE)
     if not token.allows(right, namespace):
         raise PermissionDeniedException(f"the token does not allow {right} in this namespace")
@@ -103,3 +126,19 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     if wait:
         seconds = str(int(wait) + 1)
         raise HTTPException("too many requests", status_code=429, headers={"Retry-After": seconds})
+
+
+async def may(connection: ASGIConnection[Any, Any, Any, Any], right: str, namespace: str) -> bool:
+    """Whether somebody who was let in would still be."""
+    token = await _token(connection)
+    return token is not None and token.allows(right, namespace)
+
+
+async def _token(connection: ASGIConnection[Any, Any, Any, Any]) -> access.Token | None:
+    """What somebody may do: by the token that comes along, or because they signed in to look."""
+    given = connection.headers.get("authorization")
+    if given is None:
+        visitors = connection.app.state.visitors
+        return None if visitors is None else visitors.token(connection)
+    kind, _, secret = given.partition(" ")
+    return await access.check(connection.app.state.store, secret) if kind.lower() == "bearer" else None

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from litestar import Response
 from litestar.datastructures import State
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 
+from omoide.core.recalling import Filter
 from omoide.core.scope import Scope
 from omoide.longterm import conflicts as disagreeing
 from omoide.longterm import pruning, relating, relatives, reviewing
@@ -16,12 +17,12 @@ from omoide.longterm.provenance import provenance as traced
 from omoide.longterm.pruning import PruneReport
 from omoide.longterm.relations import Relation
 from omoide.longterm.reviewing import ReviewReport
+from omoide.service.answers import Conflicts, Relatives
 from omoide.web import bodies
-from omoide.web.answers import Conflicts, Relatives
 from omoide.web.asking import asks, reads, writes
+from omoide.web.describing import RESULTS
 
-Limit = Annotated[int, Parameter(ge=1, le=200, description="At most so many.")]
-RESULTS = "application/sparql-results+json"
+Limit = Annotated[int, QueryParameter(ge=1, le=200, description="At most so many.")]
 
 
 @reads("/related", 404, 410)
@@ -30,7 +31,7 @@ async def related(
     within: Scope,
     id: str,
     relation: str | None = None,
-    depth: Annotated[int, Parameter(ge=1, le=relatives.DEEPEST)] = 1,
+    depth: Annotated[int, QueryParameter(ge=1, le=relatives.DEEPEST)] = 1,
     limit: Limit = 100,
 ) -> Relatives:
     """What a memory is related to, nearest first."""
@@ -39,9 +40,9 @@ async def related(
 
 
 @writes("/relate", 404, 409, 410)
-async def relate(state: State, within: Scope, data: bodies.Relate) -> Relation:
+async def relate(state: State, within: Scope, asked: bodies.Relate) -> Relation:
     """Say how one memory is related to another."""
-    return await relating.relate(state.store, data.source, data.relation, data.target, within)
+    return await relating.relate(state.store, asked.source, asked.relation, asked.target, within)
 
 
 @reads("/provenance", 404, 410)
@@ -63,22 +64,23 @@ async def review(state: State, within: Scope, limit: Limit = 50) -> ReviewReport
 
 
 @writes("/prune")
-async def prune(state: State, within: Scope, data: bodies.Prune) -> PruneReport:
+async def prune(state: State, within: Scope, asked: bodies.Prune) -> PruneReport:
     """Find memories that are old, unsure or unused; with `dry_run` false they are forgotten."""
-    return await pruning.prune(state.store, within, **data.given())
+    Filter(types=asked.types)  # says which types there are, where one is none
+    return await pruning.prune(state.store, within, **asked.given())
 
 
 @asks("/sparql", 501, 504)
-async def sparql(state: State, within: Scope, data: bodies.Sparql) -> Response[bytes]:
+async def sparql(state: State, within: Scope, asked: bodies.Sparql) -> Response[bytes]:
     """Ask what the scope holds in SPARQL; nothing can be changed, and what takes too long is stopped."""
     view = await state.graph()
     answer = await view.sparql(
-        data.query,
+        asked.query,
         within,
-        limit=data.limit,
-        timeout=data.timeout,
+        limit=asked.limit,
+        timeout=asked.timeout,
         isolated=True,
-        bindings=data.bindings or {},
+        bindings=asked.bindings or {},
     )
     headers = {"Omoide-Truncated": "true"} if answer.truncated else {}
     return Response(answer.to_json(), media_type=RESULTS, headers=headers)

@@ -6,46 +6,47 @@ from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.datastructures import State
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 
 from omoide import verbs
 from omoide.core.entry import Entry
 from omoide.core.recalling import Filter
 from omoide.core.scope import Scope
 from omoide.errors import Invalid
+from omoide.service.answers import Changes, Recalled, Receipt, Versions
 from omoide.stores.protocols import Feeds, Gets, KeepsHistory, Queries
 from omoide.stores.records import EraseReceipt, Page, Query
 from omoide.web import bodies
-from omoide.web.answers import Changes, Recalled, Receipt, Versions
 from omoide.web.asking import asks, erases, etag, expected_rev, idempotency_key, reads, writes
+from omoide.web.telling import Told
 
-Limit = Annotated[int, Parameter(ge=1, le=500, description="At most so many.")]
-Moment = Annotated[int | None, Parameter(ge=0, description="Milliseconds since 1970 UTC.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many.")]
+Moment = Annotated[int | None, QueryParameter(ge=0, description="Milliseconds since 1970 UTC.")]
 
 
-@writes("/remember", 409, 410, 412, 507)
+@writes("/remember", 404, 409, 410, 412, 502, 507, needs=("agent",), headers=("If-Match", "Idempotency-Key"))
 async def remember(
-    request: Request[Any, Any, Any], state: State, within: Scope, data: bodies.Remember
+    request: Request[Any, Any, Any], state: State, within: Scope, asked: bodies.Remember
 ) -> Response[Receipt]:
     """Keep a memory of an agent.
 
     With an `id` it becomes the next revision of that memory. `Idempotency-Key` makes a repeated request count
     once, and `If-Match` refuses it where somebody else changed the memory meanwhile.
     """
-    fields = data.given()
+    fields = asked.given()
     fields["expected_rev"] = expected_rev(request)
     fields["idempotency_key"] = idempotency_key(request)
     written = await verbs.remember(state.store, fields.pop("content"), within, **fields)
     found = Receipt(outcome=written.outcome, entry=written.entry, notices=written.notices)
-    return Response(found, headers=etag(written.entry.rev))
+    return Told(found, headers=etag(written.entry.rev))
 
 
-@asks("/recall")
-async def recall(state: State, within: Scope, data: bodies.Recall) -> Recalled:
+@asks("/recall", 502)
+async def recall(state: State, within: Scope, asked: bodies.Recall) -> Recalled:
     """The memories that answer a question best, each with why it is there."""
-    chosen = Filter() if data.filter is None else Filter.new(data.filter.given())
+    chosen = Filter() if asked.filter is None else Filter.new(asked.filter.given())
     result = await verbs.recall(
-        state.store, data.query, within, data.limit, filter=chosen, max_tokens=data.max_tokens
+        state.store, asked.query, within, asked.limit, filter=chosen, max_tokens=asked.max_tokens
     )
     return Recalled(hits=result.hits, weak=result.weak, notices=result.notices)
 
@@ -58,7 +59,7 @@ async def entries(
     cursor: str | None = None,
     type: str | None = None,
     tag: str | None = None,
-    min_confidence: Annotated[float, Parameter(ge=0, le=1)] = 0.0,
+    min_confidence: Annotated[float, QueryParameter(ge=0, le=1)] = 0.0,
     since: Moment = None,
     until: Moment = None,
     as_of: Moment = None,
@@ -82,7 +83,7 @@ async def entry(state: State, within: Scope, id: str, as_of: Moment = None) -> R
     """One memory, now or as it was; its revision is the ETag."""
     able: Gets = verbs.offering(state.store, Gets, "find a memory by its id")
     found = await able.get(id, within, as_of=as_of)
-    return Response(found, headers=etag(found.rev))
+    return Told(found, headers=etag(found.rev))
 
 
 @reads("/history", 404)
@@ -92,45 +93,45 @@ async def history(state: State, within: Scope, id: str) -> Versions:
     return Versions(versions=tuple(await able.history(id, within)))
 
 
-@writes("/forget", 404, 409, 410, 412)
+@writes("/forget", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def forget(
-    request: Request[Any, Any, Any], state: State, within: Scope, data: bodies.Forget
+    request: Request[Any, Any, Any], state: State, within: Scope, asked: bodies.Forget
 ) -> Response[Entry]:
     """Take a memory out of recall, or replace it by another; `restore` brings it back."""
     found = await verbs.forget(
         state.store,
-        data.id,
+        asked.id,
         within,
-        reason=data.reason,
-        replacement=data.replacement,
+        reason=asked.reason,
+        replacement=asked.replacement,
         expected_rev=expected_rev(request),
     )
-    return Response(found, headers=etag(found.rev))
+    return Told(found, headers=etag(found.rev))
 
 
-@writes("/restore", 404, 409, 410, 412)
+@writes("/restore", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def restore(
-    request: Request[Any, Any, Any], state: State, within: Scope, data: bodies.Restore
+    request: Request[Any, Any, Any], state: State, within: Scope, asked: bodies.Restore
 ) -> Response[Entry]:
     """Bring a forgotten memory back."""
-    found = await verbs.restore(state.store, data.id, within, expected_rev=expected_rev(request))
-    return Response(found, headers=etag(found.rev))
+    found = await verbs.restore(state.store, asked.id, within, expected_rev=expected_rev(request))
+    return Told(found, headers=etag(found.rev))
 
 
 @erases("/erase", 404, 410)
-async def erase(state: State, within: Scope, data: bodies.Erase) -> EraseReceipt:
+async def erase(state: State, within: Scope, asked: bodies.Erase) -> EraseReceipt:
     """Remove a memory, or with `everything` all that the scope holds, for good.
 
     The receipt says what could not be reached.
     """
-    if (data.id is None) != data.everything:
+    if (asked.id is None) != asked.everything:
         raise Invalid("id", "is missing, or comes with everything", "name one memory, or say everything")
-    return await verbs.erase(state.store, within, id=data.id, reason=data.reason)
+    return await verbs.erase(state.store, within, id=asked.id, reason=asked.reason)
 
 
 @reads("/changes")
 async def changes(
-    state: State, within: Scope, after: Annotated[int, Parameter(ge=0)] = 0, limit: Limit = 100
+    state: State, within: Scope, after: Annotated[int, QueryParameter(ge=0)] = 0, limit: Limit = 100
 ) -> Changes:
     """What changed in a namespace after a number, in the order of the commits; ids, and no content."""
     able: Feeds = verbs.offering(state.store, Feeds, "tell what changed")

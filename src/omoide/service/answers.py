@@ -1,11 +1,10 @@
-"""What does the service answer with, beside the library's own values?"""
+"""What does a service answer with, beside the library's own values?"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from omoide.core.codec import Frozen
 from omoide.core.entry import Entry
 from omoide.core.recalling import Hit
 from omoide.core.thread import ThreadEntry
@@ -15,7 +14,7 @@ from omoide.promotion.marks import Run
 from omoide.promotion.planning import Candidate
 from omoide.service.agents import Card, Choice
 from omoide.sessions.header import Header
-from omoide.stores.records import Change, Version
+from omoide.stores.records import Change, Stats, Version
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +24,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry
     notices: tuple[str, ...] = ()
 
+    @property
+    def id(self) -> str:
+        """The id of the memory that is kept."""
+        return self.entry.id
+
+    @property
+    def rev(self) -> int:
+        """Its revision."""
+        return self.entry.rev
+
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     """The memories that answer best, each with why it is there; `weak` where nothing matches well."""
@@ -32,6 +41,11 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     hits: tuple[Hit, ...]
     weak: bool = False
     notices: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The memories, best first."""
+        return tuple(hit.entry for hit in self.hits)
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,14 +121,15 @@ class Agents(msgspec.Struct, frozen=True, kw_only=True):
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """One space of an agent's memory."""
 
-    data: Any
+    name: str
+    data: Frozen
     rev: int
 
 
 class Partitions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent believes and wants, by the names of the spaces."""
+    """What an agent believes and wants: its spaces, by their names."""
 
-    spaces: dict[str, Partition]
+    spaces: tuple[Partition, ...]
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,3 +142,12 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the service works."""
 
     status: str
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures about what a scope holds, and what is wrong with the store, if anything is."""
+
+    version: str
+    store: str
+    stats: Stats
+    problems: tuple[str, ...] = ()

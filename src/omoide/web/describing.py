@@ -1,0 +1,178 @@
+"""What does the service say about itself?
+
+An OpenAPI document, made from the functions of the routes: what they take, what they answer with, and where
+an answer leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args, get_origin
+
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+from litestar.response import ServerSentEvent
+from msgspec import Meta
+
+from omoide.service.problems import Problem
+from omoide.web.asking import MEANING, OWN, RIGHT, WHOSE, Meaning
+from omoide.web.bodies import PRINTABLE
+from omoide.web.problems import MEDIA
+from omoide.web.shapes import Schema, Shapes
+
+USUAL = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503)
+RESULTS = "application/sparql-results+json"
+OPENAPI = "application/vnd.oai.openapi+json"
+JSON = "application/json"
+_HEADERS = {
+    "If-Match": ("The revision that is expected, in quotes, as the ETag told it; else 412.", r'^"\d{1,15}"$'),
+    "Idempotency-Key": (
+        "A repeated request with the same key counts once; kept for seven days.",
+        r"^[!-~]+$",
+    ),
+}
+_FOLLOWING = ("getEntry", "getHistory", "getProvenance", "getRelated")
+"""What can be asked about a memory by its id."""
+
+
+def described(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str) -> Schema:
+    """The document about routes, each with what stands before its path."""
+    shapes = Shapes()
+    shapes.of(Problem)
+    paths = {
+        f"{prefix}{path}": {method.lower(): _operation(one, path, shapes)}
+        for prefix, one in routes
+        for path in one.paths
+        for method in one.http_methods
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Omoide",
+            "version": version,
+            "description": "Memory that agents can explain, and an identity others can route to.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"token": []}],
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": dict(sorted(shapes.named.items())),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(handler: HTTPRouteHandler, path: str, shapes: Shapes) -> Schema:
+    meaning: Meaning = handler.opt[MEANING]
+    summary, _, more = (handler.fn.__doc__ or "").strip().partition("\n")
+    body = {"requestBody": _body(meaning.hints["asked"], shapes)} if "asked" in meaning.hints else {}
+    right = handler.opt[RIGHT]
+    usual = (421,) if right is None else (*USUAL, 415) if body else USUAL
+    statuses = sorted({*usual, *meaning.statuses})
+    made: Schema = {
+        "operationId": operation_id(handler, path),
+        "summary": summary,
+        "x-right": right,
+        "parameters": [
+            *(_parameter(name, kind, handler, shapes) for name, kind in _asked_of(meaning).items()),
+            *(_header(name) for name in meaning.headers),
+        ],
+        **body,
+        "responses": {
+            "200": _answer(meaning, path, shapes),
+            **{str(status): _problem(status) for status in statuses},
+        },
+    }
+    if right is None:
+        made["security"] = []
+    if more.strip():
+        made["description"] = " ".join(more.split())
+    return made
+
+
+def _asked_of(meaning: Meaning) -> dict[str, Any]:
+    """The parameters of the query, with their annotations; those that say whose memory it is first."""
+    if "within" not in meaning.hints:
+        return {}
+    return WHOSE | {name: kind for name, kind in meaning.hints.items() if name not in OWN}
+
+
+def operation_id(handler: HTTPRouteHandler, path: str) -> str:
+    """The name of a route: what its function is called, `get` before it where it reads."""
+    first, *rest = path.strip("/").split("-")
+    name = first + "".join(map(str.capitalize, rest))
+    return f"get{name[:1].upper()}{name[1:]}" if "GET" in handler.http_methods else name
+
+
+def _parameter(name: str, hint: Any, handler: HTTPRouteHandler, shapes: Shapes) -> Schema:
+    kind, said = (get_args(hint)[0], get_args(hint)[1]) if get_origin(hint) is Annotated else (hint, None)
+    inner = [one for one in get_args(kind) if one is not type(None)]
+    kind = inner[0] if inner else kind
+    made: Schema = {"name": name, "in": "query"}
+    if isinstance(said, QueryParameter):
+        bounds = {bound: getattr(said, bound) for bound in ("ge", "le", "min_length")}
+        kind = Annotated[kind, Meta(**{key: value for key, value in bounds.items() if value is not None})]
+        if said.description:
+            made["description"] = said.description
+    field = handler.parsed_fn_signature.parameters.get(name)
+    schema = shapes.of(kind) | ({"pattern": PRINTABLE} if name in {*WHOSE, "id"} else {})
+    if field is not None and not field.has_default:
+        made["required"] = True
+        schema = {"minLength": 1, **schema}
+    elif name in handler.opt[MEANING].needs:
+        made["required"] = True
+    elif field is not None and isinstance(field.default, (str, int, float)):
+        schema = {**schema, "default": field.default}
+    return {**made, "schema": schema}
+
+
+def _header(name: str) -> Schema:
+    text, pattern = _HEADERS[name]
+    return {
+        "name": name,
+        "in": "header",
+        "description": text,
+        "schema": {"type": "string", "pattern": pattern, "maxLength": 200},
+    }
+
+
+def _body(kind: Any, shapes: Shapes) -> Schema:
+    return {"required": True, "content": {JSON: {"schema": shapes.of(kind)}}}
+
+
+def _answer(meaning: Meaning, path: str, shapes: Shapes) -> Schema:
+    kind = meaning.hints["return"]
+    kind = get_args(kind)[0] if get_origin(kind) is Response else kind
+    made: Schema = {"description": "What was asked for."}
+    if kind is ServerSentEvent:
+        return {**made, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    if kind is bytes:
+        media = RESULTS if path == "/sparql" else OPENAPI
+        return {**made, "content": {media: {"schema": {"type": "object"}}}}
+    made["content"] = {JSON: {"schema": shapes.of(kind)}}
+    if "If-Match" in meaning.headers or path == "/entry":
+        made["headers"] = {"ETag": {"description": "The revision.", "schema": {"type": "string"}}}
+        made["links"] = _links("/entry/id" if path == "/remember" else "/id")
+    return made
+
+
+def _links(place: str) -> Schema:
+    leads: Schema = {
+        name: {"operationId": name, "parameters": {"id": f"$response.body#{place}"}} for name in _FOLLOWING
+    }
+    for name in ("forget", "restore", "erase"):
+        leads[name] = {"operationId": name, "requestBody": {"id": f"$response.body#{place}"}}
+    for link in leads.values():
+        link.setdefault("parameters", {})["namespace"] = "$request.query.namespace"
+    return leads
+
+
+def _problem(status: int) -> Schema:
+    made: Schema = {
+        "description": "What went wrong, and what to do.",
+        "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    if status == 429:
+        made["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string"}}}
+    return made

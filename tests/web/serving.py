@@ -1,0 +1,135 @@
+"""How is the service tried? Through its application, or as a server on a port of this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import anyio
+import uvicorn
+
+from omoide import Agent, Entry, Scope, WriteRequest, identity, memory, open_store
+from omoide.runtime.vaults import StoreVault, put_aside
+from omoide.service import access
+from omoide.sessions.session import Session
+from omoide.stores.local import LocalStore
+from omoide.stores.records import Link
+from omoide.turns.spec import AgentSpec
+from omoide.web import create_app
+
+HOME = "default"
+OTHER = "theirs"
+SECRET = "tulipvelvet9"
+"""What nobody but the other namespace may see, and no log either."""
+RIGHTS = ("read", "write", "erase", "admin")
+
+
+class Secrets(NamedTuple):
+    """The secrets of tokens, by what they allow."""
+
+    all: str
+    read: str
+    write: str
+    erase: str
+    admin: str
+    other: str
+    expired: str
+    revoked: str
+
+
+class Server(NamedTuple):
+    """A server that runs in a thread, and the store behind it."""
+
+    url: str
+    port: int
+    store: LocalStore
+    secrets: Secrets
+
+
+def opened(folder: Path) -> LocalStore:
+    """The store that is served; the same folder gives another handle on the same file."""
+    store = open_store(f"sqlite:///{folder / 'memory.db'}", embedder="none")
+    assert isinstance(store, LocalStore)
+    return store
+
+
+async def tokens(store: LocalStore) -> Secrets:
+    """One token of each kind."""
+
+    async def create(rights: list[str], namespace: str = HOME, ends: int | None = None) -> tuple[str, str]:
+        secret, token = await access.create(store, "test", rights, [namespace], expires_at=ends)
+        return secret, token.id
+
+    revoked, id = await create(["admin"])
+    await access.revoke(store, id)
+    return Secrets(
+        all=(await create(["read", "write", "erase"]))[0],
+        read=(await create(["read"]))[0],
+        write=(await create(["write"]))[0],
+        erase=(await create(["erase"]))[0],
+        admin=(await create(["admin"]))[0],
+        other=(await create(["admin"], OTHER))[0],
+        expired=(await create(["admin"], ends=1))[0],
+        revoked=revoked,
+    )
+
+
+async def filled(store: LocalStore) -> Secrets:
+    """Memories, an agent at rest and a session in both namespaces; what the other one holds is a secret."""
+    for namespace, words in ((HOME, "Ada drinks tea."), (OTHER, f"Bob drinks {SECRET}.")):
+        scope = Scope(agent_id="ada", namespace=namespace)
+        for id, content in ((f"{namespace}-1", words), (f"{namespace}-2", f"{words} Often.")):
+            await store.write(WriteRequest.new(entry=an_entry(id, content, namespace)))
+        await store.link(Link(source=f"{namespace}-2", relation="refines", target=f"{namespace}-1"), scope)
+        await _converse(store, namespace, words)
+        agent = identity.ensure(Agent.new("ada", id=f"{namespace}-agent"), profile={"age": 3})
+        await put_aside(memory.world_put(agent, "drink", words), StoreVault(store, namespace=namespace))
+    return await tokens(store)
+
+
+async def _converse(store: LocalStore, namespace: str, words: str) -> None:
+    spec = AgentSpec.new({"id": "ada", "memory": {"namespace": namespace}})
+    session = await Session.start(
+        spec, f"{namespace}-session", store=store, namespace=namespace, llm=lambda request, journal: "I see."
+    )
+    session.set_promotion(enabled=False)
+    async with session:
+        await session.chat(words)
+        session.propose(f"{words} Daily.", type="fact", confidence=1.0, importance=0.9)
+
+
+def an_entry(id: str, content: str, namespace: str = HOME) -> Entry:
+    """A memory of Ada's."""
+    return Entry.new(id=id, agent_id="ada", namespace=namespace, content=content, type="fact", tags=["drink"])
+
+
+def bearer(secret: str) -> dict[str, str]:
+    """The header that shows a token."""
+    return {"Authorization": f"Bearer {secret}"}
+
+
+@contextmanager
+def served(store: LocalStore, **options: Any) -> Iterator[Server]:
+    """A server over a filled store; whoever connects before it is up waits in the socket's own queue."""
+    secrets = anyio.run(filled, store)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            create_app(store, **options),
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        port = listening.getsockname()[1]
+        try:
+            yield Server(f"http://127.0.0.1:{port}", port, store, secrets)
+        finally:
+            server.should_exit = True
+            thread.join()

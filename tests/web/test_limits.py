@@ -1,0 +1,76 @@
+"""How much may somebody send, and how slowly?"""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.web.serving import Server, bearer, opened, served
+
+from omoide.web.guarding import Counter, name_of
+
+START = "POST /v1/remember?agent=ada HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Server]:
+    with opened(tmp_path) as store, served(store, body_bytes=1_000, body_seconds=0.05) as server:
+        yield server
+
+
+def sent(server: Server, head: str, *parts: bytes) -> tuple[int, bytes]:
+    """What comes back for a request of which not all may have been sent."""
+    shown = f"Authorization: {bearer(server.secrets.all)['Authorization']}\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall((START + shown + head + "\r\n").encode())
+        for part in parts:
+            connection.sendall(part)
+        answer = connection.recv(65_536)
+        return int(answer.split(b" ")[1]), answer
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(running: Server) -> None:
+    """Whoever announces a body and sends only some of it is told 408, and holds nobody up."""
+    status, answer = sent(running, "Content-Length: 500\r\n", b'{"content": "Slow')
+    assert (status, b'"too-slow"' in answer, b"application/problem+json" in answer) == (408, True, True)
+    assert httpx2.get(f"{running.url}/health").status_code == 200
+
+
+def test_a_body_that_is_announced_too_large_is_not_read(running: Server) -> None:
+    """A length beyond the limit is a 413 at once."""
+    status, answer = sent(running, "Content-Length: 5000000\r\n")
+    assert (status, b'"body-too-large"' in answer) == (413, True)
+
+
+def test_a_body_that_grows_too_large_is_cut_off(running: Server) -> None:
+    """A body without a length is read up to the limit, and no further."""
+    chunk = b"400\r\n" + b"x" * 1024 + b"\r\n"
+    status, answer = sent(running, "Transfer-Encoding: chunked\r\n", chunk, chunk, chunk)
+    assert (status, b'"body-too-large"' in answer) == (413, True)
+
+
+def test_a_body_of_the_allowed_size_is_taken(running: Server) -> None:
+    """The limit itself is allowed."""
+    body = b'{"content": "' + b"x" * 985 + b'"}'
+    assert len(body) == 1_000
+    assert sent(running, f"Content-Length: {len(body)}\r\n", body)[0] == 200
+
+
+def test_uses_are_counted_for_each_token() -> None:
+    """A token that used up its minute waits for one part of it; others do not, and none without a limit."""
+    counter = Counter(60)
+    assert [counter.count("a", 0.0) for _ in range(60)] == [0.0] * 60
+    assert counter.count("a", 0.0) == 1.0
+    assert counter.count("b", 0.0) == 0.0
+    assert counter.count("a", 1.0) == 0.0
+    assert Counter(None).count("a", 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("Localhost:8765", "localhost"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a.b", "a.b"), ("", "")],
+)
+def test_the_name_of_a_host_is_without_its_port(host: str, name: str) -> None:
+    """A port is left out, and letters are small."""
+    assert name_of(host) == name

@@ -1,0 +1,251 @@
+"""Does every route do what it says, through a real server?"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from tests.web.serving import HOME, Server, bearer, opened, served
+
+from omoide import Scope, blocking
+from omoide.service import access
+from omoide.web.app import document
+
+ADA = {"agent": "ada"}
+PROBLEM = "application/problem+json"
+
+
+def kept(ada: httpx2.Client, content: str, *, headers: Any = None, **fields: Any) -> httpx2.Response:
+    """Keep a memory of Ada's."""
+    return ada.post("/v1/remember", params=ADA, json={"content": content, **fields}, headers=headers)
+
+
+def test_a_memory_lives_from_being_kept_to_being_erased(ada: httpx2.Client) -> None:
+    """Remember, read, recall, forget, restore, history and erase, each by its route."""
+    made = kept(ada, "The door is red.", id="door", type="fact")
+    assert (made.status_code, made.headers["etag"], made.json()["outcome"]) == (200, '"1"', "stored")
+    assert ada.get("/v1/entry", params={"id": "door"}).json()["content"] == "The door is red."
+    found = ada.post("/v1/recall", json={"query": "which colour is the door?"}).json()
+    assert found["hits"][0]["entry"]["id"] == "door"
+    assert found["hits"][0]["why"]["reasons"]
+    gone = ada.post("/v1/forget", json={"id": "door", "reason": "painted"})
+    assert (gone.headers["etag"], gone.json()["superseded_reason"]) == ('"2"', "painted")
+    assert ada.post("/v1/restore", json={"id": "door"}).json()["superseded_by"] is None
+    versions = ada.get("/v1/history", params={"id": "door"}).json()["versions"]
+    assert [version["rev"] for version in versions] == [1, 2, 3]
+    assert ada.post("/v1/erase", json={"id": "door", "reason": "asked to"}).json()["ids"] == ["door"]
+    assert ada.get("/v1/entry", params={"id": "door"}).status_code == 404
+    before = {"id": "door", "as_of": made.json()["entry"]["created_at"]}
+    assert ada.get("/v1/entry", params=before).json()["type"] == "erased"
+
+
+def test_an_older_state_can_be_read(ada: httpx2.Client) -> None:
+    """`as_of` gives a memory as it was, and 404 from before it was."""
+    first = kept(ada, "Tea.", id="m").json()["entry"]
+    kept(ada, "Coffee.", id="m")
+    shown = ada.get("/v1/entry", params={"id": "m", "as_of": first["created_at"]}).json()
+    assert shown["content"] in ("Tea.", "Coffee.")  # both may fall into the same millisecond
+    assert ada.get("/v1/entry", params={"id": "m", "as_of": 1}).status_code == 404
+
+
+def test_pages_follow_each_other_by_their_cursors(ada: httpx2.Client) -> None:
+    """Each memory is on one page, and the last page has no cursor; a cursor of one's own is refused."""
+    for number in range(5):
+        kept(ada, f"Note {number}.", id=f"n{number}")
+    seen: list[str] = []
+    cursor: str | None = None
+    while cursor is not None or not seen:
+        page = ada.get("/v1/entries", params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
+        seen += [entry["id"] for entry in page["entries"]]
+        cursor = page["cursor"]
+    assert len(seen) == len(set(seen)) == 7
+    assert ada.get("/v1/entries", params={"cursor": "nonsense"}).status_code == 422
+
+
+def test_memories_are_listed_by_what_they_are(ada: httpx2.Client) -> None:
+    """Type, tag, confidence and what was forgotten narrow or widen the list."""
+    kept(ada, "A risk.", id="r", type="risk", tags=["x"], confidence=0.4)
+    assert [one["id"] for one in ada.get("/v1/entries", params={"type": "risk"}).json()["entries"]] == ["r"]
+    assert [one["id"] for one in ada.get("/v1/entries", params={"tag": "x"}).json()["entries"]] == ["r"]
+    sure = ada.get("/v1/entries", params={"min_confidence": 0.9}).json()["entries"]
+    assert "r" not in [one["id"] for one in sure]
+    ada.post("/v1/forget", json={"id": "r"})
+    assert ada.get("/v1/entries", params={"tag": "x"}).json()["entries"] == []
+    forgotten = {"tag": "x", "include_superseded": "true"}
+    assert len(ada.get("/v1/entries", params=forgotten).json()["entries"]) == 1
+
+
+def test_somebody_who_read_an_older_revision_is_stopped(ada: httpx2.Client) -> None:
+    """A write with `If-Match` of another revision than the stored one is a 412, and changes nothing."""
+    tag = kept(ada, "Red.", id="m").headers["etag"]
+    assert kept(ada, "Blue.", id="m", headers={"If-Match": tag}).headers["etag"] == '"2"'
+    late = kept(ada, "Green.", id="m", headers={"If-Match": tag})
+    assert (late.status_code, late.headers["content-type"]) == (412, PROBLEM)
+    assert (late.json()["type"], late.json()["about"]["actual"]) == ("conflict", 2)
+    for path in ("/v1/forget", "/v1/restore"):
+        assert ada.post(path, json={"id": "m"}, headers={"If-Match": '"1"'}).status_code == 412
+    assert ada.get("/v1/entry", params={"id": "m"}).json()["content"] == "Blue."
+
+
+@pytest.mark.parametrize("given", ["1", '"x"', "*", '"1", "2"', '"-1"', '""'])
+def test_a_revision_that_is_none_is_refused(ada: httpx2.Client, given: str) -> None:
+    """`If-Match` takes one revision in quotes and nothing else."""
+    answer = kept(ada, "x", headers={"If-Match": given})
+    assert (answer.status_code, answer.json()["field"]) == (400, "if-match")
+
+
+def test_a_repeated_request_counts_once(ada: httpx2.Client) -> None:
+    """The same key and memory get the first receipt; the same key with another memory is a 409."""
+    key = {"Idempotency-Key": "k1"}
+    first = kept(ada, "Paid 5.", id="p", headers=key)
+    assert kept(ada, "Paid 5.", id="p", headers=key).json() == first.json()
+    other = kept(ada, "Paid 6.", id="p", headers=key)
+    assert (other.status_code, other.json()["type"]) == (409, "key-reused")
+    both = kept(ada, "Paid 6.", id="p", headers=key | {"If-Match": '"1"'})
+    assert both.status_code == 409
+
+
+def test_what_memories_have_to_do_with_each_other(ada: httpx2.Client) -> None:
+    """Relate, related, provenance, conflicts, review and prune, each by its route."""
+    kept(ada, "Tea.", id="a", metadata={"key": "drink", "value": "tea"})
+    kept(ada, "Milk.", id="b", metadata={"key": "drink", "value": "milk"})
+    named = {"source": "a", "relation": "refines", "target": "b"}
+    assert ada.post("/v1/relate", json=named).json()["name"] == "refines"
+    assert ada.get("/v1/related", params={"id": "a"}).json()["related"][0]["entry"]["id"] == "b"
+    assert ada.get("/v1/provenance", params={"id": "a"}).json()["links"]
+    assert len(ada.get("/v1/conflicts").json()["conflicts"]) == 1
+    assert len(ada.get("/v1/review").json()["conflicts"]) == 1
+    report = ada.post("/v1/prune", json={"max_access": 0, "older_than_ms": 0}).json()
+    assert report["dry_run"]
+    assert ada.get("/v1/entry", params={"id": "a"}).json()["superseded_by"] is None
+
+
+def test_the_graph_answers_in_the_format_of_sparql(ada: httpx2.Client) -> None:
+    """Rows come as SPARQL results, bound variables are values, and a cut is told in a header."""
+    query = "SELECT ?text { ?m jido:summary ?text . FILTER(?text = ?which) }"
+    answer = ada.post("/v1/sparql", json={"query": query, "bindings": {"which": "Ada drinks tea."}})
+    assert answer.headers["content-type"] == "application/sparql-results+json"
+    assert [row["text"]["value"] for row in answer.json()["results"]["bindings"]] == ["Ada drinks tea."]
+    cut = ada.post("/v1/sparql", json={"query": "SELECT ?m { ?m jido:summary ?t }", "limit": 1})
+    assert cut.headers["omoide-truncated"] == "true"
+    product = " . ".join(f"?a{at} ?b{at} ?c{at}" for at in range(6))
+    endless = {"query": f"SELECT * {{ {product} }} ORDER BY ?a1", "timeout": 0.05}
+    long = ada.post("/v1/sparql", json=endless)
+    assert (long.status_code, long.json()["type"]) == (504, "query-stopped")
+
+
+def test_sessions_are_looked_at_and_promoted(ada: httpx2.Client) -> None:
+    """Sessions, transcript, context, preflight, promote and undo-promotion, each by its route."""
+    id = f"{HOME}-session"
+    assert [one["session_id"] for one in ada.get("/v1/sessions").json()["sessions"]] == [id]
+    assert ada.get("/v1/sessions", params={"agent": "nobody"}).json()["sessions"] == []
+    assert ada.get("/v1/transcript", params={"id": id}).json()["entries"]
+    assert "Ada drinks tea." in ada.get("/v1/context", params={"id": id}).json()["text"]
+    asked = {"session": id, "message": "What do I drink?"}
+    assert ada.post("/v1/preflight", json=asked).json()["prompt"]["messages"]
+    shown = ada.post("/v1/promote", json={"session": id}).json()
+    assert (shown["dry_run"], shown["run"]) == (True, None)
+    done = ada.post("/v1/promote", json={"session": id, "dry_run": False}).json()["run"]
+    assert done["promoted"]
+    assert ada.post("/v1/undo-promotion", json={"session": id}).json()["id"] == done["id"]
+    for path in ("/v1/transcript", "/v1/context"):
+        assert ada.get(path, params={"id": id, "agent": "nobody"}).status_code == 404
+
+
+def test_who_rests_in_the_store(ada: httpx2.Client) -> None:
+    """Agents, identity, spaces and who-can, each by its route."""
+    id = f"{HOME}-agent"
+    assert [one["id"] for one in ada.get("/v1/agents").json()["agents"]] == [id]
+    assert ada.get("/v1/identity", params={"id": id}).json()["identity"]
+    spaces = {one["name"]: one["data"] for one in ada.get("/v1/spaces", params={"id": id}).json()["spaces"]}
+    assert spaces["world"] == {"drink": "Ada drinks tea."}
+    assert ada.post("/v1/who-can", json={"action": "sing"}).json() == {"choices": []}
+
+
+def test_the_service_says_that_it_is_there_and_what_it_does(ada: httpx2.Client) -> None:
+    """Health and the OpenAPI document need no token."""
+    assert httpx2.get(f"{ada.base_url}/health").json() == {"status": "ok"}
+    shown = httpx2.get(f"{ada.base_url}/schema")
+    assert shown.headers["content-type"] == "application/vnd.oai.openapi+json"
+    assert shown.json() == json.loads(json.dumps(document()))
+
+
+@contextmanager
+def heard(ada: httpx2.Client, after: int) -> Iterator[Iterator[str]]:
+    """The lines of a stream of events."""
+    with ada.stream("GET", "/v1/events", params={"after": after}) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        yield stream.iter_lines()
+
+
+def test_what_another_program_changes_is_told_as_it_happens(ada: httpx2.Client, tmp_path: Path) -> None:
+    """A write through another handle on the same file is an event, with its number and without content."""
+    last = ada.get("/v1/changes", params={"limit": 500}).json()["changes"][-1]["seq"]
+    with heard(ada, last) as lines, opened(tmp_path) as other:
+        assert next(lines).startswith(":")
+        blocking.remember(other, "Not to be told.", Scope(agent_id="bob"), id="new")
+        event = list(islice(filter(None, lines), 3))
+    said = dict(line.split(": ", 1) for line in event)
+    assert (said["event"], json.loads(said["data"])["id"]) == ("write", "new")
+    assert int(said["id"]) > last
+    assert "Not to be told." not in said["data"]
+
+
+def test_a_stream_ends_with_its_token(server: Server, ada: httpx2.Client) -> None:
+    """Whoever's token is revoked hears no more, though the connection was there before."""
+    with heard(ada, 0) as lines:
+        assert next(lines).startswith(":")
+        for token in anyio.run(access.tokens, server.store):
+            anyio.run(access.revoke, server.store, token.id)
+        assert len(list(lines)) < 1_000  # there is an end
+
+
+def test_a_token_that_asks_too_often_has_to_wait(tmp_path: Path) -> None:
+    """After so many requests within a minute there is a 429 that says when to come back; others may go on."""
+    with opened(tmp_path) as store, served(store, a_minute=2) as server:
+        answers = [
+            httpx2.get(f"{server.url}/v1/agents", headers=bearer(server.secrets.read)) for _ in range(3)
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert 1 <= int(answers[2].headers["retry-after"]) <= 31
+        assert answers[2].json()["type"] == "too-many-requests"
+        assert httpx2.get(f"{server.url}/v1/agents", headers=bearer(server.secrets.all)).status_code == 200
+
+
+def test_no_other_site_is_let_in(ada: httpx2.Client) -> None:
+    """No answer names an origin that may read it, and a browser that asks first is told nothing."""
+    origin = {"Origin": "https://other.example"}
+    preflight = ada.options("/v1/remember", headers=origin | {"Access-Control-Request-Method": "POST"})
+    for answer in (ada.get("/v1/agents", headers=origin), preflight):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/absent", 404),
+        ("GET", "/v1/remember", 405),
+        ("DELETE", "/v1/entry", 405),
+        ("GET", "/", 404),
+    ],
+)
+def test_what_there_is_not_is_told_as_a_problem(
+    ada: httpx2.Client, method: str, path: str, status: int
+) -> None:
+    """An unknown path or method answers in the same form as everything else."""
+    answer = ada.request(method, path)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
+    assert answer.json()["status"] == status
+
+
+def test_a_store_that_is_closed_cannot_serve(server: Server, ada: httpx2.Client) -> None:
+    """Once the store is closed every route says 503, and the service itself stays up."""
+    server.store.sync.close()
+    answer = ada.get("/v1/agents")
+    assert (answer.status_code, answer.json()["type"]) == (503, "closed")
+    assert ada.get("/health").status_code == 200
