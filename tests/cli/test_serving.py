@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import httpx2
+import mcp
 import pytest
 from click.testing import Result
+from mcp.client.streamable_http import streamable_http_client
 
 from omoide import Client, Scope
 
@@ -109,7 +112,7 @@ def test_a_program_that_starts_it_reads_where_it_is(omoide: Run) -> None:
         finally:
             process.kill()
     told = json.loads("".join([*lines, "}"]))
-    assert set(told) == {"url", "inspect"}
+    assert set(told) == {"url", "inspect", "mcp"}
     assert told["inspect"].startswith(told["url"])
 
 
@@ -130,7 +133,7 @@ def test_a_port_in_use_is_told(omoide: Run) -> None:
     with serving() as (_, url):
         port = url.rpartition(":")[2]
         refused = omoide("serve", "--port", port, code=2)
-    assert "--host, --port cannot be used" in refused.stderr
+    assert "cannot be used" in refused.stderr
 
 
 @pytest.mark.usefixtures("home")
@@ -144,3 +147,27 @@ def test_a_missing_extra_is_named(missing: str) -> None:
     assert done.returncode == 2
     assert done.stderr.endswith("packages that are not installed; pip install 'omoide[server]'\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_an_mcp_client_uses_the_store_of_the_shell(omoide: Run) -> None:
+    """At the same address as everybody else, with a token, and in the scope of the shell."""
+    secret = made(omoide, "read", "write")
+    with serving("--agent", "ada") as (_, url):
+        found = anyio.run(_called, f"{url}/mcp", secret)
+        refused = httpx2.post(f"{url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        with Client(url, secret) as client:
+            kept = [one.content for one in client.list(ADA)]
+    assert found == kept == ["Prices are kept in cents."]
+    assert refused.status_code == 401
+
+
+async def _called(url: str, secret: str) -> list[str]:
+    """What is recalled after something was remembered, both over MCP."""
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {secret}"}) as http,
+        mcp.Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        await client.call_tool("remember", {"content": "Prices are kept in cents."})
+        answer = await client.call_tool("recall", {"query": "how are prices kept?"})
+    assert answer.structured_content is not None
+    return [memory["content"] for memory in answer.structured_content["memories"]]

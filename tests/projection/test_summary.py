@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.projection.given import NOW, agent, covered, entries, message, note, splits, talking
 
 from omoide import Agent, Thread, memory, thread
+from omoide.core.slot import THREAD
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ConversationSummary, project
 from omoide.retrieval.tokens import Counter, estimate, exact
@@ -63,9 +64,18 @@ def test_the_summary_lies_in_the_world() -> None:
     assert summary(summed(given)) == {
         "content": f"{MARKER}\n- user: We decided to use Rust.\n- assistant: Fine.",
         "source": "projector",
+        "thread": thread.of(given).id,
         "projected_at": NOW,
         "covers_seq": [1, 2],
     }
+
+
+def test_what_was_said_in_another_thread_is_no_part_of_it() -> None:
+    """Also where the new thread begins with entries that nobody said."""
+    first = summed(agent("We decided to use Rust."))
+    other = summed(talking(THREAD.put(first, Thread.new(id="thr_other")), [note(), note()]))
+    second = summary(summed(talking(other, [message("Hello.")])))
+    assert (second["content"], second["covers_seq"]) == (f"{MARKER}\n- user: Hello.", [2, 2])
 
 
 def test_what_is_new_joins_what_was_known() -> None:

@@ -38,6 +38,25 @@ def told(signal_type: str, **fields: Any) -> Signal:
 def ignore(signal: Signal) -> None: ...
 
 
+async def test_a_handler_that_goes_on_telling_itself_lets_others_have_their_turn() -> None:
+    """Though nothing in it ever waits."""
+    handled, enough = 0, False
+
+    async def again(signal: Signal) -> None:
+        nonlocal handled
+        handled += 1
+        if not enough and handled < 10_000:
+            await bus.publish(signal)
+
+    async with Bus() as bus, anyio.create_task_group() as group:
+        await bus.subscribe("a", again)
+        group.start_soon(bus.publish, told("a"))
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        enough = True
+    assert 0 < handled < 1_000
+
+
 async def test_publishing_waits_for_those_who_are_told() -> None:
     """A handler that takes its time slows the publisher down, and no other subscriber."""
     gate, quick, done = anyio.Event(), list[str](), list[str]()

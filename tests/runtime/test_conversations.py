@@ -11,8 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.runtime.conversing import MANUAL, Gate, contents, failing, living, noted
-from tests.sessions.given import KINDS, Watched, a_spec, lines, talk
+from tests.sessions.given import KINDS, Watched, a_spec, lines, talk, talker
 
+from omoide import Agent, Context, Signal, action
 from omoide.errors import (
     Invalid,
     MissingNamespace,
@@ -20,6 +21,7 @@ from omoide.errors import (
     NotFound,
     WrongType,
 )
+from omoide.runtime import Runtime
 from omoide.runtime.conversations import Conversations
 from omoide.sessions import Session, sessions
 from omoide.stores.opening import open_store
@@ -219,6 +221,44 @@ async def test_an_error_of_the_block_is_not_hidden(watched: Watched) -> None:
         watched.before = None
         with pytest.raises(expected):
             await _used(watched, problem)
+
+
+async def test_agents_finish_though_a_session_cannot_be_closed(watched: Watched) -> None:
+    """At the end of a runtime they have their time, and only then it is told which session failed."""
+    failed, done = anyio.Event(), list[str]()
+
+    async def before(name: str, args: Any) -> None:
+        if name == "save notes":
+            failed.set()
+            raise RuntimeError("secret words")
+
+    @action(effectful=True)
+    async def finish(ctx: Context) -> None:
+        await failed.wait()
+        await anyio.wait_all_tasks_blocked()
+        done.append("finished")
+
+    runtime = await Runtime(store=watched).__aenter__()
+    await runtime.start(Agent.new("worker", id="a", routes=[("go", finish)]))
+    noted(await runtime.session("s1", MANUAL, llm=talker()))
+    await runtime.cast("a", Signal(type="go"))
+    watched.before = before
+    with pytest.raises(ExceptionGroup, match="some sessions"):
+        await runtime.__aexit__(None, None, None)
+    assert (done, len(runtime.dropped)) == (["finished"], 0)
+
+
+async def test_a_session_that_cannot_be_closed_hides_no_error_of_a_runtime(watched: Watched) -> None:
+    """What was raised in the block comes out of it."""
+
+    async def used() -> None:
+        async with Runtime(store=watched) as runtime:
+            noted(await runtime.session("s1", MANUAL, llm=talker()))
+            watched.before = failing("save notes")
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await used()
 
 
 async def _used(watched: Watched, problem: Exception | None) -> None:

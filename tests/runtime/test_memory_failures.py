@@ -7,10 +7,22 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import RESULT, Errors, Heard, Provider, an_agent, asks_for, counting, crash, sig
+from tests.runtime.living import (
+    RESULT,
+    Errors,
+    Heard,
+    Provider,
+    Watched,
+    an_agent,
+    asks_for,
+    counting,
+    crash,
+    sig,
+)
 
 from omoide import Agent, Context, Direct
 from omoide.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert, Stop
+from omoide.errors import TimedOut
 from omoide.runtime import Answered, Failed, Runtime, Waiting
 from omoide.testing import eventually
 
@@ -286,3 +298,38 @@ async def test_an_error_result_can_be_what_the_next_life_begins_with(heard: Hear
         await eventually(lambda: len(heard) == 2)
         assert {(data["request_id"], data["status"]) for data in heard.data} == {("begin", "error")}
         assert errors == []
+
+
+async def test_requests_are_answered_where_an_agent_was_to_sleep_and_lives_on(
+    heard: Heard, vault: Watched
+) -> None:
+    """The one that is under way and those behind it, each once; later ones are served as before."""
+    gate = anyio.Event()
+
+    async def slow(state: Any, given: Any) -> Any:
+        await gate.wait()
+        return Answered(state, [])
+
+    provider = Provider(put=slow)
+    async with Runtime(vault=vault, providers={"p": provider}) as runtime:
+        await runtime.start(asking(heard))
+        await runtime.call("a", sig("go"))
+        await provider.entered.wait()
+        with pytest.raises(TimedOut):
+            await runtime.hibernate("a", within=0.01)
+        await eventually(lambda: len(heard) == 3)
+        assert [data["status"] for data in heard.data] == ["error"] * 3
+        gate.set()
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: len(heard) == 6)
+        assert [data["status"] for data in heard.data[3:]] == ["ok"] * 3
+
+
+async def test_a_request_is_answered_whatever_its_id(heard: Heard) -> None:
+    """One that no signal can be about is still named in the answer."""
+    async with Runtime(providers={"p": Provider()}) as runtime:
+        asked = MemoryQuery(provider="p", request_id=" ", query={"text": "tea"})
+        await runtime.start(asking(heard, asked))
+        await runtime.call("a", sig("go"))
+        await eventually(lambda: len(heard) == 1)
+    assert (heard.data[0]["request_id"], heard[0].subject) == (" ", None)

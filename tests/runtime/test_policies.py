@@ -7,12 +7,25 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import Errors, Heard, an_agent, asks_for, counting, ended, fail, plain, sig
+from tests.runtime.living import (
+    Errors,
+    Heard,
+    Provider,
+    alive,
+    an_agent,
+    asks_for,
+    counting,
+    ended,
+    fail,
+    plain,
+    sig,
+)
 
 from omoide import Agent, action
 from omoide.directives import Directive, Emit, Error, Stop, StopSensor
 from omoide.errors import Invalid, WrongType
-from omoide.runtime import EmitErrors, LogErrors, MaxErrors, Runtime, StopOnError, Terms
+from omoide.projection import CaptureRule, SignalCapture
+from omoide.runtime import EmitErrors, Failed, LogErrors, MaxErrors, Runtime, StopOnError, Terms
 from omoide.testing import eventually
 
 ERROR = "jido.agent.error"
@@ -314,3 +327,18 @@ def test_policies_have_names() -> None:
     for limit in (0, -1, True, 1.5):
         with pytest.raises(Invalid, match="limit"):
             MaxErrors(limit)  # type: ignore[arg-type]
+
+
+async def test_a_report_of_an_error_is_not_captured_by_whoever_made_it() -> None:
+    """Where nothing can be captured, each report would lead to another one, for ever."""
+    provider = Provider(put=lambda state, given: Failed(state, "is full"))
+    capture = SignalCapture(rules=[CaptureRule(pattern="**")])
+    agent = an_agent("a", {"up": counting, "app.error": counting}, plugins=[capture])
+    async with Runtime(providers={"memory": provider}) as runtime:
+        await runtime.start(agent, on_error=EmitErrors("app.error"))
+        await runtime.call("a", sig("up", {"text": "hello"}))
+        await eventually(lambda: alive(runtime).agent.state["count"] == 2)
+        await runtime.call("a", sig("app.error", {"text": "of somebody else"}))
+        await eventually(lambda: alive(runtime).agent.state["count"] == 4)
+        await anyio.wait_all_tasks_blocked()
+    assert len(provider.asked) == 2

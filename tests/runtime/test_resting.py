@@ -7,12 +7,34 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import Errors, Heard, Watched, an_agent, asks_for, counting, crash, plain, sig
+from tests.runtime.living import (
+    Errors,
+    Heard,
+    Watched,
+    alive,
+    an_agent,
+    asks_for,
+    counting,
+    crash,
+    ended,
+    noting,
+    plain,
+    sig,
+)
 
-from omoide import Context, Plugin, action, identity, memory, thread
+from omoide import Agent, Context, Direct, Plugin, Signal, action, identity, memory, thread
 from omoide.core.checkpoint import Checkpoint
 from omoide.directives import Emit, Stop
-from omoide.errors import Dropped, IdTaken, Invalid, MissingStore, NotFound, OmoideError, TimedOut
+from omoide.errors import (
+    Conflict,
+    Dropped,
+    IdTaken,
+    Invalid,
+    MissingStore,
+    NotFound,
+    OmoideError,
+    TimedOut,
+)
 from omoide.runtime import FileVault, Runtime
 from omoide.testing import eventually
 
@@ -197,6 +219,66 @@ async def test_a_checkpoint_that_comes_after_all_ends_nobody(vault: Watched) -> 
         assert runtime.ids() == ["a"]
 
 
+async def test_an_agent_that_lives_on_does_what_it_asks_for(vault: Watched) -> None:
+    """What held it up is given up; what waited behind it, and what comes later, is carried out."""
+    sent: list[str] = []
+
+    async def send(signal: Signal, config: Any) -> None:
+        if signal.type == "stuck":
+            await anyio.sleep_forever()
+        sent.append(signal.type)
+
+    def asking(*types: str) -> Any:
+        return asks_for(*(Emit(signal=sig(type), dispatch={"out": True}) for type in types))
+
+    async with Runtime(vault=vault, dispatchers={"out": send}) as runtime:
+        await runtime.start(a_talker(first=asking("stuck", "behind"), second=asking("later")))
+        await runtime.call("a", sig("first"))
+        with pytest.raises(TimedOut):
+            await runtime.hibernate("a", within=0.01)
+        await runtime.call("a", sig("second"))
+        await eventually(lambda: sent == ["behind", "later"])
+
+
+async def test_a_policy_may_end_an_agent_that_cannot_be_saved(vault: Watched) -> None:
+    """It ends at once, and does not wait for another signal to notice."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(a_talker(), on_error="stop", restart="temporary")
+        vault.fails["save"] = OSError("no disk")
+        with pytest.raises(OSError, match="no disk"):
+            await runtime.hibernate("a")
+        await ended(runtime, "a")
+        assert runtime.ids() == []
+
+
+async def test_an_agent_that_cannot_live_on_is_started_again(vault: Watched) -> None:
+    """Where its strategy fails just then, that is a crash of its own, and nothing for who gave up waiting."""
+    vault.gate = anyio.Event()
+    strategy = Failing()
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(an_agent("a", {"up": counting}, strategy=strategy))
+        await runtime.call("a", sig("up"))
+        strategy.next_fails = True
+        with pytest.raises(TimedOut):
+            await runtime.hibernate("a", within=0.01)
+        vault.gate.set()
+        assert "count" in (await runtime.call("a", sig("up"))).state
+        assert len(alive(runtime).restarts) == 1
+
+
+class Failing(Direct):
+    """A strategy that cannot begin where a test says so."""
+
+    next_fails = False
+
+    def init(self, agent: Agent, ctx: Context) -> Any:
+        """Fail once."""
+        if self.next_fails:
+            self.next_fails = False
+            raise ValueError("not now")
+        return agent, []
+
+
 async def test_several_may_want_it_to_sleep(vault: Watched) -> None:
     """Each of them is answered."""
     vault.gate = anyio.Event()
@@ -316,3 +398,18 @@ async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(vault: 
             await runtime.hibernate("a")
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         assert plain((await runtime.state("a")).state["broken"]) == {"on": True}
+
+
+async def test_a_fresh_agent_does_not_overwrite_one_that_rests(vault: Watched, errors: Errors) -> None:
+    """Who starts one of the same id is told so when it is saved, and the old one is still there."""
+    async with Runtime(vault=vault) as runtime:
+        await runtime.start(an_agent("a", {"note": noting}))
+        await runtime.call("a", sig("note", "precious"))
+        await runtime.hibernate("a")
+        await runtime.start(an_agent("a", {"note": noting}), save_every=1, on_error=errors)
+        with pytest.raises(Conflict):
+            await runtime.call("a", sig("note", "other"))
+        await runtime.stop("a")
+        await runtime.thaw("a", an_agent("a", {"note": noting}).definition)
+        assert plain((await runtime.state("a")).state["noted"]) == ["precious"]
+    assert {*errors.kinds} == {"Conflict"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -33,7 +35,7 @@ from omoide.errors import (
     Unrouted,
     WrongType,
 )
-from omoide.runtime import Runtime, Terms, Waiting
+from omoide.runtime import Bus, Runtime, Terms, Waiting
 from omoide.testing import ManualTiming, eventually
 
 # Calls and casts
@@ -402,3 +404,13 @@ async def test_a_message_for_later_is_for_the_agent_that_asked(heard: Heard) -> 
         await runtime.start(an_agent("a", {"late": heard}))
         await timing.advance(1_000)
         assert heard == []
+
+
+async def test_a_runtime_that_cannot_begin_leaves_nothing_behind(tmp_path: Path) -> None:
+    """No task goes on, and what was opened for it is closed."""
+    before = asyncio.all_tasks()
+    runtime = Runtime(transport=Bus(), providers={"p": f"sqlite:///{tmp_path / 'p.db'}"})
+    with pytest.raises(Invalid, match="bus is not open"):
+        await runtime.__aenter__()
+    assert asyncio.all_tasks() == before
+    assert runtime.providers.resolve("p", an_agent()).provider._store is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,15 @@ async def test_what_a_line_leaves_open_is_filled_in_the_same_way_each_time(tmp_p
         assert [entry.created_at for entry in await store.list_entries(mine)] == [1_000, 1_000]
         with pytest.raises(Invalid, match=r"loose\.jsonl line 1: agent_id is missing"):
             await lines.read(store, file, ANYBODY)
+
+
+async def test_a_line_that_stands_there_twice_is_one_memory(tmp_path: Path) -> None:
+    """Also where time goes on while the file is read."""
+    file = tmp_path / "twice.jsonl"
+    file.write_text('{"content": "Tea."}\n' * 2)
+    async with open_store("memory://", embedder="none") as store:
+        with clock.using(count(1_000).__next__):
+            assert await lines.read(store, file, Scope(agent_id="ada")) == (1, 1, 0)
 
 
 WRONG = [

@@ -77,7 +77,7 @@ async def _served(shell: Shell, store: Any, given: dict[str, Any]) -> None:
 
 
 def _tokens(given: dict[str, Any]) -> bool:
-    from omoide.integrations.mcp.guarding import is_loopback
+    from omoide.service.addresses import is_loopback
 
     return given["require_token"] or not is_loopback(given["host"])
 

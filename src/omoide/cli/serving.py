@@ -5,15 +5,18 @@ from __future__ import annotations
 import shlex
 import signal
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
-from ipaddress import ip_address
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from omoide import clock
+from omoide.cli.joining import Joined
 from omoide.cli.shell import Shell, command
 from omoide.errors import Invalid, MissingExtra
+from omoide.service.addresses import bound, is_everywhere, is_loopback, url_of
 
 if TYPE_CHECKING:
     from omoide.stores.local import LocalStore
@@ -59,27 +62,35 @@ def serve_command(shell: Shell, host: str, port: int, names: tuple[str, ...]) ->
     except ModuleNotFoundError as error:
         raise MissingExtra("serving", "server") from error
 
-    with shell.store(create=True, embeds=True) as store, _listening(host, port) as listening:
+    with shell.store(create=True, embeds=True) as store, bound(host, port) as listening:
         _check_tokens(shell, store, host)
         address, port = listening.getsockname()[:2]
-        known = {*names} if _is_everywhere(address) else {*names, address, f"[{address}]", host}
+        known = {*names} if is_everywhere(address) else {*names, address, f"[{address}]", host}
         visitors = Visitors(shell.scope)
+        rest = create_app(store, hosts=known, visitors=visitors)
+        app, mcp = _with_mcp(rest, store, shell, address, known)
         config = uvicorn.Config(
-            create_app(store, hosts=known, visitors=visitors),
+            app,
+            http="h11",  # the other one hands on the space after a header's value
             access_log=False,  # its lines would hold what was asked for
             log_config=None,
             server_header=False,
             timeout_graceful_shutdown=LAST_SECONDS,
         )
-        url = _url(address, port)
-        here = _url("127.0.0.1", port) if _is_everywhere(address) else url
+        url = url_of(address, port)
+        here = url_of("127.0.0.1", port) if is_everywhere(address) else url
         look = f"{here}/inspect/enter?key={visitors.invite()}"
-        shell.put(
-            {"url": url, "inspect": look},
-            lambda: click.echo(f"{url}  (Ctrl-C ends it)\nTo look at it, open {look}"),
-        )
+        shown = {"url": url, "inspect": look, "mcp": f"{url}{mcp}" if mcp else None}
+        shell.put(shown, partial(_show, shown))
         _run(uvicorn.Server(config), listening)
     click.echo("Ended.", err=True)
+
+
+def _show(shown: dict[str, str | None]) -> None:
+    click.echo(f"{shown['url']}  (Ctrl-C ends it)")
+    click.echo(f"To look at it, open {shown['inspect']}")
+    if shown["mcp"]:
+        click.echo(f"MCP clients find it at {shown['mcp']}")
 
 
 def _check_tokens(shell: Shell, store: LocalStore, host: str) -> None:
@@ -93,40 +104,22 @@ def _check_tokens(shell: Shell, store: LocalStore, host: str) -> None:
         return
     setting = shell.settings.store
     make = MAKE if setting.origin == "default" else f"{MAKE} --store {shlex.quote(setting.value or '')}"
-    if not _is_loopback(host):
+    if not is_loopback(host):
         raise Invalid(
             "--host", f"is {host!r}, which others can reach, and nobody has a token", f"run: {make}"
         )
     click.echo(f"Nobody has a token yet. To make one: {make}", err=True)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _with_mcp(app: Any, store: LocalStore, shell: Shell, host: str, names: Iterable[str]) -> tuple[Any, str]:
+    """The application with an MCP server beside it, and its path; as it is where the SDK is not installed."""
     try:
-        return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
-        raise Invalid("--host, --port", f"cannot be used ({problem})", "choose others") from error
-
-
-def _url(address: str, port: int) -> str:
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
-
-
-def _is_everywhere(host: str) -> bool:
-    return _is_address(host) and ip_address(host).is_unspecified
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+        from omoide.integrations.mcp.server import create_server
+        from omoide.integrations.mcp.serving import PATH, http_app
+    except ModuleNotFoundError:
+        return app, ""
+    server = create_server(store, shell.scope)
+    return Joined(app, PATH, http_app(server, host=host, tokens=True, names=names)), PATH
 
 
 def _run(server: Any, listening: socket.socket) -> None:

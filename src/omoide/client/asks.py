@@ -275,9 +275,9 @@ def who_can(
     return Ask("who-can", scope, _of(answers.Choices, lambda found: found.choices), body=body)
 
 
-def status(scope: Scope = EVERYWHERE) -> Ask[answers.Status]:
-    """How much a scope holds, and whether the store is sound."""
-    return Ask("status", scope, _value(answers.Status))
+def status(scope: Scope = EVERYWHERE, *, check: bool = False) -> Ask[answers.Status]:
+    """How much a scope holds, and with `check` whether the store is sound."""
+    return Ask("status", scope, _value(answers.Status), query={"check": check})
 
 
 def _whose(scope: Scope) -> dict[str, Any]:

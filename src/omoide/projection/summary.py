@@ -48,21 +48,24 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
         messages = [*said(ctx.fresh, self.kinds)]
         if not messages:
             return memory
-        text, first = self._older(memory, ctx.since) or ("", messages[0].entry.seq)
+        text, first = self._older(memory, thread.id, ctx.since) or ("", messages[0].entry.seq)
         for start in range(0, len(messages), self.keep):
             part = [_message(one) for one in messages[start : start + self.keep]]
             text = summarised([*_lines(text), *part], self.max_tokens, count=self.count)
         summary = {
             "content": text,
             "source": "projector",
+            "thread": thread.id,
             "projected_at": ctx.now,
             "covers_seq": [first, messages[-1].entry.seq],
         }
         return memory.world_put(self.key, summary, now=ctx.now)
 
-    def _older(self, memory: Memory, since: int) -> tuple[str, int] | None:
+    def _older(self, memory: Memory, thread_id: str, since: int) -> tuple[str, int] | None:
         """The summary of what came before, and where it begins; anybody may have written another."""
         match memory.world_get(self.key):
+            case {"thread": str(other)} if other != thread_id:
+                return None
             case {"source": "projector", "content": str(text), "covers_seq": [int(first), int(last)]}:
                 return (text, first) if 0 <= first <= last < since else None
             case _:

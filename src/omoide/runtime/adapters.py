@@ -96,8 +96,8 @@ class Adapters:
             server.tell(_signal(directive, data, server), own=True)
 
     def give_up(self, server: AgentServer, reason: str) -> None:
-        """Answer whatever is still open."""
-        unanswered, self._open = self._open, {}
+        """Answer whatever is still open, and begin with every provider anew."""
+        unanswered, self._open, self._lines = self._open, {}, {}
         for directive in unanswered.values():
             server.tell(_signal(directive, refused(directive, reason), server), own=True)
 
@@ -109,7 +109,8 @@ def refuse(directive: MemoryDirective, server: AgentServer, reason: str) -> None
 
 def _signal(directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> Signal:
     """The answer; one that cannot be named as was wished has the usual name."""
-    told = Signal(type=MEMORY_RESULT, data=data, source=server.source, subject=directive.request_id)
+    about = directive.request_id if directive.request_id.strip() else None  # which no subject may be
+    told = Signal(type=MEMORY_RESULT, data=data, source=server.source, subject=about)
     try:
         return told.replace(type=directive.reply_signal_type)
     except Invalid:

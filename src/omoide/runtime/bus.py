@@ -19,6 +19,7 @@ from typing import Self
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from omoide import ids
 from omoide.core import pattern as patterns
@@ -26,6 +27,9 @@ from omoide.core.signal import Signal
 from omoide.core.value import check_count, check_function, check_instance
 from omoide.errors import Dropped, Invalid, MailboxFull, NotRunning
 from omoide.runtime.transport import Handler
+
+AT_ONCE = 16
+"""How many signals a handler is told of before others have their turn."""
 
 OnError = Callable[[Signal, Exception], object]
 
@@ -219,11 +223,15 @@ class Bus:
 
     async def _work(self, one: BusSubscription) -> None:
         """Hand over what waits for a subscription, until nothing does."""
+        handled = 0
         with anyio.CancelScope() as scope:
             self._working.add(scope)
             try:
                 while one._queue:
                     await self._deliver(one, one._queue.popleft())
+                    handled += 1
+                    if handled % AT_ONCE == 0:
+                        await checkpoint()
             finally:
                 one._busy = False
                 self._working.discard(scope)

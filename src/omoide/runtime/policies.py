@@ -105,6 +105,12 @@ def as_policy(wanted: Any) -> ErrorPolicy:
     return policy
 
 
+def is_report(signal: Signal, server: AgentServer) -> bool:
+    """Whether it is what the policy of this agent itself sent about an error."""
+    policy = server.terms.on_error
+    return isinstance(policy, EmitErrors) and (signal.type, signal.source) == (policy.type, server.source)
+
+
 def note(error: Error, server: AgentServer) -> None:
     """Write down that an error happened. No message: it may quote what was said."""
     log.warning(

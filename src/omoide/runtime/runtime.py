@@ -6,7 +6,7 @@ A runtime holds agents and sessions under supervision. It is the only place wher
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -121,7 +121,11 @@ class Runtime:
         self._group = create_task_group()
         await self._group.__aenter__()
         self._group.start_soon(self.timers.run)
-        await self.transport.subscribe(capabilities.REQUEST, self._asked)
+        try:
+            await self.transport.subscribe(capabilities.REQUEST, self._asked)
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         if self._idle_ms is not None:
             self._sweep_later()
         return self
@@ -137,6 +141,9 @@ class Runtime:
         try:
             with CancelScope(shield=True):
                 await self.close()
+        except Exception:
+            if error is None:  # what was raised in the block is what matters
+                raise
         finally:
             group.cancel_scope.cancel()
             try:
@@ -154,19 +161,25 @@ class Runtime:
                 await self.providers.close()
 
     async def close(self) -> None:
-        """Finish what is under way, within the deadline; what could not be finished is reported."""
+        """Finish what is under way, within the deadline; what could not be finished is reported.
+
+        What sessions fail with is raised when all is at its end.
+        """
         if self._closing:
             return
         self._closing = True
+        failed: list[Exception] = []
         with move_on_after(self.shutdown):
             async with create_task_group() as group:
                 for server in [one for one in self._servers.values() if one.parent is None]:
                     group.start_soon(finished, server, self)
                 if self._sessions is not None:
-                    group.start_soon(self._sessions.close)
+                    group.start_soon(_noting, self._sessions.close, failed)
         for server in [*self._servers.values()]:
             server.kill()
             await server.ended.wait()
+        if failed:
+            raise failed[0]
 
     # Agents
 
@@ -177,7 +190,7 @@ class Runtime:
             agent = agent.replace(id=id)
         return self.begin(agent, **terms).id
 
-    def begin(self, agent: Agent, *, rev: int | None = None, **terms: Any) -> AgentServer:
+    def begin(self, agent: Agent, *, rev: int = 0, **terms: Any) -> AgentServer:
         """Let an agent live here, at once."""
         self._open()
         if agent.id in self._servers:
@@ -434,6 +447,14 @@ def _signal(signal: Signal) -> Signal:
     if not isinstance(signal, Signal):
         raise WrongType("signal", "a Signal", signal)
     return signal
+
+
+async def _noting(work: Callable[[], Awaitable[object]], failed: list[Exception]) -> None:
+    """Do something, and note what it fails with."""
+    try:
+        await work()
+    except Exception as error:
+        failed.append(error)
 
 
 def _seconds(given: float | None, field: str) -> float | None:

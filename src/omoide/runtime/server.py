@@ -29,7 +29,7 @@ from omoide.runtime import capabilities
 from omoide.runtime.drops import is_unrouted, unheard
 from omoide.runtime.living import Life, Tag, Work, guarded, run
 from omoide.runtime.mailbox import Change, Letter, Mailbox, Reply, Save
-from omoide.runtime.policies import note
+from omoide.runtime.policies import is_report, note
 from omoide.runtime.providers.calling import is_cancelled
 from omoide.runtime.terms import Terms
 from omoide.runtime.vaults import put_aside
@@ -98,12 +98,12 @@ class AgentServer:
         "terms",
     )
 
-    def __init__(self, runtime: Runtime, agent: Agent, terms: Terms, *, rev: int | None = None) -> None:
+    def __init__(self, runtime: Runtime, agent: Agent, terms: Terms, *, rev: int = 0) -> None:
         self.runtime = runtime
         self.agent = self.origin = agent
         self.terms = terms
         self.rev = rev
-        """The revision of its checkpoint, once there is one."""
+        """The revision of its checkpoint, 0 before there is one; what another saved is not overwritten."""
         self.parent: tuple[str, str] | None = None
         """Its parent, and the tag it has there."""
         self.children: dict[str, str] = {}
@@ -169,15 +169,16 @@ class AgentServer:
         while self._exit is None:
             item = self.mailbox.take()
             if item is None:
-                if self.mailbox.closed and not self.life.busy:
-                    sleeper = self._sleeper
-                    saved = not self._saving or await self.save(sleeper)
-                    if sleeper is not self._sleeper:
-                        continue  # nobody waits for that any more, and it lives on
-                    if saved or sleeper is None:
-                        return Exit(self._parting, asked=True)
-                    self._stay()
-                await self.mailbox.wait()
+                if not self.mailbox.closed or self.life.busy:
+                    await self.mailbox.wait()
+                    continue
+                sleeper = self._sleeper
+                saved = not self._saving or await self.save(sleeper)
+                if sleeper is not self._sleeper:
+                    continue  # nobody waits for that any more, and it lives on
+                if saved or sleeper is None:
+                    return Exit(self._parting, asked=True)
+                self._stay()
                 continue
             if isinstance(item, Letter):
                 self._handle(item)
@@ -214,7 +215,7 @@ class AgentServer:
             directives, lost = unheard(signal), None
         if letter.reply is not None:
             self._answer(letter.reply, signal, lost)
-        if self._capturing:
+        if self._capturing and not is_report(signal, self):
             directives += self._captured(signal)
         if directives:
             self.carry_out(directives)
@@ -444,9 +445,11 @@ class AgentServer:
             self._sleeper.fail(Dropped(self.id, "hibernate", "the agent lives on"))
         self._sleeper, self._saving = None, False
         self.life.end()
-        self.life = Life()
+        self.life, self._draining = Life(), False
+        if self._adapters is not None:
+            self._adapters.give_up(self, AGAIN)
         self.mailbox.reopen()
-        self._begin()
+        self._blame(self._begin)
 
     def close(self, *, save: bool, reason: str = SHUTDOWN) -> None:
         """Let nobody in any more, finish what is here, and end; saved in the end, if that is wanted."""
@@ -468,10 +471,9 @@ class AgentServer:
             one.fail(gone)
         if self._sleeper is not None and not again:
             self._sleeper.fail(gone)
-        adapters, self._adapters = self._adapters, None
         if again:
-            if adapters is not None:
-                adapters.give_up(self, AGAIN)
+            if self._adapters is not None:
+                self._adapters.give_up(self, AGAIN)
             for directive, _, _ in [*self._directives]:
                 self.runtime.refused(self, directive, AGAIN)
         self._directives.clear()

@@ -117,7 +117,7 @@ def _too_often(server: AgentServer) -> bool:
 
 
 async def _anew(server: AgentServer, runtime: Runtime) -> Agent:
-    if server.rev is None:
+    if not server.rev:
         return server.origin
     agent, server.rev = await taken_up(server.id, server.origin.definition, runtime.open_vault())
     return agent

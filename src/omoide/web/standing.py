@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Annotated
 
 from litestar.datastructures import State
+from litestar.params import QueryParameter
 
 from omoide.core.scope import Scope
 from omoide.service.answers import Status
@@ -15,12 +17,16 @@ from omoide.web.asking import reads
 
 
 @reads("/status")
-async def status(state: State, within: Scope) -> Status:
-    """How much the scope holds, and whether the store is sound."""
+async def status(
+    state: State,
+    within: Scope,
+    check: Annotated[bool, QueryParameter(description="Whether to look if the store is sound.")] = False,
+) -> Status:
+    """How much the scope holds, and with `check` whether the store is sound, which takes a while."""
     able: Counts = offering(state.store, Counts, "tell figures about itself")
     stats = await able.stats(within)
     problems: tuple[str, ...] = ()
-    if isinstance(state.store, LocalStore):
+    if check and isinstance(state.store, LocalStore):
         problems = tuple(await hop(state.store.sync.check))
     return Status(version=version("omoide"), store=masked(str(state.store)), stats=stats, problems=problems)
 

@@ -17,9 +17,9 @@ from tests.longterm.given import a_store
 from omoide import clock
 from omoide.errors import Invalid
 from omoide.integrations.mcp import create_server, serve_http
-from omoide.integrations.mcp.guarding import is_loopback
 from omoide.integrations.mcp.serving import http_app
 from omoide.service import access
+from omoide.service.addresses import is_loopback
 from omoide.stores.opening import open_store
 
 HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}

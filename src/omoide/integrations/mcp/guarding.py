@@ -82,14 +82,6 @@ def forbidden(context: Context[Any, Any], right: str, scope: Scope) -> Problem |
     )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def allowed_hosts(host: str, more: Iterable[str] = ()) -> TransportSecuritySettings:
     """Which names of this server a browser may have been led by: its own address, and those added.
 

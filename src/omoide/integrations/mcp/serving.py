@@ -17,9 +17,9 @@ import anyio
 import uvicorn
 from starlette.applications import Starlette
 
-from omoide.errors import Invalid
-from omoide.integrations.mcp.guarding import Tokens, allowed_hosts, is_loopback, require_tokens
+from omoide.integrations.mcp.guarding import Tokens, allowed_hosts, require_tokens
 from omoide.integrations.mcp.server import MemoryServer
+from omoide.service.addresses import bound, is_loopback, url_of
 
 PATH = "/mcp"
 _PATIENCE_S = 3
@@ -79,9 +79,8 @@ async def serve_http(
         lifespan="on",
         timeout_graceful_shutdown=_PATIENCE_S,
     )
-    shown = f"[{host}]" if ":" in host else host
-    with _bound(host, port) as listening:
-        url = f"http://{shown}:{listening.getsockname()[1]}{PATH}"
+    with bound(host, port) as listening:
+        url = f"{url_of(host, listening.getsockname()[1])}{PATH}"
         serving = _Serving(config, lambda: ready(url))
         async with _told_to_end(serving.end):
             await serving.serve(sockets=[listening])
@@ -123,15 +122,3 @@ async def _told_to_end(end: Callable[[], None]) -> AsyncIterator[None]:
         group.start_soon(listen)
         yield
         group.cancel_scope.cancel()
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise Invalid("port", f"{port} of {host} cannot be used ({said})", "choose others") from error
-    # Connections take this over. Without it an answer waits 40 ms for the client to confirm its header.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening

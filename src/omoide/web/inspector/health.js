@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { el, percent, stacked, table } from "./dom.js";
 
 export async function show(main) {
-    const found = await get("status");
+    const found = await get("status", { check: true });
     const { stats } = found;
     const shown = [
         ["version", found.version],

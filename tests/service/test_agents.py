@@ -1,0 +1,28 @@
+"""Can agents at rest be looked at, whatever state they are in?"""
+
+from __future__ import annotations
+
+import pytest
+
+from omoide import Agent, memory
+from omoide.core.checkpoint import Checkpoint
+from omoide.errors import RestoreFailed
+from omoide.runtime import StoreVault
+from omoide.runtime.vaults import put_aside
+from omoide.service import agents
+from omoide.stores.opening import open_store
+
+
+async def test_an_agent_that_cannot_be_read_hides_no_other() -> None:
+    """It is listed with the reason; whoever asks for it alone is told the same."""
+    async with open_store("memory://", embedder="none") as store:
+        vault = StoreVault(store)
+        await put_aside(memory.world_put(Agent.new("cook", id="ada"), "mood", "calm"), vault)
+        broken = Checkpoint(id="bob", name="cook", state={"__memory__": "no memory"})
+        await vault.save("bob", broken, expected_rev=0)
+        ada, bob = await agents.cards(store, namespace="default")
+        assert (ada.id, ada.problem, "world" in ada.spaces) == ("ada", None, True)
+        assert (bob.id, "__memory__" in (bob.problem or "")) == ("bob", True)
+        assert await agents.who_can(store, "bake", namespace="default") == []
+        with pytest.raises(RestoreFailed, match="__memory__"):
+            await agents.card(store, "bob", namespace="default")
