@@ -1,11 +1,10 @@
 """What does a person see who looks at a memory in a browser?
 
-Every page is looked at in a real Chromium. `OMOIDE_SHOTS` names a folder for pictures of them.
+Every page is looked at in a real Chromium. Pictures of them go to `.cache/inspector`.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,7 +20,7 @@ from omoide import Agent, AgentSpec, Evidence, Runtime, Scope, Session, forget, 
 from omoide.stores.local import LocalStore
 from omoide.web.inspecting import COOKIE, Visitors
 
-SHOTS = os.environ.get("OMOIDE_SHOTS")
+SHOTS = Path(__file__).parents[2] / ".cache" / "inspector"
 PAGES = ("memories", "graph", "session", "prompt", "timeline", "agents", "health")
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 PROJECT = "shop"
@@ -138,9 +137,8 @@ async def ready(page: Page, name: str) -> None:
 
 
 async def shot(page: Page, name: str) -> None:
-    """A picture, for whoever wants to see it."""
-    if SHOTS:
-        await page.screenshot(path=Path(SHOTS, f"{name}.png"), full_page=True)
+    """A picture, for whoever wants to see how it looks."""
+    await page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
 async def barriers(page: Page) -> list[str]:

@@ -23,6 +23,7 @@ from tests.web.browsing import (
 
 from omoide.web.inspecting import CSRF
 
+ROOT = Path(__file__).parents[2]
 QUERIES = {"memories": "?query=checkout", "session": "?id=monday", "prompt": "?message=what+about+carts"}
 
 
@@ -82,21 +83,22 @@ async def test_a_memory_is_forgotten_restored_and_erased(place: Inspected, brows
         card = page.locator(".card", has_text="is only text")
         await card.get_by_role("button", name="Forget").click()
         await page.get_by_label("Reason").fill("a test")
+        await page.get_by_label("takes its place").fill(place.decision)
         await page.get_by_role("dialog").get_by_role("button", name="Forget").click()
         await card.wait_for(state="detached")
         await page.get_by_label("with forgotten ones").check()
         await page.get_by_role("button", name="Find").click()
         await card.get_by_text("a test").wait_for()
+        id = str(await card.get_attribute("data-id"))
+        assert (await place.store.get(id, place.visitors.scope)).superseded_by == place.decision
         await card.get_by_role("button", name="Restore").click()
         await card.get_by_role("button", name="Forget").wait_for()
-        id = await card.get_attribute("data-id")
         await card.get_by_role("button", name="Erase").click()
         await page.get_by_role("button", name="Leave it").click()
         assert await card.count() == 1
         await card.get_by_role("button", name="Erase").click()
         await page.get_by_role("button", name="Erase for good").click()
         await card.wait_for(state="detached")
-    assert id is not None
     entries = await place.store.list_entries(place.visitors.scope)
     assert id not in {entry.id for entry in entries}
 
@@ -261,3 +263,11 @@ def test_a_visit_ends_by_itself(place: Inspected, monkeypatch: pytest.MonkeyPatc
     assert visitors.visit(cookie) is None
     assert visitors.enter(key) is None
     assert visitors.visit(None) is None
+
+
+def test_every_page_is_documented() -> None:
+    """The page about the inspector has a row for each of its pages, by the title that is shown."""
+    shown = (ROOT / "src" / "omoide" / "web" / "inspector" / "main.js").read_text("utf-8")
+    told = (ROOT / "docs" / "inspector.md").read_text("utf-8")
+    assert [name for name in PAGES if f"| {name.capitalize()} |" not in told] == []
+    assert [name for name in PAGES if f'{name}: "{name.capitalize()}"' not in shown] == []

@@ -22,6 +22,7 @@ from litestar.params import PathParameter, QueryParameter
 from litestar.response import Redirect
 
 from omoide import clock
+from omoide.core.memory_types import MEMORY_TYPES
 from omoide.core.scope import Scope
 from omoide.service.access import ANY, RIGHTS, Token
 
@@ -106,6 +107,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 
     csrf: str
     scope: dict[str, str | None]
+    types: tuple[str, ...] = MEMORY_TYPES
+    """The types of memory that there are."""
 
 
 @get("/inspect/enter", include_in_schema=False)

@@ -17,6 +17,8 @@ export async function entered() {
     return session;
 }
 
+export const types = () => session.types;
+
 export const scope = {
     get: () =>
         Object.fromEntries(

@@ -1,23 +1,7 @@
 // What is remembered, and why was it found?
 
-import { get, post } from "./api.js";
+import { get, post, types } from "./api.js";
 import { ask, clipped, el, facts, moment, notice, percent, table } from "./dom.js";
-
-const TYPES = [
-    "fact",
-    "assumption",
-    "hypothesis",
-    "discovery",
-    "risk",
-    "unknown",
-    "decision",
-    "convention",
-    "error",
-    "lesson_learned",
-    "task",
-    "plan",
-    "milestone",
-];
 
 export async function show(main, given) {
     const list = el("ul", { class: "cards", "aria-label": "Memories" });
@@ -47,7 +31,7 @@ export async function show(main, given) {
                 "select",
                 { name: "type" },
                 el("option", { value: "" }, "any"),
-                TYPES.map((type) => el("option", {}, type)),
+                types().map((type) => el("option", {}, type)),
             ),
         ),
         el(
@@ -159,7 +143,7 @@ function reasons(hit) {
     return table("Why it was found", ["part", "value", "rank", "note"], rows);
 }
 
-const whose = (entry) => ({ agent: entry.agent_id, session: entry.session_id, project: entry.project_id });
+const whose = (entry) => ({ agent: entry.agent_id, session: null, project: null });
 
 async function act(path, body, entry, done, again) {
     try {
@@ -172,15 +156,19 @@ async function act(path, body, entry, done, again) {
 }
 
 async function forget(entry, again) {
-    const field = el("label", {}, "Reason", el("input", { name: "reason" }));
+    const fields = [
+        el("label", {}, "Reason", el("input", { name: "reason" })),
+        el("label", {}, "Id of the memory that takes its place, if any", el("input", { name: "instead" })),
+    ];
     const answer = await ask(
         "Forget this?",
         `It is not recalled any more; restore brings it back. “${clipped(entry.content, 120)}”`,
         "Forget",
-        [field],
+        fields,
     );
-    if (answer)
-        await act("forget", { id: entry.id, reason: answer.reason || null }, entry, "Forgotten.", again);
+    if (!answer) return;
+    const body = { id: entry.id, reason: answer.reason || null, replacement: answer.instead.trim() || null };
+    await act("forget", body, entry, "Forgotten.", again);
 }
 
 const restore = (entry, again) => act("restore", { id: entry.id }, entry, "Restored.", again);
