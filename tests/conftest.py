@@ -5,6 +5,7 @@ is killed. `OMOIDE_SECONDS`, `OMOIDE_WORKERS`: for how long, and by how many pro
 used at once. `OMOIDE_TURNS`: how many turns of two tenants are interleaved. `OMOIDE_MCP_SERVERS`,
 `OMOIDE_MCP_CALLS`: how many MCP servers use one file at once, and how often each is called.
 `OMOIDE_SCHEMA_EXAMPLES`: how many requests are made up for each route of the service.
+`OMOIDE_WEB_SECONDS`: for how long several connections use a service.
 """
 
 import os

@@ -96,6 +96,13 @@ def _rows(db: sqlite3.Connection, namespace: str, told: dict[str, _Told]) -> dic
         ):
             if id in told:  # numbers are used again
                 kept[id] = rows.entry_of(body, live), first
+    for id in told.keys() - kept.keys():  # erased, and perhaps written anew since: under another number
+        row = db.execute(
+            "SELECT no, body, live, first FROM entries WHERE namespace = ? AND id = ?", (namespace, id)
+        ).fetchone()
+        if row is not None:
+            told[id].no = row[0]
+            kept[id] = rows.entry_of(row[1], row[2]), row[3]
     return {id: kept[id] for id in told if id in kept}
 
 

@@ -71,6 +71,16 @@ class Following(Offered):
             assert "a" not in {entry.id for entry in feed.entries}
             assert feed.fresh == ({"c"} if after == 0 else set())
 
+    async def test_an_early_portion_tells_what_became_of_an_id(self, store: Store) -> None:
+        """As it is now, though that entry was erased and another one has its id."""
+        full = self.offering(store, Projects, Erases)
+        await keep(full, "Tea.", id="a")
+        await keep(full, "Cocoa.", id="b")
+        await full.erase(ADA, id="a")
+        again = (await keep(full, "Anew.", id="a")).entry
+        feed = await full.changed("default", limit=1)
+        assert (feed.entries, feed.more) == ((again,), True)
+
     async def test_what_was_not_there_before_is_named(self, store: Store) -> None:
         """So that nobody looks for what an entry was before; one that only changed is not among them."""
         full = self.offering(store, Projects, Takes, Supersedes)
