@@ -4,7 +4,7 @@ SEED ?= 20110311
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --exclude-newer '1 week' \
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 
-.PHONY: help setup demo test lint bench bench-full soak docs lock clean
+.PHONY: help setup demo test lint bench bench-full soak conformance docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +44,13 @@ soak: export OMOIDE_TURNS ?= 2000
 soak: export OMOIDE_MCP_SERVERS ?= 8
 soak: export OMOIDE_MCP_CALLS ?= 1000
 soak: export OMOIDE_SCHEMA_EXAMPLES ?= 500
+soak: export OMOIDE_WEB_SECONDS ?= 600
 soak: .venv/.browser ## run the tests long (SEED=, and any of the counts above)
 	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
+	$(PY) scripts/conformance
+
+conformance: .venv/.ready ## try the MCP server with the Inspector and the protocol's own scenarios
+	$(PY) scripts/conformance
 
 docs: .venv/.docs ## build the site into site/
 	.venv/bin/zensical build --clean --strict

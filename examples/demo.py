@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -249,8 +250,9 @@ def serve(url: str) -> None:
     """Let people look at it in a browser."""
     heading("Look at it")
     say("The inspector shows all of this; Ctrl-C ends it.")
-    command = [sys.executable, "-m", "omoide", "serve", "--store", url, "--agent", "", "--project", PROJECT]
-    subprocess.run(command, check=False)
+    command = [sys.executable, "-m", "omoide", "serve", "--port", "0", "--store", url]
+    with suppress(KeyboardInterrupt):
+        subprocess.run([*command, "--agent", "", "--project", PROJECT], check=False)
 
 
 if __name__ == "__main__":

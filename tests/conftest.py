@@ -9,6 +9,7 @@ used at once. `OMOIDE_TURNS`: how many turns of two tenants are interleaved. `OM
 """
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -25,3 +26,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("omoide")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it runs in the background ignore Ctrl-C, and so would every process of the tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

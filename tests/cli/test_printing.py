@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide import errors
-from omoide.cli import explaining, failing, printing
+from omoide.cli import failing, printing
 from omoide.core.entry import Entry
+from omoide.service import reasons
 
 
 @given(st.text())
@@ -124,13 +125,13 @@ def test_an_error_hides_passwords() -> None:
 
 def test_parts_without_words_are_called_by_their_name() -> None:
     """A part that nobody has described yet is shown all the same, above zero and below."""
-    assert explaining.in_words("novelty", 0.5) == "novelty"
-    assert explaining.in_words("novelty", -0.5) == "novelty"
+    assert reasons.in_words("novelty", 0.5) == "novelty"
+    assert reasons.in_words("novelty", -0.5) == "novelty"
 
 
 def test_what_is_less_is_said_to_be_less() -> None:
     """Below zero, a part that compares says so; one that states something states the same."""
-    assert explaining.in_words("vector", 1.0) == "close in meaning"
-    assert explaining.in_words("vector", -1.0) == "less close in meaning than most"
-    assert explaining.in_words("asks", -1.0) == "is a question itself"
-    assert set(explaining.LESS_IN_WORDS) <= set(explaining.IN_WORDS)
+    assert reasons.in_words("vector", 1.0) == "close in meaning"
+    assert reasons.in_words("vector", -1.0) == "less close in meaning than most"
+    assert reasons.in_words("asks", -1.0) == "is a question itself"
+    assert set(reasons.LESS_IN_WORDS) <= set(reasons.IN_WORDS)

@@ -182,10 +182,12 @@ async def test_an_address_lets_in_one_person_once(place: Inspected, browser: Bro
         entered = await client.get(address)
         again = await client.get(address)
         cookie = entered.headers["set-cookie"]
-        assert (entered.status_code, again.status_code) == (303, 403)
+        assert (entered.status_code, again.status_code) == (303, 303)  # who is signed in goes on
         assert "HttpOnly" in cookie
         assert "samesite=strict" in cookie.lower()
     async with httpx2.AsyncClient(base_url=place.url) as client:
+        late = await client.get(address)
+        assert (late.status_code, late.headers["content-type"]) == (403, "text/html; charset=utf-8")
         for path in ("/inspect/session", "/v1/entries", "/v1/agents"):
             assert (await client.get(path)).status_code == 401
     context = await browser.new_context()
@@ -193,6 +195,14 @@ async def test_an_address_lets_in_one_person_once(place: Inspected, browser: Bro
     await page.goto(f"{place.url}/inspect/")
     await page.get_by_text("You are not signed in").wait_for()
     await context.close()
+
+
+@pytest.mark.parametrize("path", ["/", "/inspect"])
+def test_other_ways_lead_to_the_pages(place: Inspected, path: str) -> None:
+    """Whoever types the address without its end gets there."""
+    with httpx2.Client(base_url=place.url) as client:
+        answer = client.get(path)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/inspect/")
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,10 @@ def test_a_memory_lives_from_being_kept_to_being_erased(ada: httpx2.Client) -> N
 
 def test_an_older_state_can_be_read(ada: httpx2.Client) -> None:
     """`as_of` gives a memory as it was, and 404 from before it was."""
-    first = kept(ada, "Tea.", id="m").json()["entry"]
+    kept(ada, "Tea.", id="m")
     kept(ada, "Coffee.", id="m")
-    shown = ada.get("/v1/entry", params={"id": "m", "as_of": first["created_at"]}).json()
+    first = ada.get("/v1/history", params={"id": "m"}).json()["versions"][0]
+    shown = ada.get("/v1/entry", params={"id": "m", "as_of": first["at"]}).json()
     assert shown["content"] in ("Tea.", "Coffee.")  # both may fall into the same millisecond
     assert ada.get("/v1/entry", params={"id": "m", "as_of": 1}).status_code == 404
 

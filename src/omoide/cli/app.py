@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from omoide.cli.failing import FAILED, INTERRUPTED, NOTHING, OK, code_of, line_of
 from omoide.cli.printing import safe
@@ -75,6 +77,14 @@ class App(click.Group):
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = args[0] in COMMANDS or ctx.resilient_parsing
+        if near := [] if known else get_close_matches(args[0], COMMANDS):
+            ctx.fail(f"No such command {args[0]!r} (did you mean {' or '.join(near)}?)")
+        return super().resolve_command(ctx, args)
+
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> None:  # type: ignore[override]
         extra["standalone_mode"] = False
         try:
@@ -84,6 +94,9 @@ class App(click.Group):
         except click.Abort as error:
             stopped = isinstance(error.__cause__, KeyboardInterrupt)
             code = _failed("stopped; nothing more was done", INTERRUPTED if stopped else NOTHING)
+        except NoArgsIsHelpError as error:
+            error.show()
+            code = error.exit_code
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx is not None else "omoide"
             code = _failed(

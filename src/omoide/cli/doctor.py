@@ -25,6 +25,12 @@ _EXTRAS = {
     "models": ("pydantic_ai",),
     "graph": ("pyoxigraph",),
     "shacl": ("pyoxigraph", "pyshacl"),
+    "mcp": ("mcp",),
+    "server": ("litestar", "uvicorn"),
+    "client": ("httpx2",),
+    "tokens": ("rs_bpe",),
+    "yaml": ("yaml",),
+    "otel": ("opentelemetry",),
 }
 
 

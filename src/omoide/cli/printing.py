@@ -21,6 +21,10 @@ Progress = Callable[[str, int, int | None], None]
 
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """The kinds of characters that a terminal acts on, or that nobody sees."""
+ROW = 200
+"""How many characters of a memory a row of a table shows."""
+_NARROWEST = 10
+"""Below this a column is not worth reading; the table is then wider than the terminal."""
 
 
 def safe(text: str) -> str:
@@ -61,19 +65,34 @@ def raw(answer: Any) -> Any:
 
 
 def put_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table: on a terminal laid out, elsewhere one line a row with tabs between."""
+    """Print a table: on a terminal laid out, elsewhere one line a row with tabs between.
+
+    What stands under "id" is never shortened or broken, for it will be copied; the other columns give way.
+    """
     if not sys.stdout.isatty():
         for row in rows:
             click.echo("\t".join(map(safe, row)))
         return
+    cells = [[safe(cell) for cell in row] for row in rows]
+    if not cells:
+        return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*(Text(safe(cell)) for cell in row))
-    Console(highlight=False).print(table)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    needed = 0
+    for title, *column in zip(titles, *cells, strict=True):
+        widest = max(map(cell_len, (title, *column)))
+        least = widest if title == "id" else min(widest, _NARROWEST)
+        table.add_column(title, no_wrap=title == "id", min_width=least, overflow="fold")
+        needed += least + 2
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console = Console(highlight=False)
+    console.width = max(console.width, needed)
+    console.print(table)
 
 
 def put_fields(fields: Mapping[str, str]) -> None:

@@ -68,7 +68,7 @@ def sparql_command(
     if shell.json:
         put_json(msgspec.Raw(answer.to_json()))
     else:
-        _show(answer)
+        _show(shell, answer)
     if answer.truncated:
         click.echo(f"There are more than {limit:,}: see --limit.", err=True)
     return OK if answer else NOTHING
@@ -118,11 +118,11 @@ def value_of(text: str) -> Any:
     return float(text) if _DOUBLE.fullmatch(text) else text
 
 
-def _show(answer: Answer) -> None:
+def _show(shell: Shell, answer: Answer) -> None:
     if answer.kind == "truth":
         click.echo("yes" if answer.truth else "no")
     elif not len(answer):
-        click.echo("Nothing found.", err=True)
+        shell.put_nothing()
     elif answer.kind == "triples":
         for triple in answer.triples:
             click.echo(line_of(triple))

@@ -8,7 +8,7 @@ import click
 
 from omoide.cli.failing import NOTHING, OK
 from omoide.cli.moments import shown
-from omoide.cli.printing import put_fields, put_rows
+from omoide.cli.printing import ROW, clipped, put_fields, put_rows
 from omoide.cli.recalling import filter_of, filter_options
 from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.entry import DELETED, Entry
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 def list_command(
     shell: Shell, limit: int, cursor: str | None, forgotten: bool, expired: bool, stale: bool, **given: Any
 ) -> int:
-    """List memories, newest first."""
+    """List memories, newest first.
+
+    Of a long one the beginning is shown; `omoide show ID` and --json tell all of it.
+    """
     chosen = filter_of(given, include_superseded=forgotten, include_expired=expired, include_stale=stale)
     with shell.store() as store:
         page = store.sync.query(Query.new(scope=shell.scope, filter=chosen, limit=limit, cursor=cursor))
@@ -41,12 +44,15 @@ def list_command(
     def show() -> None:
         put_rows(
             ("id", "when", "type", "content"),
-            [(entry.id, shown(_time(entry)), entry.type or "", marked(entry)) for entry in page.entries],
+            [
+                (entry.id, shown(_time(entry)), entry.type or "", clipped(marked(entry), ROW))
+                for entry in page.entries
+            ],
         )
         if page.cursor is not None:
             click.echo(f"There are more: --cursor {page.cursor}", err=True)
         if not page.entries:
-            click.echo("Nothing found.", err=True)
+            shell.put_nothing()
 
     shell.put(page, show)
     return OK if page.entries else NOTHING

@@ -10,10 +10,13 @@ from omoide import clock
 from omoide.cli import moments
 from omoide.cli.explaining import about, explained, put_tree
 from omoide.cli.failing import NOTHING, OK
-from omoide.cli.printing import safe
+from omoide.cli.printing import clipped, safe
 from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.memory_types import MEMORY_TYPES
 from omoide.core.recalling import Filter, RecallResult
+
+_SHOWN = 500
+"""How many characters of a memory are shown."""
 
 
 def filter_options(function: Any) -> Any:
@@ -66,7 +69,10 @@ def filter_of(given: dict[str, Any], **more: Any) -> Filter:
 def recall_command(
     shell: Shell, query: str, limit: int, max_tokens: int | None, explain: bool, **given: Any
 ) -> int:
-    """Find the memories that answer QUERY, best first."""
+    """Find the memories that answer QUERY, best first.
+
+    Of a long one the beginning is shown; `omoide show ID` and --json tell all of it.
+    """
     from omoide import blocking
 
     chosen = filter_of(given)
@@ -74,20 +80,20 @@ def recall_command(
         result = blocking.recall(store, query, shell.scope, limit=limit, filter=chosen, max_tokens=max_tokens)
     shell.put(
         {"hits": result.hits, "weak": result.weak, "notices": result.notices},
-        lambda: _show(result, explain=explain),
+        lambda: _show(shell, result, explain=explain),
     )
     return OK if result.hits else NOTHING
 
 
-def _show(result: RecallResult, *, explain: bool) -> None:
+def _show(shell: Shell, result: RecallResult, *, explain: bool) -> None:
     for hit in result.hits:
         if explain:
-            put_tree(explained(hit))
+            put_tree(explained(hit, _SHOWN))
         else:
-            click.echo(f"{hit.rank}. {safe(hit.entry.content)}  [{about(hit)}]")
+            click.echo(f"{hit.rank}. {clipped(hit.entry.content, _SHOWN)}  [{about(hit)}]")
     if result.weak and result.hits:
         click.echo("Nothing matches well; this is the closest there is.", err=True)
     if not result.hits:
-        click.echo("Nothing found.", err=True)
+        shell.put_nothing()
     for notice in result.notices:
         click.echo(safe(notice), err=True)

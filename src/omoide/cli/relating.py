@@ -9,7 +9,7 @@ import click
 
 from omoide.cli.asking import visible
 from omoide.cli.failing import NOTHING, OK
-from omoide.cli.printing import put_rows
+from omoide.cli.printing import ROW, clipped, put_rows
 from omoide.cli.reading import marked
 from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.scope import Scope
@@ -62,10 +62,13 @@ def related_command(shell: Shell, id: str, relation: str | None, depth: int, lim
     def show() -> None:
         put_rows(
             ("id", "how", "type", "content"),
-            [(one.entry.id, _how(one), one.entry.type or "", marked(one.entry)) for one in found],
+            [
+                (one.entry.id, _how(one), one.entry.type or "", clipped(marked(one.entry), ROW))
+                for one in found
+            ],
         )
         if not found:
-            click.echo("Nothing found.", err=True)
+            shell.put_nothing()
 
     shell.put({"related": found}, show)
     return OK if found else NOTHING

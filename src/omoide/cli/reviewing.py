@@ -12,7 +12,7 @@ from omoide.cli import moments
 from omoide.cli.applying import apply_options
 from omoide.cli.asking import visible
 from omoide.cli.failing import NOTHING, OK
-from omoide.cli.printing import counted, put_rows, safe
+from omoide.cli.printing import ROW, clipped, counted, put_rows, safe
 from omoide.cli.reading import marked
 from omoide.cli.shell import NUMBER, Shell, command
 from omoide.core.memory_types import MEMORY_TYPES
@@ -70,7 +70,7 @@ def conflicts_command(shell: Shell, limit: int) -> int:
     def show() -> None:
         put_rows(("about", "id", "says", "id", "says"), [_disagreement(one) for one in found])
         if not found:
-            click.echo("Nothing found.", err=True)
+            shell.put_nothing()
 
     shell.put({"conflicts": found}, show)
     return OK if found else NOTHING
@@ -78,7 +78,8 @@ def conflicts_command(shell: Shell, limit: int) -> int:
 
 def _disagreement(pair: Disagreement) -> tuple[str, ...]:
     about = "declared" if pair.key is None else pair.key
-    return about, pair.one.id, pair.one.content, pair.other.id, pair.other.content
+    one, other = pair.one, pair.other
+    return about, one.id, clipped(one.content, ROW), other.id, clipped(other.content, ROW)
 
 
 @command(
@@ -150,7 +151,7 @@ def _show(report: PruneReport) -> None:
     shown = [one for one in report.candidates if report.dry_run or one.entry.id in gone]
     put_rows(
         ("id", "type", "why", "content"),
-        [(one.entry.id, one.entry.type or "", _why(one), marked(one.entry)) for one in shown],
+        [(one.entry.id, one.entry.type or "", _why(one), clipped(marked(one.entry), ROW)) for one in shown],
     )
     stay = f"{report.kept:,} stay, {report.protected:,} protected"
     count = counted(len(shown), "memory", "memories")

@@ -90,7 +90,7 @@ def _show(shown: dict[str, str | None]) -> None:
     click.echo(f"{shown['url']}  (Ctrl-C ends it)")
     click.echo(f"To look at it, open {shown['inspect']}")
     if shown["mcp"]:
-        click.echo(f"MCP clients find it at {shown['mcp']}")
+        click.echo(f"MCP clients find it at {shown['mcp']}, with a token")
 
 
 def _check_tokens(shell: Shell, store: LocalStore, host: str) -> None:

@@ -74,6 +74,14 @@ class Shell(NamedTuple):
         else:
             show()
 
+    def put_nothing(self) -> None:
+        """Tell a person that nothing was found, and where nobody looked."""
+        click.echo("Nothing found.", err=True)
+        project = self.settings.project
+        if project.origin == settings.REPOSITORY:
+            place = printing.safe(project.value or "")
+            click.echo(f"Looked in project {place} only; --project '' looks everywhere.", err=True)
+
 
 def file_of(url: str) -> Path | None:
     """The file of a store, if it has one."""

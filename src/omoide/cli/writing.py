@@ -87,8 +87,10 @@ def restore_command(shell: Shell, id: str, **given: Any) -> None:
     from omoide import blocking
 
     with shell.store() as store:
+        before = store.sync.get(id, shell.scope)
         entry = blocking.restore(store, id, shell.scope, **_said(given))
-    shell.put(entry, lambda: _changed("restored", entry))
+    outcome = "restored" if entry.rev != before.rev else "unchanged, it was not forgotten"
+    shell.put(entry, lambda: _changed(outcome, entry))
 
 
 def from_stdin() -> str:

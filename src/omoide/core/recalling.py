@@ -171,7 +171,6 @@ class RecallResult(Record, frozen=True, kw_only=True):
 
 def check_positive(value: object, field: str) -> int:
     """An int from 1 upwards."""
-    count = check_count(value, field)
-    if count == 0:
-        raise Invalid(field, "is 0", "pass 1 or more")
-    return count
+    if type(value) is int and value < 1:
+        raise Invalid(field, f"is {value}", "pass 1 or more")
+    return check_count(value, field)

@@ -7,7 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from omoide.core.value import check_count, check_number
+from omoide.core.recalling import check_positive
+from omoide.core.value import check_number
 from omoide.errors import Invalid, InvalidRDF
 from omoide.graph.answers import Answer
 from omoide.graph.binding import Bound, bind
@@ -104,8 +105,7 @@ class Backend(Protocol):
 
 def asked(query: str, bindings: Mapping[str, Any], limit: int) -> Bound:
     """A query that was checked and has its values, with a limit that makes sense."""
-    if check_count(limit, "limit") == 0:
-        raise Invalid("limit", "is 0", "pass 1 or more")
+    check_positive(limit, "limit")
     return bind(check(query), bindings)
 
 

@@ -25,6 +25,7 @@ from omoide import clock
 from omoide.core.memory_types import MEMORY_TYPES
 from omoide.core.scope import Scope
 from omoide.service.access import ANY, RIGHTS, Token
+from omoide.service.reasons import IN_WORDS, LESS_IN_WORDS
 
 COOKIE = "omoide"
 CSRF = "omoide-csrf"
@@ -43,6 +44,11 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+USED = (
+    b'<!doctype html><html lang="en"><title>Omoide</title><link rel="stylesheet" href="inspector.css">'
+    b"<main><h1>Omoide</h1><p>This address was used before, or is too old. "
+    b"Start <code>omoide serve</code> again, and open the one that it prints.</p></main></html>"
+)
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -109,14 +115,28 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     scope: dict[str, str | None]
     types: tuple[str, ...] = MEMORY_TYPES
     """The types of memory that there are."""
+    words: dict[str, str]
+    """What the parts of a score say."""
+    less: dict[str, str]
+    """What they say below zero, where that is something else."""
+
+
+@get("/", include_in_schema=False)
+async def home() -> Redirect:
+    """The pages are below."""
+    return Redirect(HOME, status_code=303, headers=HEADERS)
 
 
 @get("/inspect/enter", include_in_schema=False)
-async def enter(state: State, key: Annotated[str, QueryParameter()] = "") -> Response[Any]:
-    """Sign in with the word from the terminal."""
+async def enter(
+    request: Request[Any, Any, Any], state: State, key: Annotated[str, QueryParameter()] = ""
+) -> Response[Any]:
+    """Sign in with the word from the terminal; who did so before goes on."""
+    if state.visitors.visit(request.cookies.get(COOKIE)) is not None:
+        return Redirect(HOME, status_code=303, headers=HEADERS)
     cookie = state.visitors.enter(key)
     if cookie is None:
-        raise HTTPException("this address was used before, or is too old; ask for another", status_code=403)
+        return Response(USED, status_code=403, media_type="text/html", headers=HEADERS)
     set_cookie = Cookie(
         key=COOKIE, value=cookie, path="/", httponly=True, samesite="strict", max_age=STAY_MS // 1000
     )
@@ -136,16 +156,21 @@ async def session(request: Request[Any, Any, Any], state: State) -> Response[Wel
         "session": scope.session_id,
         "project": scope.project_id,
     }
-    return Response(Welcome(csrf=found.csrf, scope=shown), headers=HEADERS)
+    told = Welcome(csrf=found.csrf, scope=shown, words=IN_WORDS, less=LESS_IN_WORDS)
+    return Response(told, headers=HEADERS)
 
 
 @get(["/inspect/", "/inspect/{name:str}"], include_in_schema=False)
-async def page(name: Annotated[str, PathParameter()] = "index.html") -> Response[bytes]:
+async def page(
+    request: Request[Any, Any, Any], name: Annotated[str, PathParameter()] = "index.html"
+) -> Response[Any]:
     """One of the files; they are known by name, and no path is ever put together."""
+    if request.scope.get("raw_path") == HOME.rstrip("/").encode():  # files are looked for beside the page
+        return Redirect(HOME, status_code=303, headers=HEADERS)
     if name not in _FILES:
         raise HTTPException("there is no such page", status_code=404)
     kind = _KINDS[name.rpartition(".")[2]]
-    return Response(_FILES[name], media_type=f"{kind}; charset=utf-8", headers=HEADERS)
+    return Response(_FILES[name], media_type=kind, headers=HEADERS)
 
 
 def _read() -> dict[str, bytes]:
@@ -154,4 +179,4 @@ def _read() -> dict[str, bytes]:
 
 
 _FILES = _read()
-HANDLERS: list[Callable[..., Any]] = [enter, session, page]
+HANDLERS: list[Callable[..., Any]] = [home, enter, session, page]

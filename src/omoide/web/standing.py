@@ -28,7 +28,8 @@ async def status(
     problems: tuple[str, ...] = ()
     if check and isinstance(state.store, LocalStore):
         problems = tuple(await hop(state.store.sync.check))
-    return Status(version=version("omoide"), store=masked(str(state.store)), stats=stats, problems=problems)
+    name = masked(str(state.store)).removeprefix("<store ").removesuffix(">")
+    return Status(version=version("omoide"), store=name, stats=stats, problems=problems)
 
 
 HANDLERS = [status]

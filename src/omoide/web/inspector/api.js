@@ -18,6 +18,7 @@ export async function entered() {
 }
 
 export const types = () => session.types;
+export const inWords = (part, value) => (value < 0 && session.less[part]) || session.words[part] || part;
 
 export const scope = {
     get: () =>

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { clipped, el, moment, notice, percent, svg, wide } from "./dom.js";
 import { card } from "./memories.js";
 
-const [WIDTH, HEIGHT, GAP_X, GAP_Y] = [210, 54, 70, 18];
+const [WIDTH, HEIGHT, GAP_X, GAP_Y] = [210, 54, 110, 22];
 
 export async function show(main, given) {
     const id = given.get("id") || "";
@@ -128,7 +128,9 @@ function layout(origin, related) {
     for (const one of related) {
         if (["derived_from"].includes(one.relation) && one.direction === "out" && nodes.has(one.entry.id))
             continue;
-        memory(one.entry, one.depth);
+        // On the side of the memory from which it was reached, so that no line crosses the one in the middle.
+        const beside = nodes.get(one.via).column;
+        memory(one.entry, beside < 0 ? beside - 1 : beside + 1);
         const [from, to] = one.direction === "out" ? [one.via, one.entry.id] : [one.entry.id, one.via];
         const word = one.relation.replaceAll("_", " ");
         if (!links.some((link) => link.from === from && link.to === to)) links.push({ from, to, word });
@@ -150,7 +152,7 @@ function layout(origin, related) {
     return {
         nodes,
         links,
-        width: order.length * (WIDTH + GAP_X) - GAP_X + 8,
+        width: order.length * (WIDTH + GAP_X) + 8,
         height: tallest * (HEIGHT + GAP_Y) - GAP_Y + 8,
     };
 }
@@ -158,27 +160,33 @@ function layout(origin, related) {
 function picture({ nodes, links, width, height }) {
     const lines = links.map(({ from, to, word }) => {
         const [a, b] = [nodes.get(from), nodes.get(to)];
-        const [left, right] = a.x <= b.x ? [a, b] : [b, a];
-        const same = left.x === right.x;
-        const [x1, y1, x2, y2] = [
-            left.x + WIDTH,
-            left.y + HEIGHT / 2,
-            same ? right.x + WIDTH : right.x,
-            right.y + HEIGHT / 2,
-        ];
-        const bend = same ? 60 : (x2 - x1) / 2;
+        const onward = Math.sign(b.x - a.x); // 0 where both stand in one column
+        const [x1, x2] = onward < 0 ? [a.x, b.x + WIDTH] : [a.x + WIDTH, onward ? b.x : b.x + WIDTH];
+        const [y1, y2] = [a.y + HEIGHT / 2, b.y + HEIGHT / 2];
+        const bend = onward ? (x2 - x1) / 2 : GAP_X * 0.8;
+        const middle = onward ? (x1 + x2) / 2 : x1 + bend * 0.75;
         return [
             svg("path", {
                 class: "link",
-                d: `M${x1},${y1} C${x1 + bend},${y1} ${same ? x2 + bend : x2 - bend},${y2} ${x2},${y2}`,
+                "marker-end": "url(#arrow)",
+                d: `M${x1},${y1} C${x1 + bend},${y1} ${onward ? x2 - bend : x2 + bend},${y2} ${x2},${y2}`,
             }),
-            svg(
-                "text",
-                { class: "faint", x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 4, "text-anchor": "middle" },
-                word,
-            ),
+            svg("text", { class: "faint", x: middle, y: (y1 + y2) / 2 - 4, "text-anchor": "middle" }, word),
         ];
     });
+    const arrow = svg(
+        "marker",
+        {
+            id: "arrow",
+            viewBox: "0 0 8 8",
+            refX: 8,
+            refY: 4,
+            markerWidth: 8,
+            markerHeight: 8,
+            orient: "auto",
+        },
+        svg("path", { class: "tip", d: "M0,0 L8,4 L0,8 z" }),
+    );
     const boxes = [...nodes.values()].map((one) => {
         const inner = [
             svg("title", {}, one.text),
@@ -203,10 +211,10 @@ function picture({ nodes, links, width, height }) {
             viewBox: `0 0 ${width} ${height}`,
             width,
             height,
-            style: null,
             role: "group",
             "aria-label": "What the memory rests on, at the left, and what it is related to, at the right",
         },
+        svg("defs", {}, arrow),
         lines,
         boxes,
     );

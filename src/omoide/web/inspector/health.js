@@ -19,7 +19,7 @@ export async function show(main) {
         ["versions", stats.versions],
         ["links", stats.links],
         ["without vectors", stats.without_vectors],
-        ["last change", stats.last_seq],
+        ["changes so far", stats.last_seq],
     ];
     main.append(
         el(

@@ -1,7 +1,9 @@
 // What is remembered, and why was it found?
 
-import { get, post, types } from "./api.js";
+import { get, inWords, post, types } from "./api.js";
 import { ask, clipped, el, facts, moment, notice, percent, table } from "./dom.js";
+
+const LONGEST = 2000; // characters that are shown of a memory
 
 export async function show(main, given) {
     const list = el("ul", { class: "cards", "aria-label": "Memories" });
@@ -100,7 +102,8 @@ export function card(entry, hit, again) {
     return el(
         "li",
         { class: gone || entry.stale ? "card gone" : "card", "data-id": entry.id },
-        el("p", { class: "content" }, entry.content),
+        el("p", { class: "content" }, clipped(entry.content, LONGEST)),
+        entry.rationale ? el("p", { class: "faint" }, `because ${clipped(entry.rationale, LONGEST)}`) : null,
         facts([
             ["", entry.type || "memory"],
             ["sure", percent(entry.confidence)],
@@ -109,6 +112,7 @@ export function card(entry, hit, again) {
             ["project", entry.project_id],
             ["at", moment(entry.occurred_at ?? entry.created_at)],
             ["rev", entry.rev],
+            ["id", entry.id],
             ["", gone ? `forgotten: ${entry.superseded_reason || entry.superseded_by}` : ""],
             ["", entry.stale ? "rests on what no longer holds" : ""],
         ]),
@@ -135,12 +139,12 @@ export function card(entry, hit, again) {
 function reasons(hit) {
     if (!hit.why.reasons.length) return el("p", {}, "Nothing matched; it is among the newest.");
     const rows = hit.why.reasons.map((one) => [
-        one.part,
+        inWords(one.part, one.value) + (one.note ? `: ${one.note}` : ""),
         one.value.toFixed(2),
         one.rank === null ? "" : `#${one.rank}`,
-        one.note || "",
+        one.part,
     ]);
-    return table("Why it was found", ["part", "value", "rank", "note"], rows);
+    return table("Why it was found", ["what it says", "adds", "rank", "part"], rows);
 }
 
 const whose = (entry) => ({ agent: entry.agent_id, session: null, project: null });
