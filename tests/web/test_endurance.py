@@ -36,7 +36,7 @@ SAMPLES, FEWEST = 60, 6
 """How often the server is looked at: at most about so often, and at least so often, were it that slow."""
 MORE_MB = 16
 """What the last third may take above the second: old versions stay in the file, and SQLite caches what it
-reads, up to 64 MB for the writer and 16 MB for each reader. A soak shows a leak of some 300 bytes a request."""
+reads, up to 64 MB for the writer and 16 MB for each reader. A soak shows a leak of 300 bytes a request."""
 
 
 class Sample(NamedTuple):
