@@ -5,6 +5,7 @@ from __future__ import annotations
 from omoide.runtime.bus import Bus
 from omoide.runtime.conversations import Conversations
 from omoide.runtime.drops import Drop
+from omoide.runtime.ending import Exit
 from omoide.runtime.policies import EmitErrors, LogErrors, MaxErrors, StopOnError
 from omoide.runtime.providers import (
     Answered,
@@ -16,7 +17,7 @@ from omoide.runtime.providers import (
     Table,
 )
 from omoide.runtime.runtime import Runtime
-from omoide.runtime.server import AgentServer, Exit
+from omoide.runtime.server import AgentServer
 from omoide.runtime.terms import Terms
 from omoide.runtime.transport import Transport
 from omoide.runtime.vaults import FileVault, StoreVault, Vault

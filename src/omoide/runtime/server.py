@@ -14,19 +14,19 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from anyio import CancelScope, Event, get_cancelled_exc_class, move_on_after
 from anyio.lowlevel import checkpoint
 
 from omoide.core.agent import Agent
 from omoide.core.context import Context
 from omoide.core.directives import Directive, Error, Stop
-from omoide.core.receiving import STOP, receive
+from omoide.core.receiving import receive
 from omoide.core.running import failure, outcome
 from omoide.core.signal import Signal
 from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
 from omoide.runtime import capabilities
 from omoide.runtime.drops import is_unrouted, unheard
+from omoide.runtime.ending import SHUTDOWN, Exit
 from omoide.runtime.living import Life, Tag, Work, guarded, run
 from omoide.runtime.mailbox import Change, Letter, Mailbox, Reply, Save
 from omoide.runtime.policies import is_report, note
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("omoide.runtime")
 
-SHUTDOWN = "shutdown"
-NORMAL = ("normal", SHUTDOWN, STOP)
 AGAIN = "the agent was started again"
 AT_ONCE = 16
 """How many letters an agent takes before others have their turn."""
@@ -50,19 +48,6 @@ AT_ONCE = 16
 About = tuple[Signal | None, bool]
 """The signal that something is about, and whether it is what the error policy wants."""
 Queued = tuple[Directive, Signal | None, bool]
-
-
-class Exit(msgspec.Struct, frozen=True):
-    """How a life ended."""
-
-    reason: str = "normal"
-    asked: bool = False
-    """Whether it was asked for from outside: then the agent is not started again."""
-
-    @property
-    def normal(self) -> bool:
-        """Whether nothing went wrong."""
-        return self.asked or self.reason in NORMAL
 
 
 class AgentServer:

@@ -18,8 +18,9 @@ from omoide.core.parent import Parent
 from omoide.core.slot import PARENT
 from omoide.errors import Dropped
 from omoide.runtime.effects import children
+from omoide.runtime.ending import SHUTDOWN, Exit
 from omoide.runtime.mailbox import Letter, Save
-from omoide.runtime.server import SHUTDOWN, AgentServer, Exit
+from omoide.runtime.server import AgentServer
 from omoide.runtime.vaults import taken_up
 
 if TYPE_CHECKING:
