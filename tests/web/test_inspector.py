@@ -211,9 +211,10 @@ def test_other_ways_lead_to_the_pages(place: Inspected, path: str) -> None:
         ({}, 401),
         ({CSRF: "wrong"}, 401),
         ({CSRF: "right", "origin": "http://evil.example"}, 403),
+        ({CSRF: "right", "origin": "http://127.0.0.1:1"}, 401),
         ({CSRF: "right"}, 200),
     ],
-    ids=["no word", "another word", "another site", "our own page"],
+    ids=["no word", "another word", "another site", "another program on this machine", "our own page"],
 )
 async def test_other_sites_cannot_change_anything(
     place: Inspected, headers: dict[str, str], status: int
