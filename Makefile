@@ -14,14 +14,14 @@ setup: .venv/.ready ## make .venv with everything pinned
 	scripts/setup
 	@touch $@
 
-.venv/.browser: scripts/browser .venv/.ready
-	scripts/browser
+.venv/.packages: scripts/packages .venv/.ready
+	scripts/packages
 	@touch $@
 
 demo: .venv/.ready ## run the demo
 	$(PY) examples/demo.py
 
-test: .venv/.browser ## run the tests
+test: .venv/.packages ## run the tests
 	$(PY) -m pytest -q -n auto --dist worksteal
 
 lint: .venv/.ready ## check style, types and layers
@@ -45,7 +45,7 @@ soak: export OMOIDE_MCP_SERVERS ?= 8
 soak: export OMOIDE_MCP_CALLS ?= 1000
 soak: export OMOIDE_SCHEMA_EXAMPLES ?= 500
 soak: export OMOIDE_WEB_SECONDS ?= 600
-soak: .venv/.browser ## run the tests long (SEED=, and any of the counts above)
+soak: .venv/.packages ## run the tests long (SEED=, and any of the counts above)
 	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
 	$(PY) scripts/conformance
 

@@ -98,7 +98,7 @@ def _noted(request: Any, journal: Any) -> str:
 async def chromium() -> AsyncIterator[Browser]:
     """A browser."""
     path = shutil.which("chromium")
-    assert path is not None, "make test installs it: scripts/browser"
+    assert path is not None, "make test installs it: scripts/packages"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS])
         try:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
@@ -15,9 +14,9 @@ from omoide.cli.printing import safe
 from omoide.cli.shell import Shell, command, file_of
 from omoide.embedders import cache
 from omoide.errors import OmoideError
-from omoide.stores.local import masked
-from omoide.stores.opening import network_file_system
-from omoide.stores.sqlite import schema
+from omoide.stores.addresses import masked
+from omoide.stores.findings import Finding
+from omoide.stores.sqlite.opening import network_file_system
 
 _LITTLE = 200_000_000  # bytes
 _EXTRAS = {
@@ -28,19 +27,13 @@ _EXTRAS = {
     "mcp": ("mcp",),
     "server": ("litestar", "uvicorn"),
     "client": ("httpx2",),
+    "postgres": ("psycopg", "psycopg_pool"),
+    "redis": ("redis",),
+    "nats": ("nats",),
     "tokens": ("rs_bpe",),
     "yaml": ("yaml",),
     "otel": ("opentelemetry",),
 }
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    name: str
-    state: str
-    """`ok`, `note` (can be lived with) or `problem`."""
-    told: str
 
 
 @command(
@@ -111,7 +104,7 @@ def _store(shell: Shell) -> Iterator[Finding]:
     try:
         with shell.store(embeds=True) as store:
             stats = store.sync.stats(shell.scope)
-            yield Finding("version", "ok", f"schema {schema.VERSION}, the newest known")
+            yield from store.sync.findings()
             lacking = stats.without_vectors if stats.embedder else 0
             told = f"vectors of {stats.embedder}" if stats.embedder else "no vectors"
             more = f"; {lacking} entries have none: omoide reindex" if lacking else ""

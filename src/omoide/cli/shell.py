@@ -85,7 +85,7 @@ class Shell(NamedTuple):
 
 def file_of(url: str) -> Path | None:
     """The file of a store, if it has one."""
-    from omoide.stores.opening import path_of
+    from omoide.stores.sqlite.opening import path_of
 
     return path_of(url) if url.partition(":")[0].lower() == "sqlite" else None
 

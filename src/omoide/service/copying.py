@@ -20,10 +20,11 @@ from omoide.errors import IdTaken, Invalid
 from omoide.service import access, holdings
 from omoide.service.holdings import Holdings, Progress, quiet
 from omoide.stores import rules, transcripts
-from omoide.stores.local import LocalStore, masked
-from omoide.stores.opening import path_of
+from omoide.stores.addresses import masked
+from omoide.stores.local import LocalStore
 from omoide.stores.protocols import Documents, ListsDocuments, Namespaces, Store, Takes
 from omoide.stores.records import Document
+from omoide.stores.sqlite.opening import path_of
 from omoide.verbs import offering
 
 PRIVATE = access.PLACE.namespace

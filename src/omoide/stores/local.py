@@ -6,7 +6,6 @@ the store without it, for scripts and for `omoide.blocking`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -18,6 +17,7 @@ from omoide.core.frozen import EMPTY_MAP
 from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
+from omoide.stores.addresses import masked
 from omoide.stores.records import (
     Access,
     Change,
@@ -54,11 +54,6 @@ async def hop_within(
     from anyio import to_thread  # an event loop is there by now; importing Omoide does not need one
 
     return await to_thread.run_sync(partial(copy_context().run, function, *args, **kwargs), limiter=limiter)
-
-
-def masked(url: str) -> str:
-    """A URL without the password in it."""
-    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
 
 
 class LocalStore:

@@ -18,6 +18,7 @@ from omoide.embedders import Embedder
 from omoide.errors import Conflict, Erased, KeyReused
 from omoide.stores import cursors, recalling, rules, standing
 from omoide.stores.arguments import checked
+from omoide.stores.findings import Finding
 from omoide.stores.indexing import Indexed, index, with_vector
 from omoide.stores.recalling import Candidates, Read
 from omoide.stores.records import (
@@ -318,6 +319,10 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
             return self._get(state, id, scope).access
 
     # Upkeep
+
+    def findings(self) -> list[Finding]:
+        """What there is to know about upkeep; a store in memory needs none."""
+        return [Finding("kept", "note", "in memory only: it is gone when the program ends")]
 
     def check(self) -> list[str]:
         """What is wrong; a store in memory has nothing that could disagree."""

@@ -22,6 +22,7 @@ from omoide.errors import Invalid, StoreFailed
 from omoide.stores import recalling
 from omoide.stores import taking as admission
 from omoide.stores.arguments import checked
+from omoide.stores.findings import Finding
 from omoide.stores.indexing import Indexed, index, with_vector
 from omoide.stores.records import (
     Access,
@@ -45,6 +46,7 @@ from omoide.stores.sqlite import (
     models,
     querying,
     rows,
+    schema,
     taking,
     upkeep,
     writing,
@@ -308,6 +310,10 @@ class SQLiteStore:
         if done:
             return receipt.replace(scrubbed=True, pending=())
         return receipt.replace(pending=("the write-ahead log, which somebody reads: call scrub() later",))
+
+    def findings(self) -> list[Finding]:
+        """What there is to know about the file's upkeep."""
+        return [Finding("version", "ok", f"schema {schema.VERSION}, the newest known")]
 
     def check(self) -> list[str]:
         """What is wrong with the file; empty when it is sound."""

@@ -1,0 +1,82 @@
+"""What does the URL of a store say, and which embedder belongs to what lies there?"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from omoide import embedders
+from omoide.embedders import Embedder
+from omoide.errors import Invalid, OmoideError
+
+REMEDY = "use memory://, sqlite:///path/to/file.db, postgresql://user@host/database or redis://host"
+
+_BY_START = {"all-MiniLM": "minilm", "wordllama": "static"}
+
+_log = logging.getLogger("omoide")
+
+
+class Address(NamedTuple):
+    """A URL that has been read."""
+
+    url: str
+    parts: SplitResult
+    options: dict[str, Any]
+    """What stands after the question mark, by name."""
+
+
+def read(url: object) -> Address:
+    """The parts of a URL; `Invalid` if it is none."""
+    if not isinstance(url, str):
+        raise Invalid("url", f"must be text, not {type(url).__name__}", REMEDY)
+    if any(ord(letter) < 32 for letter in url):
+        raise Invalid("url", "holds control characters", "write them as %09 and the like")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Invalid("url", f"{masked(url)!r} cannot be read ({error})", REMEDY) from error
+    if parts.fragment or url.endswith("#"):
+        raise Invalid("url", f"{masked(url)!r} has a #", "write it as %23")
+    return Address(url, parts, _options(parts.query))
+
+
+def masked(url: str) -> str:
+    """A URL without the password in it."""
+    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
+
+
+def _options(query: str) -> dict[str, Any]:
+    found: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    mode = found.pop("mode", None)
+    if mode not in (None, "ro", "rw"):
+        raise Invalid("url", f"has mode={mode}", "use mode=ro, or leave it out")
+    if mode == "ro":
+        found["read_only"] = True
+    return found
+
+
+def embedder_for(name: str, wanted: Any, kept: str | None) -> Embedder | None:
+    """The embedder to use; `auto` follows the one whose vectors a store of this name holds."""
+    if wanted != "auto" or kept is None:
+        return embedders.choose(wanted)
+    chosen = _kept_embedder(kept)
+    if chosen is None:
+        _log.warning(
+            "%s holds vectors of %r, which is not available here: recall goes by words alone "
+            "until it is, or until the store is reindexed",
+            name,
+            kept,
+        )
+    return chosen
+
+
+def _kept_embedder(kept: str) -> Embedder | None:
+    """The embedder of this name, if it is here."""
+    name = next((name for start, name in _BY_START.items() if kept.startswith(start)), kept)
+    try:
+        found = embedders.choose(name)
+    except OmoideError:
+        return None
+    return found if found is not None and found.name == kept else None

