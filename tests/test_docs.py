@@ -43,7 +43,7 @@ from omoide.retrieval import neighbours
 from omoide.retrieval.weights import Signs
 from omoide.stores import protocols, secrets
 from omoide.stores.settings import Settings
-from omoide.stores.sqlite import shelves
+from omoide.stores.sql import shelves
 from omoide.testing import reproducible
 from omoide.turns import remembering, running
 from omoide.turns.events import KINDS

@@ -23,7 +23,7 @@ from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest
 from omoide.errors import NotFound, OmoideError
 from omoide.stores.records import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
-from omoide.stores.sqlite import shelves
+from omoide.stores.sql import shelves
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = ("a", "b", "c", "A", "á", "x'; --")

@@ -21,7 +21,7 @@ from omoide.core.scope import Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Link
 from omoide.stores.reference_state import MemoryLedger
-from omoide.stores.sqlite import shelves, truth
+from omoide.stores.sql import shelves, truth
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = tuple("abcdefgh")
@@ -105,7 +105,7 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        for ledger in (MemoryLedger, truth.FileLedger):
+        for ledger in (MemoryLedger, truth.Ledger):
             for name in ("standing", "resting", "premises"):
                 monkeypatch.setattr(ledger, name, self.counting(getattr(ledger, name)))
 
@@ -195,7 +195,7 @@ def test_what_follows_happens_together_with_its_cause(
         derive(store, "b", "a", "n")
         before = store.list_entries(ADA), store.changes("default")
         with monkeypatch.context() as patch:
-            patch.setattr(truth.FileLedger, "write", fail)
+            patch.setattr(truth.Ledger, "write", fail)
             with pytest.raises(Invalid, match="stops here"):
                 CAUSES[cause](store)
         assert (store.list_entries(ADA), store.changes("default")) == before

@@ -19,7 +19,9 @@ from urllib.parse import quote
 
 from omoide.errors import Busy, Closed, ReadOnly, StoreFailed
 from omoide.retrieval import features
-from omoide.stores.sqlite import schema, truth
+from omoide.stores.sql import truth
+from omoide.stores.sql.database import Hold, Words
+from omoide.stores.sqlite import schema
 from omoide.stores.sqlite.failures import is_busy, translated, translating
 
 T = TypeVar("T")
@@ -30,12 +32,23 @@ _INHERITED: list[object] = []
 _PATIENCE = 5.0  # seconds that SQLite itself waits for others; ours is above it
 
 
+_WORDS = Words(contains="instr(body, ?) > 0", in_order="NOT INDEXED", as_given="CROSS", unindexed="+")
+
+
 class Connection(sqlite3.Connection):
     """A connection that remembers the numbers of owners, which never change once they are committed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.owners: dict[tuple[str, str], int] = {}
+
+    @property
+    def words(self) -> Words:
+        """What SQLite says differently."""
+        return _WORDS
+
+    def hold(self, *holds: Hold) -> None:
+        """Keep others from something; nobody else writes meanwhile."""
 
 
 class Connections:
@@ -71,8 +84,8 @@ class Connections:
         self._process = os.getpid()
         self._lock = RLock()
         self._idle_lock = Lock()
-        self._idle: list[sqlite3.Connection] = []
-        self._writer: sqlite3.Connection | None = None
+        self._idle: list[Connection] = []
+        self._writer: Connection | None = None
 
     def _prepare(self) -> None:
         if self.read_only:
@@ -90,7 +103,7 @@ class Connections:
                 db.execute("INSERT INTO settings VALUES ('features', ?)", (str(features.VERSION),))
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Connection]:
         """A block that sees the store as it is at one moment."""
         db = self._take()
         try:
@@ -103,7 +116,7 @@ class Connections:
             if _ended(db):
                 self._give(db)
 
-    def glance(self, look: Callable[[sqlite3.Connection], T]) -> T:
+    def glance(self, look: Callable[[Connection], T]) -> T:
         """What one statement finds, which needs no transaction of its own."""
         db = self._take()
         try:
@@ -114,7 +127,7 @@ class Connections:
             self._give(db)
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self, *holds: Hold) -> Iterator[Connection]:
         """A block that changes the store as a whole, or not at all."""
         self._check_open()
         if self.read_only:
@@ -133,7 +146,7 @@ class Connections:
                     self._writer = None
 
     @contextmanager
-    def alone(self) -> Iterator[sqlite3.Connection]:
+    def alone(self) -> Iterator[Connection]:
         """The writer outside of a transaction, for what SQLite only does there."""
         self._check_open()
         with self._lock, translating(self.name):
@@ -171,7 +184,7 @@ class Connections:
                         "try again, or open it with a longer timeout",
                     ) from error
 
-    def _take(self) -> sqlite3.Connection:
+    def _take(self) -> Connection:
         self._check_open()
         with self._idle_lock:
             if self._idle:
@@ -179,7 +192,7 @@ class Connections:
         with translating(self.name):
             return self._connect(writer=False)
 
-    def _give(self, db: sqlite3.Connection) -> None:
+    def _give(self, db: Connection) -> None:
         with self._idle_lock:
             if self.closed:
                 db.close()
@@ -193,7 +206,7 @@ class Connections:
             _INHERITED.extend([*self._idle, self._writer])
             self._begin()
 
-    def _connect(self, *, writer: bool) -> sqlite3.Connection:
+    def _connect(self, *, writer: bool) -> Connection:
         mode = "ro" if self.read_only else "rwc"
         deadline = time.monotonic() + self._timeout
         while True:
@@ -240,12 +253,11 @@ class Connections:
             db.execute("PRAGMA query_only = ON")
 
 
-def _ended(db: sqlite3.Connection) -> bool:
+def _ended(db: Connection) -> bool:
     """Whether a connection is out of its transaction; one that cannot leave it is closed, which undoes it."""
     if not db.in_transaction:
         return True
-    if isinstance(db, Connection):
-        db.owners.clear()  # one of them may just have been undone
+    db.owners.clear()  # one of them may just have been undone
     try:
         db.execute("ROLLBACK")
     except sqlite3.Error:

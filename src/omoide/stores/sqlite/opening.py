@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from omoide.errors import Invalid, StoreFailed
 from omoide.ids import has_controls
 from omoide.stores.addresses import REMEDY, Address, embedder_for, masked, read
 from omoide.stores.local import LocalStore
 from omoide.stores.settings import Settings
-from omoide.stores.sqlite.models import kept_in
 from omoide.stores.sqlite.store import SQLiteStore
 
 OPTIONS: tuple[str, ...] = ()
@@ -69,6 +70,18 @@ def _open_file(path: Path, embedder: Any, settings: Settings) -> SQLiteStore:
         )
     kept = kept_in(path) if embedder == "auto" and path.exists() else None
     return SQLiteStore(path, embedder_for(str(path), embedder, kept), settings)
+
+
+def kept_in(path: Path) -> str | None:
+    """The name of the embedder whose vectors a file holds, if it is a file of ours and holds any."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as db:
+            row = db.execute(
+                "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
+            ).fetchone()
+    except sqlite3.Error:
+        return None  # opening it for good says what is wrong
+    return None if row is None else str(row[0])
 
 
 def network_file_system(path: Path) -> str | None:

@@ -91,8 +91,6 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 VERSION = len(MIGRATIONS)
-SLOTS = 8
-"""How many embedders' vectors a file can hold at once; a vector's key is `no * SLOTS + slot`."""
 
 
 def version(db: sqlite3.Connection) -> int:

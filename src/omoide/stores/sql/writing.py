@@ -5,7 +5,6 @@ Everything here happens inside one transaction of the caller's: row, terms, vect
 
 from __future__ import annotations
 
-import sqlite3
 from array import array
 from collections.abc import Sequence
 
@@ -15,14 +14,14 @@ from omoide.core.writing import WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
 from omoide.stores import bodies, rules, standing
 from omoide.stores.indexing import Indexed, indexed
-from omoide.stores.sqlite import rows, truth
-from omoide.stores.sqlite.schema import SLOTS
+from omoide.stores.sql import rows, truth
+from omoide.stores.sql.database import SLOTS, Database
 
 
 class Batch:
     """Some writes in one transaction; terms are indexed together, in the order of the index."""
 
-    def __init__(self, db: sqlite3.Connection, *, slot: int | None, limit: int | None, now: int) -> None:
+    def __init__(self, db: Database, *, slot: int | None, limit: int | None, now: int) -> None:
         self._db = db
         self._slot = slot
         self._limit = limit
@@ -41,7 +40,9 @@ class Batch:
             return known
         result = self._write(request, found)
         db.execute(
-            "INSERT OR REPLACE INTO receipts VALUES (?,?,?,?,?,?,?)",
+            "INSERT INTO receipts VALUES (?,?,?,?,?,?,?) ON CONFLICT (namespace, key) DO UPDATE SET"
+            " print = excluded.print, id = excluded.id, rev = excluded.rev,"
+            " outcome = excluded.outcome, at = excluded.at",
             (namespace, key, print_, result.entry.id, result.entry.rev, result.outcome, self._now),
         )
         db.execute("DELETE FROM receipts WHERE at < ?", (self._now - rules.KEY_LIFETIME_MS,))
@@ -143,7 +144,7 @@ class Batch:
         return no
 
 
-def check_session(db: sqlite3.Connection, entry: Entry, limit: int) -> None:
+def check_session(db: Database, entry: Entry, limit: int) -> None:
     """Raise when a session holds more entries than the store allows."""
     if entry.session_id is None:
         return
@@ -154,16 +155,14 @@ def check_session(db: sqlite3.Connection, entry: Entry, limit: int) -> None:
     rules.check_session(entry.session_id, count, limit)
 
 
-def check_sessions(db: sqlite3.Connection, entries: Sequence[Entry], limit: int | None) -> None:
+def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) -> None:
     """Raise when one of the sessions of some entries holds too many."""
     if limit is not None:
         for entry in {(entry.agent_id, entry.session_id): entry for entry in entries}.values():
             check_session(db, entry, limit)
 
 
-def _receipt(
-    db: sqlite3.Connection, request: WriteRequest, key: str, print_: bytes, now: int
-) -> WriteResult | None:
+def _receipt(db: Database, request: WriteRequest, key: str, print_: bytes, now: int) -> WriteResult | None:
     row = db.execute(
         "SELECT print, id, rev, outcome FROM receipts WHERE namespace=? AND key=? AND at >= ?",
         (request.entry.namespace, key, now - rules.KEY_LIFETIME_MS),
@@ -182,7 +181,7 @@ def _receipt(
     return rules.receipt(request, entry, row[3])
 
 
-def _twin(db: sqlite3.Connection, given: Entry, now: int) -> Entry | None:
+def _twin(db: Database, given: Entry, now: int) -> Entry | None:
     found = db.execute(
         "SELECT body FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
         (rules.content_key(given), given.namespace),
@@ -194,7 +193,7 @@ def _twin(db: sqlite3.Connection, given: Entry, now: int) -> Entry | None:
     return None
 
 
-def archive(db: sqlite3.Connection, no: int) -> None:
+def archive(db: Database, no: int) -> None:
     """Keep the present version of an entry as an old one, and take its terms out of the index."""
     db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
     owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
@@ -210,7 +209,7 @@ def terms_in(blob: bytes) -> list[int]:
 
 
 def supersede(
-    db: sqlite3.Connection,
+    db: Database,
     id: str,
     scope: Scope,
     *,
@@ -231,7 +230,7 @@ def supersede(
     return _changed(db, no, entry, new, "supersede", now)
 
 
-def restore(db: sqlite3.Connection, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
+def restore(db: Database, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
     """Bring a superseded entry back."""
     no, entry = rows.get(db, id, scope)
     Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
@@ -240,7 +239,7 @@ def restore(db: sqlite3.Connection, id: str, scope: Scope, *, expected_rev: int 
     return _changed(db, no, entry, rules.restored(entry), "restore", now)
 
 
-def _changed(db: sqlite3.Connection, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
+def _changed(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
     """Keep a new version whose words are the old ones."""
     owner, written = db.execute("SELECT owner, written FROM entries WHERE no=?", (no,)).fetchone()
     archive(db, no)

@@ -6,7 +6,6 @@ the vectors only one bit a dimension is held in memory; the exact ones are read 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from itertools import chain, combinations
 from math import log
@@ -15,8 +14,8 @@ import numpy as np
 
 from omoide.retrieval.pool import Array, Statistics
 from omoide.stores.recalling import Asked
-from omoide.stores.sqlite import rows, shelves
-from omoide.stores.sqlite.schema import SLOTS
+from omoide.stores.sql import rows, shelves
+from omoide.stores.sql.database import SLOTS, Database
 
 PROPOSED = 100
 """Entries that each arm proposes."""
@@ -55,9 +54,9 @@ class Wide:
         """Whether some of it may have expired by a moment."""
         return self._first_end is not None and self._first_end <= at
 
-    def bring_up(self, db: sqlite3.Connection, inside: rows.Where, namespace: str) -> None:
+    def bring_up(self, db: Database, inside: rows.Where, namespace: str) -> None:
         """Apply what changed since the last use."""
-        life, last = rows.state(db)
+        life, last = rows.state(db, namespace)
         if self.life != life or not 0 <= last - self.covers <= len(self.numbers) // 4:
             condition, parameters = inside
             self._load(db, (f"{condition} AND live=1", parameters))
@@ -68,10 +67,11 @@ class Wide:
             self._change(db, inside, [no for (no,) in changed])
         self.life, self.covers = life, last
 
-    def _load(self, db: sqlite3.Connection, counting: rows.Where) -> None:
+    def _load(self, db: Database, counting: rows.Where) -> None:
         condition, parameters = counting
         # A scope that is most of the file is read in the order of the file, not of an index.
-        table = "entries" if "session" in condition or "project" in condition else "entries NOT INDEXED"
+        part = "session" in condition or "project" in condition
+        table = "entries" if part else f"entries {db.words.in_order}"
         found = db.execute(f"SELECT no, time, expires, speaker FROM {table} WHERE {condition}", parameters)
         numbers, times, ends, names = [], [], [], dict[str, None]()
         for no, time, end, speaker in found:
@@ -82,9 +82,8 @@ class Wide:
             if speaker is not None:
                 names[speaker] = None
         self.numbers, self.times = np.array(numbers, np.int64), np.array(times, np.int64)
-        if "NOT INDEXED" not in table:
-            order = np.argsort(self.numbers)
-            self.numbers, self.times = self.numbers[order], self.times[order]
+        order = np.argsort(self.numbers)
+        self.numbers, self.times = self.numbers[order], self.times[order]
         self._first_end = min(ends, default=None)
         self.speakers = [*names]
         self.codes = np.zeros((self.words, len(numbers)), np.uint64)
@@ -92,7 +91,7 @@ class Wide:
         if self.words and numbers:
             self._code(db)
 
-    def _code(self, db: sqlite3.Connection) -> None:
+    def _code(self, db: Database) -> None:
         first, last = int(self.numbers[0]) * SLOTS, (int(self.numbers[-1]) + 1) * SLOTS
         found = db.execute(
             f"SELECT key / {SLOTS}, pooled FROM vectors WHERE key >= ? AND key < ? AND key % {SLOTS} = ?",
@@ -119,7 +118,7 @@ class Wide:
         self.codes[:, places[known]] = bits(vectors, self.words).T
         self.coded[places[known]] = True
 
-    def _change(self, db: sqlite3.Connection, inside: rows.Where, numbers: Sequence[int]) -> None:
+    def _change(self, db: Database, inside: rows.Where, numbers: Sequence[int]) -> None:
         found = shelves.read(db, inside, self.slot, numbers=numbers)
         changed = np.array(sorted(numbers), np.int64)
         places = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
@@ -145,7 +144,7 @@ class Wide:
 
     def propose(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         owned: rows.Where,
         asked: Asked,
         allowed: Array | None,
@@ -162,7 +161,7 @@ class Wide:
         return _with_neighbours(db, numbers), statistics
 
     def _by_text(
-        self, db: sqlite3.Connection, owned: rows.Where, terms: Sequence[int], mask: Array
+        self, db: Database, owned: rows.Where, terms: Sequence[int], mask: Array
     ) -> tuple[Array, dict[int, int]]:
         """Entries with the question's terms: all with a rare one, and those with common ones together."""
         postings = {term: _postings(db, owned, term, RARE) for term in terms}
@@ -198,7 +197,7 @@ class Wide:
         inside = self._within(numbers, mask)
         return numbers[inside], scores[inside]
 
-    def _frequency(self, db: sqlite3.Connection, owned: rows.Where, term: int) -> int:
+    def _frequency(self, db: Database, owned: rows.Where, term: int) -> int:
         """In how many entries a common term occurs; counted anew when the scope has grown by a tenth."""
         known = self._frequencies.get(term)
         if known is None or len(self.numbers) > 1.1 * known[1]:
@@ -235,7 +234,7 @@ class Wide:
         return self.numbers[inside & mask][-PROPOSED // 4 :]
 
 
-def _speakers(db: sqlite3.Connection, condition: str, parameters: Sequence[object]) -> list[str]:
+def _speakers(db: Database, condition: str, parameters: Sequence[object]) -> list[str]:
     found = db.execute(
         f"SELECT DISTINCT speaker FROM entries WHERE {condition} AND speaker IS NOT NULL", parameters
     )
@@ -261,7 +260,7 @@ def _largest(scores: Array, count: int) -> Array:
     return np.argpartition(-scores, count)[:count]
 
 
-def _postings(db: sqlite3.Connection, owned: rows.Where, term: int, limit: int) -> Array:
+def _postings(db: Database, owned: rows.Where, term: int, limit: int) -> Array:
     """The newest entries with a term, and how often it occurs in each."""
     found = db.execute(
         f"SELECT no, count FROM postings WHERE {owned[0]} AND term=? ORDER BY no DESC LIMIT ?",
@@ -270,11 +269,11 @@ def _postings(db: sqlite3.Connection, owned: rows.Where, term: int, limit: int) 
     return np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
 
 
-def _together(db: sqlite3.Connection, owned: rows.Where, one: int, other: int) -> Array:
+def _together(db: Database, owned: rows.Where, one: int, other: int) -> Array:
     """Entries that have two common terms, found from the less common one."""
     mine = owned[0].replace("owner", "a.owner", 1)
     found = db.execute(
-        "SELECT a.no, a.count + b.count FROM postings a CROSS JOIN postings b"
+        f"SELECT a.no, a.count + b.count FROM postings a {db.words.as_given} JOIN postings b"
         " ON b.owner = a.owner AND b.term = ? AND b.no = a.no"
         f" WHERE {mine} AND a.term = ? LIMIT ?",
         (other, *owned[1], one, COMMON),
@@ -282,13 +281,14 @@ def _together(db: sqlite3.Connection, owned: rows.Where, one: int, other: int) -
     return np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
 
 
-def _with_neighbours(db: sqlite3.Connection, numbers: set[int]) -> list[int]:
+def _with_neighbours(db: Database, numbers: set[int]) -> list[int]:
     """The numbers, and those of the messages up to two places before and after."""
     found = set(numbers)
     for some in rows.batches(sorted(numbers)):
         marks = ",".join("?" * len(some))
         near = db.execute(
-            "SELECT n.no FROM entries e CROSS JOIN entries n ON n.owner = e.owner AND n.thread = e.thread"
+            f"SELECT n.no FROM entries e {db.words.as_given} JOIN entries n"
+            " ON n.owner = e.owner AND n.thread = e.thread"
             f" AND n.seq BETWEEN e.seq - 2 AND e.seq + 2 WHERE e.no IN ({marks}) AND e.thread IS NOT NULL",
             some,
         )

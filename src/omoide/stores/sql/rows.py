@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ from omoide.core.value import force
 from omoide.stores import bodies, rules, standing
 from omoide.stores.indexing import Indexed
 from omoide.stores.records import Access
-from omoide.stores.sqlite.schema import SLOTS
+from omoide.stores.sql.database import SLOTS, Database
 
 T = TypeVar("T")
 
@@ -22,20 +21,24 @@ Where = tuple[str, list[Any]]
 
 _OWNERS = 10_000  # whose numbers a connection remembers
 
+BURY = """INSERT INTO tombstones (namespace, id, agent, session, project, rev, at, reason)
+    VALUES (?,?,?,?,?,?,?,?)"""
+"""Notes that an entry was erased, by whom it was owned, when and why."""
+
 ONE_OWNER = "owner=?"
 ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
 
 _INSERT = """INSERT INTO entries (namespace, id, owner, session, project, type, live, time, expires,
     confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no"""
 _UPDATE = """UPDATE entries SET namespace=?, id=?, owner=?, session=?, project=?, type=?, live=?, time=?,
     expires=?, confidence=?, importance=?, thread=?, seq=?, role=?, speaker=?, rev=?, changed=?, written=?,
     twin=?, body=?, features=? WHERE no=?"""
 
 
-def owner_of(db: sqlite3.Connection, namespace: str, agent: str) -> int | None:
+def owner_of(db: Database, namespace: str, agent: str) -> int | None:
     """The number of an agent in a namespace, if it owns anything."""
-    known: dict[tuple[str, str], int] = getattr(db, "owners", {})
+    known = db.owners
     no = known.get((namespace, agent))
     if no is None:
         row = db.execute("SELECT no FROM owners WHERE namespace=? AND agent=?", (namespace, agent)).fetchone()
@@ -47,17 +50,18 @@ def owner_of(db: sqlite3.Connection, namespace: str, agent: str) -> int | None:
     return no
 
 
-def make_owner(db: sqlite3.Connection, namespace: str, agent: str) -> int:
+def make_owner(db: Database, namespace: str, agent: str) -> int:
     """The number of an agent in a namespace, new if need be."""
     known = owner_of(db, namespace, agent)
     if known is not None:
         return known
-    return int(
-        db.execute("INSERT INTO owners (namespace, agent) VALUES (?,?)", (namespace, agent)).lastrowid or 0
-    )
+    ((no,),) = db.execute(
+        "INSERT INTO owners (namespace, agent) VALUES (?,?) RETURNING no", (namespace, agent)
+    ).fetchall()
+    return int(no)
 
 
-def where(db: sqlite3.Connection, scope: Scope) -> Where | None:
+def where(db: Database, scope: Scope) -> Where | None:
     """The condition that a row lies in a scope, for SQL, and its parameters; None if it can hold nothing."""
     condition, parameters = ANY_OWNER, list[Any]([scope.namespace])
     if scope.agent_id is not None:
@@ -98,81 +102,93 @@ def columns(entry: Entry, owner: int, at: int, seq: int, found: Indexed) -> tupl
     )  # fmt: skip
 
 
-def insert(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
+def insert(db: Database, row: tuple[Any, ...]) -> int:
     """Add a row; its number."""
-    return int(db.execute(_INSERT, row).lastrowid or 0)
+    ((no,),) = db.execute(_INSERT, row).fetchall()
+    return int(no)
 
 
-def update(db: sqlite3.Connection, no: int, row: tuple[Any, ...]) -> None:
+def update(db: Database, no: int, row: tuple[Any, ...]) -> None:
     """Replace a row."""
     db.execute(_UPDATE, (*row, no))
 
 
-def post(db: sqlite3.Connection, postings: list[tuple[int, int, int, int]]) -> None:
+def post(db: Database, postings: list[tuple[int, int, int, int]]) -> None:
     """Make entries findable by their terms."""
     postings.sort()
     db.executemany("INSERT INTO postings (owner, term, no, count) VALUES (?,?,?,?)", postings)
 
 
-def unpost(db: sqlite3.Connection, owner: int, no: int, terms: Iterable[int]) -> None:
+def unpost(db: Database, owner: int, no: int, terms: Iterable[int]) -> None:
     """Make an entry unfindable by its terms."""
     db.executemany(
         "DELETE FROM postings WHERE owner=? AND term=? AND no=?", [(owner, term, no) for term in {*terms}]
     )
 
 
-def put_vectors(db: sqlite3.Connection, no: int, slot: int, found: Indexed) -> None:
+def put_vectors(db: Database, no: int, slot: int, found: Indexed) -> None:
     """Keep an entry's vectors, if it has any; those of the embedder never replace one that was given."""
     key = no * SLOTS + slot
     if found.pooled is None or (not found.given and given_vector(db, key) is not None):
         return
-    db.execute("INSERT OR REPLACE INTO vectors VALUES (?,?,?)", (key, found.pooled, int(found.given)))
+    db.execute(
+        "INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)"
+        " ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given",
+        (key, found.pooled, int(found.given)),
+    )
     if found.tokens is not None:
-        db.execute("INSERT OR REPLACE INTO tokens VALUES (?,?)", (key, found.tokens))
+        db.execute(
+            "INSERT INTO tokens (key, tokens) VALUES (?,?)"
+            " ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens",
+            (key, found.tokens),
+        )
 
 
-def given_vector(db: sqlite3.Connection, key: int) -> bytes | None:
+def given_vector(db: Database, key: int) -> bytes | None:
     """The vector that came with an entry, if one did."""
     row = db.execute("SELECT pooled FROM vectors WHERE key=? AND given=1", (key,)).fetchone()
     return None if row is None else bytes(row[0])
 
 
-def support(db: sqlite3.Connection, entry: Entry, no: int) -> None:
+def support(db: Database, entry: Entry, no: int) -> None:
     """Note the entries that an entry rests on; what an old version rested on stays noted."""
     if entry.rev > 1:
         db.execute("UPDATE supports SET present = 0 WHERE no=?", (no,))
     db.executemany(
-        "INSERT INTO supports VALUES (?,?,?,1)"
+        "INSERT INTO supports (namespace, id, no, present) VALUES (?,?,?,1)"
         " ON CONFLICT (namespace, id, no) DO UPDATE SET present = excluded.present",
         [(entry.namespace, id, no) for id in standing.premises(entry)],
     )
 
 
-def drop_vectors(db: sqlite3.Connection, no: int, *, but_given: bool = False) -> None:
+def drop_vectors(db: Database, no: int, *, but_given: bool = False) -> None:
     """Remove all vectors of an entry, or all but one that was given."""
     between = (no * SLOTS, (no + 1) * SLOTS)
     db.execute(f"DELETE FROM vectors WHERE key >= ? AND key < ?{' AND given=0' * but_given}", between)
     db.execute("DELETE FROM tokens WHERE key >= ? AND key < ?", between)
 
 
-def log(db: sqlite3.Connection, entry: Entry, no: int, op: str, at: int) -> int:
-    """Note a change; its sequence number."""
-    done = db.execute(
+def log(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
+    """Note a change."""
+    db.execute(
         "INSERT INTO log (namespace, id, no, op, rev, at) VALUES (?,?,?,?,?,?)",
         (entry.namespace, entry.id, no, op, entry.rev, at),
     )
-    return int(done.lastrowid or 0)
 
 
-def state(db: sqlite3.Connection) -> tuple[str, int]:
-    """What tells whether anything changed: the newest change, and which life of the file it belongs to."""
+def state(db: Database, namespace: str) -> tuple[str, int]:
+    """What tells whether anything changed: a namespace's newest change, and which life of the store it is of.
+
+    Numbers grow with the commits inside of a namespace; what other namespaces have says nothing about it.
+    """
     life, seq = db.execute(
-        "SELECT (SELECT value FROM settings WHERE name='life'), (SELECT max(seq) FROM log)"
+        "SELECT (SELECT value FROM settings WHERE name='life'), (SELECT max(seq) FROM log WHERE namespace=?)",
+        (namespace,),
     ).fetchone()
     return life or "", seq or 0
 
 
-def last_seq(db: sqlite3.Connection) -> int:
+def last_seq(db: Database) -> int:
     """The sequence number of the newest change."""
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM log").fetchone()[0])
 
@@ -190,7 +206,7 @@ def access_of(count: int, last: int) -> Access:
     return Access(count=count, last=None if last < 0 else last)
 
 
-def find(db: sqlite3.Connection, namespace: str, id: str) -> tuple[int, Entry] | None:
+def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
     """An entry and its number."""
     row = db.execute(
         "SELECT no, body, live FROM entries WHERE namespace=? AND id=?", (namespace, id)
@@ -198,7 +214,7 @@ def find(db: sqlite3.Connection, namespace: str, id: str) -> tuple[int, Entry] |
     return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
 
 
-def get(db: sqlite3.Connection, id: str, scope: Scope) -> tuple[int, Entry]:
+def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:
     """An entry that the scope holds, and its number."""
     found = find(db, scope.namespace, id)
     if found is None or not scope.holds(found[1]):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from omoide.core.entry import Entry
 from omoide.core.scope import Scope
 from omoide.stores import standing
 from omoide.stores.records import Link
-from omoide.stores.sqlite import rows, truth
+from omoide.stores.sql import rows, truth
+from omoide.stores.sql.database import Database
 
 
-def link(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> Link:
+def link(db: Database, given: Link, scope: Scope, now: int) -> Link:
     """Keep a link; the scope must hold both ends."""
     source = rows.get(db, given.source, scope)
     rows.get(db, given.target, scope)
@@ -20,7 +19,7 @@ def link(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> Link:
     return link
 
 
-def add(db: sqlite3.Connection, given: Link, namespace: str, source: tuple[int, Entry], now: int) -> Link:
+def add(db: Database, given: Link, namespace: str, source: tuple[int, Entry], now: int) -> Link:
     """Keep a link between entries that are known to be there."""
     key = (namespace, given.source, given.relation, given.target)
     known = db.execute(
@@ -28,12 +27,15 @@ def add(db: sqlite3.Connection, given: Link, namespace: str, source: tuple[int, 
     ).fetchone()
     if known is not None:
         return given.replace(created_at=known[0])
-    db.execute("INSERT INTO links VALUES (?,?,?,?,?)", (*key, given.created_at))
+    db.execute(
+        "INSERT INTO links (namespace, source, relation, target, at) VALUES (?,?,?,?,?)",
+        (*key, given.created_at),
+    )
     rows.log(db, source[1], source[0], "link", now)
     return given
 
 
-def unlink(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> bool:
+def unlink(db: Database, given: Link, scope: Scope, now: int) -> bool:
     """Remove a link; whether there was one."""
     no, entry = rows.get(db, given.source, scope)
     rows.get(db, given.target, scope)
@@ -48,19 +50,19 @@ def unlink(db: sqlite3.Connection, given: Link, scope: Scope, now: int) -> bool:
     return True
 
 
-def _settle(db: sqlite3.Connection, given: Link, scope: Scope, source: Entry, now: int) -> None:
+def _settle(db: Database, given: Link, scope: Scope, source: Entry, now: int) -> None:
     if given.relation == standing.INVALIDATED_BY:
         truth.settle(db, scope.namespace, {source.id: standing.of(source) != standing.LIVE}, now)
 
 
-def links(db: sqlite3.Connection, id: str, scope: Scope, relation: str | None) -> list[Link]:
+def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Link]:
     """The links from and to an entry whose other end the scope holds, oldest first."""
     rows.get(db, id, scope)
     found = db.execute(
-        "SELECT source, relation, target, at FROM links WHERE namespace=?1 AND source=?2"
-        " UNION SELECT source, relation, target, at FROM links WHERE namespace=?1 AND target=?2"
+        "SELECT source, relation, target, at FROM links WHERE namespace=? AND source=?"
+        " UNION SELECT source, relation, target, at FROM links WHERE namespace=? AND target=?"
         " ORDER BY at, source, relation, target",
-        (scope.namespace, id),
+        (scope.namespace, id, scope.namespace, id),
     ).fetchall()
     kept = []
     for source, name, target, at in found:

@@ -1,20 +1,16 @@
-"""Whose vectors does the file hold?
+"""Whose vectors does the database hold?
 
 Each embedder has a slot. One serves; another may be filled beside it until it takes over.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from omoide import ids
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged
-from omoide.stores.sqlite.schema import SLOTS
+from omoide.stores.sql.database import MODELS, SLOTS, Database
 
 
 class Model(NamedTuple):
@@ -26,12 +22,12 @@ class Model(NamedTuple):
     serving: bool
 
 
-def serving(db: sqlite3.Connection) -> Model | None:
+def serving(db: Database) -> Model | None:
     """The embedder whose vectors answer questions."""
     return next((model for model in known(db) if model.serving), None)
 
 
-def of(db: sqlite3.Connection, embedder: Embedder | None) -> Model | None:
+def of(db: Database, embedder: Embedder | None) -> Model | None:
     """The place of an embedder's vectors, if it serves."""
     if embedder is None:
         return None
@@ -41,14 +37,14 @@ def of(db: sqlite3.Connection, embedder: Embedder | None) -> Model | None:
     return None if row is None else Model(int(row[0]), embedder.name, embedder.dim, True)
 
 
-def known(db: sqlite3.Connection) -> list[Model]:
+def known(db: Database) -> list[Model]:
     """All whose vectors are kept."""
     found = db.execute("SELECT slot, name, dim, serving FROM models ORDER BY slot")
     return [Model(slot, name, dim, bool(on)) for slot, name, dim, on in found]
 
 
-def check(db: sqlite3.Connection, embedder: Embedder, name: str) -> None:
-    """Raise when a file holds vectors of another embedder."""
+def check(db: Database, embedder: Embedder, name: str) -> None:
+    """Raise when a store holds vectors of another embedder."""
     current = serving(db)
     if current is None or (current.name, current.dim) == (embedder.name, embedder.dim):
         return
@@ -56,19 +52,25 @@ def check(db: sqlite3.Connection, embedder: Embedder, name: str) -> None:
         raise EmbedderChanged(name, current.name, current.dim, embedder.name, embedder.dim)
 
 
-def claim(db: sqlite3.Connection, embedder: Embedder | None) -> int | None:
-    """The slot for an embedder's vectors; a file without vectors becomes its own. None: it is another's."""
+def claim(db: Database, embedder: Embedder | None) -> int | None:
+    """The slot for an embedder's vectors; a store without vectors becomes its own. None: it is another's."""
     found = of(db, embedder)
     if found is not None:
         return found.slot
-    if embedder is None or db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
+    if embedder is None:
+        return None
+    db.hold(MODELS)
+    found = of(db, embedder)  # somebody may have been faster
+    if found is not None:
+        return found.slot
+    if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
         return None
     db.execute("DELETE FROM models WHERE serving=1")  # one that is being filled keeps its slot
     renew(db)
     return add(db, embedder, serving=True).slot
 
 
-def add(db: sqlite3.Connection, embedder: Embedder, *, serving: bool = False) -> Model:
+def add(db: Database, embedder: Embedder, *, serving: bool = False) -> Model:
     """A slot for an embedder, the one it had if it was here before."""
     models = known(db)
     for model in models:
@@ -80,34 +82,34 @@ def add(db: sqlite3.Connection, embedder: Embedder, *, serving: bool = False) ->
         slot = next(model.slot for model in models if not model.serving)
         _drop(db, f"key % {SLOTS} = ?", slot)
         db.execute("DELETE FROM models WHERE slot=?", (slot,))
-    db.execute("INSERT INTO models VALUES (?,?,?,?)", (slot, embedder.name, embedder.dim, int(serving)))
+    db.execute(
+        "INSERT INTO models (slot, name, dim, serving) VALUES (?,?,?,?)",
+        (slot, embedder.name, embedder.dim, int(serving)),
+    )
     return Model(slot, embedder.name, embedder.dim, serving)
 
 
-def take_over(db: sqlite3.Connection, model: Model) -> None:
+def take_over(db: Database, model: Model) -> None:
     """Let an embedder's vectors answer from now on, and drop those of all others."""
-    db.execute("UPDATE models SET serving = (slot = ?)", (model.slot,))
+    db.execute("UPDATE models SET serving = CASE WHEN slot = ? THEN 1 ELSE 0 END", (model.slot,))
     _drop(db, f"key % {SLOTS} != ?", model.slot)
     db.execute("DELETE FROM models WHERE slot != ?", (model.slot,))
 
 
-def renew(db: sqlite3.Connection) -> None:
-    """Tell everybody who holds something of the file in memory that it does not count any more."""
-    db.execute("INSERT OR REPLACE INTO settings VALUES ('life', ?)", (ids.uuid7(),))
+def renew(db: Database) -> None:
+    """Tell everybody who holds something of the store in memory that it does not count any more."""
+    put(db, "life", ids.uuid7())
 
 
-def _drop(db: sqlite3.Connection, condition: str, slot: int) -> None:
+def put(db: Database, name: str, value: str) -> None:
+    """Note something about the store itself."""
+    db.execute(
+        "INSERT INTO settings (name, value) VALUES (?,?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, value),
+    )
+
+
+def _drop(db: Database, condition: str, slot: int) -> None:
     db.execute(f"DELETE FROM vectors WHERE {condition}", (slot,))
     db.execute(f"DELETE FROM tokens WHERE {condition}", (slot,))
-
-
-def kept_in(path: Path) -> str | None:
-    """The name of the embedder whose vectors a file holds, if it is a file of ours and holds any."""
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as db:
-            row = db.execute(
-                "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
-            ).fetchone()
-    except sqlite3.Error:
-        return None  # opening it for good says what is wrong
-    return None if row is None else str(row[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from hashlib import blake2b
 
@@ -11,12 +10,13 @@ import msgspec
 from omoide.core.entry import Entry
 from omoide.core.value import copied, force
 from omoide.stores.records import Access, Change, Feed, Link
-from omoide.stores.sqlite import rows
+from omoide.stores.sql import rows
+from omoide.stores.sql.database import Database
 
 _LINK = Link(source="-", relation="-", target="-", created_at=0)
 
 
-def changes(db: sqlite3.Connection, namespace: str, after: int, limit: int) -> list[Change]:
+def changes(db: Database, namespace: str, after: int, limit: int) -> list[Change]:
     """The changes after a sequence number, in the order of their commits."""
     found = db.execute(
         "SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
@@ -38,13 +38,13 @@ class _Told:
         self.written: int | None = None
 
 
-def changed(db: sqlite3.Connection, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
+def changed(db: Database, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
     """What changed after a sequence number, as it is at this moment."""
-    life, last = rows.state(db)
+    life, last = rows.state(db, namespace)
     until, more = _portion(db, namespace, after, limit)
     whole = after == 0 and more and _is_small(db, namespace, limit)
     if whole or not more:
-        until, more = last, False
+        until, more = max(last, after), False
     told = _told(db, namespace, after, until)
     found = _rows(db, namespace, told)
     access = _figures(db, [told[id].no for id in found]) if found else {}
@@ -65,7 +65,7 @@ def changed(db: sqlite3.Connection, namespace: str, after: int, limit: int, used
     )
 
 
-def _told(db: sqlite3.Connection, namespace: str, after: int, until: int) -> dict[str, _Told]:
+def _told(db: Database, namespace: str, after: int, until: int) -> dict[str, _Told]:
     """What the log says between two numbers, by id, in the order of the last changes.
 
     Read row by row, and put together here: one pass over the log costs less than to group and join it.
@@ -85,7 +85,7 @@ def _told(db: sqlite3.Connection, namespace: str, after: int, until: int) -> dic
     return found
 
 
-def _rows(db: sqlite3.Connection, namespace: str, told: dict[str, _Told]) -> dict[str, tuple[Entry, int]]:
+def _rows(db: Database, namespace: str, told: dict[str, _Told]) -> dict[str, tuple[Entry, int]]:
     """The entries that are told of and still there, each with the first revision kept here."""
     kept: dict[str, tuple[Entry, int]] = {}
     for some in rows.batches(one.no for one in told.values()):
@@ -106,7 +106,7 @@ def _rows(db: sqlite3.Connection, namespace: str, told: dict[str, _Told]) -> dic
     return {id: kept[id] for id in told if id in kept}
 
 
-def _figures(db: sqlite3.Connection, numbers: list[int]) -> dict[str, Access]:
+def _figures(db: Database, numbers: list[int]) -> dict[str, Access]:
     found: dict[str, Access] = {}
     for some in rows.batches(numbers):
         marks = ",".join("?" * len(some))
@@ -119,7 +119,7 @@ def _figures(db: sqlite3.Connection, numbers: list[int]) -> dict[str, Access]:
     return found
 
 
-def _buried(db: sqlite3.Connection, namespace: str, ids: set[str]) -> set[str]:
+def _buried(db: Database, namespace: str, ids: set[str]) -> set[str]:
     """Those of some ids under which something else was erased before."""
     one = db.execute("SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (namespace,)).fetchone()
     if one is None:
@@ -133,12 +133,12 @@ def _buried(db: sqlite3.Connection, namespace: str, ids: set[str]) -> set[str]:
     }
 
 
-def _mark(db: sqlite3.Connection, seq: int) -> str:
+def _mark(db: Database, seq: int) -> str:
     row = db.execute("SELECT namespace, id, op, rev, at FROM log WHERE seq = ?", (seq,)).fetchone()
     return "" if row is None else blake2b(msgspec.json.encode(row), digest_size=8).hexdigest()
 
 
-def _portion(db: sqlite3.Connection, namespace: str, after: int, limit: int) -> tuple[int, bool]:
+def _portion(db: Database, namespace: str, after: int, limit: int) -> tuple[int, bool]:
     """The number that some changes reach, and whether there are more."""
     found = db.execute(
         "SELECT seq FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT 2 OFFSET ?",
@@ -147,17 +147,17 @@ def _portion(db: sqlite3.Connection, namespace: str, after: int, limit: int) -> 
     return (found[0][0] if found else after), len(found) == 2
 
 
-def _is_small(db: sqlite3.Connection, namespace: str, limit: int) -> bool:
+def _is_small(db: Database, namespace: str, limit: int) -> bool:
     """Whether everything there is fits into one portion, however often it changed."""
     (count,) = db.execute(
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM entries WHERE namespace=?1 LIMIT ?2))"
-        " + (SELECT count(*) FROM (SELECT 1 FROM tombstones WHERE namespace=?1 LIMIT ?2))",
-        (namespace, limit + 1),
+        "SELECT (SELECT count(*) FROM (SELECT 1 FROM entries WHERE namespace=? LIMIT ?) AS kept)"
+        " + (SELECT count(*) FROM (SELECT 1 FROM tombstones WHERE namespace=? LIMIT ?) AS gone)",
+        (namespace, limit + 1, namespace, limit + 1),
     ).fetchone()
     return int(count) <= limit
 
 
-def _links(db: sqlite3.Connection, namespace: str, ids: Iterable[str]) -> Iterable[Link]:
+def _links(db: Database, namespace: str, ids: Iterable[str]) -> Iterable[Link]:
     if db.execute("SELECT 1 FROM links WHERE namespace = ? LIMIT 1", (namespace,)).fetchone() is None:
         return
     for id in sorted(ids):
@@ -177,9 +177,9 @@ def _links(db: sqlite3.Connection, namespace: str, ids: Iterable[str]) -> Iterab
             yield link
 
 
-def _used(db: sqlite3.Connection, namespace: str, since: int) -> dict[str, Access]:
+def _used(db: Database, namespace: str, since: int) -> dict[str, Access]:
     found = db.execute(
-        "SELECT e.id, a.count, a.last FROM access a CROSS JOIN entries e ON e.no = a.no"
+        f"SELECT e.id, a.count, a.last FROM access a {db.words.as_given} JOIN entries e ON e.no = a.no"
         " WHERE a.last >= ? AND e.namespace = ?",
         (since, namespace),
     )

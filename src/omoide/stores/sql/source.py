@@ -1,8 +1,7 @@
-"""Which candidates does a file bring to a question?"""
+"""Which candidates does a database bring to a question?"""
 
 from __future__ import annotations
 
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +19,10 @@ from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array
 from omoide.stores import rules
 from omoide.stores.recalling import Candidates, Read
-from omoide.stores.sqlite import models, rows, shelves
-from omoide.stores.sqlite.connections import Connections
-from omoide.stores.sqlite.shelves import Shelf
-from omoide.stores.sqlite.wide import Wide
+from omoide.stores.sql import models, rows, shelves
+from omoide.stores.sql.database import Connections, Database
+from omoide.stores.sql.shelves import Shelf
+from omoide.stores.sql.wide import Wide
 
 HELD = 200_000
 """Entries that all shelves of a store hold together, at most."""
@@ -56,7 +55,7 @@ class Place:
 class Question(NamedTuple):
     """What is asked, of which rows, and whose vectors answer."""
 
-    db: sqlite3.Connection
+    db: Database
     scope: Scope
     inside: rows.Where
     filter: Filter
@@ -72,8 +71,8 @@ class Question(NamedTuple):
         return passing(self.db, self.inside, self.filter, self.at)
 
 
-class FileSource:
-    """The candidates of a file, with what is held of it in memory."""
+class SQLSource:
+    """The candidates of a database, with what is held of it in memory."""
 
     def __init__(self, connections: Connections, embedder: Embedder | None) -> None:
         self._connections = connections
@@ -104,7 +103,7 @@ class FileSource:
 
     def _question(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         scope: Scope,
         inside: rows.Where,
         filter: Filter,
@@ -225,7 +224,7 @@ def _candidates(asked: Question, shelf: Shelf, allowed: Array | None) -> Candida
     )
 
 
-def passing(db: sqlite3.Connection, inside: rows.Where, filter: Filter, at: int) -> Array:
+def passing(db: Database, inside: rows.Where, filter: Filter, at: int) -> Array:
     """The numbers of the entries of a scope that a filter lets pass."""
     condition, parameters = inside[0], [*inside[1]]
     condition += rows.standing_in(rows.lives(filter))
@@ -245,7 +244,7 @@ def passing(db: sqlite3.Connection, inside: rows.Where, filter: Filter, at: int)
         condition += " AND (expires IS NULL OR expires > ?)"
         parameters.append(at)
     for tag in filter.tags[:_TAGS]:
-        condition += " AND instr(body, ?) > 0"
+        condition += f" AND {db.words.contains}"
         parameters.append(msgspec.json.encode(tag))
     tagged = bool(filter.tags or filter.tags_any)
     found = db.execute(

@@ -6,7 +6,6 @@ goes when it is emptied, which waits for readers.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -17,10 +16,9 @@ from omoide.core.entry import Entry
 from omoide.core.scope import Scope
 from omoide.stores import bodies, rules, standing, transcripts
 from omoide.stores.records import EraseReceipt
-from omoide.stores.sqlite import rows, truth
-from omoide.stores.sqlite.writing import terms_in
-
-_PATIENCE_MS = 300  # for readers; whoever reads longer leaves something for scrub()
+from omoide.stores.sql import rows, truth
+from omoide.stores.sql.database import Database
+from omoide.stores.sql.writing import terms_in
 
 UNREACHABLE = (
     "backups made before",
@@ -30,9 +28,7 @@ UNREACHABLE = (
 )
 
 
-def erase(
-    db: sqlite3.Connection, scope: Scope, *, id: str | None, reason: str | None, now: int
-) -> EraseReceipt:
+def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now: int) -> EraseReceipt:
     """Remove an entry, or all that a scope holds."""
     documents: list[tuple[str, str]] = []
     if id is not None:
@@ -55,7 +51,7 @@ def erase(
     )
 
 
-def _numbers(db: sqlite3.Connection, scope: Scope) -> list[int]:
+def _numbers(db: Database, scope: Scope) -> list[int]:
     inside = rows.where(db, scope)
     if inside is None:
         return []
@@ -63,7 +59,7 @@ def _numbers(db: sqlite3.Connection, scope: Scope) -> list[int]:
     return [no for (no,) in found.fetchall()]
 
 
-def _versions(db: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[Entry]:
+def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
     """Entries as they are and as they were."""
     for no in numbers:
         found = db.execute(
@@ -76,7 +72,7 @@ def _versions(db: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[Entry]
                 yield bodies.unpack(body)
 
 
-def _quoting(db: sqlite3.Connection, scope: Scope, ids: Sequence[str]) -> list[str]:
+def _quoting(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
     """What is left in the store that may repeat what was erased."""
     found = []
     for id in ids:
@@ -85,9 +81,10 @@ def _quoting(db: sqlite3.Connection, scope: Scope, ids: Sequence[str]) -> list[s
             (scope.namespace, id),
         )
         found += [rules.quoting(other, id) for (other,) in resting]
+    whose = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
     (documents,) = db.execute(
-        "SELECT count(*) FROM documents WHERE namespace=? AND (? IS NULL OR agent IS NULL OR agent=?)",
-        (scope.namespace, scope.agent_id, scope.agent_id),
+        f"SELECT count(*) FROM documents WHERE namespace=?{whose}",
+        (scope.namespace, *([] if scope.agent_id is None else [scope.agent_id])),
     ).fetchone()
     return rules.named(found, documents)
 
@@ -103,7 +100,7 @@ class _Erased(NamedTuple):
     """The ids and relations of the links that led to it."""
 
 
-def _erase_one(db: sqlite3.Connection, no: int, namespace: str, reason: str | None, now: int) -> _Erased:
+def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: int) -> _Erased:
     owner, live, blob, body = db.execute(
         "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
     ).fetchone()
@@ -123,14 +120,14 @@ def _erase_one(db: sqlite3.Connection, no: int, namespace: str, reason: str | No
     db.execute("DELETE FROM receipts WHERE namespace=? AND id=?", (namespace, entry.id))
     db.execute("DELETE FROM entries WHERE no=?", (no,))
     db.execute(
-        "INSERT INTO tombstones VALUES (?,?,?,?,?,?,?,?)",
+        rows.BURY,
         (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
     )
     rows.log(db, entry, no, "erase", now)
     return _Erased(entry.id, versions, links, live != standing.LIVE, sources)
 
 
-def _settle(db: sqlite3.Connection, namespace: str, erased: Sequence[_Erased], now: int) -> None:
+def _settle(db: Database, namespace: str, erased: Sequence[_Erased], now: int) -> None:
     """Note which entries lost a link, and which have lost what they rest on."""
     was_out = {one.id: one.was_out for one in erased}
     sources = sorted({pair for one in erased for pair in one.sources if pair[0] not in was_out})
@@ -143,7 +140,7 @@ def _settle(db: sqlite3.Connection, namespace: str, erased: Sequence[_Erased], n
     truth.settle(db, namespace, was_out, now)
 
 
-def _erase_documents(db: sqlite3.Connection, scope: Scope) -> list[tuple[str, str]]:
+def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
     """The kinds and ids of what is removed: documents belong to an agent and a session, not a project."""
     if scope.project_id is not None:
         return []
@@ -164,14 +161,3 @@ def _erase_documents(db: sqlite3.Connection, scope: Scope) -> list[tuple[str, st
     db.executemany("DELETE FROM document_log WHERE document=?", numbers)
     db.executemany("DELETE FROM documents WHERE no=?", numbers)
     return [(kind, id) for _, kind, id in found]
-
-
-def empty_log(db: sqlite3.Connection) -> bool:
-    """Empty the write-ahead log, outside of a transaction; whether nobody stood in the way."""
-    (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
-    db.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
-    try:
-        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    finally:
-        db.execute(f"PRAGMA busy_timeout = {int(patience)}")
-    return not busy

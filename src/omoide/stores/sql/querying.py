@@ -6,7 +6,6 @@ so that it costs the same in a store of a thousand entries and of a million.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from heapq import merge
@@ -17,7 +16,8 @@ from omoide.core.scope import Scope
 from omoide.errors import Erased
 from omoide.stores import bodies, cursors, rules, standing
 from omoide.stores.records import Page, Query, Version
-from omoide.stores.sqlite import rows, truth
+from omoide.stores.sql import rows, truth
+from omoide.stores.sql.database import Database
 from omoide.stores.standing import Flip
 
 _LAST = (1 << 63) - 1
@@ -27,7 +27,7 @@ _ALL_TYPES = (ROOT, *MEMORY_TYPES)
 Placed = tuple[int, int, bytes, int]
 
 
-def query(db: sqlite3.Connection, asked: Query) -> Page:
+def query(db: Database, asked: Query) -> Page:
     """A page of the entries that fit."""
     if asked.as_of is not None:
         return _as_of(db, asked, asked.as_of)
@@ -50,7 +50,7 @@ def query(db: sqlite3.Connection, asked: Query) -> Page:
     return Page(entries=tuple(found))
 
 
-def _newest(db: sqlite3.Connection, asked: Query, place: tuple[int, ...]) -> Iterator[Placed]:
+def _newest(db: Database, asked: Query, place: tuple[int, ...]) -> Iterator[Placed]:
     inside = rows.where(db, asked.scope)
     types = rules.wanted_types(asked.filter)
     lives = rows.lives(asked.filter)
@@ -75,7 +75,7 @@ def _newest(db: sqlite3.Connection, asked: Query, place: tuple[int, ...]) -> Ite
 
 
 def _stretch(
-    db: sqlite3.Connection, asked: Query, inside: rows.Where, lives: tuple[int, ...], place: tuple[int, ...]
+    db: Database, asked: Query, inside: rows.Where, lives: tuple[int, ...], place: tuple[int, ...]
 ) -> Iterator[Placed]:
     """The entries that a condition names, newest first, a portion at a time."""
     portion = min(asked.limit, _PORTION) + 1
@@ -117,7 +117,7 @@ def is_glance(asked: Query) -> bool:
     )
 
 
-def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Entry:
+def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
     """An entry as it is, or as it was."""
     if as_of is None:
         return rows.get(db, id, scope)[1]
@@ -135,7 +135,7 @@ def get(db: sqlite3.Connection, id: str, scope: Scope, as_of: int | None) -> Ent
     raise rules.missing(id)
 
 
-def _version_at(db: sqlite3.Connection, no: int, as_of: int, flips: Sequence[Flip]) -> Entry | None:
+def _version_at(db: Database, no: int, as_of: int, flips: Sequence[Flip]) -> Entry | None:
     changed, body = db.execute("SELECT changed, body FROM entries WHERE no=?", (no,)).fetchone()
     if changed > as_of:
         row = db.execute(
@@ -148,7 +148,7 @@ def _version_at(db: sqlite3.Connection, no: int, as_of: int, flips: Sequence[Fli
     return rules.changed(entry, stale=True) if flips and standing.stale_at(flips, as_of) else entry
 
 
-def _as_of(db: sqlite3.Connection, asked: Query, as_of: int) -> Page:
+def _as_of(db: Database, asked: Query, as_of: int) -> Page:
     """A page of an older state; every entry of the scope is looked at."""
     place = (_LAST, _LAST) if asked.cursor is None else cursors.read(asked.cursor)
     inside = rows.where(db, asked.scope)
@@ -172,7 +172,7 @@ def _as_of(db: sqlite3.Connection, asked: Query, as_of: int) -> Page:
     )
 
 
-def list_entries(db: sqlite3.Connection, scope: Scope) -> list[Entry]:
+def list_entries(db: Database, scope: Scope) -> list[Entry]:
     """Everything in a scope, oldest first."""
     inside = rows.where(db, scope)
     if inside is None:
@@ -181,7 +181,7 @@ def list_entries(db: sqlite3.Connection, scope: Scope) -> list[Entry]:
     return [rows.entry_of(body, live) for body, live in found]
 
 
-def history(db: sqlite3.Connection, id: str, scope: Scope) -> list[Version]:
+def history(db: Database, id: str, scope: Scope) -> list[Version]:
     """The versions of an entry, oldest first."""
     stones = [
         Version(id=id, rev=stone.rev, at=stone.at, reason=stone.reason) for stone in tombstones(db, id, scope)
@@ -206,7 +206,7 @@ def history(db: sqlite3.Connection, id: str, scope: Scope) -> list[Version]:
     ]
 
 
-def tombstones(db: sqlite3.Connection, id: str, scope: Scope) -> list[Version]:
+def tombstones(db: Database, id: str, scope: Scope) -> list[Version]:
     """What is left of erased entries of this id, newest last."""
     found = db.execute(
         "SELECT agent, session, project, rev, at, reason FROM tombstones"

@@ -6,7 +6,6 @@ changes since are applied, inside the same read transaction, so that what anothe
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +14,8 @@ import numpy as np
 from omoide.retrieval.pool import Array, Pool, Row, Statistics
 from omoide.stores import standing
 from omoide.stores.pools import TOKEN_DIM
-from omoide.stores.sqlite import rows
-from omoide.stores.sqlite.schema import SLOTS
+from omoide.stores.sql import rows
+from omoide.stores.sql.database import ALL, SLOTS, Database
 
 SHELF = 20_000
 """Entries that a shelf holds at most; larger scopes are searched by `wide`."""
@@ -121,7 +120,7 @@ class Shelf:
         held = {*np.unique(self.pool.column("speaker")[self.pool.live]).tolist()}
         return [name if code in held else "" for code, name in enumerate(names)]
 
-    def tokens(self, db: sqlite3.Connection) -> None:
+    def tokens(self, db: Database) -> None:
         """Read token vectors through this connection from now on."""
 
         def read(places: Array) -> list[Array]:
@@ -138,13 +137,13 @@ class Shelf:
 
         self.pool.tokens = read if self._has_tokens(db) else None
 
-    def _has_tokens(self, db: sqlite3.Connection) -> bool:
+    def _has_tokens(self, db: Database) -> bool:
         return bool(self.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
 
 
-def bring_up(db: sqlite3.Connection, shelf: Shelf, inside: rows.Where, namespace: str) -> bool:
+def bring_up(db: Database, shelf: Shelf, inside: rows.Where, namespace: str) -> bool:
     """Apply what changed since the shelf was last used; False if the scope is too large for one."""
-    life, last = rows.state(db)
+    life, last = rows.state(db, namespace)
     if shelf.life != life or not _apply(db, shelf, inside, namespace, last):
         found = read(db, inside, shelf.slot, limit=SHELF + 1)
         if len(found) > SHELF:
@@ -155,7 +154,7 @@ def bring_up(db: sqlite3.Connection, shelf: Shelf, inside: rows.Where, namespace
     return True
 
 
-def _apply(db: sqlite3.Connection, shelf: Shelf, inside: rows.Where, namespace: str, last: int) -> bool:
+def _apply(db: Database, shelf: Shelf, inside: rows.Where, namespace: str, last: int) -> bool:
     """Apply single changes, if they are not too many."""
     if last == shelf.covers:
         return True
@@ -175,12 +174,12 @@ def _apply(db: sqlite3.Connection, shelf: Shelf, inside: rows.Where, namespace: 
 
 
 def read(
-    db: sqlite3.Connection,
+    db: Database,
     inside: rows.Where,
     slot: int,
     *,
     numbers: Sequence[int] | None = None,
-    limit: int = -1,
+    limit: int = ALL,
     lives: Sequence[int] = (standing.LIVE,),
 ) -> list[Found]:
     """The rows of a scope that count, or some of them, in the order in which they were last written."""
@@ -195,13 +194,14 @@ def read(
 
 
 def _some(
-    db: sqlite3.Connection, condition: str, parameters: Sequence[Any], slot: int, numbers: Sequence[int]
+    db: Database, condition: str, parameters: Sequence[Any], slot: int, numbers: Sequence[int]
 ) -> Iterator[Found]:
     for some in rows.batches(sorted(numbers)):
         marks = ",".join("?" * len(some))
-        # The plus keeps SQLite from walking an index of the scope instead of looking the numbers up.
-        unary = condition.replace("owner", "+owner", 1).replace("session=", "+session=")
-        statement = f"{_SELECT}e.no IN ({marks}) AND {unary}"
+        # Otherwise SQLite walks an index of the scope instead of looking the numbers up.
+        mark = db.words.unindexed
+        looser = condition.replace("owner", f"{mark}owner", 1).replace("session=", f"{mark}session=")
+        statement = f"{_SELECT}e.no IN ({marks}) AND {looser}"
         yield from db.execute(statement, (slot, *some, *parameters))
 
 

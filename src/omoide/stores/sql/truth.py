@@ -6,7 +6,6 @@ in the log, so that what others hold in memory hears of it.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,7 +14,8 @@ import msgspec
 
 from omoide import clock
 from omoide.stores import bodies, standing
-from omoide.stores.sqlite import rows
+from omoide.stores.sql import rows
+from omoide.stores.sql.database import Database
 from omoide.stores.standing import BOTH, INVALIDATED_BY, LIVE, STALE, Flip
 
 _FLIPS = "op IN ('stale', 'current', 'erase')"  # as in the index
@@ -23,10 +23,10 @@ _NEEDED = 3
 """The schema since which files know what is stale."""
 
 
-class FileLedger:
-    """The entries of one namespace of a file."""
+class Ledger:
+    """The entries of one namespace."""
 
-    def __init__(self, db: sqlite3.Connection, namespace: str) -> None:
+    def __init__(self, db: Database, namespace: str) -> None:
         self._db = db
         self._namespace = namespace
         self._rows: dict[str, tuple[int, int]] = {}
@@ -38,8 +38,8 @@ class FileLedger:
     def resting(self, ids: Collection[str]) -> dict[str, int]:
         """The entries that now rest on any of these, and how they stand."""
         return self._read(
-            "SELECT e.id, e.live, e.no, e.rev FROM supports s CROSS JOIN entries e ON e.no = s.no"
-            " WHERE s.namespace=? AND s.id IN ({marks}) AND s.present = 1",
+            f"SELECT e.id, e.live, e.no, e.rev FROM supports s {self._db.words.as_given} JOIN entries e"
+            " ON e.no = s.no WHERE s.namespace=? AND s.id IN ({marks}) AND s.present = 1",
             ids,
         )
 
@@ -53,8 +53,8 @@ class FileLedger:
     def premises(self, ids: Collection[str]) -> Iterable[tuple[str, str]]:
         """Each of these with each of the ids it now rests on."""
         return self._each(
-            "SELECT e.id, s.id FROM entries e CROSS JOIN supports s ON s.no = e.no AND s.present = 1"
-            " WHERE e.namespace=? AND e.id IN ({marks})",
+            f"SELECT e.id, s.id FROM entries e {self._db.words.as_given} JOIN supports s"
+            " ON s.no = e.no AND s.present = 1 WHERE e.namespace=? AND e.id IN ({marks})",
             ids,
         )
 
@@ -92,18 +92,16 @@ class FileLedger:
         )
 
 
-def settle(
-    db: sqlite3.Connection, namespace: str, was_out: Mapping[str, bool], now: int
-) -> Mapping[str, int]:
+def settle(db: Database, namespace: str, was_out: Mapping[str, bool], now: int) -> Mapping[str, int]:
     """Bring what rests on some entries in line with how they are now; how those stand that changed."""
-    ledger = FileLedger(db, namespace)
+    ledger = Ledger(db, namespace)
     changed = standing.settle(ledger, was_out)
     if changed:
         ledger.write(changed, now)
     return changed
 
 
-def is_premise(db: sqlite3.Connection, namespace: str, id: str) -> bool:
+def is_premise(db: Database, namespace: str, id: str) -> bool:
     """Whether anything now rests on an entry."""
     found = db.execute(
         "SELECT 1 FROM supports WHERE namespace=? AND id=? AND present = 1 LIMIT 1", (namespace, id)
@@ -111,7 +109,7 @@ def is_premise(db: sqlite3.Connection, namespace: str, id: str) -> bool:
     return found.fetchone() is not None
 
 
-def has_reason(db: sqlite3.Connection, no: int) -> bool:
+def has_reason(db: Database, no: int) -> bool:
     """Whether an entry rests on anything that is out."""
     found = db.execute(
         "SELECT 1 FROM supports s LEFT JOIN entries p ON p.namespace = s.namespace AND p.id = s.id"
@@ -122,13 +120,13 @@ def has_reason(db: sqlite3.Connection, no: int) -> bool:
     return found.fetchone() is not None
 
 
-def is_erased(db: sqlite3.Connection, namespace: str, id: str) -> bool:
+def is_erased(db: Database, namespace: str, id: str) -> bool:
     """Whether an entry of this id was ever erased."""
     found = db.execute("SELECT 1 FROM tombstones WHERE namespace=? AND id=? LIMIT 1", (namespace, id))
     return found.fetchone() is not None
 
 
-def flips(db: sqlite3.Connection, condition: str, parameters: Iterable[Any]) -> dict[int, list[Flip]]:
+def flips(db: Database, condition: str, parameters: Iterable[Any]) -> dict[int, list[Flip]]:
     """When the entries whose numbers a condition names became stale or current; of erased ones nothing."""
     found: dict[int, list[Flip]] = {}
     for no, op, rev, at in db.execute(
@@ -141,7 +139,7 @@ def flips(db: sqlite3.Connection, condition: str, parameters: Iterable[Any]) -> 
     return found
 
 
-def stale(db: sqlite3.Connection, namespace: str) -> set[str]:
+def stale(db: Database, namespace: str) -> set[str]:
     """The ids of the entries that have to be stale, found from nothing but what is kept."""
     resting: dict[str, list[str]] = {}
     for premise, id in db.execute(
@@ -150,7 +148,7 @@ def stale(db: sqlite3.Connection, namespace: str) -> set[str]:
         (namespace,),
     ):
         resting.setdefault(premise, []).append(id)
-    ledger = FileLedger(db, namespace)
+    ledger = Ledger(db, namespace)
     known = ledger.standing(resting)
     erased = ledger.erased([id for id in resting if id not in known])
     superseded = {id for id, live in known.items() if standing.is_superseded(live)}
@@ -161,7 +159,7 @@ def stale(db: sqlite3.Connection, namespace: str) -> set[str]:
     return invalidated | standing.reached([*invalidated, *superseded, *erased], resting)
 
 
-def check(db: sqlite3.Connection) -> list[str]:
+def check(db: Database) -> list[str]:
     """The namespaces in which entries stand otherwise than what they rest on says."""
     problems = []
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
@@ -172,7 +170,7 @@ def check(db: sqlite3.Connection) -> list[str]:
     return problems
 
 
-def carry(db: sqlite3.Connection, found: int) -> None:
+def carry(db: Database, found: int) -> None:
     """Find out what is stale in a file that was made before files knew."""
     if not 0 < found < _NEEDED:
         return
@@ -182,6 +180,6 @@ def carry(db: sqlite3.Connection, found: int) -> None:
             rows.support(db, bodies.unpack(body), no)
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
         ids = sorted(stale(db, namespace))
-        ledger = FileLedger(db, namespace)
+        ledger = Ledger(db, namespace)
         lives = ledger.standing(ids)
         ledger.write({id: STALE if lives[id] == LIVE else BOTH for id in ids}, clock.now())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,11 +9,12 @@ from omoide.core import codec
 from omoide.core.scope import Scope
 from omoide.errors import Conflict, IdTaken, NotFound
 from omoide.stores.records import Document, Lease
+from omoide.stores.sql.database import Database
 
 Row = tuple[int, str | None, str | None, int]
 
 
-def load(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Document | None:
+def load(db: Database, kind: str, id: str, scope: Scope) -> Document | None:
     """The document with what was appended to it, or None."""
     row = _find(db, kind, id, scope)
     if row is None:
@@ -25,7 +25,7 @@ def load(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Document |
     return _document(kind, scope, (id, agent, session, rev, at, body), tuple(_read(item) for (item,) in log))
 
 
-def listed(db: sqlite3.Connection, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
+def listed(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
     """The documents of a kind after an id, by their ids, without their logs."""
     condition, parameters = "namespace=? AND kind=? AND id > ?", [scope.namespace, kind, after or ""]
     for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
@@ -39,7 +39,7 @@ def listed(db: sqlite3.Connection, kind: str, scope: Scope, limit: int, after: s
     return [_document(kind, scope, row) for row in found]
 
 
-def kinds(db: sqlite3.Connection, namespace: str) -> list[str]:
+def kinds(db: Database, namespace: str) -> list[str]:
     """The kinds of the documents in a namespace, in order."""
     found = db.execute("SELECT DISTINCT kind FROM documents WHERE namespace=? ORDER BY kind", (namespace,))
     return [kind for (kind,) in found]
@@ -65,7 +65,7 @@ def _document(
     )
 
 
-def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, now: int) -> Document:
+def save(db: Database, document: Document, expected_rev: int | None, now: int) -> Document:
     """Replace a document and what was appended to it."""
     whole = Scope(namespace=document.namespace)
     row = _find(db, document.kind, document.id, whole)
@@ -75,9 +75,9 @@ def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, n
     Conflict.check(_name(document.kind, document.id), expected_rev, rev)
     body = codec.encode(document.body)
     if row is None:
-        made = db.execute(
+        ((no,),) = db.execute(
             "INSERT INTO documents (namespace, kind, id, agent, session, rev, at, body)"
-            " VALUES (?,?,?,?,?,?,?,?)",
+            " VALUES (?,?,?,?,?,?,?,?) RETURNING no",
             (
                 document.namespace,
                 document.kind,
@@ -88,8 +88,7 @@ def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, n
                 now,
                 body,
             ),
-        )
-        no = int(made.lastrowid or 0)
+        ).fetchall()
     else:
         no = row[0]
         db.execute("UPDATE documents SET rev=?, at=?, body=? WHERE no=?", (rev + 1, now, body, no))
@@ -102,7 +101,7 @@ def save(db: sqlite3.Connection, document: Document, expected_rev: int | None, n
 
 
 def append(
-    db: sqlite3.Connection,
+    db: Database,
     kind: str,
     id: str,
     entries: Iterable[Any],
@@ -127,9 +126,7 @@ def append(
     return rev + 1
 
 
-def claim(
-    db: sqlite3.Connection, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
-) -> Lease | None:
+def claim(db: Database, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int) -> Lease | None:
     """The lease of a document, new or renewed; None while somebody else holds it."""
     _check_claimable(db, kind, id, scope)
     row = db.execute(
@@ -144,13 +141,14 @@ def claim(
     if row is None or row[0] != owner or row[1] <= now:
         token += 1
     db.execute(
-        "INSERT OR REPLACE INTO leases VALUES (?,?,?,?,?,?)",
+        "INSERT INTO leases VALUES (?,?,?,?,?,?) ON CONFLICT (namespace, kind, id)"
+        " DO UPDATE SET owner = excluded.owner, until = excluded.until, token = excluded.token",
         (scope.namespace, kind, id, owner, now + ttl_ms, token),
     )
     return Lease(owner=owner, until=now + ttl_ms, token=token)
 
 
-def release(db: sqlite3.Connection, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
+def release(db: Database, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
     """Give a lease back; its token stays, so that the next one is higher."""
     _check_claimable(db, kind, id, scope)
     done = db.execute(
@@ -160,7 +158,7 @@ def release(db: sqlite3.Connection, kind: str, id: str, scope: Scope, owner: str
     return done.rowcount > 0
 
 
-def _check_claimable(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> None:
+def _check_claimable(db: Database, kind: str, id: str, scope: Scope) -> None:
     """A document may be claimed before it exists, but not where the scope does not hold it."""
     if (
         _find(db, kind, id, scope) is None
@@ -169,7 +167,7 @@ def _check_claimable(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -
         raise NotFound(kind, id, "check the id and the scope")
 
 
-def _find(db: sqlite3.Connection, kind: str, id: str, scope: Scope) -> Row | None:
+def _find(db: Database, kind: str, id: str, scope: Scope) -> Row | None:
     row: Row | None = db.execute(
         "SELECT no, agent, session, rev FROM documents WHERE namespace=? AND kind=? AND id=?",
         (scope.namespace, kind, id),

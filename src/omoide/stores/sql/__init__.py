@@ -1,0 +1,1 @@
+"""Which statements keep memories in a database?"""

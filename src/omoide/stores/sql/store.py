@@ -1,0 +1,385 @@
+"""How does a database answer what a store is asked?"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from omoide import clock
+from omoide.core.entry import Entry
+from omoide.core.frozen import EMPTY_MAP, freeze
+from omoide.core.recalling import RecallRequest, RecallResult
+from omoide.core.scope import Scope
+from omoide.core.writing import WriteRequest, WriteResult
+from omoide.embedders import Embedder
+from omoide.errors import Invalid
+from omoide.stores import recalling
+from omoide.stores import taking as admission
+from omoide.stores.arguments import checked
+from omoide.stores.findings import Finding
+from omoide.stores.indexing import Indexed, index, with_vector
+from omoide.stores.records import (
+    Access,
+    Change,
+    Document,
+    EraseReceipt,
+    Feed,
+    Lease,
+    Link,
+    Page,
+    Query,
+    Stats,
+    Version,
+)
+from omoide.stores.settings import Settings
+from omoide.stores.sql import (
+    documents,
+    erasing,
+    feeding,
+    linking,
+    models,
+    querying,
+    rows,
+    taking,
+    upkeep,
+    writing,
+)
+from omoide.stores.sql.database import Connections, Database, entries_in, everything_in, one_document
+
+if TYPE_CHECKING:
+    from omoide.stores.sql.source import SQLSource
+
+_log = logging.getLogger("omoide")
+
+_BUFFERED = 512
+
+_OPEN: WeakSet[SQLStore] = WeakSet()
+
+
+@checked
+class SQLStore:
+    """Memories in a database, for several threads and processes at once."""
+
+    def __init__(self, connections: Connections, embedder: Embedder | None, settings: Settings) -> None:
+        self.embedder = embedder
+        self.settings = settings
+        self._db = connections
+        try:
+            self._check_embedder()
+        except BaseException:
+            self._db.close()
+            raise
+        self._begin()
+        _OPEN.add(self)
+
+    def _begin(self) -> None:
+        """Hold nothing in memory yet; also what a forked process does, whose locks may be held for ever."""
+        self._touched: dict[tuple[int, str], tuple[int, int]] = {}
+        self._touched_lock = Lock()
+        self._source: SQLSource | None = None
+        self._source_lock = Lock()
+
+    def _check_embedder(self) -> None:
+        with self._db.reading() as db:
+            if self.embedder is not None:
+                models.check(db, self.embedder, self._db.name)
+            if not upkeep.is_current(db):
+                _log.warning(
+                    "%s was indexed by another version of Omoide: recall finds less until it is reindexed "
+                    "(omoide reindex)",
+                    self._db.name,
+                )
+
+    # Writing
+
+    def write(self, request: WriteRequest) -> WriteResult:
+        """Keep an entry."""
+        return self.write_many([request])[0]
+
+    def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
+        """Keep all of these entries, or none."""
+        asked = [self.settings.admitted(request) for request in requests]
+        return self._write_all(asked, index([request.entry for request in asked], self.embedder))
+
+    def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
+        """Keep an entry that comes with its own vector."""
+        asked = self.settings.admitted(request)
+        found = with_vector(request.entry, asked.entry, vector, self.embedder)
+        return self._write_all([asked], [found])[0]
+
+    def _write_all(self, asked: Sequence[WriteRequest], found: Sequence[Indexed]) -> list[WriteResult]:
+        now = clock.now()
+        namespaces = {request.entry.namespace for request in asked}
+        with self._db.writing(*map(entries_in, sorted(namespaces))) as db:
+            slot = models.claim(db, self.embedder)
+            if slot is None and any(one.given for one in found):
+                raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
+            batch = writing.Batch(db, slot=slot, limit=self.settings.session_limit, now=now)
+            results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
+            batch.finish()
+            self._flush(db)
+            return batch.told(results)
+
+    def supersede(
+        self,
+        id: str,
+        scope: Scope,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Entry:
+        """Mark an entry as replaced by another, or by nothing."""
+        reason = self.settings.admitted_reason(reason)
+        with self._db.writing(entries_in(scope.namespace)) as db:
+            return writing.supersede(
+                db, id, scope, by=by, reason=reason, expected_rev=expected_rev, now=clock.now()
+            )
+
+    def restore(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
+        """Bring a superseded entry back."""
+        with self._db.writing(entries_in(scope.namespace)) as db:
+            return writing.restore(db, id, scope, expected_rev=expected_rev, now=clock.now())
+
+    def link(self, link: Link, scope: Scope) -> Link:
+        """Keep a link between two entries."""
+        with self._db.writing(entries_in(scope.namespace)) as db:
+            return linking.link(db, link, scope, clock.now())
+
+    def unlink(self, link: Link, scope: Scope) -> bool:
+        """Remove a link; whether there was one."""
+        with self._db.writing(entries_in(scope.namespace)) as db:
+            return linking.unlink(db, link, scope, clock.now())
+
+    def take(
+        self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
+    ) -> int:
+        """Keep entries exactly as they were elsewhere; how many were new."""
+        given = admission.admitted(entries, links, access, self.settings)
+        if not given:
+            return 0
+        with self._db.reading() as db:
+            fresh = taking.unknown(db, given)
+        found = index(fresh, self.embedder)
+        now = clock.now()
+        with self._db.writing(entries_in(given[0].namespace)) as db:
+            slot, limit = models.claim(db, self.embedder), self.settings.session_limit
+            batch = writing.Batch(db, slot=slot, limit=limit, now=now)
+            new = taking.take(db, batch, [*zip(fresh, found, strict=True)], access)
+            taking.take_links(db, given[0].namespace, links, now)
+            left = taking.leave(db, given[0].namespace, admission.left_behind(entries), now)
+            taking.settle(db, given[0].namespace, new, links, left, now)
+            writing.check_sessions(db, new, limit)
+            return len(new)
+
+    # Reading
+
+    def recall(self, request: RecallRequest) -> RecallResult:
+        """The entries that answer best."""
+        if not recalling.is_able():
+            return recalling.by_words(request, self, self.settings.count_tokens)
+        return recalling.recall(request, self._shelved(), self.embedder, self.settings.count_tokens)
+
+    def _shelved(self) -> SQLSource:
+        from omoide.stores.sql.source import SQLSource  # needs NumPy
+
+        with self._source_lock:
+            if self._source is None:
+                self._source = SQLSource(self._db, self.embedder)
+            return self._source
+
+    def list_entries(self, scope: Scope) -> list[Entry]:
+        """Everything in a scope, oldest first."""
+        with self._db.reading() as db:
+            return querying.list_entries(db, scope)
+
+    def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
+        """An entry, as it is or as it was."""
+        with self._db.reading() as db:
+            return querying.get(db, id, scope, as_of)
+
+    def query(self, query: Query) -> Page:
+        """The entries that fit, newest first."""
+        if querying.is_glance(query):
+            return self._db.glance(lambda db: querying.query(db, query))
+        with self._db.reading() as db:
+            return querying.query(db, query)
+
+    def history(self, id: str, scope: Scope) -> list[Version]:
+        """The versions of an entry, oldest first."""
+        with self._db.reading() as db:
+            return querying.history(db, id, scope)
+
+    def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
+        """The links from and to an entry."""
+        with self._db.reading() as db:
+            return linking.links(db, id, scope, relation)
+
+    def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
+        """The changes after a sequence number, in the order of their commits."""
+        with self._db.reading() as db:
+            return feeding.changes(db, namespace, after, limit)
+
+    def changed(
+        self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
+    ) -> Feed:
+        """What changed after a sequence number, and what it became; uses noted here count."""
+        if self._touched:
+            with self._db.writing() as db:
+                self._flush(db)
+        with self._db.reading() as db:
+            return feeding.changed(db, namespace, after, limit, used_since)
+
+    def stats(self, scope: Scope) -> Stats:
+        """Figures about a scope."""
+        with self._db.reading() as db:
+            return upkeep.stats(db, scope, clock.now(), self._size_bytes(db))
+
+    # Access figures: buffered, so that reading does not wait for writing
+
+    def record_access(self, ids: Iterable[str], scope: Scope) -> None:
+        """Note that entries were used."""
+        if self.settings.read_only:
+            return
+        now = clock.now()
+        with self._db.reading() as db:
+            found = [rows.find(db, scope.namespace, id) for id in ids]
+        with self._touched_lock:
+            for pair in found:
+                if pair is not None and scope.holds(pair[1]):
+                    key = (pair[0], pair[1].id)
+                    count, _ = self._touched.get(key, (0, 0))
+                    self._touched[key] = (count + 1, now)
+            full = len(self._touched) >= _BUFFERED
+        if full:
+            with self._db.writing() as db:
+                self._flush(db)
+
+    def access(self, id: str, scope: Scope) -> Access:
+        """How often an entry was used, and when last; what is not yet written down counts."""
+        with self._db.reading() as db:
+            no, _ = rows.get(db, id, scope)
+            row = db.execute("SELECT count, last FROM access WHERE no=?", (no,)).fetchone()
+        kept = Access() if row is None else rows.access_of(*row)
+        more, later = self._touched.get((no, id), (0, None))
+        return Access(count=kept.count + more, last=later or kept.last)
+
+    def _flush(self, db: Database) -> None:
+        if not self._touched:
+            return
+        with self._touched_lock:
+            touched, self._touched = self._touched, {}
+        db.executemany(
+            "INSERT INTO access (no, count, last)"
+            f" SELECT no, ?, ? FROM entries WHERE no=? AND id=? {db.words.while_there}"
+            " ON CONFLICT (no) DO UPDATE SET count = access.count + excluded.count,"
+            " last = CASE WHEN excluded.last > access.last THEN excluded.last ELSE access.last END",
+            [(count, last, no, id) for (no, id), (count, last) in sorted(touched.items())],
+        )
+
+    # Erasing and upkeep
+
+    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
+        """Remove an entry, or everything in a scope, for good."""
+        reason = self.settings.admitted_reason(reason)
+        holds = [entries_in(scope.namespace)] if id else [*everything_in(scope.namespace)]
+        with self._db.writing(*holds) as db:
+            receipt = erasing.erase(db, scope, id=id, reason=reason, now=clock.now())
+        return self._scrubbed(receipt)
+
+    def scrub(self) -> EraseReceipt:
+        """Clear what erased content may have left in the files."""
+        return self._scrubbed(EraseReceipt(at=clock.now(), unreachable=erasing.UNREACHABLE))
+
+    def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
+        """The receipt, once what was erased is cleared from the files as well as may be."""
+        raise NotImplementedError
+
+    def _size_bytes(self, db: Database) -> int:
+        """How much room the store takes."""
+        raise NotImplementedError
+
+    def findings(self) -> list[Finding]:
+        """What there is to know about the store's upkeep."""
+        raise NotImplementedError
+
+    def check(self) -> list[str]:
+        """What is wrong with the store; empty when it is sound."""
+        with self._db.reading() as db:
+            return upkeep.check(db)
+
+    def reindex(self, embedder: Embedder | None = None, progress: upkeep.Progress | None = None) -> None:
+        """Give all entries new terms and vectors, by this embedder if one is given, while in use."""
+        chosen = embedder or self.embedder
+        upkeep.reindex(self._db, chosen, progress)
+        with self._source_lock:
+            self.embedder, self._source = chosen, None
+
+    def close(self) -> None:
+        """Write what is buffered and let go of the file."""
+        try:
+            if self._touched and not self._db.closed:
+                with self._db.writing() as db:
+                    self._flush(db)
+        finally:
+            self._db.close()
+
+    # Documents
+
+    def load(self, kind: str, id: str, scope: Scope) -> Document | None:
+        """A document with what was appended to it, or None."""
+        with self._db.reading() as db:
+            return documents.load(db, kind, id, scope)
+
+    def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
+        """Replace a document."""
+        with self._db.writing(*one_document(document.namespace, document.kind, document.id)) as db:
+            return documents.save(db, document, expected_rev, clock.now())
+
+    def append(
+        self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
+    ) -> int:
+        """Add to a document; its new revision."""
+        added = [freeze(item, f"entries[{at}]") for at, item in enumerate(entries)]
+        with self._db.writing(*one_document(scope.namespace, kind, id)) as db:
+            return documents.append(db, kind, id, added, scope, expected_rev, clock.now())
+
+    def documents(
+        self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
+    ) -> list[Document]:
+        """The documents of a kind after the one called `after`, by their ids, without their logs."""
+        with self._db.reading() as db:
+            return documents.listed(db, kind, scope, limit, after)
+
+    def namespaces(self) -> list[str]:
+        """The namespaces that hold an entry or a document, in order."""
+        with self._db.reading() as db:
+            return upkeep.namespaces(db)
+
+    def kinds(self, namespace: str) -> list[str]:
+        """The kinds of the documents in a namespace, in order."""
+        with self._db.reading() as db:
+            return documents.kinds(db, namespace)
+
+    def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
+        """The lease of a document, or None while somebody else holds it."""
+        with self._db.writing(*one_document(scope.namespace, kind, id)) as db:
+            return documents.claim(db, kind, id, scope, owner, ttl_ms, clock.now())
+
+    def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
+        """Give a lease back; whether the owner held it."""
+        with self._db.writing(*one_document(scope.namespace, kind, id)) as db:
+            return documents.release(db, kind, id, scope, owner, clock.now())
+
+
+def _after_fork() -> None:
+    for store in _OPEN:
+        store._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
