@@ -12,6 +12,8 @@ OmoideError
 │   ├── InvalidState                      an agent's state breaks its schema or its slots
 │   ├── InvalidRecord                     an entry, a request or a result of the store contract
 │   ├── IdTaken                           an id that is in use elsewhere in its namespace
+│   │   └── OwnedElsewhere                an agent that lives in another place of its fleet
+│   ├── SignalTooLarge                    a signal beyond what a transport takes
 │   ├── Refused                           content that a hook before the write does not let pass
 │   ├── EmbedderChanged                   a store whose vectors come from another embedder
 │   ├── MissingStore                      memory was asked for without a store to keep it in
@@ -35,6 +37,8 @@ OmoideError
 │   ├── ReadOnly                          it cannot be written to
 │   ├── DiskFull                          there is no room left for it
 │   ├── Busy                              another process held it for too long
+│   ├── StoreUnreachable                  its server does not answer, or lets nobody in
+│   ├── Uncertain                         it was lost while it was to keep something
 │   ├── WrongVersion                      its file was made by a newer Omoide
 │   ├── Closed                            it was used after it had been closed
 │   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or talks nonsense
@@ -113,7 +117,9 @@ from omoide.errors.failing import (
     RestoreFailed,
     ServiceFailed,
     StoreFailed,
+    StoreUnreachable,
     TooManyRequests,
+    Uncertain,
     Unreachable,
     WrongVersion,
 )
@@ -148,6 +154,8 @@ from omoide.errors.living import (
     GaveUp,
     MailboxFull,
     NotRunning,
+    OwnedElsewhere,
+    SignalTooLarge,
     TimedOut,
     TooManyAgents,
     Unrouted,
@@ -200,6 +208,7 @@ __all__ = [
     "NotRunning",
     "OmoideError",
     "OverBudget",
+    "OwnedElsewhere",
     "QueryStopped",
     "ReadOnly",
     "Refused",
@@ -208,7 +217,9 @@ __all__ = [
     "ReviewNeeded",
     "ServiceFailed",
     "SessionBusy",
+    "SignalTooLarge",
     "StoreFailed",
+    "StoreUnreachable",
     "TimedOut",
     "TooLarge",
     "TooManyAgents",
@@ -216,6 +227,7 @@ __all__ = [
     "TooManyRounds",
     "TurnFailed",
     "TurnPending",
+    "Uncertain",
     "Unreachable",
     "Unrouted",
     "Unsupported",

@@ -90,6 +90,14 @@ class Busy(StoreFailed):
     """Another process held the store for too long."""
 
 
+class StoreUnreachable(StoreFailed):
+    """The server of a store does not answer, or lets nobody in."""
+
+
+class Uncertain(StoreFailed):
+    """A store was lost while it was to keep something: it may have kept it, all or nothing."""
+
+
 class WrongVersion(StoreFailed):
     """The store was made by a newer Omoide."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omoide.errors.failing import NotFound
-from omoide.errors.giving import OmoideError
+from omoide.errors.giving import IdTaken, Invalid, OmoideError
 
 
 class NotRunning(NotFound):
@@ -11,6 +11,31 @@ class NotRunning(NotFound):
 
     def __init__(self, id: str) -> None:
         super().__init__("running agent", id, "start it, or thaw it")
+
+
+class OwnedElsewhere(IdTaken):
+    """An agent that lives in another place of its fleet, and can live in one place only."""
+
+    def __init__(self, id: str, owner: str) -> None:
+        Invalid.__init__(self, "id", f"{id!r} lives in {owner!r}", "send to it from here, or stop it there first")
+        self.id = id
+        self.owner = owner
+
+
+class SignalTooLarge(Invalid):
+    """A signal that a transport takes no message of."""
+
+    PLACED = False
+
+    def __init__(self, type: str, allowed: int, actual: int) -> None:
+        super().__init__(
+            f"signal {type!r}",
+            f"has {actual} bytes, and the server takes {allowed}",
+            "keep the content in a store, and send where it is",
+        )
+        self.type = type
+        self.allowed = allowed
+        self.actual = actual
 
 
 class Unrouted(OmoideError):

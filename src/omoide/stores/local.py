@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
     from omoide.stores.reference import MemoryStore
-    from omoide.stores.sqlite.store import SQLiteStore
+    from omoide.stores.sql.store import SQLStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ async def hop_within(
 class LocalStore:
     """The async face of a store inside the process."""
 
-    def __init__(self, sync: MemoryStore | SQLiteStore, url: str) -> None:
+    def __init__(self, sync: MemoryStore | SQLStore, url: str) -> None:
         self.sync = sync
         self.url = url
 

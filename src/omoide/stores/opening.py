@@ -17,6 +17,8 @@ from omoide.stores.settings import Settings
 
 _ELSEWHERE = {
     "sqlite": "omoide.stores.sqlite.opening",
+    "postgresql": "omoide.stores.postgres.opening",
+    "postgres": "omoide.stores.postgres.opening",
 }
 """Where the stores are opened that need more than memory, by the first word of their URLs."""
 

@@ -30,6 +30,10 @@ class Words(NamedTuple):
     """Said between two tables that are best joined in the order in which they are named."""
     unindexed: str = ""
     """Said before a column whose index is not to be used."""
+    codes: bool = False
+    """Whether a vector is kept with its code beside it."""
+    near: str = ""
+    """How far a code is from another, where an index knows; `{dim}` is how many bits they have."""
     while_there: str = ""
     """Said after a query of rows that must not go away before the transaction ends."""
 
@@ -78,6 +82,10 @@ class Database(Protocol):
 
     def hold(self, *holds: Hold) -> None:
         """Keep others from what is held until the transaction ends."""
+        ...
+
+    def prepare_search(self, count: int) -> None:
+        """Have an index look at so many candidates at least, until the transaction ends."""
         ...
 
 

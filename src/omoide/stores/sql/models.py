@@ -10,7 +10,16 @@ from typing import NamedTuple
 from omoide import ids
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged
+from omoide.stores.indexing import Indexed
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import MODELS, SLOTS, Database
+
+_PUT = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
+    ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given"""
+_PUT_CODED = """INSERT INTO vectors (key, pooled, given, code) VALUES (?,?,?,CAST(? AS BIT VARYING))
+    ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given, code = excluded.code"""
+_PUT_TOKENS = """INSERT INTO tokens (key, tokens) VALUES (?,?)
+    ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens"""
 
 
 class Model(NamedTuple):
@@ -52,22 +61,22 @@ def check(db: Database, embedder: Embedder, name: str) -> None:
         raise EmbedderChanged(name, current.name, current.dim, embedder.name, embedder.dim)
 
 
-def claim(db: Database, embedder: Embedder | None) -> int | None:
-    """The slot for an embedder's vectors; a store without vectors becomes its own. None: it is another's."""
+def claim(db: Database, embedder: Embedder | None) -> Model | None:
+    """The place for an embedder's vectors; a store without vectors becomes its own. None: it is another's."""
     found = of(db, embedder)
     if found is not None:
-        return found.slot
+        return found
     if embedder is None:
         return None
     db.hold(MODELS)
     found = of(db, embedder)  # somebody may have been faster
     if found is not None:
-        return found.slot
+        return found
     if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
         return None
     db.execute("DELETE FROM models WHERE serving=1")  # one that is being filled keeps its slot
     renew(db)
-    return add(db, embedder, serving=True).slot
+    return add(db, embedder, serving=True)
 
 
 def add(db: Database, embedder: Embedder, *, serving: bool = False) -> Model:
@@ -94,6 +103,22 @@ def take_over(db: Database, model: Model) -> None:
     db.execute("UPDATE models SET serving = CASE WHEN slot = ? THEN 1 ELSE 0 END", (model.slot,))
     _drop(db, f"key % {SLOTS} != ?", model.slot)
     db.execute("DELETE FROM models WHERE slot != ?", (model.slot,))
+
+
+def put_vectors(db: Database, no: int, model: Model, found: Indexed) -> None:
+    """Keep an entry's vectors, if it has any; those of the embedder never replace one that was given."""
+    key = no * SLOTS + model.slot
+    if found.pooled is None or (not found.given and rows.given_vector(db, key) is not None):
+        return
+    vector: tuple[object, ...] = (key, found.pooled, int(found.given))
+    if db.words.codes:
+        from omoide.stores.sql import coding  # needs NumPy, as every embedder does
+
+        db.execute(_PUT_CODED, (*vector, coding.written(found.pooled, model.dim)))
+    else:
+        db.execute(_PUT, vector)
+    if found.tokens is not None:
+        db.execute(_PUT_TOKENS, (key, found.tokens))
 
 
 def renew(db: Database) -> None:

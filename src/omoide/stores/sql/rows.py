@@ -126,24 +126,6 @@ def unpost(db: Database, owner: int, no: int, terms: Iterable[int]) -> None:
     )
 
 
-def put_vectors(db: Database, no: int, slot: int, found: Indexed) -> None:
-    """Keep an entry's vectors, if it has any; those of the embedder never replace one that was given."""
-    key = no * SLOTS + slot
-    if found.pooled is None or (not found.given and given_vector(db, key) is not None):
-        return
-    db.execute(
-        "INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)"
-        " ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given",
-        (key, found.pooled, int(found.given)),
-    )
-    if found.tokens is not None:
-        db.execute(
-            "INSERT INTO tokens (key, tokens) VALUES (?,?)"
-            " ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens",
-            (key, found.tokens),
-        )
-
-
 def given_vector(db: Database, key: int) -> bytes | None:
     """The vector that came with an entry, if one did."""
     row = db.execute("SELECT pooled FROM vectors WHERE key=? AND given=1", (key,)).fetchone()

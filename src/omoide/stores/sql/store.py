@@ -115,10 +115,10 @@ class SQLStore:
         now = clock.now()
         namespaces = {request.entry.namespace for request in asked}
         with self._db.writing(*map(entries_in, sorted(namespaces))) as db:
-            slot = models.claim(db, self.embedder)
-            if slot is None and any(one.given for one in found):
+            model = models.claim(db, self.embedder)
+            if model is None and any(one.given for one in found):
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
-            batch = writing.Batch(db, slot=slot, limit=self.settings.session_limit, now=now)
+            batch = writing.Batch(db, model=model, limit=self.settings.session_limit, now=now)
             results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
             batch.finish()
             self._flush(db)
@@ -167,8 +167,8 @@ class SQLStore:
         found = index(fresh, self.embedder)
         now = clock.now()
         with self._db.writing(entries_in(given[0].namespace)) as db:
-            slot, limit = models.claim(db, self.embedder), self.settings.session_limit
-            batch = writing.Batch(db, slot=slot, limit=limit, now=now)
+            model, limit = models.claim(db, self.embedder), self.settings.session_limit
+            batch = writing.Batch(db, model=model, limit=limit, now=now)
             new = taking.take(db, batch, [*zip(fresh, found, strict=True)], access)
             taking.take_links(db, given[0].namespace, links, now)
             left = taking.leave(db, given[0].namespace, admission.left_behind(entries), now)

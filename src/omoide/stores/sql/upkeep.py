@@ -226,4 +226,4 @@ def _renew(db: Database, no: int, body: bytes, found: indexing.Indexed, model: m
             rows.post(db, found.postings(owner, no))
         db.execute("UPDATE entries SET features=? WHERE no=?", (found.features, no))
     if model is not None:
-        rows.put_vectors(db, no, model.slot, found)
+        models.put_vectors(db, no, model, found)

@@ -6,7 +6,8 @@ the vectors only one bit a dimension is held in memory; the exact ones are read 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, combinations
 from math import log
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from omoide.retrieval.pool import Array, Statistics
 from omoide.stores.recalling import Asked
-from omoide.stores.sql import rows, shelves
+from omoide.stores.sql import coding, rows, shelves
 from omoide.stores.sql.database import SLOTS, Database
 
 PROPOSED = 100
@@ -28,6 +29,9 @@ COMMON = 4_000
 
 EFFORT = 6_000
 """Postings that are compared for pairs of common terms, at most."""
+
+HELD_CODES = 250_000
+"""Entries of a scope whose codes are held in memory even where an index of the database could be asked."""
 
 _BIT_BATCH = 8_192
 _FAR = 65_535  # further apart than any two codes are
@@ -88,10 +92,21 @@ class Wide:
         self.speakers = [*names]
         self.codes = np.zeros((self.words, len(numbers)), np.uint64)
         self.coded = np.zeros(len(numbers), np.bool_)
-        if self.words and numbers:
-            self._code(db)
+        if self.words and numbers and not self._is_searched(db):
+            self._code(db, counting)
 
-    def _code(self, db: Database) -> None:
+    def _code(self, db: Database, counting: rows.Where) -> None:
+        """Read the codes of all; whose vectors lie between others' has them read by themselves."""
+        if db.words.codes:
+            condition, parameters = counting
+            coded = db.execute(
+                f"SELECT e.no, v.code FROM entries e JOIN vectors v ON v.key = e.no * {SLOTS} + ?"
+                f" WHERE {condition}",
+                (self.slot, *parameters),
+            )
+            while some := coded.fetchmany(_BIT_BATCH):
+                self._place([no for no, _ in some], partial(self._read, some))
+            return
         first, last = int(self.numbers[0]) * SLOTS, (int(self.numbers[-1]) + 1) * SLOTS
         found = db.execute(
             f"SELECT key / {SLOTS}, pooled FROM vectors WHERE key >= ? AND key < ? AND key % {SLOTS} = ?",
@@ -100,22 +115,29 @@ class Wide:
         while some := found.fetchmany(_BIT_BATCH):
             self._set(some)
 
+    def _read(self, found: Sequence[tuple[int, bytes]], ours: Array) -> Array:
+        joined = b"".join(code for (_, code), mine in zip(found, ours, strict=True) if mine)
+        return np.frombuffer(joined, np.uint8).reshape(-1, -(-self.dim // 8))
+
     def _set(self, found: Sequence[tuple[int, bytes]]) -> None:
-        if not found:
-            return
-        numbers = np.fromiter((no for no, _ in found), np.int64, len(found))
-        places = np.searchsorted(self.numbers, numbers)
+        """Code the vectors of some entries."""
+
+        def codes(ours: Array) -> Array:
+            joined = b"".join(
+                coding.one(pooled, self.dim) for (_, pooled), mine in zip(found, ours, strict=True) if mine
+            )
+            return coding.codes(np.frombuffer(joined, "<f4").reshape(-1, self.dim))
+
+        if found:
+            self._place([no for no, _ in found], codes)
+
+    def _place(self, numbers: Sequence[int], codes: Callable[[Array], Array]) -> None:
+        """Hold the codes of those of some entries that are held here; `codes` gives theirs."""
+        wanted = np.array(numbers, np.int64)
+        places = np.searchsorted(self.numbers, wanted)
         places[places == len(self.numbers)] = 0
-        known = self.numbers[places] == numbers
-        size = 4 * self.dim
-        # Where there are several vectors, their mean stands for them here.
-        joined = b"".join(
-            pooled if len(pooled) == size else _mean(pooled, self.dim)
-            for (_, pooled), ours in zip(found, known, strict=True)
-            if ours
-        )
-        vectors = np.frombuffer(joined, "<f4").reshape(-1, self.dim)
-        self.codes[:, places[known]] = bits(vectors, self.words).T
+        known = self.numbers[places] == wanted
+        self.codes[:, places[known]] = coding.words(codes(known), self.words).T
         self.coded[places[known]] = True
 
     def _change(self, db: Database, inside: rows.Where, numbers: Sequence[int]) -> None:
@@ -153,7 +175,10 @@ class Wide:
         """The numbers of the entries worth scoring, and what is known of the scope's terms."""
         mask = np.ones(len(self.numbers), np.bool_) if allowed is None else allowed
         by_text, frequencies = self._by_text(db, owned, asked.terms(), mask)
-        proposed = [by_text, self._by_vector(asked, mask), self._by_time(asked, mask)]
+        near = (
+            self._by_index(db, owned, asked, mask) if self._is_searched(db) else self._by_vector(asked, mask)
+        )
+        proposed = [by_text, near, self._by_time(asked, mask)]
         numbers = {int(no) for some in proposed for no in some}
         if len(numbers) < limit:
             numbers.update(int(no) for no in self.numbers[mask][-limit:])
@@ -215,7 +240,7 @@ class Wide:
     def _by_vector(self, asked: Asked, mask: Array) -> Array:
         if asked.vector is None or not self.words or not self.coded.any():
             return np.zeros(0, np.int64)
-        wanted = bits(asked.vector.pooled[None, :], self.words)[0]
+        wanted = coding.words(coding.codes(asked.vector.pooled[None, :]), self.words)[0]
         apart = np.zeros(len(self.numbers), np.uint16)
         for column, word in zip(self.codes, wanted, strict=True):
             apart += np.bitwise_count(column ^ word)
@@ -225,6 +250,25 @@ class Wide:
         nearer = self.numbers[apart < cut]
         ties = self.numbers[apart == cut][len(nearer) - PROPOSED :]
         return np.concatenate([nearer, ties])
+
+    def _is_searched(self, db: Database) -> bool:
+        """Whether there is too much to hold the codes of, and an index to ask instead."""
+        return bool(db.words.near) and len(self.numbers) > HELD_CODES
+
+    def _by_index(self, db: Database, owned: rows.Where, asked: Asked, mask: Array) -> Array:
+        """What an index of the database finds near; some more than wanted, as a filter may take some away."""
+        if asked.vector is None or not self.words:
+            return np.zeros(0, np.int64)
+        wanted = coding.written(asked.vector.pooled.astype("<f4").tobytes(), self.dim)
+        db.prepare_search(4 * PROPOSED)
+        found = db.execute(
+            f"SELECT e.no FROM vectors v JOIN entries e ON e.no = v.key / {SLOTS}"
+            f" WHERE e.{owned[0]} AND e.live = 1 AND v.key % {SLOTS} = ?"
+            f" ORDER BY {db.words.near.format(dim=self.dim)} LIMIT ?",
+            (*owned[1], self.slot, wanted, 4 * PROPOSED),
+        )
+        numbers = np.array([no for (no,) in found], np.int64)
+        return numbers[self._within(numbers, mask)][:PROPOSED] if len(numbers) else numbers
 
     def _by_time(self, asked: Asked, mask: Array) -> Array:
         """Some of what lies in the times that the question names, the latest first."""
@@ -239,19 +283,6 @@ def _speakers(db: Database, condition: str, parameters: Sequence[object]) -> lis
         f"SELECT DISTINCT speaker FROM entries WHERE {condition} AND speaker IS NOT NULL", parameters
     )
     return [name for (name,) in found]
-
-
-def bits(vectors: Array, words: int) -> Array:
-    """One bit a dimension: whether it is positive."""
-    packed = np.packbits(vectors > 0, axis=1)
-    padded = np.zeros((len(vectors), words * 8), np.uint8)
-    padded[:, : packed.shape[1]] = packed
-    return padded.view(np.uint64)
-
-
-def _mean(pooled: bytes, dim: int) -> bytes:
-    mean = np.frombuffer(pooled, "<f4").reshape(-1, dim).mean(axis=0)
-    return bytes(mean.astype("<f4").tobytes())
 
 
 def _largest(scores: Array, count: int) -> Array:

@@ -14,16 +14,17 @@ from omoide.core.writing import WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
 from omoide.stores import bodies, rules, standing
 from omoide.stores.indexing import Indexed, indexed
-from omoide.stores.sql import rows, truth
+from omoide.stores.sql import models, rows, truth
 from omoide.stores.sql.database import SLOTS, Database
+from omoide.stores.sql.models import Model
 
 
 class Batch:
     """Some writes in one transaction; terms are indexed together, in the order of the index."""
 
-    def __init__(self, db: Database, *, slot: int | None, limit: int | None, now: int) -> None:
+    def __init__(self, db: Database, *, model: Model | None, limit: int | None, now: int) -> None:
         self._db = db
-        self._slot = slot
+        self._model = model
         self._limit = limit
         self._now = now
         self._first = self._seq = rows.last_seq(db)
@@ -120,7 +121,8 @@ class Batch:
 
     def _is_new(self, no: int, found: Indexed) -> bool:
         """Whether a vector is another than the one that was given before."""
-        return self._slot is not None and rows.given_vector(self._db, no * SLOTS + self._slot) != found.pooled
+        model = self._model
+        return model is not None and rows.given_vector(self._db, no * SLOTS + model.slot) != found.pooled
 
     def _store(self, entry: Entry, no: int | None, found: Indexed, *, but_given: bool = False) -> int:
         db = self._db
@@ -136,8 +138,8 @@ class Batch:
             rows.drop_vectors(db, no, but_given=but_given and not found.given)
         if entry.superseded_by is None:
             self._terms += found.postings(owner, no)
-        if self._slot is not None:
-            rows.put_vectors(db, no, self._slot, found)
+        if self._model is not None:
+            models.put_vectors(db, no, self._model, found)
         if entry.evidence or entry.rev > 1:
             rows.support(db, entry, no)
         rows.log(db, entry, no, "write", self._now)

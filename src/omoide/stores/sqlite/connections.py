@@ -50,6 +50,9 @@ class Connection(sqlite3.Connection):
     def hold(self, *holds: Hold) -> None:
         """Keep others from something; nobody else writes meanwhile."""
 
+    def prepare_search(self, count: int) -> None:
+        """Prepare an index; there is none."""
+
 
 class Connections:
     """The connections of one store to its file."""

@@ -1,0 +1,301 @@
+"""Who talks to the server?
+
+A pool of connections, each lent for one transaction. Whoever reads sees one moment; whoever writes first
+holds what others must not change meanwhile, so that the numbers of a namespace's changes grow in the order
+in which they are committed. Nothing is left behind in a connection between two transactions, so that a
+pooler may stand in between. A process that was forked makes connections of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from hashlib import blake2b
+from re import compile as pattern
+from threading import BoundedSemaphore, Lock
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg.abc import PQGen
+from psycopg.adapt import Loader
+from psycopg.types.numeric import Int8BinaryDumper
+
+from omoide.errors import Busy, Closed, ReadOnly
+from omoide.stores.postgres import schema as tables
+from omoide.stores.postgres.failures import is_worth_waiting, translated
+from omoide.stores.sql.database import Found, Hold, Words
+
+T = TypeVar("T")
+
+_INHERITED: list[object] = []
+"""Connections that came across a fork: never used, and never closed, which would end the parent's."""
+
+_PATIENCE = 5.0  # seconds for a server that is starting again
+_PAUSE = 0.05
+_PREPARED = 24  # parameters up to which a statement comes again and is worth preparing
+_STATEMENTS = 512  # that a connection keeps prepared
+
+_TABLES = pattern(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE|ON)\s+({'|'.join(tables.TABLES)})\b(?!\.)")
+
+WORDS = Words(contains="position(? IN body) > 0", while_there="FOR KEY SHARE", codes=True)
+
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose server has to answer within a time."""
+
+    patience: float | None = None
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        try:
+            return super().wait(gen, interval, self.patience if timeout is None else timeout)
+        except psycopg.errors._WaitTimeout as error:
+            # Whatever comes later would be taken for the answer to another question.
+            self.pgconn.finish()
+            raise psycopg.errors.ConnectionTimeout(
+                f"timeout: no answer within {self.patience:g} s"
+            ) from error
+
+
+class _Bits(Loader):
+    """Bits as bytes, the first bit of a byte first."""
+
+    format = pq.Format.BINARY
+
+    def load(self, data: Any) -> bytes:
+        return bytes(data[4:])  # after their number
+
+
+class Session:
+    """A connection inside of a transaction, as the statements see it."""
+
+    def __init__(self, connection: _Connection, schema: str, words: Words) -> None:
+        self.connection = connection
+        self.schema = schema
+        self.words = words
+        self.owners: dict[tuple[str, str], int] = {}
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Found:
+        """Carry a statement out."""
+        cursor = self.connection.cursor(binary=True)
+        prepare = None if len(parameters) <= _PREPARED else False
+        cursor.execute(said(statement, self.schema), parameters, prepare=prepare)
+        return cursor
+
+    def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object:
+        """Carry a statement out once for each of these parameters."""
+        given = [*parameters]
+        if given:
+            with self.connection.cursor() as cursor:
+                cursor.executemany(said(statement, self.schema), given)
+        return None
+
+    def hold(self, *holds: Hold) -> None:
+        """Keep others from what is held until the transaction ends."""
+        if holds:
+            self.connection.execute(held(self.schema, holds))
+
+    def prepare_search(self, count: int) -> None:
+        """Have pgvector look on until it has found so many."""
+        self.connection.execute(
+            f"SET LOCAL hnsw.ef_search = {int(count)}; SET LOCAL hnsw.iterative_scan = relaxed_order"
+        )
+
+
+class Connections:
+    """The connections of one store to its server."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        name: str,
+        *,
+        schema: str,
+        size: int,
+        timeout: float,
+        prepare: bool = True,
+        read_only: bool = False,
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.read_only = read_only
+        self.closed = False
+        self._conninfo = conninfo
+        self._size = size
+        self._timeout = timeout
+        self._prepare = prepare
+        self.words = WORDS
+        self.terms = ""
+        """Statements that hold for each transaction that changes something, found when it was opened."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = Lock()
+        self._idle: list[Session] = []
+        self._places = BoundedSemaphore(self._size)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A block that sees the store as it is at one moment."""
+        with self._lent("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as db:
+            yield db
+
+    @contextmanager
+    def writing(self, *holds: Hold) -> Iterator[Session]:
+        """A block that changes the store as a whole, or not at all."""
+        if self.read_only:
+            self._check_open()
+            raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
+        # What is held is in the same breath as the begin, and no statement sees what was before.
+        patience = f"SET LOCAL lock_timeout = {int(self._timeout * 1_000)}"
+        begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", patience, self.terms, held(self.schema, holds)]
+        with self._lent("; ".join(part for part in begin if part)) as db:
+            yield db
+
+    def glance(self, look: Callable[[Session], T]) -> T:
+        """What one statement finds, which needs no transaction of its own."""
+        with self._lent(None) as db:
+            return look(db)
+
+    def close(self) -> None:
+        """Let go of the server."""
+        self.closed = True
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for db in idle:
+            _drop(db)
+
+    def connected(self, **options: Any) -> _Connection:
+        """A connection beside the pool."""
+        try:
+            return self._connect(**options)
+        except psycopg.Error as error:
+            raise translated(error, self.name) from error
+
+    @contextmanager
+    def _lent(self, begin: str | None) -> Iterator[Session]:
+        self._check_open()
+        places = self._places
+        if not places.acquire(timeout=self._timeout):
+            raise Busy(
+                self.name,
+                f"has all its {self._size} connections in use for {self._timeout:g} s",
+                "try again, or open it with a larger ?pool=",
+            )
+        committing = False
+        db: Session | None = None
+        try:
+            db = self._begun(begin)
+            yield db
+            if begin is not None:
+                committing = "READ ONLY" not in begin
+                db.connection.execute("COMMIT")
+        except psycopg.Error as error:
+            raise translated(error, self.name, committing=committing) from error
+        finally:
+            if db is not None:
+                self._give(db)
+            places.release()
+
+    def _begun(self, begin: str | None) -> Session:
+        """A connection in a new transaction; one that was lost meanwhile is replaced."""
+        deadline = time.monotonic() + min(_PATIENCE, self._timeout)
+        while True:
+            db: Session | None = None
+            try:
+                db = self._take()
+                if begin is not None:
+                    db.connection.execute(begin)
+                return db
+            except psycopg.Error as error:
+                if db is not None:
+                    _drop(db)
+                if not is_worth_waiting(error) or time.monotonic() > deadline:
+                    raise
+                if not self._let_go_of_idle():
+                    time.sleep(_PAUSE)
+
+    def _take(self) -> Session:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return Session(self._connect(), self.schema, self.words)
+
+    def _let_go_of_idle(self) -> bool:
+        """Drop all that wait: where one was lost, the others most likely are; whether there were any."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for db in idle:
+            _drop(db)
+        return bool(idle)
+
+    def _give(self, db: Session) -> None:
+        if not _ended(db):
+            _drop(db)
+            return
+        with self._lock:
+            if not self.closed and self._process == os.getpid():
+                self._idle.append(db)
+                return
+        _drop(db)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(self.name, "is closed", "open it again")
+        if self._process != os.getpid():
+            _INHERITED.extend(self._idle)
+            self._begin()
+
+    def _connect(self, **options: Any) -> _Connection:
+        connection = _Connection.connect(self._conninfo, autocommit=True, **options)
+        connection.patience = self._timeout
+        connection.prepare_threshold = 5 if self._prepare else None
+        connection.prepared_max = _STATEMENTS
+        connection.adapters.register_dumper(int, Int8BinaryDumper)  # one kind of number, one plan
+        connection.adapters.register_loader("varbit", _Bits)
+        return connection
+
+
+def held(schema: str, holds: Iterable[Hold]) -> str:
+    """The statements that hold something, always in the same order, so that no two wait for each other."""
+    keys = sorted({(_key(schema, hold.name), hold.shared) for hold in holds})
+    return "; ".join(f"SELECT pg_advisory_xact_lock{'_shared' * shared}({key})" for key, shared in keys)
+
+
+@lru_cache(4_096)
+def _key(schema: str, name: str) -> int:
+    digest = blake2b(f"{schema} {name}".encode(), digest_size=8, person=b"omoide").digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+@lru_cache(2_048)
+def said(statement: str, schema: str) -> str:
+    """A statement as the server wants it: with the schema of each table, and its own signs for parameters."""
+    whole = _TABLES.sub(rf'\1 "{schema}".\2', statement.replace("%", "%%"))
+    return whole.replace("?", "%s")
+
+
+def _ended(db: Session) -> bool:
+    """Whether a connection is out of its transaction, and may be used again."""
+    connection = db.connection
+    if connection.closed or connection.broken:
+        return False
+    if connection.info.transaction_status == pq.TransactionStatus.IDLE:
+        return True
+    db.owners.clear()  # one of them may just have been undone
+    try:
+        connection.execute("ROLLBACK")
+    except psycopg.Error:
+        return False
+    return True
+
+
+def _drop(db: Session) -> None:
+    with suppress(psycopg.Error):
+        db.connection.close()

@@ -1,0 +1,166 @@
+"""What is in the database, and how did it come to be so?
+
+All tables lie in one schema of the database, by default `omoide`. Each migration is a number and the
+statements that lead to it; whoever opens the store first carries it forward, in one transaction that others
+who start at the same time wait for. Nothing but bookkeeping is in the log: no content.
+"""
+
+from __future__ import annotations
+
+from omoide import ids
+from omoide.errors import StoreFailed, WrongVersion
+from omoide.retrieval import features
+from omoide.stores.sql import models
+from omoide.stores.sql.database import Database, Hold
+
+TABLES = (
+    "access",
+    "document_log",
+    "documents",
+    "entries",
+    "leases",
+    "links",
+    "log",
+    "models",
+    "owners",
+    "postings",
+    "receipts",
+    "settings",
+    "supports",
+    "tokens",
+    "tombstones",
+    "vectors",
+    "versions",
+)
+
+MIGRATING = Hold("schema")
+
+# "C" compares bytes, whatever the language of the database.
+_TEXT = 'TEXT COLLATE "C"'
+
+MIGRATIONS: tuple[str, ...] = (
+    f"""
+    CREATE TABLE settings (name {_TEXT} PRIMARY KEY, value {_TEXT} NOT NULL);
+    CREATE TABLE owners (
+        no BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        namespace {_TEXT} NOT NULL, agent {_TEXT} NOT NULL, UNIQUE (namespace, agent));
+    CREATE TABLE entries (
+        no BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        namespace {_TEXT} NOT NULL, id {_TEXT} NOT NULL, owner BIGINT NOT NULL,
+        session {_TEXT}, project {_TEXT},
+        type {_TEXT} NOT NULL, live SMALLINT NOT NULL, time BIGINT NOT NULL, expires BIGINT,
+        confidence DOUBLE PRECISION NOT NULL, importance DOUBLE PRECISION,
+        thread {_TEXT}, seq BIGINT, role {_TEXT}, speaker {_TEXT},
+        rev BIGINT NOT NULL, changed BIGINT NOT NULL, written BIGINT NOT NULL, twin BYTEA NOT NULL,
+        body BYTEA NOT NULL, features BYTEA NOT NULL, first BIGINT NOT NULL DEFAULT 1,
+        UNIQUE (namespace, id));
+    CREATE INDEX by_type ON entries (owner, type, live, time, no);
+    CREATE INDEX by_session ON entries (owner, session, type, live, time, no) WHERE session IS NOT NULL;
+    CREATE INDEX by_project ON entries (owner, project, type, live, time, no) WHERE project IS NOT NULL;
+    CREATE INDEX by_place ON entries (owner, thread, seq) WHERE thread IS NOT NULL;
+    CREATE INDEX by_twin ON entries (twin);
+    CREATE TABLE versions (
+        no BIGINT NOT NULL, rev BIGINT NOT NULL, changed BIGINT NOT NULL, body BYTEA NOT NULL,
+        PRIMARY KEY (no, rev));
+    CREATE TABLE links (
+        namespace {_TEXT} NOT NULL, source {_TEXT} NOT NULL, relation {_TEXT} NOT NULL,
+        target {_TEXT} NOT NULL, at BIGINT NOT NULL, PRIMARY KEY (namespace, source, relation, target));
+    CREATE INDEX links_back ON links (namespace, target);
+    CREATE TABLE log (
+        seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        namespace {_TEXT} NOT NULL, id {_TEXT} NOT NULL, no BIGINT NOT NULL,
+        op {_TEXT} NOT NULL, rev BIGINT NOT NULL, at BIGINT NOT NULL);
+    CREATE INDEX log_by_namespace ON log (namespace, seq);
+    CREATE INDEX log_flips ON log (no, seq) WHERE op IN ('stale', 'current', 'erase');
+    CREATE TABLE tombstones (
+        rowid BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        namespace {_TEXT} NOT NULL, id {_TEXT} NOT NULL, agent {_TEXT} NOT NULL,
+        session {_TEXT}, project {_TEXT}, rev BIGINT NOT NULL, at BIGINT NOT NULL, reason {_TEXT});
+    CREATE INDEX tombstones_by_id ON tombstones (namespace, id);
+    CREATE TABLE postings (
+        owner BIGINT NOT NULL, term BIGINT NOT NULL, no BIGINT NOT NULL, count INTEGER NOT NULL,
+        PRIMARY KEY (owner, term, no) INCLUDE (count));
+    CREATE TABLE models (
+        slot SMALLINT PRIMARY KEY, name {_TEXT} NOT NULL, dim INTEGER NOT NULL, serving SMALLINT NOT NULL,
+        UNIQUE (name, dim));
+    CREATE TABLE supports (
+        namespace {_TEXT} NOT NULL, id {_TEXT} NOT NULL, no BIGINT NOT NULL,
+        present SMALLINT NOT NULL DEFAULT 1, PRIMARY KEY (namespace, id, no));
+    CREATE INDEX supports_by_no ON supports (no);
+    CREATE TABLE vectors (
+        key BIGINT PRIMARY KEY, pooled BYTEA NOT NULL, given SMALLINT NOT NULL DEFAULT 0, code BIT VARYING);
+    ALTER TABLE vectors ALTER COLUMN pooled SET STORAGE EXTERNAL;
+    CREATE TABLE tokens (key BIGINT PRIMARY KEY, tokens BYTEA NOT NULL);
+    ALTER TABLE tokens ALTER COLUMN tokens SET STORAGE EXTERNAL;
+    CREATE TABLE access (no BIGINT PRIMARY KEY, count BIGINT NOT NULL, last BIGINT NOT NULL);
+    CREATE INDEX access_by_last ON access (last);
+    CREATE TABLE receipts (
+        namespace {_TEXT} NOT NULL, key {_TEXT} NOT NULL, print BYTEA NOT NULL, id {_TEXT} NOT NULL,
+        rev BIGINT NOT NULL, outcome {_TEXT} NOT NULL, at BIGINT NOT NULL, PRIMARY KEY (namespace, key));
+    CREATE INDEX receipts_by_id ON receipts (namespace, id);
+    CREATE INDEX receipts_by_age ON receipts (at);
+    CREATE TABLE documents (
+        no BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        namespace {_TEXT} NOT NULL, kind {_TEXT} NOT NULL, id {_TEXT} NOT NULL,
+        agent {_TEXT}, session {_TEXT}, rev BIGINT NOT NULL, at BIGINT NOT NULL, body BYTEA NOT NULL,
+        UNIQUE (namespace, kind, id));
+    CREATE TABLE document_log (
+        document BIGINT NOT NULL, n BIGINT NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (document, n));
+    CREATE TABLE leases (
+        namespace {_TEXT} NOT NULL, kind {_TEXT} NOT NULL, id {_TEXT} NOT NULL, owner {_TEXT} NOT NULL,
+        until BIGINT NOT NULL, token BIGINT NOT NULL, PRIMARY KEY (namespace, kind, id));
+    """,
+)
+
+VERSION = len(MIGRATIONS)
+
+
+def version(db: Database, schema: str) -> int:
+    """The number of the last migration that the schema has seen; 0 if it is empty or not there."""
+    found = db.execute(
+        "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = ? AND tablename = 'settings'", (schema,)
+    )
+    if not found.fetchone()[0]:
+        return 0
+    row = db.execute("SELECT value FROM settings WHERE name = 'schema'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def migrate(db: Database, schema: str, name: str) -> None:
+    """Carry the schema forward to the newest, inside the caller's transaction."""
+    db.hold(MIGRATING)  # whoever starts at the same time waits, and finds it done
+    found = version(db, schema)
+    if found > VERSION:
+        raise WrongVersion(
+            name,
+            f"has schema {found}, and this Omoide knows schemas up to {VERSION}",
+            "use the newer Omoide that made it; nothing was changed",
+        )
+    if found == 0:
+        _check_free(db, schema, name)
+        there = db.execute("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ?", (schema,))
+        if not there.fetchone()[0]:  # a role that may not make schemas can be given one
+            db.execute(f'CREATE SCHEMA "{schema}"')
+    for number in range(found, VERSION):
+        for statement in MIGRATIONS[number].split(";"):
+            if statement.strip():
+                db.execute(statement)
+    if found < VERSION:
+        models.put(db, "schema", str(VERSION))
+    if found == 0:
+        models.put(db, "life", ids.uuid7())
+        models.put(db, "features", str(features.VERSION))
+
+
+def _check_free(db: Database, schema: str, name: str) -> None:
+    """Raise where the schema holds tables of somebody else's."""
+    taken = db.execute(
+        "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = ? ORDER BY tablename", (schema,)
+    ).fetchall()
+    theirs = sorted({table for (table,) in taken} & {*TABLES})
+    if theirs:
+        raise StoreFailed(
+            name,
+            f"has tables of another program in schema {schema!r}: {', '.join(theirs)}",
+            "choose another one with ?schema=name",
+        )

@@ -1,0 +1,88 @@
+"""How does a PostgreSQL server answer what a store is asked?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omoide.embedders import Embedder
+from omoide.stores.findings import Finding
+from omoide.stores.postgres import schema
+from omoide.stores.postgres.connections import Connections
+from omoide.stores.records import EraseReceipt
+from omoide.stores.settings import Settings
+from omoide.stores.sql.database import Database
+from omoide.stores.sql.store import SQLStore
+
+PENDING = "the space of deleted rows, until the server's autovacuum has passed: call scrub() to have it now"
+
+_LEFT = ("the server's write-ahead log and its archives", "replicas that lag behind")
+
+
+class PostgresStore(SQLStore):
+    """Memories in a schema of a PostgreSQL database, for many machines at once."""
+
+    _db: Connections
+
+    def __init__(self, connections: Connections, embedder: Embedder | None, settings: Settings) -> None:
+        super().__init__(connections, embedder, settings)
+
+    def findings(self) -> list[Finding]:
+        """What there is to know about the server."""
+        with self._db.reading() as db:
+            found = {name: db.execute(statement).fetchone()[0] for name, statement in _ASKED.items()}
+        return [*_told(found)]
+
+    def scrub(self) -> EraseReceipt:
+        """Have the space of what was erased overwritten or given back."""
+        receipt = super().scrub()
+        with self._db.connected() as connection:
+            for table in schema.TABLES:
+                connection.execute(f'VACUUM "{self._db.schema}".{table}')
+        return receipt.replace(scrubbed=True, pending=())
+
+    def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
+        return receipt.replace(pending=(PENDING,), unreachable=(*receipt.unreachable, *_LEFT))
+
+    def _size_bytes(self, db: Database) -> int:
+        (size,) = db.execute(
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_catalog.pg_class c"
+            " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = ? AND c.relkind IN ('r', 'p')",
+            (self._db.schema,),
+        ).fetchone()
+        return int(size)
+
+
+_ASKED: dict[str, str] = {
+    "version": "SELECT current_setting('server_version')",
+    "fsync": "SELECT current_setting('fsync')",
+    "synchronous": "SELECT current_setting('synchronous_commit')",
+    "replica": "SELECT pg_is_in_recovery()",
+    "pgvector": "SELECT max(extversion) FROM pg_catalog.pg_extension WHERE extname = 'vector'",
+}
+
+
+def _told(found: dict[str, Any]) -> list[Finding]:
+    told = [
+        Finding("server", "ok", f"PostgreSQL {found['version']}"),
+        Finding("version", "ok", f"schema {schema.VERSION}, the newest known"),
+    ]
+    if found["fsync"] == "off":
+        remedy = "set fsync = on in postgresql.conf"
+        told.append(Finding("durability", "problem", f"a power cut may damage everything; {remedy}"))
+    else:
+        told.append(Finding("durability", "ok", "what was acknowledged is on the server's disk"))
+    if found["replica"]:
+        told.append(Finding("role", "note", "a replica, which can only be read; open it with mode=ro"))
+    if found["pgvector"]:
+        told.append(Finding("pgvector", "ok", f"version {found['pgvector']}"))
+    else:
+        told.append(
+            Finding(
+                "pgvector",
+                "note",
+                "not installed: vectors are compared by the program, and scopes of millions get slow;"
+                " CREATE EXTENSION vector",
+            )
+        )
+    return told

@@ -1,0 +1,21 @@
+"""Which servers do the tests of stores share?
+
+One of each kind for a process of tests, started when it is first asked for and ended with the process. Each
+test has a place of its own in it.
+"""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+
+from omoide.testing.servers import PostgresServer
+
+
+@cache
+def postgres() -> PostgresServer:
+    """A PostgreSQL server; what it keeps need not outlive the machine."""
+    server = PostgresServer(fsync="off", full_page_writes="off")
+    server.start()
+    atexit.register(server.close)
+    return server
