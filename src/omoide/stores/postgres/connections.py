@@ -41,6 +41,8 @@ _STATEMENTS = 512  # that a connection keeps prepared
 
 _TABLES = pattern(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE|ON)\s+({'|'.join(tables.TABLES)})\b(?!\.)")
 
+_NUMBERS = pattern(r"INSERT INTO (postings) \(([^)]*)\) VALUES \([?,]+\)")
+
 WORDS = Words(contains="position(? IN body) > 0", while_there="FOR KEY SHARE", codes=True)
 
 
@@ -69,6 +71,17 @@ class _Bits(Loader):
         return bytes(data[4:])  # after their number
 
 
+class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
+    """What a statement found, which may still be on its way."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        if self._conn._pipeline is not None:
+            self._conn._pipeline.sync()
+        return self._rowcount
+
+
 class Session:
     """A connection inside of a transaction, as the statements see it."""
 
@@ -79,8 +92,9 @@ class Session:
         self.owners: dict[tuple[str, str], int] = {}
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Found:
-        """Carry a statement out."""
-        cursor = self.connection.cursor(binary=True)
+        """Carry a statement out; while something is changed, only who wants to know waits for the answer."""
+        cursor = _Cursor(self.connection)
+        cursor.format = pq.Format.BINARY
         prepare = None if len(parameters) <= _PREPARED else False
         cursor.execute(said(statement, self.schema), parameters, prepare=prepare)
         return cursor
@@ -88,15 +102,21 @@ class Session:
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object:
         """Carry a statement out once for each of these parameters."""
         given = [*parameters]
-        if given:
+        numbers = _NUMBERS.fullmatch(statement)
+        if numbers is not None and given:
+            # Many rows of nothing but numbers travel as a column each.
+            columns = ", ".join(["?::bigint[]"] * (numbers[2].count(",") + 1))
+            into = f"INSERT INTO {numbers[1]} ({numbers[2]}) SELECT * FROM unnest({columns})"
+            self.execute(into, [f"{{{','.join(map(str, column))}}}" for column in zip(*given, strict=True)])
+        elif given:
             with self.connection.cursor() as cursor:
                 cursor.executemany(said(statement, self.schema), given)
         return None
 
     def hold(self, *holds: Hold) -> None:
         """Keep others from what is held until the transaction ends."""
-        if holds:
-            self.connection.execute(held(self.schema, holds))
+        for statement in held(self.schema, holds):
+            self.connection.execute(statement)
 
     def prepare_search(self, count: int) -> None:
         """Have pgvector look on until it has found so many."""
@@ -128,7 +148,7 @@ class Connections:
         self._timeout = timeout
         self._prepare = prepare
         self.words = WORDS
-        self.terms = ""
+        self.terms: tuple[str, ...] = ()
         """Statements that hold for each transaction that changes something, found when it was opened."""
         self._begin()
 
@@ -152,8 +172,8 @@ class Connections:
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
         # What is held is in the same breath as the begin, and no statement sees what was before.
         patience = f"SET LOCAL lock_timeout = {int(self._timeout * 1_000)}"
-        begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", patience, self.terms, held(self.schema, holds)]
-        with self._lent("; ".join(part for part in begin if part)) as db:
+        begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", patience, *self.terms, *held(self.schema, holds)]
+        with self._lent("; ".join(begin)) as db, db.connection.pipeline():
             yield db
 
     def glance(self, look: Callable[[Session], T]) -> T:
@@ -262,10 +282,10 @@ class Connections:
         return connection
 
 
-def held(schema: str, holds: Iterable[Hold]) -> str:
+def held(schema: str, holds: Iterable[Hold]) -> list[str]:
     """The statements that hold something, always in the same order, so that no two wait for each other."""
     keys = sorted({(_key(schema, hold.name), hold.shared) for hold in holds})
-    return "; ".join(f"SELECT pg_advisory_xact_lock{'_shared' * shared}({key})" for key, shared in keys)
+    return [f"SELECT pg_advisory_xact_lock{'_shared' * shared}({key})" for key, shared in keys]
 
 
 @lru_cache(4_096)

@@ -76,7 +76,7 @@ def _prepared(connections: Connections, settings: Settings) -> str | None:
         connections.words = WORDS._replace(near=_near(db, schema))
         (commit,) = db.execute("SELECT current_setting('synchronous_commit')").fetchone()
         if commit == "off":  # then the server answers before anything is on its disk
-            connections.terms = "SET LOCAL synchronous_commit = local"
+            connections.terms = ("SET LOCAL synchronous_commit = local",)
         row = db.execute(
             "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
         ).fetchone()

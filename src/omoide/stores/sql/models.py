@@ -105,10 +105,12 @@ def take_over(db: Database, model: Model) -> None:
     db.execute("DELETE FROM models WHERE slot != ?", (model.slot,))
 
 
-def put_vectors(db: Database, no: int, model: Model, found: Indexed) -> None:
+def put_vectors(db: Database, no: int, model: Model, found: Indexed, *, fresh: bool = False) -> None:
     """Keep an entry's vectors, if it has any; those of the embedder never replace one that was given."""
     key = no * SLOTS + model.slot
-    if found.pooled is None or (not found.given and rows.given_vector(db, key) is not None):
+    if found.pooled is None:
+        return
+    if not found.given and not fresh and rows.given_vector(db, key) is not None:
         return
     vector: tuple[object, ...] = (key, found.pooled, int(found.given))
     if db.words.codes:

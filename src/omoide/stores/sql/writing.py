@@ -29,6 +29,7 @@ class Batch:
         self._now = now
         self._first = self._seq = rows.last_seq(db)
         self._terms: list[tuple[int, int, int, int]] = []
+        self._settled = False
 
     def write(self, request: WriteRequest, found: Indexed) -> WriteResult:
         """Keep an entry, and say what became of it."""
@@ -80,6 +81,7 @@ class Batch:
                 self._settle(entry.namespace, entry.id, was_out=standing.of(kept[1]) != standing.LIVE)
         if request.supersedes is not None:
             self.finish()
+            self._settled = True
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
             supersede(
                 self._db,
@@ -103,11 +105,14 @@ class Batch:
             self._settle(namespace, id, was_out=truth.is_erased(db, namespace, id))
 
     def _settle(self, namespace: str, id: str, *, was_out: bool) -> None:
+        self._settled = True
         truth.settle(self._db, namespace, {id: was_out}, self._now)
         self._seq = rows.last_seq(self._db)
 
     def told(self, results: list[WriteResult]) -> list[WriteResult]:
         """The receipts, each saying whether its entry is stale once all is written."""
+        if not self._settled:
+            return results
         flipped = self._db.execute(
             "SELECT 1 FROM log WHERE seq > ? AND op IN ('stale', 'current') LIMIT 1", (self._first,)
         )
@@ -129,6 +134,7 @@ class Batch:
         self._seq += 1
         owner = rows.make_owner(db, entry.namespace, entry.agent_id)
         row = rows.columns(entry, owner, self._now, self._seq, found)
+        fresh = no is None
         if no is None:
             no = rows.insert(db, row)
         else:
@@ -139,7 +145,7 @@ class Batch:
         if entry.superseded_by is None:
             self._terms += found.postings(owner, no)
         if self._model is not None:
-            models.put_vectors(db, no, self._model, found)
+            models.put_vectors(db, no, self._model, found, fresh=fresh)
         if entry.evidence or entry.rev > 1:
             rows.support(db, entry, no)
         rows.log(db, entry, no, "write", self._now)
