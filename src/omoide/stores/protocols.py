@@ -147,6 +147,15 @@ class Feeds(Protocol):
 
 
 @runtime_checkable
+class Wakes(Protocol):
+    """Tells at once that something changed, so that nobody has to ask again and again."""
+
+    async def wait(self, namespace: str, *, after: int, within: float) -> bool:
+        """Wait for a change after a sequence number, at most so many seconds; whether there is one."""
+        ...
+
+
+@runtime_checkable
 class Projects(Protocol):
     """Tells what changed, and what it became, so that a copy in another form can keep in step."""
 

@@ -13,7 +13,7 @@ from litestar.params import QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from omoide.core.scope import Scope
-from omoide.stores.protocols import Feeds
+from omoide.stores.protocols import Feeds, Wakes
 from omoide.verbs import offering
 from omoide.web.asking import reads
 from omoide.web.guarding import may
@@ -47,7 +47,9 @@ async def _told(
         for change in found:
             after = change.seq
             yield ServerSentEventMessage(id=str(change.seq), event=change.op, data=change.to_json().decode())
-        if not found:
+        if not found and isinstance(store, Wakes):
+            await store.wait(namespace, after=after, within=pause)
+        elif not found:
             await anyio.sleep(pause)
 
 

@@ -173,8 +173,21 @@ class Connections:
         # What is held is in the same breath as the begin, and no statement sees what was before.
         patience = f"SET LOCAL lock_timeout = {int(self._timeout * 1_000)}"
         begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", patience, *self.terms, *held(self.schema, holds)]
-        with self._lent("; ".join(begin)) as db, db.connection.pipeline():
-            yield db
+        with self._lent("; ".join(begin), commits=False) as db:
+            connection, committed = db.connection, None
+            try:
+                with connection.pipeline():
+                    yield db
+                    committed = connection.execute("COMMIT")
+                    for hold in holds:
+                        if hold.namespace is not None:
+                            connection.execute(told(self.schema, hold.namespace))
+            except psycopg.Error as error:
+                if committed is None:
+                    raise
+                if committed.statusmessage != "COMMIT":
+                    raise translated(error, self.name, committing=True) from error
+                # It is kept; only those who wait were not told at once.
 
     def glance(self, look: Callable[[Session], T]) -> T:
         """What one statement finds, which needs no transaction of its own."""
@@ -199,7 +212,7 @@ class Connections:
             raise translated(error, self.name) from error
 
     @contextmanager
-    def _lent(self, begin: str | None) -> Iterator[Session]:
+    def _lent(self, begin: str | None, *, commits: bool = True) -> Iterator[Session]:
         self._check_open()
         places = self._places
         if not places.acquire(timeout=self._timeout):
@@ -208,16 +221,14 @@ class Connections:
                 f"has all its {self._size} connections in use for {self._timeout:g} s",
                 "try again, or open it with a larger ?pool=",
             )
-        committing = False
         db: Session | None = None
         try:
             db = self._begun(begin)
             yield db
-            if begin is not None:
-                committing = "READ ONLY" not in begin
+            if begin is not None and commits:
                 db.connection.execute("COMMIT")
         except psycopg.Error as error:
-            raise translated(error, self.name, committing=committing) from error
+            raise translated(error, self.name) from error
         finally:
             if db is not None:
                 self._give(db)
@@ -286,6 +297,25 @@ def held(schema: str, holds: Iterable[Hold]) -> list[str]:
     """The statements that hold something, always in the same order, so that no two wait for each other."""
     keys = sorted({(_key(schema, hold.name), hold.shared) for hold in holds})
     return [f"SELECT pg_advisory_xact_lock{'_shared' * shared}({key})" for key, shared in keys]
+
+
+def channel(schema: str) -> str:
+    """Where a store tells that something changed."""
+    return f"omoide_{_key(schema, 'changes') & 0xFFFF_FFFF:08x}"
+
+
+def message(schema: str, namespace: str) -> str:
+    """What is told of a namespace; whoever listens and does not know its name learns nothing."""
+    return f"{_key(schema, f'changes {namespace}'):x}"
+
+
+def told(schema: str, namespace: str) -> str:
+    """The statement that tells that something changed.
+
+    It comes after the commit: inside of the transaction, the server would let all who tell anything commit
+    one after the other.
+    """
+    return f"SELECT pg_notify('{channel(schema)}', '{message(schema, namespace)}')"
 
 
 @lru_cache(4_096)

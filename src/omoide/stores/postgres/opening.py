@@ -19,6 +19,7 @@ from omoide.stores.local import LocalStore
 from omoide.stores.postgres import schema as tables
 from omoide.stores.postgres.connections import WORDS, Connections, Session
 from omoide.stores.postgres.store import PostgresStore
+from omoide.stores.postgres.waking import WakingStore
 
 _OWN = ("schema", "pool", "prepare")
 _SERVER = ("application_name", "connect_timeout", "host", "hostaddr", "keepalives", "keepalives_count",
@@ -58,7 +59,7 @@ def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
     except BaseException:
         connections.close()
         raise
-    return LocalStore(core, address.url)
+    return WakingStore(core, address.url)
 
 
 def _prepared(connections: Connections, settings: Settings) -> str | None:

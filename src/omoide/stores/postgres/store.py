@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from omoide.embedders import Embedder
 from omoide.stores.findings import Finding
 from omoide.stores.postgres import schema
 from omoide.stores.postgres.connections import Connections
+from omoide.stores.postgres.waking import Bells
 from omoide.stores.records import EraseReceipt
-from omoide.stores.settings import Settings
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.sql.store import SQLStore
 
-PENDING = "the space of deleted rows, until the server's autovacuum has passed: call scrub() to have it now"
+PENDING = "the space of deleted rows, until the server uses it again: scrub() has the tables rewritten"
 
 _LEFT = ("the server's write-ahead log and its archives", "replicas that lag behind")
 
@@ -23,8 +23,19 @@ class PostgresStore(SQLStore):
 
     _db: Connections
 
-    def __init__(self, connections: Connections, embedder: Embedder | None, settings: Settings) -> None:
-        super().__init__(connections, embedder, settings)
+    def _begin(self) -> None:
+        super()._begin()
+        self.bells = Bells(self._db)
+        """Ring for those who wait for a change."""
+
+    def last_change(self, namespace: str) -> int:
+        """The number of the newest change in a namespace, or 0."""
+        return self._db.glance(lambda db: rows.state(db, namespace))[1]
+
+    def close(self) -> None:
+        """Write what is buffered and let go of the server."""
+        self.bells.close()
+        super().close()
 
     def findings(self) -> list[Finding]:
         """What there is to know about the server."""
@@ -33,11 +44,11 @@ class PostgresStore(SQLStore):
         return [*_told(found)]
 
     def scrub(self) -> EraseReceipt:
-        """Have the space of what was erased overwritten or given back."""
+        """Write every table anew without what was erased; others wait for each of them meanwhile."""
         receipt = super().scrub()
         with self._db.connected() as connection:
             for table in schema.TABLES:
-                connection.execute(f'VACUUM "{self._db.schema}".{table}')
+                connection.execute(f'VACUUM FULL "{self._db.schema}".{table}')
         return receipt.replace(scrubbed=True, pending=())
 
     def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:

@@ -94,6 +94,8 @@ class Hold(NamedTuple):
 
     name: str
     shared: bool = False
+    namespace: str | None = None
+    """Whose feed has something new once the transaction is committed."""
 
 
 MODELS = Hold("models")
@@ -102,7 +104,7 @@ MODELS = Hold("models")
 
 def entries_in(namespace: str) -> Hold:
     """All entries of a namespace, with its part of the log, whose order is the order of commits."""
-    return Hold(f"entries {namespace}")
+    return Hold(f"entries {namespace}", namespace=namespace)
 
 
 def everything_in(namespace: str) -> tuple[Hold, Hold]:
