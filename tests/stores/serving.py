@@ -9,13 +9,22 @@ from __future__ import annotations
 import atexit
 from functools import cache
 
-from omoide.testing.servers import PostgresServer
+from omoide.testing.servers import PgBouncerServer, PostgresServer
 
 
 @cache
 def postgres() -> PostgresServer:
     """A PostgreSQL server; what it keeps need not outlive the machine."""
     server = PostgresServer(fsync="off", full_page_writes="off")
+    server.start()
+    atexit.register(server.close)
+    return server
+
+
+@cache
+def pooler() -> PgBouncerServer:
+    """A pooler in front of the PostgreSQL server."""
+    server = PgBouncerServer(postgres())
     server.start()
     atexit.register(server.close)
     return server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.stores.serving import postgres
+from tests.stores.serving import pooler, postgres
 
 from omoide.stores.opening import open_store
 from omoide.stores.protocols import Store
@@ -20,10 +20,11 @@ class TestPostgres(StoreSuite):
         return open_store(postgres().fresh(), embedder="none")
 
 
-class TestPostgresWithVectors(StoreSuite):
-    """A server, with an embedder, and statements that are never prepared."""
+class TestPostgresBehindAPooler(StoreSuite):
+    """A server that each transaction may reach by another connection, with an embedder."""
 
     complete = True
 
     def open_store(self, folder: Path) -> Store:
-        return open_store(f"{postgres().fresh()}&prepare=0", embedder=HashEmbedder(64))
+        place = postgres().fresh().partition("?")[2]
+        return open_store(f"{pooler().url}?{place}&prepare=0", embedder=HashEmbedder(64))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @command(
     "copy",
     "omoide copy --from old.db --to new.db",
+    "omoide copy --to postgresql://ada@db.example/agents",
     "omoide copy --to team.db --namespace team --tokens",
 )
 @click.option("--from", "source", metavar="URL", help="The store that is copied; usually the one in use.")

@@ -14,6 +14,7 @@ from omoide.cli.moments import shown
 from omoide.cli.printing import progress, safe
 from omoide.cli.shell import Shell, command, file_of
 from omoide.errors import Corrupted, Invalid, NotFound, StoreFailed
+from omoide.stores.addresses import masked
 
 if TYPE_CHECKING:
     from omoide.stores.local import LocalStore
@@ -95,7 +96,7 @@ def reindex_command(shell: Shell) -> None:
     """Compute all vectors anew, with the embedder in use."""
     embedder = embedders.choose(shell.settings.embedder.value)
     with shell.store() as store, progress() as tell:
-        filed(store).reindex(embedder, progress=tell and partial(tell, "reading again"))
+        store.sync.reindex(embedder, progress=tell and partial(tell, "reading again"))
         stats = store.sync.stats(shell.scope)
     shell.put(
         {"embedder": stats.embedder},
@@ -108,7 +109,8 @@ def filed(store: LocalStore) -> SQLiteStore:
     from omoide.stores.sqlite.store import SQLiteStore
 
     if not isinstance(store.sync, SQLiteStore):
-        raise Invalid("store", f"{store.url!r} lies in no file", "name a file with --store")
+        remedy = "use its server's own backups, or `omoide copy --to monday.db`; or name a file with --store"
+        raise Invalid("store", f"{masked(store.url)!r} lies in no file", remedy)
     return store.sync
 
 

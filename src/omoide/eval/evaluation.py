@@ -13,6 +13,7 @@ from omoide.errors import Invalid
 from omoide.eval import dataset, locomo
 from omoide.eval.report import summary
 from omoide.eval.running import Answer, Progress, ask, write
+from omoide.stores.addresses import masked
 from omoide.stores.opening import open_store
 
 LOADERS = {"locomo": locomo.load, "jsonl": dataset.load}
@@ -56,7 +57,7 @@ def evaluate(
         "questions": len(answers),
         "skipped": data.skipped,
         "embedder": name,
-        "store": store or TEMPORARY,
+        "store": masked(store) if store else TEMPORARY,
         "limit": limit,
     }
     return summary(answers) | {"write_seconds": round(seconds, 3), "settings": settings}, answers

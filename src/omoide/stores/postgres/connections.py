@@ -34,7 +34,9 @@ T = TypeVar("T")
 _INHERITED: list[object] = []
 """Connections that came across a fork: never used, and never closed, which would end the parent's."""
 
-_PATIENCE = 5.0  # seconds for a server that is starting again
+PATIENCE = 5.0
+"""Seconds for a server that was there before, and may be starting again."""
+
 _PAUSE = 0.05
 _PREPARED = 24  # parameters up to which a statement comes again and is worth preparing
 _STATEMENTS = 512  # that a connection keeps prepared
@@ -148,6 +150,7 @@ class Connections:
         self._timeout = timeout
         self._prepare = prepare
         self.words = WORDS
+        self.patience = 0.0  # one that was never there is not waited for
         self.terms: tuple[str, ...] = ()
         """Statements that hold for each transaction that changes something, found when it was opened."""
         self._begin()
@@ -236,7 +239,7 @@ class Connections:
 
     def _begun(self, begin: str | None) -> Session:
         """A connection in a new transaction; one that was lost meanwhile is replaced."""
-        deadline = time.monotonic() + min(_PATIENCE, self._timeout)
+        deadline = time.monotonic() + min(self.patience, self._timeout)
         while True:
             db: Session | None = None
             try:
@@ -295,18 +298,18 @@ class Connections:
 
 def held(schema: str, holds: Iterable[Hold]) -> list[str]:
     """The statements that hold something, always in the same order, so that no two wait for each other."""
-    keys = sorted({(_key(schema, hold.name), hold.shared) for hold in holds})
+    keys = sorted({(key(schema, hold.name), hold.shared) for hold in holds})
     return [f"SELECT pg_advisory_xact_lock{'_shared' * shared}({key})" for key, shared in keys]
 
 
 def channel(schema: str) -> str:
     """Where a store tells that something changed."""
-    return f"omoide_{_key(schema, 'changes') & 0xFFFF_FFFF:08x}"
+    return f"omoide_{key(schema, 'changes') & 0xFFFF_FFFF:08x}"
 
 
 def message(schema: str, namespace: str) -> str:
     """What is told of a namespace; whoever listens and does not know its name learns nothing."""
-    return f"{_key(schema, f'changes {namespace}'):x}"
+    return f"{key(schema, f'changes {namespace}'):x}"
 
 
 def told(schema: str, namespace: str) -> str:
@@ -319,7 +322,8 @@ def told(schema: str, namespace: str) -> str:
 
 
 @lru_cache(4_096)
-def _key(schema: str, name: str) -> int:
+def key(schema: str, name: str) -> int:
+    """The number by which something is held."""
     digest = blake2b(f"{schema} {name}".encode(), digest_size=8, person=b"omoide").digest()
     return int.from_bytes(digest, "big", signed=True)
 

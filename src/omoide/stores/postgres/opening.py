@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import urlencode, urlunsplit
 
-from omoide.errors import Invalid, MissingExtra, ReadOnly
+from omoide.errors import Invalid, MissingExtra, ReadOnly, StoreFailed
 from omoide.stores.addresses import Address, embedder_for, masked
 from omoide.stores.settings import Settings
 
@@ -17,7 +17,7 @@ except ImportError as error:
 
 from omoide.stores.local import LocalStore
 from omoide.stores.postgres import schema as tables
-from omoide.stores.postgres.connections import WORDS, Connections, Session
+from omoide.stores.postgres.connections import PATIENCE, WORDS, Connections, Session, key
 from omoide.stores.postgres.store import PostgresStore
 from omoide.stores.postgres.waking import WakingStore
 
@@ -73,6 +73,8 @@ def _prepared(connections: Connections, settings: Settings) -> str | None:
             raise ReadOnly(name, problem, "open it once without mode=ro")
         with connections.writing() as db:
             tables.migrate(db, schema, name)
+            _check_holds(connections)
+    connections.patience = PATIENCE
     with connections.reading() as db:
         connections.words = WORDS._replace(near=_near(db, schema))
         (commit,) = db.execute("SELECT current_setting('synchronous_commit')").fetchone()
@@ -82,6 +84,19 @@ def _prepared(connections: Connections, settings: Settings) -> str | None:
             "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
         ).fetchone()
     return None if row is None else str(row[0])
+
+
+def _check_holds(connections: Connections) -> None:
+    """Raise where the server, being another than PostgreSQL itself, only pretends to hold anything."""
+    number = key(connections.schema, tables.MIGRATING.name)
+    with connections.connected() as beside:
+        (taken,) = beside.execute(f"SELECT pg_try_advisory_xact_lock({number})").fetchone() or (True,)
+    if taken:
+        raise StoreFailed(
+            connections.name,
+            "lets two hold an advisory lock, so that changes would not be told in the order of their commits",
+            "use a server that keeps others from what is held",
+        )
 
 
 def _near(db: Session, schema: str) -> str:
