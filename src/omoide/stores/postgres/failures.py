@@ -87,6 +87,8 @@ def _unreachable(error: psycopg.Error, name: str, text: str) -> StoreFailed:
         return StoreUnreachable(
             name, f"does not let us in ({text})", "allow this host in pg_hba.conf, or use sslmode=require"
         )
+    if "invalid" in text and "value" in text:
+        return StoreUnreachable(name, f"cannot be reached so ({text})", "correct it in the URL")
     if "timeout" in text or "timed out" in text:
         return StoreUnreachable(
             name, f"does not answer ({text})", "check that it runs and is not overloaded, or wait longer"

@@ -1,0 +1,100 @@
+"""Is what a URL of a PostgreSQL store says understood, or refused with the remedy?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from tests.stores.places import asked, note
+from tests.stores.serving import postgres
+
+from omoide.core.scope import Scope
+from omoide.errors import Invalid, MissingExtra, StoreFailed, StoreUnreachable
+from omoide.stores.opening import open_store
+from omoide.stores.postgres import opening
+
+
+def opened(more: str = "", **options: Any) -> Any:
+    return open_store(f"{postgres().fresh()}{more}", embedder="none", **options)
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("&pool=0", "pool"),
+        ("&pool=-1", "pool"),
+        ("&pool=1001", "pool"),
+        ("&pool=many", "pool"),
+        ("&pool=²", "pool"),
+        ("&prepare=yes", "prepare"),
+        ("&colour=red", "colour"),
+        ("&mode=rx", "url"),
+        ("&timeout=-3", "timeout"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused_by_its_name(said: str, named: str) -> None:
+    with pytest.raises(Invalid, match=rf"^{named} ") as caught:
+        opened(said)
+    assert postgres().password not in str(caught.value)
+
+
+def test_an_option_that_the_driver_does_not_understand_is_named() -> None:
+    with pytest.raises(StoreUnreachable, match=r"perhaps.*; correct it in the URL$"):
+        opened("&sslmode=perhaps")
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "1st", "a-b", 'a"b', "a;b", "pg_own", "ä", "x" * 64])
+def test_a_schema_that_cannot_be_one_is_refused(name: str) -> None:
+    with pytest.raises(Invalid, match=r"^schema is "):
+        open_store(f"{postgres().url}?schema={name}", embedder="none")
+
+
+def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
+    with pytest.raises((Invalid, StoreFailed)) as caught:
+        open_store("postgresql://ada:geheim@host:notaport/x", embedder="none")
+    assert "geheim" not in str(caught.value)
+
+
+def test_two_schemas_of_one_database_share_nothing() -> None:
+    with opened() as one, opened() as other:
+        one.sync.write(asked(id="kettle"))
+        assert other.sync.list_entries(Scope()) == []
+        assert other.sync.namespaces() == []
+        other.sync.write(asked("Another one.", id="kettle"))
+        assert one.sync.get("kettle", Scope()).content == note().content
+
+
+def test_both_names_of_the_scheme_open_the_same_store() -> None:
+    url = postgres().fresh()
+    with open_store(url, embedder="none") as one:
+        one.sync.write(asked(id="kettle"))
+        with open_store(url.replace("postgresql:", "postgres:"), embedder="none") as other:
+            assert other.sync.get("kettle", Scope()).id == "kettle"
+
+
+def test_the_password_is_shown_nowhere() -> None:
+    with opened() as store:
+        told = f"{store!r} {store.sync._db.name} {[*store.sync.findings()]}"
+    assert postgres().password not in told
+    assert "password" not in told.replace("password=***", "")
+
+
+def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, opening.__name__)
+    with pytest.raises(MissingExtra, match=r"omoide\[postgres\]"):
+        opened()
+
+
+def test_a_server_that_only_pretends_to_hold_locks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some speak the protocol and let two hold the same."""
+    monkeypatch.setattr("omoide.stores.postgres.connections.held", lambda *_: [])
+    with pytest.raises(StoreFailed, match="advisory lock"):
+        opened()
+
+
+def test_a_fresh_place_can_be_opened_with_one_connection() -> None:
+    with opened("&pool=1", timeout=5) as store:
+        store.sync.write(asked())
+        assert len(store.sync.list_entries(Scope())) == 1
