@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from tests.stores.serving import postgres, redis
 
 from omoide.core.entry import Entry
 from omoide.core.recalling import RecallRequest
@@ -14,11 +17,27 @@ from omoide.core.writing import WriteRequest
 from omoide.stores.opening import open_store
 
 ADA = Scope(agent_id="ada")
-KINDS = ("memory", "sqlite")
+KINDS = ("memory", "sqlite", "redis", "postgres")
+
+
+def redis_url(folder: Path, name: str = "memory.db") -> str:
+    """The address of the store that belongs to a folder: a prefix of its own on the server."""
+    prefix = blake2b(str(folder / name).encode(), digest_size=8).hexdigest()
+    return f"{redis().url}?prefix={prefix}:"
+
+
+def postgres_url(folder: Path, name: str = "memory.db") -> str:
+    """The address of the store that belongs to a folder: a schema of its own on the server."""
+    schema = blake2b(str(folder / name).encode(), digest_size=8).hexdigest()
+    return f"{postgres().url}?schema=s{schema}"
 
 
 def url(kind: str, folder: Path, name: str = "memory.db") -> str:
     """The address of a store of the kind, in a folder where it needs one."""
+    if kind == "postgres":
+        return postgres_url(folder, name)
+    if kind == "redis":
+        return redis_url(folder, name)
     return "memory://" if kind == "memory" else f"sqlite:///{folder / name}"
 
 

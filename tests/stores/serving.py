@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 from functools import cache
 
-from omoide.testing.servers import PgBouncerServer, PostgresServer
+from omoide.testing.servers import PgBouncerServer, PostgresServer, RedisServer
 
 
 @cache
@@ -25,6 +25,15 @@ def postgres() -> PostgresServer:
 def pooler() -> PgBouncerServer:
     """A pooler in front of the PostgreSQL server."""
     server = PgBouncerServer(postgres())
+    server.start()
+    atexit.register(server.close)
+    return server
+
+
+@cache
+def redis() -> RedisServer:
+    """A Redis server."""
+    server = RedisServer()
     server.start()
     atexit.register(server.close)
     return server

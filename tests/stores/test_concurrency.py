@@ -1,4 +1,4 @@
-"""Can many processes and threads use one file at once, and lose nothing?"""
+"""Can many processes and threads use one store at once, and lose nothing?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.places import ADA, KINDS, a_store, keep, listed
+from tests.stores.places import ADA, KINDS, a_store, keep, listed, url
 from tests.stores.workers import COUNTERS, OPTIONS, start
 
 from omoide.errors import Conflict
@@ -21,9 +21,9 @@ SECONDS = float(os.environ.get("OMOIDE_SECONDS", "5"))
 PROCESSES, THREADS = map(int, os.environ.get("OMOIDE_WORKERS", "2x2").split("x"))
 
 
-def reports_of_many(path: Path) -> list[dict[str, Any]]:
+def reports_of_many(place: str) -> list[dict[str, Any]]:
     """Let the processes work side by side; what their threads say that they did."""
-    processes = [start("mix", path, f"p{at}", THREADS, SECONDS) for at in range(PROCESSES)]
+    processes = [start("mix", place, f"p{at}", THREADS, SECONDS) for at in range(PROCESSES)]
     try:
         said = [process.communicate(timeout=SECONDS + 120)[0] for process in processes]
     finally:
@@ -49,13 +49,14 @@ def replayed(changes: list[Change]) -> dict[str, tuple[int, bool]]:
 
 
 @pytest.mark.timeout(0)
-def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_many_at_once_lose_nothing(tmp_path: Path, kind: str) -> None:
     """Every acknowledged update counts, only conflicts are raised, and the log tells the same story."""
-    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+    with a_store(kind, tmp_path, **OPTIONS) as store:
         for counter in COUNTERS:
             keep(store, "0", id=counter)
         store.save(Document(kind="tally", id="d", agent_id="ada", body=0))
-        reports = reports_of_many(tmp_path / "memory.db")
+        reports = reports_of_many(url(kind, tmp_path))
         assert [error for report in reports for error in report["errors"]] == []
         raised = sum((Counter(report["raised"]) for report in reports), Counter())
         assert {name: int(store.get(name, ADA).content) for name in COUNTERS} == {

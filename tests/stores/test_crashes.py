@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.stores.places import a_store, keep, listed, recall
+from tests.stores.places import a_store, keep, listed, recall, url
 from tests.stores.workers import OPTIONS, start, state, step
 
 from omoide.core.scope import Scope
@@ -69,13 +69,14 @@ def test_a_forked_process_uses_connections_of_its_own(tmp_path: Path) -> None:
         assert store.check() == []
 
 
-def test_what_another_process_erases_is_gone_at_the_next_recall(tmp_path: Path) -> None:
-    """Neither process needs to open the file again to see what the other did."""
-    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_what_another_process_erases_is_gone_at_the_next_recall(tmp_path: Path, kind: str) -> None:
+    """Neither process needs to open the store again to see what the other did."""
+    with a_store(kind, tmp_path, **OPTIONS) as store:
         for id in ("a", "b", "c"):
             keep(store, f"Tea {id}.", id=id)
         assert sorted(recall(store, "tea")) == ["a", "b", "c"]
-        process = start("erase", tmp_path / "memory.db", "b")
+        process = start("erase", url(kind, tmp_path), "b")
         assert process.stdout is not None
         assert process.stdin is not None
         try:

@@ -87,7 +87,7 @@ def test_stale_is_what_rests_on_something_that_is_out(life: list[Step]) -> None:
                     act(store, step)
             seen[at] = expected(stores[0])
             erased |= {step[1]} if step[0] == "erase" else set()
-            assert [stale(store) for store in stores] == [seen[at]] * 2, step
+            assert [stale(store) for store in stores] == [seen[at]] * len(stores), step
         assert stores[1].check() == []
         for store in stores:
             for at, marked in seen.items():

@@ -25,6 +25,7 @@ from omoide import clock
 from omoide.core.recalling import RecallRequest
 from omoide.core.scope import Scope
 from omoide.errors import Conflict, DiskFull, OmoideError, StoreFailed
+from omoide.stores.opening import open_store
 from omoide.stores.records import Document, Link
 from omoide.stores.sqlite import store as _loaded  # noqa: F401 - while everything may be read
 from omoide.testing import FrozenClock, HashEmbedder
@@ -39,6 +40,13 @@ def start(job: str, *args: object, **options: Any) -> subprocess.Popen[bytes]:
     """A process that does a job."""
     command = [sys.executable, "-m", "tests.stores.workers", job, *map(str, args)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, **options)
+
+
+def there(place: str, **options: Any) -> Any:
+    """The store at an address, or in the file of a path."""
+    if "://" in place:
+        return open_store(place, **OPTIONS, **options).sync
+    return opened("sqlite", Path(place).parent, **OPTIONS, **options)
 
 
 # Steps that can be repeated elsewhere: what a step does depends on its number and the seed alone.
@@ -97,7 +105,7 @@ def state(store: Any) -> list[Any]:
 
 def live(path: str, seed: str, first: str, durability: str) -> None:
     """Take step after step, and write a byte after each, until killed."""
-    store = opened("sqlite", Path(path).parent, durability=durability, **OPTIONS)
+    store = there(path, durability=durability)
     n = int(first)
     while True:
         step(store, int(seed), n)
@@ -110,7 +118,7 @@ def live(path: str, seed: str, first: str, durability: str) -> None:
 
 def mix(path: str, name: str, threads: str, seconds: str) -> None:
     """Use one file from several threads at once; print what was done, and any error but a conflict."""
-    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    store = there(path)
     until = time.monotonic() + float(seconds)
     reports: list[dict[str, Any]] = []
 
@@ -177,7 +185,7 @@ def _mixed(store: Any, chance: random.Random, name: str, report: dict[str, Any])
 
 def erase(path: str, id: str) -> None:
     """Recall once, wait for a line, erase an entry, and say so."""
-    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    store = there(path)
     print(*recall(store, "tea"), flush=True)  # noqa: T201
     sys.stdin.readline()
     store.erase(ADA, id=id)
@@ -188,14 +196,14 @@ def erase(path: str, id: str) -> None:
 
 def forget(path: str, id: str) -> None:
     """Forget an entry."""
-    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    store = there(path)
     store.supersede(id, ADA)
     store.close()
 
 
 def fill(path: str, size: str) -> None:
     """Write until the system allows the file to grow no more; print what was acknowledged."""
-    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    store = there(path)
     keep(store, "Here before.", id="before")
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
     acknowledged = ["before"]
@@ -214,14 +222,14 @@ def protected(path: str) -> None:
     if os.getuid() == 0:
         os.setuid(65534)
     try:
-        keep(opened("sqlite", Path(path).parent, **OPTIONS), "Tea.", id="mine")
+        keep(there(path), "Tea.", id="mine")
     except StoreFailed as error:
         sys.stdout.write(type(error).__name__)
 
 
 def fork(path: str) -> None:
     """Use a store before and after a fork, in both processes."""
-    store = opened("sqlite", Path(path).parent, **OPTIONS)
+    store = there(path)
     keep(store, "Tea.", id="before")
     child = os.fork()
     keep(store, "Tea.", id="parent" if child else "child")

@@ -16,6 +16,8 @@ from omoide.stores.secrets import named_guard
 from omoide.stores.settings import Settings
 
 _ELSEWHERE = {
+    "redis": "omoide.stores.redis.opening",
+    "rediss": "omoide.stores.redis.opening",
     "sqlite": "omoide.stores.sqlite.opening",
     "postgresql": "omoide.stores.postgres.opening",
     "postgres": "omoide.stores.postgres.opening",

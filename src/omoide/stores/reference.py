@@ -58,20 +58,20 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
 
     def _write_all(self, asked: Sequence[WriteRequest], found: Sequence[Indexed]) -> list[WriteResult]:
         now = clock.now()
-        with self._open() as state:
-            before = state.copy() if len(asked) > 1 or self._may_undo(asked) else None
-            try:
-                told = [self._write(state, *pair, now) for pair in zip(asked, found, strict=True)]
-                return [self._retold(state, result) for result in told]
-            except BaseException:
-                if before is not None:
-                    self._state = before
-                raise
+
+        def work(state: State) -> list[WriteResult]:
+            state.foresee(asked)
+            told = [self._write(state, *pair, now) for pair in zip(asked, found, strict=True)]
+            return [self._retold(state, result) for result in told]
+
+        return self._do(work, undo=len(asked) > 1 or self._may_undo(asked))
 
     def _retold(self, state: State, result: WriteResult) -> WriteResult:
         """A receipt that says whether its entry is stale once all is written."""
         entry = result.entry
-        stale = state.kept[entry.namespace, entry.id].stale
+        kept = state.find(entry.namespace, entry.id)
+        assert kept is not None
+        stale = kept.stale
         if stale == entry.stale:
             return result
         return rules.receipt(result.request, rules.changed(entry, stale=stale), result.outcome)
@@ -86,43 +86,35 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         if request.idempotency_key is None:
             return self._written(state, request, found, now)
         print_ = rules.fingerprint(request)
-        known = state.receipts.get(name)
+        known = state.receipt_of(name)
         if known is not None and known[2] >= now - rules.KEY_LIFETIME_MS:
             if known[0] != print_:
                 raise KeyReused(request.idempotency_key)
             return rules.receipt(request, known[1].entry, known[1].outcome)
         result = self._written(state, request, found, now)
-        state.receipts[name] = (print_, result, now)
-        for old, (_, _, at) in [*state.receipts.items()][:8]:
-            if at < now - rules.KEY_LIFETIME_MS:
-                del state.receipts[old]
+        state.keep_receipt(name, (print_, result, now))
         return result
 
     def _written(self, state: State, request: WriteRequest, found: Indexed, now: int) -> WriteResult:
         given = request.entry
-        key = (given.namespace, given.id)
-        kept = state.kept.get(key)
+        kept = state.find(given.namespace, given.id)
         if request.dedupe and kept is None and request.supersedes is None:
-            for other in state.kept.values():
+            for other in state.twins(given):
                 twin = other.entry
                 if rules.is_twin(twin, given, now):
                     return rules.receipt(request, twin, "duplicate_of")
         before = None if kept is None else kept.entry
-        renewed = found.given and kept is not None and found != kept.found
+        renewed = found.given and kept is not None and found[2:] != kept.found[2:]
         outcome, entry = rules.decide(request, before, renewed=renewed)
         if outcome == "stored":
-            state.last += 1
-            version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
-            if kept is None:
-                state.kept[key] = Kept(state.last, [version], found, state.last)
+            if kept is None or before is None:
+                state.add(entry, found, now)
+                was_out = given.id in state.erased(given.namespace, [given.id])
             else:
-                if kept.found.given and not found.given and kept.entry.content == entry.content:
+                if kept.found.given and not found.given and before.content == entry.content:
                     found = found._replace(pooled=kept.found.pooled, tokens=None, given=True)
-                kept.versions.append(version)
-                kept.found, kept.written = found, state.last
-            self._note(state, entry, "write", now)
-            state.rest(before, entry)
-            was_out = key in state.erased if before is None else standing.of(before) != LIVE
+                state.revise(kept, entry, "write", now, found)
+                was_out = standing.of(before) != LIVE
             self._settle(state, entry.namespace, {entry.id: was_out}, now)
         if request.supersedes is not None:
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
@@ -142,8 +134,8 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
     ) -> Entry:
         """Mark an entry as replaced by another, or by nothing."""
         reason = self.settings.admitted_reason(reason)
-        with self._open() as state:
-            return self._supersede(state, id, scope, by, reason, expected_rev, clock.now())
+        now = clock.now()
+        return self._do(lambda state: self._supersede(state, id, scope, by, reason, expected_rev, now))
 
     def _supersede(
         self,
@@ -166,18 +158,19 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
 
     def restore(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
         """Bring a superseded entry back."""
-        with self._open() as state:
+
+        def work(state: State) -> Entry:
             kept = self._get(state, id, scope)
             Conflict.check(f"entry {id!r}", expected_rev, kept.entry.rev)
             if kept.entry.superseded_by is None:
                 return kept.entry
             return self._changed(state, kept, rules.restored(kept.entry), "restore", clock.now())
 
+        return self._do(work)
+
     def _changed(self, state: State, kept: Kept, new: Entry, op: str, now: int) -> Entry:
         was_out = kept.standing != LIVE
-        kept.versions.append(Version(id=new.id, rev=new.rev, at=now, entry=new))
-        state.last += 1
-        self._note(state, new, op, now)
+        state.revise(kept, new, op, now)
         self._settle(state, new.namespace, {new.id: was_out}, now)
         return kept.entry
 
@@ -191,9 +184,9 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
 
     def speakers(self, scope: Scope) -> Sequence[str]:
         """Who speaks in a scope."""
-        with self._open() as state:
-            messages = [one.entry.message for one in self._in(state, scope)]
-            return [*dict.fromkeys(said.speaker for said in messages if said and said.speaker)]
+        held = self._look(lambda state: state.inside(scope))
+        messages = [one.entry.message for one in held]
+        return [*dict.fromkeys(said.speaker for said in messages if said and said.speaker)]
 
     @contextmanager
     def candidates(
@@ -203,61 +196,71 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         from omoide.stores.pools import pool_of
 
         wanted = standing.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
-        with self._open() as state:
+
+        def work(state: State) -> Candidates | None:
             held = [
                 one
-                for one in sorted(self._in(state, scope), key=lambda one: one.written)
+                for one in sorted(state.inside(scope), key=lambda one: one.written)
                 if one.standing in wanted
                 and (filter.include_expired or one.entry.expires_at is None or one.entry.expires_at > at)
             ]
             if not held:
-                yield None
-                return
+                return None
             dim = 0 if self.embedder is None else self.embedder.dim
+            entries = [one.entry for one in held]
             pool, allowed = pool_of(
-                [(one.entry, one.found) for one in held],
+                [(one.entry, one.found) for one in state.describe(held)],
                 dim,
-                [*map(rules.passing(filter, at), (one.entry for one in held))],
+                [*map(rules.passing(filter, at), entries)],
+            )
+            written = [one.written for one in held]
+            return Candidates(
+                pool, read(pool.speakers), allowed, written, lambda places: [entries[at] for at in places]
             )
 
-            def entries(places: Sequence[int]) -> list[Entry]:
-                return [held[place].entry for place in places]
-
-            written = [one.written for one in held]
-            yield Candidates(pool, read(pool.speakers), allowed, written, entries)
+        yield self._look(work)
 
     def list_entries(self, scope: Scope) -> list[Entry]:
         """Everything in a scope, oldest first."""
-        with self._open() as state:
-            return [one.entry for one in sorted(self._in(state, scope), key=lambda one: one.written)]
+        held = self._look(lambda state: state.inside(scope))
+        return [one.entry for one in sorted(held, key=lambda one: one.written)]
 
     def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
         """An entry, as it is or as it was."""
-        with self._open() as state:
-            kept = state.kept.get((scope.namespace, id))
+
+        def work(state: State) -> Entry:
+            kept = state.find(scope.namespace, id)
             if kept is not None and scope.holds(kept.entry):
+                (kept,) = [kept] if as_of is None else state.complete([kept])
                 entry = kept.at(as_of)
                 if entry is not None:
                     return entry
             if as_of is not None:
-                stones = self._stones(state, id, scope)
+                stones = state.buried(id, scope)
                 if stones:
                     stone = next((stone for stone in stones if stone.at >= as_of), stones[-1])
                     raise Erased("entry", id, stone.at, stone.reason)
             raise rules.missing(id)
 
+        return self._look(work)
+
     def query(self, query: Query) -> Page:
         """The entries that fit, newest first."""
         place = (1 << 63, 1 << 63) if query.cursor is None else cursors.read(query.cursor)
         passes = rules.passing(query.filter, query.at if query.as_of is None else query.as_of)
-        with self._open() as state:
-            found = []
-            for one in self._in(state, query.scope):
-                entry = one.at(query.as_of)
-                if entry is not None and passes(entry):
-                    at = (rules.time_of(entry), one.no)
-                    if at < place:
-                        found.append((at, entry))
+
+        def work(state: State) -> list[tuple[tuple[int, int], Entry]]:
+            held = state.inside(query.scope)
+            seen = [
+                (one, one.at(query.as_of)) for one in (held if query.as_of is None else state.complete(held))
+            ]
+            return [
+                ((rules.time_of(entry), one.no), entry)
+                for one, entry in seen
+                if entry is not None and passes(entry) and (rules.time_of(entry), one.no) < place
+            ]
+
+        found = self._look(work)
         found.sort(key=lambda pair: pair[0], reverse=True)
         shown = found[: query.limit]
         cursor = cursors.write(*shown[-1][0]) if len(found) > len(shown) else None
@@ -265,58 +268,63 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
 
     def history(self, id: str, scope: Scope) -> list[Version]:
         """The versions of an entry, oldest first."""
-        with self._open() as state:
-            kept = state.kept.get((scope.namespace, id))
-            mine = kept.history() if kept is not None and scope.holds(kept.entry) else []
-            found = [*self._stones(state, id, scope), *mine]
+
+        def work(state: State) -> list[Version]:
+            kept = state.find(scope.namespace, id)
+            held = state.complete([kept]) if kept is not None and scope.holds(kept.entry) else []
+            found = [*state.buried(id, scope), *(version for one in held for version in one.history())]
             if not found:
                 raise rules.missing(id)
             return found
 
+        return self._look(work)
+
     def stats(self, scope: Scope) -> Stats:
         """Figures about a scope."""
         now = clock.now()
-        with self._open() as state:
-            held = self._in(state, scope)
-            entries = [one.entry for one in held]
-            ids = {entry.id for entry in entries}
-            current = [entry for entry in entries if standing.of(entry) == LIVE]
-            stale = sum(standing.of(entry) == standing.STALE for entry in entries)
-            expired = sum(not entry.is_live(now) for entry in current)
-            by_type: dict[str, int] = {}
-            for entry in entries:
-                by_type[rules.type_of(entry)] = by_type.get(rules.type_of(entry), 0) + 1
-            return Stats(
-                entries=len(entries),
-                live=len(current) - expired,
-                superseded=len(entries) - len(current) - stale,
-                stale=stale,
-                expired=expired,
-                versions=sum(len(one.versions) for one in held),
-                links=sum(key[0] == scope.namespace and key[1] in ids for key in state.links),
-                by_type=by_type,
-                without_vectors=sum(
-                    self.embedder is not None and one.found.pooled is None and one.standing == LIVE
-                    for one in held
-                ),
-                embedder=None if self.embedder is None else self.embedder.name,
-                last_seq=len(state.log),
-            )
+        return self._look(lambda state: self._stats(state, scope, now))
+
+    def _stats(self, state: State, scope: Scope, now: int) -> Stats:
+        held = state.inside(scope)
+        entries = [one.entry for one in held]
+        current = [entry for entry in entries if standing.of(entry) == LIVE]
+        stale = sum(standing.of(entry) == standing.STALE for entry in entries)
+        expired = sum(not entry.is_live(now) for entry in current)
+        by_type: dict[str, int] = {}
+        for entry in entries:
+            by_type[rules.type_of(entry)] = by_type.get(rules.type_of(entry), 0) + 1
+        return Stats(
+            entries=len(entries),
+            live=len(current) - expired,
+            superseded=len(entries) - len(current) - stale,
+            stale=stale,
+            expired=expired,
+            versions=sum(one.entry.rev - one.first + 1 for one in held),
+            links=state.links_from(scope.namespace, {entry.id for entry in entries}),
+            by_type=by_type,
+            without_vectors=sum(
+                self.embedder is not None and not one.embedded and one.standing == LIVE for one in held
+            ),
+            embedder=None if self.embedder is None else self.embedder.name,
+            last_seq=len(state.log),
+        )
 
     def record_access(self, ids: Iterable[str], scope: Scope) -> None:
         """Note that entries were used."""
         now = clock.now()
-        with self._open() as state:
-            for id in ids:
-                kept = state.kept.get((scope.namespace, id))
-                if kept is not None and scope.holds(kept.entry):
-                    kept.access = Access(count=kept.access.count + 1, last=now)
-                    state.used.add((scope.namespace, id))
+        named = [*ids]
+
+        def work(state: State) -> None:
+            held = state.among(scope.namespace, {*named})
+            for id in named:
+                if id in held and scope.holds(held[id].entry):
+                    state.use(held[id], 1, now)
+
+        self._do(work)
 
     def access(self, id: str, scope: Scope) -> Access:
         """How often an entry was used, and when last."""
-        with self._open() as state:
-            return self._get(state, id, scope).access
+        return self._look(lambda state: self._get(state, id, scope).access)
 
     # Upkeep
 
@@ -332,7 +340,8 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         self, embedder: Embedder | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Give all entries new terms and vectors."""
-        with self._open() as state:
+
+        def work(state: State) -> None:
             same = embedder is None or _model(embedder) == _model(self.embedder)
             self.embedder = embedder or self.embedder
             held = [one for one in state.kept.values() if not (same and one.found.given)]
@@ -341,10 +350,7 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
             if progress is not None:
                 progress(len(held), len(held))
 
-    def close(self) -> None:
-        """Let go of everything."""
-        super().close()
-        self._state = State()
+        self._do(work)
 
 
 def _model(embedder: Embedder | None) -> tuple[str, int] | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from omoide import clock
 from omoide.core.entry import Entry
 from omoide.core.frozen import EMPTY_MAP
+from omoide.core.writing import WriteRequest
 from omoide.stores import rules, taking
 from omoide.stores.arguments import checked
 from omoide.stores.indexing import Indexed, index
@@ -22,18 +23,17 @@ class MemoryExchange(MemoryHeld):
 
     def namespaces(self) -> list[str]:
         """The namespaces that hold an entry or a document, in order."""
-        with self._open() as state:
-            return sorted({key[0] for key in (*state.kept, *self._documents)})
+        return self._look(lambda state: sorted({key[0] for key in (*state.kept, *state.documents)}))
 
     def kinds(self, namespace: str) -> list[str]:
         """The kinds of the documents in a namespace, in order."""
-        with self._alone():
-            return sorted({kind for name, kind, _ in self._documents if name == namespace})
+        return self._look(
+            lambda state: sorted({kind for name, kind, _ in state.documents if name == namespace})
+        )
 
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """The changes after a sequence number, in order."""
-        with self._open() as state:
-            return self._told(state, namespace, after)[:limit]
+        return self._look(lambda state: self._told(state, namespace, after)[:limit])
 
     def _told(self, state: State, namespace: str, after: int) -> list[Change]:
         return [change for change in state.log[after:] if change.namespace == namespace]
@@ -42,7 +42,8 @@ class MemoryExchange(MemoryHeld):
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
     ) -> Feed:
         """What changed after a sequence number, and what it became."""
-        with self._open() as state:
+
+        def work(state: State) -> Feed:
             told = self._told(state, namespace, after)
             # What is asked for from the start and fits is told at once, however often it changed.
             more = len(told) > limit and (after > 0 or self._size(state, namespace) > limit)
@@ -54,7 +55,7 @@ class MemoryExchange(MemoryHeld):
             written = {(change.id, change.rev) for change in told if change.op == "write"}
             return Feed(
                 life=self._life,
-                seq=told[-1].seq if more else len(state.log),
+                seq=told[-1].seq if told else after,
                 more=more,
                 entries=tuple(held[id].entry for id in ids if id in held),
                 links=tuple(state.links[key] for key in sorted(state.links) if _begins(key, namespace, ids)),
@@ -63,13 +64,15 @@ class MemoryExchange(MemoryHeld):
                 fresh=frozenset(
                     id
                     for id, one in held.items()
-                    if (id, one.versions[0].rev) in written and (namespace, id) not in state.erased
+                    if (id, one.first) in written and (namespace, id) not in state.stones
                 ),
             )
 
+        return self._look(work)
+
     def _size(self, state: State, namespace: str) -> int:
         entries = sum(name == namespace for name, _ in state.kept)
-        return entries + sum(entry.namespace == namespace for entry, _ in state.stones)
+        return entries + sum(len(told) for (name, _), told in state.stones.items() if name == namespace)
 
     def _used(
         self, state: State, namespace: str, changed: Mapping[str, Kept], since: int | None
@@ -91,58 +94,49 @@ class MemoryExchange(MemoryHeld):
             return 0
         found = index(given, self.embedder)
         now = clock.now()
-        with self._open() as state:
-            before = state.copy()
-            try:
-                pairs = zip(given, found, strict=True)
-                new = [entry for entry, terms in pairs if self._take(state, entry, terms, access, now)]
-                self._take_links(state, given[0].namespace, links, now)
-                left = self._leave(state, given[0].namespace, taking.left_behind(entries), now)
-                self._settle_taken(state, given[0].namespace, new, links, left, now)
-                for entry in {(entry.agent_id, entry.session_id): entry for entry in new}.values():
-                    self._check_session(state, entry)
-                return len(new)
-            except BaseException:
-                self._state = before
-                raise
+
+        def work(state: State) -> int:
+            state.foresee([WriteRequest(entry=entry) for entry in given])
+            pairs = zip(given, found, strict=True)
+            new = [entry for entry, terms in pairs if self._take(state, entry, terms, access, now)]
+            self._take_links(state, given[0].namespace, links, now)
+            left = self._leave(state, given[0].namespace, taking.left_behind(entries), now)
+            self._settle_taken(state, given[0].namespace, new, links, left, now)
+            for entry in {(entry.agent_id, entry.session_id): entry for entry in new}.values():
+                self._check_session(state, entry)
+            return len(new)
+
+        return self._do(work, undo=True)
 
     def _take(
         self, state: State, entry: Entry, found: Indexed, access: Mapping[str, Access], now: int
     ) -> bool:
-        kept = state.kept.get((entry.namespace, entry.id))
+        kept = state.find(entry.namespace, entry.id)
         if not taking.is_new(entry, None if kept is None else kept.entry):
             return False
-        state.last += 1
-        version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
-        one = state.kept[entry.namespace, entry.id] = Kept(state.last, [version], found, state.last)
+        one = state.add(entry, found, now)
         used = access.get(entry.id)
         if used is not None and used.count:
-            one.access = used
-            state.used.add((entry.namespace, entry.id))
-        state.rest(None, entry)
-        self._note(state, entry, "write", now)
+            state.use(one, used.count, used.last)
         return True
 
     def _take_links(self, state: State, namespace: str, links: Sequence[Link], now: int) -> None:
+        held = state.among(namespace, {end for link in links for end in (link.source, link.target)})
         for link in links:
             for end in (link.source, link.target):
-                if (namespace, end) not in state.kept:
+                if end not in held:
                     raise rules.missing(end)
             key = (namespace, link.source, link.relation, link.target)
-            if key not in state.links:
+            if state.link_of(key) is None:
                 state.add_link(key, link)
-                self._note(state, state.kept[namespace, link.source].entry, "link", now)
+                state.note(held[link.source].entry, "link", now)
 
     def _leave(self, state: State, namespace: str, left: Mapping[str, Entry], now: int) -> list[str]:
         """Count what was left behind as erased, where it is not here; the ids of it."""
-        gone = []
-        for id, entry in left.items():
-            key = (namespace, id)
-            if key not in state.kept and key not in state.erased:
-                blank = entry.replace(id=id, content="-", evidence=(), metadata={}, created_at=0)
-                state.stones.append((blank, Version(id=id, rev=0, at=now, reason=taking.LEFT_BEHIND)))
-                state.erased.add(key)
-                gone.append(id)
+        here = state.among(namespace, left).keys() | state.erased(namespace, left)
+        gone = [id for id in left if id not in here]
+        for id in gone:
+            state.bury(left[id], Version(id=id, rev=0, at=now, reason=taking.LEFT_BEHIND))
         return gone
 
     def _settle_taken(
@@ -155,8 +149,9 @@ class MemoryExchange(MemoryHeld):
         now: int,
     ) -> None:
         sources = [link.source for link in links if link.relation == INVALIDATED_BY]
-        was_out = {id: state.kept[namespace, id].standing != LIVE for id in sources}
-        was_out.update((entry.id, (namespace, entry.id) in state.erased) for entry in new)
+        was_out = {id: one.standing != LIVE for id, one in state.among(namespace, sources).items()}
+        erased = state.erased(namespace, {entry.id for entry in new})
+        was_out.update((entry.id, entry.id in erased) for entry in new)
         was_out.update((id, False) for id in left)
         self._settle(state, namespace, was_out, now)
 

@@ -2,66 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import TypeVar
 
 from omoide import ids
 from omoide.core.entry import Entry
 from omoide.core.scope import Scope
 from omoide.embedders import Embedder
+from omoide.errors import Closed
 from omoide.stores import rules, standing
-from omoide.stores.records import Change, Version
-from omoide.stores.reference_documents import MemoryDocuments
 from omoide.stores.reference_state import Kept, MemoryLedger, State
 from omoide.stores.settings import Settings
-from omoide.stores.standing import Flip
+
+T = TypeVar("T")
 
 
-class MemoryHeld(MemoryDocuments):
+class MemoryHeld:
     """Entries that last as long as the process, and how they are found."""
 
     def __init__(self, embedder: Embedder | None, settings: Settings) -> None:
-        super().__init__()
         self.embedder = embedder
         self.settings = settings
         self._state = State()
         self._life = ids.uuid7()
+        self._lock = RLock()
+        self._closed = False
 
-    @contextmanager
-    def _open(self) -> Iterator[State]:
-        with self._alone():
-            yield self._state
+    def close(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._closed = True
+            self._state = State()
 
-    def _note(self, state: State, entry: Entry, op: str, now: int) -> None:
-        state.log.append(
-            Change(
-                seq=len(state.log) + 1, namespace=entry.namespace, id=entry.id, op=op, rev=entry.rev, at=now
-            )
-        )
+    def _look(self, work: Callable[[State], T]) -> T:
+        """Do something that changes nothing."""
+        with self._lock:
+            if self._closed:
+                raise Closed("memory://", "is closed", "open another; it kept nothing")
+            return work(self._state)
+
+    def _do(self, work: Callable[[State], T], *, undo: bool = False) -> T:
+        """Do something that may change the state; `undo`: it may fail when a part of it is done."""
+        with self._lock:
+            before = self._state.copy() if undo else None
+            try:
+                return self._look(work)
+            except BaseException:
+                if before is not None:
+                    self._state = before
+                raise
 
     def _check_session(self, state: State, entry: Entry) -> None:
         """Raise when the session of an entry holds more than it may."""
         if self.settings.session_limit is not None and entry.session_id is not None:
             session = Scope(namespace=entry.namespace, agent_id=entry.agent_id, session_id=entry.session_id)
-            held = [one for one in self._in(state, session) if one.standing == standing.LIVE]
+            held = [one for one in state.inside(session) if one.standing == standing.LIVE]
             rules.check_session(entry.session_id, len(held), self.settings.session_limit)
 
     def _settle(self, state: State, namespace: str, was_out: Mapping[str, bool], now: int) -> None:
         """Bring what rests on some entries in line with how they are now."""
-        for id, live in standing.settle(MemoryLedger(state, namespace), was_out).items():
-            kept = state.kept[namespace, id]
-            stale = live >= standing.STALE
-            kept.flips.append(Flip(kept.entry.rev, now, stale))
-            self._note(state, kept.entry, "stale" if stale else "current", now)
+        settled = standing.settle(MemoryLedger(state, namespace), was_out)
+        held = state.among(namespace, settled)
+        for id, live in settled.items():
+            state.flip(held[id], now, stale=live >= standing.STALE)
 
     def _get(self, state: State, id: str, scope: Scope) -> Kept:
-        kept = state.kept.get((scope.namespace, id))
+        kept = state.find(scope.namespace, id)
         if kept is None or not scope.holds(kept.entry):
             raise rules.missing(id)
         return kept
-
-    def _in(self, state: State, scope: Scope) -> list[Kept]:
-        return [one for one in state.kept.values() if scope.holds(one.entry)]
-
-    def _stones(self, state: State, id: str, scope: Scope) -> list[Version]:
-        return [version for entry, version in state.stones if entry.id == id and scope.holds(entry)]

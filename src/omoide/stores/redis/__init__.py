@@ -1,0 +1,1 @@
+"""Memories on a Redis server, for several machines at once."""

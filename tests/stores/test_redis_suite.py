@@ -1,0 +1,29 @@
+"""Does the store on a Redis server pass the suite that comes with Omoide, all of it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.stores.places import url
+
+from omoide.stores.opening import open_store
+from omoide.stores.protocols import Store
+from omoide.testing import HashEmbedder, StoreSuite
+
+
+class TestRedis(StoreSuite):
+    """One server, without vectors."""
+
+    complete = True
+
+    def open_store(self, folder: Path) -> Store:
+        return open_store(url("redis", folder), embedder="none")
+
+
+class TestRedisWithVectors(StoreSuite):
+    """One server, with an embedder, safe against power loss."""
+
+    complete = True
+
+    def open_store(self, folder: Path) -> Store:
+        return open_store(url("redis", folder), embedder=HashEmbedder(64), durability="power")
