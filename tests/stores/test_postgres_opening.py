@@ -34,29 +34,34 @@ def opened(more: str = "", **options: Any) -> Any:
     ],
 )
 def test_an_option_that_means_nothing_is_refused_by_its_name(said: str, named: str) -> None:
+    """The error begins with the name, and shows no password."""
     with pytest.raises(Invalid, match=rf"^{named} ") as caught:
         opened(said)
     assert postgres().password not in str(caught.value)
 
 
 def test_an_option_that_the_driver_does_not_understand_is_named() -> None:
+    """What the driver itself refuses is told with the remedy."""
     with pytest.raises(StoreUnreachable, match=r"perhaps.*; correct it in the URL$"):
         opened("&sslmode=perhaps")
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "1st", "a-b", 'a"b', "a;b", "pg_own", "ä", "x" * 64])
 def test_a_schema_that_cannot_be_one_is_refused(name: str) -> None:
+    """Names that would have to be quoted, or are the server's own, are none."""
     with pytest.raises(Invalid, match=r"^schema is "):
         open_store(f"{postgres().url}?schema={name}", embedder="none")
 
 
 def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
+    """Not even the driver's own words bring it out."""
     with pytest.raises((Invalid, StoreFailed)) as caught:
         open_store("postgresql://ada:geheim@host:notaport/x", embedder="none")
     assert "geheim" not in str(caught.value)
 
 
 def test_two_schemas_of_one_database_share_nothing() -> None:
+    """The same id may be in both, and neither lists what the other has."""
     with opened() as one, opened() as other:
         one.sync.write(asked(id="kettle"))
         assert other.sync.list_entries(Scope()) == []
@@ -66,6 +71,7 @@ def test_two_schemas_of_one_database_share_nothing() -> None:
 
 
 def test_both_names_of_the_scheme_open_the_same_store() -> None:
+    """`postgres:` is short for `postgresql:`."""
     url = postgres().fresh()
     with open_store(url, embedder="none") as one:
         one.sync.write(asked(id="kettle"))
@@ -74,6 +80,7 @@ def test_both_names_of_the_scheme_open_the_same_store() -> None:
 
 
 def test_the_password_is_shown_nowhere() -> None:
+    """Neither by the store itself nor by what it says of its upkeep."""
     with opened() as store:
         told = f"{store!r} {store.sync._db.name} {[*store.sync.findings()]}"
     assert postgres().password not in told
@@ -81,6 +88,7 @@ def test_the_password_is_shown_nowhere() -> None:
 
 
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing package is one error with the command that brings it."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, opening.__name__)
     with pytest.raises(MissingExtra, match=r"omoide\[postgres\]"):
@@ -95,6 +103,7 @@ def test_a_server_that_only_pretends_to_hold_locks_is_refused(monkeypatch: pytes
 
 
 def test_a_fresh_place_can_be_opened_with_one_connection() -> None:
+    """Making the tables does not wait for a connection of its own pool."""
     with opened("&pool=1", timeout=5) as store:
         store.sync.write(asked())
         assert len(store.sync.list_entries(Scope())) == 1

@@ -37,6 +37,7 @@ async def until_change(store: Any, namespace: str, after: int, within: float = L
 async def test_who_waits_is_woken_by_a_write_of_another(
     both: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The message alone wakes: nobody looks by himself in this test."""
     monkeypatch.setattr(waking, "LOOK_S", LONG)  # nothing but the bell can wake
     one, other = both
     assert isinstance(other, Wakes)
@@ -54,12 +55,14 @@ async def test_who_waits_is_woken_by_a_write_of_another(
 
 
 async def test_a_change_that_is_there_already_needs_no_waiting(both: tuple[Any, Any]) -> None:
+    """Whoever comes late is told at once."""
     one, other = both
     await one.write(asked())
     assert await until_change(other, "default", 0)
 
 
 async def test_nothing_new_is_told_when_the_time_is_over(both: tuple[Any, Any]) -> None:
+    """Waiting ends, and says that nothing came."""
     one, other = both
     await one.write(asked())
     (change,) = await other.changes("default")
@@ -67,6 +70,7 @@ async def test_nothing_new_is_told_when_the_time_is_over(both: tuple[Any, Any]) 
 
 
 async def test_changes_of_another_namespace_wake_nobody_for_good(both: tuple[Any, Any]) -> None:
+    """A namespace has changes of its own."""
     one, other = both
     await one.write(asked(namespace="theirs"))
     assert not await until_change(other, "default", 0, within=0.05)
@@ -86,6 +90,7 @@ async def test_who_looks_by_himself_needs_no_bell(
 
 
 async def test_a_closed_store_leaves_no_listener_behind() -> None:
+    """Its connection is gone from the server."""
     url = postgres().fresh()
     async with open_store(url, embedder="none") as watcher:
         async with open_store(url, embedder="none") as store:

@@ -14,8 +14,8 @@ from omoide.cli.printing import safe
 from omoide.cli.shell import Shell, command, file_of
 from omoide.embedders import cache
 from omoide.errors import OmoideError
-from omoide.stores.addresses import masked
 from omoide.stores.findings import Finding
+from omoide.stores.masking import masked
 from omoide.stores.sqlite.opening import network_file_system
 
 _LITTLE = 200_000_000  # bytes

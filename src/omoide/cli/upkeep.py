@@ -14,7 +14,7 @@ from omoide.cli.moments import shown
 from omoide.cli.printing import progress, safe
 from omoide.cli.shell import Shell, command, file_of
 from omoide.errors import Corrupted, Invalid, NotFound, StoreFailed
-from omoide.stores.addresses import masked
+from omoide.stores.masking import masked
 
 if TYPE_CHECKING:
     from omoide.stores.local import LocalStore

@@ -18,7 +18,7 @@ from omoide.core.entry import Entry
 from omoide.core.scope import Scope
 from omoide.core.texts import check_text
 from omoide.errors import Invalid
-from omoide.stores.addresses import masked
+from omoide.stores.masking import masked
 from omoide.stores.records import Change
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from omoide.errors import Invalid
 from omoide.eval import dataset, locomo
 from omoide.eval.report import summary
 from omoide.eval.running import Answer, Progress, ask, write
-from omoide.stores.addresses import masked
+from omoide.stores.masking import masked
 from omoide.stores.opening import open_store
 
 LOADERS = {"locomo": locomo.load, "jsonl": dataset.load}

@@ -20,8 +20,8 @@ from omoide.errors import IdTaken, Invalid
 from omoide.service import access, holdings
 from omoide.service.holdings import Holdings, Progress, quiet
 from omoide.stores import rules, transcripts
-from omoide.stores.addresses import masked
 from omoide.stores.local import LocalStore
+from omoide.stores.masking import masked
 from omoide.stores.protocols import Documents, ListsDocuments, Namespaces, Store, Takes
 from omoide.stores.records import Document
 from omoide.stores.sqlite.opening import path_of

@@ -13,7 +13,7 @@ import msgspec
 
 from omoide import errors
 from omoide.errors import OmoideError
-from omoide.stores.addresses import masked
+from omoide.stores.masking import masked
 
 _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.Erased, 410),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from omoide import embedders
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, OmoideError
+from omoide.stores.masking import masked
 
 REMEDY = "use memory://, sqlite:///path/to/file.db, postgresql://user@host/database or redis://host"
 
@@ -40,11 +40,6 @@ def read(url: object) -> Address:
     if parts.fragment or url.endswith("#"):
         raise Invalid("url", f"{masked(url)!r} has a #", "write it as %23")
     return Address(url, parts, _options(parts.query))
-
-
-def masked(url: str) -> str:
-    """A URL without the password in it."""
-    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
 
 
 def _options(query: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from omoide.core.frozen import EMPTY_MAP
 from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
-from omoide.stores.addresses import masked
+from omoide.stores.masking import masked
 from omoide.stores.records import (
     Access,
     Change,

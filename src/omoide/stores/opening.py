@@ -10,8 +10,9 @@ import msgspec
 
 from omoide import embedders
 from omoide.errors import Invalid
-from omoide.stores.addresses import REMEDY, Address, masked, read
+from omoide.stores.addresses import REMEDY, Address, read
 from omoide.stores.local import LocalStore
+from omoide.stores.masking import masked
 from omoide.stores.secrets import named_guard
 from omoide.stores.settings import Settings
 

@@ -10,8 +10,8 @@ from litestar.params import QueryParameter
 
 from omoide.core.scope import Scope
 from omoide.service.answers import Status
-from omoide.stores.addresses import masked
 from omoide.stores.local import LocalStore, hop
+from omoide.stores.masking import masked
 from omoide.stores.protocols import Counts
 from omoide.verbs import offering
 from omoide.web.asking import reads

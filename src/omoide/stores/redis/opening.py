@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlunsplit
 
 from omoide.errors import Invalid, MissingExtra
-from omoide.stores.addresses import Address, embedder_for, masked
+from omoide.stores.addresses import Address, embedder_for
 from omoide.stores.local import LocalStore
+from omoide.stores.masking import masked
 from omoide.stores.redis import keys
 from omoide.stores.settings import Settings
 

@@ -12,8 +12,9 @@ from urllib.parse import quote, unquote
 
 from omoide.errors import Invalid, StoreFailed
 from omoide.ids import has_controls
-from omoide.stores.addresses import REMEDY, Address, embedder_for, masked, read
+from omoide.stores.addresses import REMEDY, Address, embedder_for, read
 from omoide.stores.local import LocalStore
+from omoide.stores.masking import masked
 from omoide.stores.settings import Settings
 from omoide.stores.sqlite.store import SQLiteStore
 
