@@ -55,7 +55,12 @@ def rank(
         candidate = _considered(agent, action, wanted, needed)
         if candidate is not None:
             found.append(candidate)
-    return sorted(found, key=lambda one: -1 if one.age is None else one.age, reverse=True)
+    return sorted(found, key=lambda one: by_experience(one.age))
+
+
+def by_experience(age: int | None) -> int:
+    """What candidates are sorted by, so that the most experienced comes first and one without an age last."""
+    return 1 if age is None else -age
 
 
 def _considered(

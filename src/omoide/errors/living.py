@@ -17,7 +17,9 @@ class OwnedElsewhere(IdTaken):
     """An agent that lives in another place of its fleet, and can live in one place only."""
 
     def __init__(self, id: str, owner: str) -> None:
-        Invalid.__init__(self, "id", f"{id!r} lives in {owner!r}", "send to it from here, or stop it there first")
+        Invalid.__init__(
+            self, "id", f"{id!r} lives in {owner!r}", "send to it from here, or stop it there first"
+        )
         self.id = id
         self.owner = owner
 

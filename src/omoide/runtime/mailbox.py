@@ -79,10 +79,11 @@ class Save:
 class _Sender:
     """Somebody who waits for a place."""
 
-    __slots__ = ("event", "letter", "refused", "taken")
+    __slots__ = ("event", "letter", "on_taken", "refused", "taken")
 
-    def __init__(self, letter: Letter) -> None:
+    def __init__(self, letter: Letter, on_taken: Callable[[], object]) -> None:
         self.letter = letter
+        self.on_taken = on_taken
         self.event = Event()
         self.taken = False
         self.refused = False
@@ -119,15 +120,19 @@ class Mailbox:
         self.wake()
         return True
 
-    async def put(self, letter: Letter) -> bool:
-        """Take a letter, once there is room for it; whether it was taken."""
+    async def put(self, letter: Letter, on_taken: Callable[[], object] = lambda: None) -> bool:
+        """Take a letter, once there is room for it; whether it was taken.
+
+        `on_taken` is called in that moment: whoever waits may be cancelled before it hears of it.
+        """
         if self.offer(letter):
+            on_taken()
             return True
         if self._closed:
             return False
         if self._senders is None:
             self._senders = deque()
-        sender = _Sender(letter)
+        sender = _Sender(letter, on_taken)
         self._senders.append(sender)
         try:
             await sender.event.wait()
@@ -154,6 +159,7 @@ class Mailbox:
             sender = self._senders.popleft()
             self._items.append(sender.letter)
             sender.taken = True
+            sender.on_taken()
             sender.event.set()
         return item
 

@@ -6,8 +6,7 @@ A runtime holds agents and sessions under supervision. It is the only place wher
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ from anyio import CancelScope, create_task_group, fail_after, move_on_after
 
 from omoide.core.agent import Agent, check_agent
 from omoide.core.definition import Definition
-from omoide.core.directives import Cron, Directive, MemoryDelete, MemoryQuery, MemoryUpsert
+from omoide.core.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.recalling import check_positive
 from omoide.core.routing import Candidate, rank
@@ -32,13 +31,18 @@ from omoide.errors import (
     NotRunning,
     TimedOut,
     TooManyAgents,
-    WrongType,
 )
-from omoide.runtime import adapters, capabilities
+from omoide.runtime import adapters, beginning, capabilities
 from omoide.runtime.bus import Bus
 from omoide.runtime.conversations import Conversations
 from omoide.runtime.drops import Drop, Drops
 from omoide.runtime.effects import Executor
+from omoide.runtime.fleet.asking import REPLY, as_agent
+from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
+from omoide.runtime.fleet.held import Held
+from omoide.runtime.fleet.member import Member
+from omoide.runtime.given import check_seconds, check_signal, noting
+from omoide.runtime.keeping import Hold
 from omoide.runtime.known import Known, Named
 from omoide.runtime.mailbox import Letter, Reply, Save
 from omoide.runtime.providers.resolving import Providers
@@ -58,7 +62,7 @@ SHUTDOWN_S = 10.0
 SWEEP_MS = 60_000
 
 
-class Runtime:
+class Runtime(Member):
     """Agents that live, from `async with` to its end."""
 
     source = "/omoide/runtime"
@@ -82,11 +86,14 @@ class Runtime:
         shutdown: float = SHUTDOWN_S,
         idle_ms: int | None = None,
         on_dropped: Callable[[Drop], Any] | None = None,
+        name: str | None = None,
+        lease_ms: int = LEASE_MS,
+        look_ms: int | None = None,
     ) -> None:
         self.store = store
         self.terms = terms if isinstance(terms, Terms) else Terms().but(terms or {})
         self.providers = Providers(providers, store=store)
-        self.provider_timeout = _seconds(provider_timeout, "provider_timeout")
+        self.provider_timeout = check_seconds(provider_timeout, "provider_timeout")
         self._bus = Bus() if transport is None else None
         self.transport: Transport = self._bus or check_instance(transport, "transport", kind=Transport)
         self.timing: Timing = SystemTiming() if timing is None else timing
@@ -97,9 +104,12 @@ class Runtime:
         self.known = Known(
             kinds=kinds, sensors=sensors, processes=processes, dispatchers=dispatchers, executors=executors
         )
+        self.fleet = None if name is None else Fleet(self, store, name, lease_ms, look_ms)
+        if self.fleet is not None and vault is not None:
+            raise Invalid("vault", "is not shared by a fleet", "leave it out: the store keeps its agents")
         self._vault = vault
         self._max_agents = None if max_agents is None else check_positive(max_agents, "max_agents")
-        self.shutdown = _seconds(shutdown, "shutdown") or SHUTDOWN_S
+        self.shutdown = check_seconds(shutdown, "shutdown") or SHUTDOWN_S
         self._servers: dict[str, AgentServer] = {}
         self._sessions = None if store is None else Conversations(store, idle_ms=idle_ms)
         self._idle_ms = idle_ms
@@ -123,6 +133,8 @@ class Runtime:
         self._group.start_soon(self.timers.run)
         try:
             await self.transport.subscribe(capabilities.REQUEST, self._asked)
+            if self.fleet is not None:
+                await self.fleet.open()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -174,10 +186,12 @@ class Runtime:
                 for server in [one for one in self._servers.values() if one.parent is None]:
                     group.start_soon(finished, server, self)
                 if self._sessions is not None:
-                    group.start_soon(_noting, self._sessions.close, failed)
+                    group.start_soon(noting, self._sessions.close, failed)
         for server in [*self._servers.values()]:
             server.kill()
             await server.ended.wait()
+        if self.fleet is not None:
+            await self.fleet.close(self.shutdown)
         if failed:
             raise failed[0]
 
@@ -188,16 +202,15 @@ class Runtime:
         check_agent(agent)
         if id is not None and id != agent.id:
             agent = agent.replace(id=id)
+        self._check_room(agent.id)
+        if self.fleet is not None:
+            return (await self.fleet.start(agent, terms)).id
         return self.begin(agent, **terms).id
 
-    def begin(self, agent: Agent, *, rev: int = 0, **terms: Any) -> AgentServer:
+    def begin(self, agent: Agent, *, rev: int = 0, hold: Hold | None = None, **terms: Any) -> AgentServer:
         """Let an agent live here, at once."""
-        self._open()
-        if agent.id in self._servers:
-            raise IdTaken(agent.id)
-        if self._max_agents is not None and len(self._servers) >= self._max_agents:
-            raise TooManyAgents("the runtime", self._max_agents)
-        server = AgentServer(self, agent, self.terms.but(terms), rev=rev)
+        self._check_room(agent.id)
+        server = AgentServer(self, agent, self.terms.but(terms), rev=rev, hold=hold)
         if server.terms.save_every is not None:
             self.open_vault()
         self._servers[agent.id] = server
@@ -207,27 +220,36 @@ class Runtime:
     async def call(self, id: str, signal: Signal, *, within: float | None = None) -> Agent:
         """The agent after a signal; its directives may still be under way.
 
-        `Unrouted` where it knows no such signal, `Dropped` where it ended before.
+        `Unrouted` where it knows no such signal, `Dropped` where it ended before. Of one that lives elsewhere
+        in a fleet it is a copy without its thread, and its kind has to be known here; see `ask`.
         """
-        reply = Reply()
-        letter = Letter(_signal(signal), reply)
+        letter = Letter(check_signal(signal), Reply())
+        if self._is_elsewhere(id):
+            return as_agent(await self.ask(id, signal, within=within), self.known.kind)
         if within is None:
-            return await self._answered(id, letter, reply)
-        seconds = _seconds(within, "within")
+            return await self.handled_by(id, letter)
+        seconds = check_seconds(within, "within")
         try:
             with fail_after(seconds):
-                return await self._answered(id, letter, reply)
+                return await self.handled_by(id, letter)
         except TimeoutError as error:
             raise TimedOut(f"signal {signal.type!r} to agent {id!r}", seconds or 0.0) from error
 
-    async def _answered(self, id: str, letter: Letter, reply: Reply) -> Agent:
+    async def handled_by(self, id: str, letter: Letter) -> Agent:
+        """The agent after a letter that has somebody who waits for what comes of it."""
         await self._put(id, letter)
-        agent: Agent = await reply.wait()
+        agent: Agent = await (letter.reply or Reply()).wait()
         return agent
 
     async def cast(self, id: str, signal: Signal, *, wait: bool = True) -> None:
-        """Have a signal accepted; where the mailbox is full, wait, or raise `MailboxFull`."""
-        letter = Letter(_signal(signal))
+        """Have a signal accepted; where the mailbox is full, wait, or raise `MailboxFull`.
+
+        For an agent elsewhere in a fleet it is accepted when the transport has it.
+        """
+        letter = Letter(check_signal(signal))
+        if self.fleet is not None and self._is_elsewhere(id):
+            await self.fleet.hand_over(id, signal)
+            return
         if wait:
             await self._put(id, letter)
             return
@@ -251,9 +273,14 @@ class Runtime:
         """The ids of all live agents, oldest first."""
         return [*self._servers]
 
+    def agents(self) -> list[Agent]:
+        """All live agents that take signals."""
+        return [server.agent for server in self._servers.values() if not server.mailbox.closed]
+
     async def stop(self, id: str, *, within: float | None = None) -> None:
         """End an agent once it has handled what it accepted; after so many seconds it is ended anyway."""
-        await ended_within(self._server(id), _seconds(within, "within") or self.shutdown)
+        await ended_within(self._server(id), check_seconds(within, "within") or self.shutdown)
+        await self._given_back(id)
 
     async def leave(self, id: str, reason: str) -> None:
         """End an agent that may have ended already."""
@@ -261,6 +288,7 @@ class Runtime:
         if server is not None:
             log.info("agent %s: is stopped: %s", id, reason)
             await ended_within(server, self.shutdown, reason)
+            await self._given_back(id)
 
     async def find(
         self,
@@ -270,12 +298,11 @@ class Runtime:
         limits: Mapping[str, Any] = EMPTY_MAP,
     ) -> list[Candidate]:
         """The live agents that can do something, best first, each with the reason."""
-        agents = [server.agent for server in self._servers.values() if not server.mailbox.closed]
-        return rank(agents, action, tags, limits)
+        return rank(self.agents(), action, tags, limits)
 
     async def publish(self, signal: Signal) -> None:
         """Tell everybody who subscribed to such signals."""
-        await self.transport.publish(_signal(signal))
+        await self.transport.publish(check_signal(signal))
 
     def stats(self) -> dict[str, int]:
         """How many agents live, and what became of signals so far."""
@@ -305,7 +332,8 @@ class Runtime:
         """Let an agent finish, put it into the vault, and end it; if it cannot be saved, it lives on."""
         server = self._server(id)
         self.open_vault()
-        await server.put_to_sleep(_seconds(within, "within"))
+        await server.put_to_sleep(check_seconds(within, "within"))
+        await self._given_back(id)
 
     async def thaw(self, id: str, kind: Definition | str, **terms: Any) -> str:
         """Take an agent up again from the vault; where that is not possible, an error, never a fresh one."""
@@ -313,6 +341,9 @@ class Runtime:
         check_instance(definition, "kind", kind=Definition)
         if id in self._servers:
             raise IdTaken(id)
+        if self.fleet is not None:
+            self._check_room(id)
+            return (await self.fleet.thaw(id, definition, terms)).id
         agent, rev = await taken_up(id, definition, self.open_vault())
         return self.begin(agent, rev=rev, **terms).id
 
@@ -385,41 +416,30 @@ class Runtime:
 
     def begun(self, server: AgentServer) -> None:
         """At the begin of a life: what its plugins subscribed to, and what they have scheduled."""
-        for plugin in server.agent.definition.plugins:
-            for pattern in plugin.subscriptions:
-                server.job(partial(self._subscribe, str(pattern), server), "subscription")
-            for at, (line, message) in enumerate(plugin.schedules):
-                server.carry_out([Cron(expression=line, message=message, job_id=f"{plugin.label}:{at}")])
-
-    async def _subscribe(self, pattern: str, server: AgentServer) -> None:
-        life = server.life
-
-        async def heard(signal: Signal) -> None:
-            if signal.type != capabilities.REQUEST:  # that is answered for all
-                await self.cast(server.id, signal)
-
-        subscription = await self.transport.subscribe(pattern, heard)
-        if life.over:
-            await subscription.close()
-        else:
-            life.closing.append(partial(self.spawn, subscription.close))
+        beginning.begin(server, self)
 
     def forget(self, server: AgentServer) -> None:
         """An agent is gone, and its id is free again."""
         self._servers.pop(server.id, None)
         self.handled += server.handled
+        if self.fleet is not None and isinstance(server.keeping.hold, Held):
+            self.fleet.ended(server.keeping.hold)
 
     async def _asked(self, request: Signal) -> None:
         """Somebody asks all agents what they can do."""
+        if REPLY in request.extensions:
+            if self.fleet is not None:
+                await self.fleet.asking.introduce(request)
+            return
         for server in [*self._servers.values()]:
             server.tell(request, own=True)
 
     async def _put(self, id: str, letter: Letter) -> None:
-        server = self._server(id)
-        if not self._offer(server, letter):
-            if not await server.mailbox.put(letter):
-                raise self._turned_away(id, letter.signal)
-            self.accepted += 1
+        if not await self._server(id).mailbox.put(letter, self._count):
+            raise self._turned_away(id, letter.signal)
+
+    def _count(self) -> None:
+        self.accepted += 1
 
     def _turned_away(self, id: str, signal: Signal) -> Dropped:
         reason = "the agent is ending"
@@ -437,29 +457,22 @@ class Runtime:
             raise NotRunning(id)
         return server
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another agent could live here."""
+        return self._max_agents is None or len(self._servers) < self._max_agents
+
+    def _check_room(self, id: str) -> None:
+        self._open()
+        if id in self._servers:
+            raise IdTaken(id)
+        if not self.has_room:
+            raise TooManyAgents("the runtime", self._max_agents or 0)
+
+    def _is_elsewhere(self, id: str) -> bool:
+        return self.fleet is not None and id not in self._servers
+
     def _open(self, *, ending: bool = False) -> anyio.abc.TaskGroup:
         if self._group is None or (self._closing and not ending):
             raise Closed("runtime", "is not open", "use it inside of `async with Runtime(…)`")
         return self._group
-
-
-def _signal(signal: Signal) -> Signal:
-    if not isinstance(signal, Signal):
-        raise WrongType("signal", "a Signal", signal)
-    return signal
-
-
-async def _noting(work: Callable[[], Awaitable[object]], failed: list[Exception]) -> None:
-    """Do something, and note what it fails with."""
-    try:
-        await work()
-    except Exception as error:
-        failed.append(error)
-
-
-def _seconds(given: float | None, field: str) -> float | None:
-    if given is not None and (
-        isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0
-    ):
-        raise Invalid(field, f"is {given!r}", "use a number of seconds above 0, or None")
-    return given

@@ -27,12 +27,12 @@ from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
 from omoide.runtime import capabilities
 from omoide.runtime.drops import is_unrouted, unheard
 from omoide.runtime.ending import SHUTDOWN, Exit
+from omoide.runtime.keeping import Hold, Keeping
 from omoide.runtime.living import Life, Tag, Work, guarded, run
 from omoide.runtime.mailbox import Change, Letter, Mailbox, Reply, Save
 from omoide.runtime.policies import is_report, note
 from omoide.runtime.providers.calling import is_cancelled
 from omoide.runtime.terms import Terms
-from omoide.runtime.vaults import put_aside
 from omoide.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -59,36 +59,35 @@ class AgentServer:
         "_directives",
         "_draining",
         "_exit",
-        "_owed",
         "_parting",
         "_policy",
         "_remedying",
         "_saving",
         "_sleeper",
-        "_unsaved",
         "agent",
         "at",
         "children",
         "ended",
         "errors",
         "handled",
+        "keeping",
         "life",
         "mailbox",
         "origin",
         "parent",
         "restarts",
-        "rev",
         "runtime",
         "scope",
         "terms",
     )
 
-    def __init__(self, runtime: Runtime, agent: Agent, terms: Terms, *, rev: int = 0) -> None:
+    def __init__(
+        self, runtime: Runtime, agent: Agent, terms: Terms, *, rev: int = 0, hold: Hold | None = None
+    ) -> None:
         self.runtime = runtime
         self.agent = self.origin = agent
         self.terms = terms
-        self.rev = rev
-        """The revision of its checkpoint, 0 before there is one; what another saved is not overwritten."""
+        self.keeping = Keeping(rev, hold)
         self.parent: tuple[str, str] | None = None
         """Its parent, and the tag it has there."""
         self.children: dict[str, str] = {}
@@ -111,9 +110,6 @@ class AgentServer:
         self._draining = False
         self._remedying = False
         self._exit: Exit | None = None
-        self._owed: list[Reply] = []
-        """Whoever is answered once the agent is saved."""
-        self._unsaved = 0
         self._saving = False
         self._sleeper: Reply | None = None
         self._parting = SHUTDOWN
@@ -150,11 +146,16 @@ class AgentServer:
         return self._exit or Exit("killed", asked=True)
 
     async def _live(self) -> Exit:
-        taken = 0
+        taken, keeping, every = 0, self.keeping, self.terms.save_every
         while self._exit is None:
+            if not keeping.held:
+                return Exit("its lease ended", asked=True)
             item = self.mailbox.take()
             if item is None:
                 if not self.mailbox.closed or self.life.busy:
+                    if keeping.is_due(every, idle=True):
+                        await self.save()
+                        continue
                     await self.mailbox.wait()
                     continue
                 sleeper = self._sleeper
@@ -167,12 +168,12 @@ class AgentServer:
                 continue
             if isinstance(item, Letter):
                 self._handle(item)
-                if self.terms.save_every is not None and self._unsaved >= self.terms.save_every:
-                    await self.save()
             elif isinstance(item, Save):
                 await self.save(item.reply)
             else:
                 self._change(item)
+            if keeping.is_due(every, letter=isinstance(item, Letter)):
+                await self.save()
             taken += 1
             if taken % AT_ONCE == 0:
                 await checkpoint()
@@ -194,7 +195,7 @@ class AgentServer:
             self.runtime.drop(self.id, letter, f"the agent crashed with {type(error).__name__}")
             raise
         self.handled += 1
-        self._unsaved += 1
+        self.keeping.note(signal, own=letter.own)
         lost = next((one for one in directives if is_unrouted(one)), None)
         if lost is not None and letter.own:
             directives, lost = unheard(signal), None
@@ -216,7 +217,7 @@ class AgentServer:
         if isinstance(lost, Error):
             reply.fail(Unrouted(self.id, signal.type, lost.message))
         elif self.terms.save_every == 1:
-            self._owed.append(reply)
+            self.keeping.owe(reply)
         else:
             reply.give(self.agent)
 
@@ -236,7 +237,7 @@ class AgentServer:
         except Exception as error:
             self.report(failure(error, "result"))
         else:
-            self._unsaved += 1
+            self.keeping.unsaved += 1
             self.carry_out(directives)
 
     # What it asks for
@@ -396,22 +397,8 @@ class AgentServer:
     async def save(self, reply: Reply | None = None) -> bool:
         """Put the agent into the vault; whether that was done. Those who wait for it are told."""
         if reply is not None:
-            self._owed.append(reply)
-        agent, self._unsaved = self.agent, 0
-        try:
-            self.rev = await put_aside(agent, self.runtime.open_vault(), expected_rev=self.rev)
-        except Exception as error:
-            for one in self._settled():
-                one.fail(error)
-            self.report(failure(error, "checkpoint"))
-            return False
-        for one in self._settled():
-            one.give(agent)
-        return True
-
-    def _settled(self) -> list[Reply]:
-        owed, self._owed = self._owed, []
-        return owed
+            self.keeping.owe(reply)
+        return await self.keeping.save(self)
 
     async def put_to_sleep(self, seconds: float | None) -> None:
         """Finish what is here, be saved, and end; raises what keeps it from that, and then lives on."""
@@ -452,7 +439,7 @@ class AgentServer:
         self.life.end()
         self._exit, self.at, self._remedying = exit, None, False
         gone = Dropped(self.id, "?", f"the agent ended ({exit.reason})")
-        for one in self._settled():
+        for one in self.keeping.settled():
             one.fail(gone)
         if self._sleeper is not None and not again:
             self._sleeper.fail(gone)
@@ -467,7 +454,9 @@ class AgentServer:
         """Begin another life, with the letters that still wait."""
         self.agent = agent
         self.life, self.scope = Life(), CancelScope()
-        self.errors, self._unsaved = 0, 0
+        self.errors, self.keeping.unsaved = 0, 0
+        if self.keeping.hold is not None:
+            self.keeping.hold.revert()
         self._exit, self._draining = None, False
 
     @property

@@ -118,9 +118,9 @@ def _too_often(server: AgentServer) -> bool:
 
 
 async def _anew(server: AgentServer, runtime: Runtime) -> Agent:
-    if not server.rev:
+    if not server.keeping.rev:
         return server.origin
-    agent, server.rev = await taken_up(server.id, server.origin.definition, runtime.open_vault())
+    agent, server.keeping.rev = await taken_up(server.id, server.origin.definition, runtime.open_vault())
     return agent
 
 

@@ -12,6 +12,7 @@ from omoide.core.parent import Parent
 from omoide.core.signal import Signal
 from omoide.core.slot import PARENT
 from omoide.errors import IdTaken, Invalid, NotFound, NotRunning, TooManyAgents
+from omoide.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
     from omoide.runtime.server import AgentServer
@@ -22,14 +23,24 @@ ORPHANED = "jido.agent.orphaned"
 PROCESS = "process"
 
 
-def spawn_agent(directive: SpawnAgent, server: AgentServer) -> None:
-    """Start a child; it is told who its parent is."""
+def spawn_agent(directive: SpawnAgent, server: AgentServer) -> Waiting | None:
+    """Start a child; it is told who its parent is. In a fleet it has to be claimed first."""
     _check_room(directive.tag, server)
     definition = server.runtime.known.kind(directive.kind)
     agent = Agent.new(definition, id=directive.id, state=directive.state)
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
-    child = server.runtime.begin(PARENT.put(agent, parent))
-    _bind(child, directive.tag, server)
+    agent = PARENT.put(agent, parent)
+    if server.runtime.fleet is not None:
+        return Waiting(partial(_claimed, agent, directive.tag, server))
+    _bind(server.runtime.begin(agent), directive.tag, server)
+    return None
+
+
+async def _claimed(agent: Agent, tag: str, server: AgentServer) -> None:
+    id = await server.runtime.start(agent)
+    child = server.runtime.whereis(id)
+    if child is not None:
+        _bind(child, tag, server)
 
 
 def adopt(directive: AdoptChild, server: AgentServer) -> None:

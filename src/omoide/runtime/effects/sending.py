@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from omoide.core.directives import Emit
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
+from omoide.core.slot import PARENT
 from omoide.errors import Invalid, NotFound
 from omoide.runtime.living import Work, guarded
 from omoide.runtime.waiting import Waiting
@@ -43,7 +44,9 @@ def dispatched(signal: Signal, ways: FrozenMap[str, Any], server: AgentServer) -
     later: list[Work] = []
     for way in sorted(ways):
         if way == "bus":
-            if ways[way]:
+            if ways[way] and server.keeping.hold is not None:
+                server.keeping.hold.send(signal, None)
+            elif ways[way]:
                 later.append(partial(server.runtime.publish, signal))
         elif way in WAYS:
             later += _sent(signal, _receivers(way, ways[way], server), server)
@@ -58,6 +61,8 @@ def _sent(signal: Signal, ids: Iterable[str], server: AgentServer) -> list[Work]
     for id in ids:
         if id == server.id:
             server.tell(signal)
+        elif server.keeping.hold is not None:
+            server.keeping.hold.send(signal, id)
         elif not server.runtime.offer(id, signal):
             later.append(partial(server.runtime.cast, id, signal))
     return later
@@ -73,6 +78,9 @@ def _receivers(way: str, target: Any, server: AgentServer) -> list[str]:
     elif way == "children":
         found = [*server.children.values()]
     elif way == "parent":
+        above = PARENT.get(server.agent)
+        if server.parent is None and server.keeping.hold is not None and above is not None:
+            return [above.id]  # it lives somewhere else in the fleet
         if server.parent is None:
             raise NotFound("parent of agent", server.id, "it has none; say {'to': id}")
         found = [server.parent[0]]

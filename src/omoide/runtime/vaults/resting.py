@@ -37,11 +37,14 @@ class Mark(Value, frozen=True, kw_only=True):
     metadata: MapField = EMPTY_MAP
 
 
-async def put_aside(agent: Agent, vault: Vault, *, expected_rev: int | None = None) -> int:
+async def put_aside(
+    agent: Agent, vault: Vault, *, expected_rev: int | None = None, anew: bool = False
+) -> int:
     """Keep an agent in a vault, and say at which revision it is there.
 
-    `Conflict` where somebody else put it aside since the revision expected, 0 for a new one; then nothing
-    changed. After any other error `taken_up` gives the one that was kept before, or this one, as a whole.
+    One that is there exactly so is not written again, unless `anew` says that it is to be. `Conflict` where
+    somebody else put it aside since the revision expected, 0 for a new one; then nothing changed. After any
+    other error `taken_up` gives the one that was kept before, or this one, as a whole.
     """
     check_agent(agent)
     _check_vault(vault)
@@ -53,7 +56,7 @@ async def put_aside(agent: Agent, vault: Vault, *, expected_rev: int | None = No
     if log is not None and saved.thread is not None:
         mark, at = await _flushed(agent.id, log, kept, vault)
         saved = saved.replace(journal={field: getattr(mark, field) for field in Mark.__struct_fields__})
-    if kept.checkpoint == saved.replace(rev=found):
+    if not anew and kept.checkpoint == saved.replace(rev=found):
         return found
     await vault.save(agent.id, saved.replace(rev=found + 1), expected_rev=at)
     return found + 1

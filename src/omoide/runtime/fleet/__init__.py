@@ -1,0 +1,14 @@
+"""How do agents live on several machines, each in one place at a time?
+
+Runtimes that share a store and a transport are a fleet. The store says who may let an agent live, and the
+transport brings it its signals, wherever that is.
+"""
+
+from __future__ import annotations
+
+from omoide.runtime.fleet.asking import Found
+from omoide.runtime.fleet.fleet import Fleet
+from omoide.runtime.fleet.member import Member
+from omoide.runtime.fleet.places import Place
+
+__all__ = ["Fleet", "Found", "Member", "Place"]

@@ -1,0 +1,203 @@
+"""How does an answer come back from another machine?
+
+A question carries the address of the runtime that asks, as an attribute of the signal. Whoever answers tells
+a signal of the type that only that runtime listens to, about the id of the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from omoide import identity, ids
+from omoide.core.agent import Agent
+from omoide.core.checkpoint import Checkpoint, checkpoint, restore
+from omoide.core.definition import Definition
+from omoide.core.frozen import EMPTY_MAP, FrozenMap
+from omoide.core.routing import by_experience, rank
+from omoide.core.signal import Signal
+from omoide.errors import Dropped, Invalid, TimedOut, Unrouted
+from omoide.runtime import capabilities
+
+if TYPE_CHECKING:
+    from omoide.runtime.fleet.fleet import Fleet
+    from omoide.runtime.transport import Subscription
+
+REPLY = "omoidereply"
+"""The attribute that says where the answer goes."""
+ANSWERED = "omoide.answered"
+MOST = 100
+"""How many of its agents a runtime names at most."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent somewhere in the fleet that can do what was asked, and the reason to think so."""
+
+    agent_id: str
+    name: str
+    runtime: str
+    """The name of the runtime where it lives."""
+    reason: str
+    age: int | None = None
+    shown: FrozenMap[str, Any] = EMPTY_MAP
+    """What it shows of itself."""
+
+
+class Asking:
+    """The questions of one runtime, and what it answers to others."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._address = ids.uuid7()
+        self._waiting: dict[str, MemoryObjectSendStream[Signal]] = {}
+        self._subscription: Subscription | None = None
+
+    async def open(self) -> None:
+        """Listen to answers."""
+        transport = self._fleet.runtime.transport
+        self._subscription = await transport.subscribe(f"{ANSWERED}.{self._address}", self._heard)
+
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    # Asking
+
+    async def ask(self, id: str, signal: Signal, within: float) -> Signal:
+        """What comes back when an agent elsewhere has handled a signal, and was saved."""
+        with anyio.move_on_after(within):
+            async with self._answers(signal) as answers:
+                await self._fleet.hand_over(id, self._addressed(signal))
+                answer = await answers.receive()
+                return _checked(id, signal, answer)
+        raise TimedOut(f"signal {signal.type!r} to agent {id!r}", within)
+
+    async def who_can(
+        self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any], within: float
+    ) -> list[Found]:
+        """The agents of all runtimes that can do something, best first."""
+        tags = [*tags]
+        found = self._own(action, tags, limits)
+        data = {"action": action, "tags": tags, "limits": {**limits}}
+        request = Signal(type=capabilities.REQUEST, data=data, source=self._fleet.runtime.source)
+        async with self._answers(request) as answers:
+            await self._fleet.runtime.transport.publish(self._addressed(request))
+            with anyio.move_on_after(within):
+                while True:
+                    found += _read(await answers.receive())
+        return sorted(found, key=lambda one: (by_experience(one.age), one.runtime, one.agent_id))
+
+    def _answers(self, signal: Signal) -> _Answers:
+        if signal.id in self._waiting:
+            raise Invalid("signal", f"{signal.id!r} is waiting for an answer", "ask with another one")
+        return _Answers(self._waiting, signal.id)
+
+    def _addressed(self, signal: Signal) -> Signal:
+        return signal.replace(extensions=signal.extensions.set(REPLY, self._address))
+
+    async def _heard(self, answer: Signal) -> None:
+        waiting = None if answer.subject is None else self._waiting.get(answer.subject)
+        if waiting is not None:  # otherwise it comes too late
+            waiting.send_nowait(answer)
+
+    # Answering
+
+    async def answered(self, request: Signal, agent: Agent | None, error: Exception | None = None) -> None:
+        """Tell whoever asked what became of a signal."""
+        data: dict[str, Any] = {"runtime": self._fleet.name}
+        if agent is not None:
+            data |= {"agent_id": agent.id, "name": agent.name, "state": checkpoint(agent).state}
+        if error is not None:
+            data["error"] = {"kind": type(error).__name__, "message": str(error)}
+        await self._tell(request, data)
+
+    async def introduce(self, request: Signal) -> None:
+        """Name those of our agents that can do what is asked."""
+        if request.extensions.get(REPLY) == self._address:
+            return
+        asked = request.data if isinstance(request.data, FrozenMap) else EMPTY_MAP
+        found = self._own(asked.get("action"), asked.get("tags") or (), asked.get("limits") or {})
+        await self._tell(request, {"found": [msgspec.structs.asdict(one) for one in found[:MOST]]})
+
+    def _own(self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any]) -> list[Found]:
+        agents = self._fleet.runtime.agents()
+        return [
+            Found(
+                agent_id=one.agent.id,
+                name=one.agent.name,
+                runtime=self._fleet.name,
+                reason=one.reason,
+                age=one.age,
+                shown=identity.snapshot(one.agent) or EMPTY_MAP,
+            )
+            for one in rank(agents, action, tags, limits)
+        ]
+
+    async def _tell(self, request: Signal, data: dict[str, Any]) -> None:
+        answer = Signal(
+            type=f"{ANSWERED}.{request.extensions[REPLY]}",
+            data=data,
+            subject=request.id,
+            source=f"{self._fleet.runtime.source}/{self._fleet.name}",
+        )
+        await self._fleet.runtime.transport.publish(answer)
+
+
+class _Answers:
+    """The answers to one question, as long as somebody waits for them."""
+
+    def __init__(self, waiting: dict[str, Any], id: str) -> None:
+        self._waiting, self._id = waiting, id
+        self._send, self._receive = anyio.create_memory_object_stream[Signal](1_000)
+
+    async def __aenter__(self) -> MemoryObjectReceiveStream[Signal]:
+        self._waiting[self._id] = self._send
+        return self._receive
+
+    async def __aexit__(self, *_: object) -> None:
+        self._waiting.pop(self._id, None)
+        self._send.close()
+        self._receive.close()
+
+
+def without_reply(signal: Signal) -> Signal:
+    """A signal as whoever asked made it."""
+    if REPLY not in signal.extensions:
+        return signal
+    return signal.replace(extensions=signal.extensions.delete(REPLY))
+
+
+def as_agent(answer: Signal, kind: Callable[[str], Definition]) -> Agent:
+    """The agent that an answer shows, without its thread, which is kept elsewhere."""
+    data: Any = answer.data
+    definition = kind(data["name"])
+    saved = Checkpoint(
+        id=data["agent_id"],
+        name=data["name"],
+        state=data["state"],
+        definition_version=definition.version,
+    )
+    return restore(saved, definition)
+
+
+def _checked(id: str, signal: Signal, answer: Signal) -> Signal:
+    error = answer.data.get("error") if isinstance(answer.data, FrozenMap) else None
+    if error is None:
+        return answer
+    if error["kind"] == Unrouted.__name__:
+        raise Unrouted(id, signal.type, error["message"].removeprefix(f"agent {id!r}: "))
+    raise Dropped(id, signal.type, error["message"])
+
+
+def _read(answer: Signal) -> list[Found]:
+    """Whom an answer names; one that cannot be read names nobody."""
+    try:
+        data: Any = answer.data
+        return [Found(**one) for one in data["found"]]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return []

@@ -1,0 +1,47 @@
+"""What do tests of signals over NATS look at?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omoide import Signal
+from omoide.runtime.nats import NatsTransport
+
+
+class Told(list[Signal]):
+    """A handler that keeps every signal, each time it comes."""
+
+    def __call__(self, signal: Signal) -> None:
+        self.append(signal)
+
+    @property
+    def data(self) -> list[Any]:
+        """What they brought, in order."""
+        return [signal.data for signal in self]
+
+
+class Problems(list[tuple[Signal | None, Exception]]):
+    """An `on_error` that keeps what it is told."""
+
+    def __call__(self, signal: Signal | None, error: Exception) -> None:
+        self.append((signal, error))
+
+    @property
+    def kinds(self) -> list[str]:
+        """The names of the errors, in order."""
+        return [type(error).__name__ for _, error in self]
+
+
+def stream(transport: NatsTransport) -> Any:
+    """JetStream itself, as the transport uses it."""
+    return transport._link._js
+
+
+async def lying(transport: NatsTransport, name: str) -> int:
+    """How many messages are in a stream."""
+    return int((await stream(transport).stream_info(name)).state.messages)
+
+
+async def readers(transport: NatsTransport, name: str) -> list[str]:
+    """The consumers of a stream."""
+    return [info.name for info in await stream(transport).consumers_info(name)]

@@ -1,0 +1,202 @@
+"""Does an agent of a fleet live in one place at a time, and move when its runtime is gone?
+
+Two runtimes in one process, each with its own connection to one store and one server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.living import asks_for, sig
+from tests.runtime.nats.hearing import readers
+from tests.runtime.nats.yard import (
+    KIND,
+    OpenTransport,
+    Yard,
+    a_member,
+    gone,
+    taken_over,
+)
+
+from omoide import Signal, memory
+from omoide.directives import SpawnAgent
+from omoide.errors import (
+    Conflict,
+    Dropped,
+    IdTaken,
+    Invalid,
+    MissingStore,
+    OwnedElsewhere,
+    StoreFailed,
+    TooManyAgents,
+)
+from omoide.runtime import FileVault, Runtime
+from omoide.stores.opening import open_store
+from omoide.testing import ManualTiming, eventually
+
+
+async def test_an_agent_lives_in_one_place(yard: Yard) -> None:
+    """Nobody else can start it or thaw it, until it is given back; then it is the one it was."""
+    one, two = await yard.runtime("one"), await yard.runtime("two")
+    await one.start(a_member())
+    for attempt in (two.start(a_member()), two.thaw("a", "member")):
+        with pytest.raises(OwnedElsewhere, match="lives in 'one'") as caught:
+            await attempt
+        assert caught.value.owner == "one"
+    with pytest.raises(IdTaken):
+        await one.start(a_member())
+    assert (await one.call("a", sig("up"))).state["count"] == 1
+    assert [await one.where("a"), await two.where("a")] == ["one", "one"]
+    await one.hibernate("a")
+    assert await two.where("a") is None
+    await two.thaw("a", "member")
+    assert await one.where("a") == "two"
+    assert (await two.call("a", sig("up"))).state["count"] == 2
+    await two.stop("a")
+    assert await two.where("a") is None
+    with pytest.raises(Conflict):
+        await one.start(a_member())
+    assert (await one.thaw("a", KIND)) == "a"
+    assert memory.world_get(await one.state("a"), "mood") == "calm"
+
+
+async def test_an_agent_whose_runtime_hangs_is_taken_over(yard: Yard) -> None:
+    """Within the lease and one look; the former runtime ends it, and cannot save it."""
+    one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=50)
+    await one.start(a_member())
+    await one.call("a", sig("up"))
+    assert await two.look() == []
+    gone(one)
+    await taken_over(two)
+    assert (await two.call("a", sig("up"))).state["count"] == 2
+    with pytest.raises(Dropped, match="its lease ended"):
+        await one.checkpoint("a")
+    await eventually(lambda: one.whereis("a") is None)
+    assert (await yard.saved("a")).state["count"] == 2
+    assert await one.where("a") == "two"
+
+
+async def test_a_late_save_of_a_former_owner_is_refused_by_the_store(yard: Yard) -> None:
+    """Even one that believes in its lease: the next owner changed the revision when it took the agent up."""
+    one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=50)
+    await one.start(a_member())
+    assert one.fleet is not None
+    held = one.fleet.leases.held["a"]
+    server = one.whereis("a")
+    assert server is not None
+    gone(one)
+    await taken_over(two)
+    held.deadline, held.lost = float("inf"), False
+    with pytest.raises(Conflict):
+        await held.save(a_member().replace(description="late"), server.keeping.rev)
+    assert held.lost
+    assert (await yard.saved("a")).description != "late"
+    assert (await two.call("a", sig("up"))).state["count"] == 1
+
+
+async def test_a_store_that_cannot_be_asked_ends_the_agent_in_time(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the lease has run out, whether it could be renewed or not."""
+    one = await yard.runtime("one")
+    await one.start(a_member())
+    store = one.store
+    claim = store.claim
+
+    async def broken(*given: Any, **more: Any) -> Any:
+        raise StoreFailed("shared", "is not there", "wait")
+
+    monkeypatch.setattr(type(store), "claim", broken)
+    await eventually(lambda: one.whereis("a") is None, within=5)
+    monkeypatch.undo()
+    assert store.claim == claim
+    await taken_over(one)
+
+
+async def test_agents_at_rest_stay_at_rest(yard: Yard) -> None:
+    """Hibernated, stopped, or given back when their runtime closed."""
+    two = await yard.runtime("two", look_ms=20)
+    async with AsyncExitStack() as stack:
+        one = await yard.runtime("one", stack)
+        for id in ("a", "b", "c"):
+            await one.start(a_member(id))
+        await one.hibernate("a")
+        await one.stop("b")
+    assert [await two.where(id) for id in ("a", "b", "c")] == [None, None, None]
+    assert await two.look() == []
+    assert two.ids() == []
+
+
+async def test_takeover_needs_room_and_a_kind(yard: Yard) -> None:
+    """A runtime takes as many as it has room for, and only what it knows."""
+    one = await yard.runtime("one")
+    for id in ("a", "b", "c"):
+        await one.start(a_member(id))
+    stranger = await yard.runtime("stranger", kinds=[], look_ms=20)
+    small = await yard.runtime("small", max_agents=2, look_ms=20)
+    gone(one)
+    await eventually(lambda: len(small.ids()) == 2, within=10)
+    assert await small.look() == []
+    assert stranger.ids() == []
+    with pytest.raises(TooManyAgents):
+        await small.start(a_member("d"))
+
+
+async def test_looking_is_a_matter_of_the_runtimes_timing(yard: Yard) -> None:
+    """With a timing that stands still nobody looks, until it is moved or somebody says so."""
+    timing = ManualTiming()
+    one = await yard.runtime("one")
+    two = await yard.runtime("two", timing=timing, look_ms=1_000)
+    await one.start(a_member())
+    assert one.fleet is not None
+    held = one.fleet.leases.held["a"]
+    gone(one)
+    await eventually(lambda: not held.holds())
+    assert two.ids() == []
+    await timing.advance(1_000)
+    await taken_over(two)
+
+
+async def test_children_are_claimed_too(yard: Yard) -> None:
+    """And their parent hears of them, as everywhere."""
+    born = SpawnAgent(tag="kid", kind="member", id="kid")
+    one, two = await yard.runtime("one"), await yard.runtime("two")
+    await one.start(a_member("a", bear=asks_for(born)))
+    await one.call("a", sig("bear"))
+    await eventually(lambda: one.whereis("kid"))
+    assert await two.where("kid") == "one"
+    with pytest.raises(OwnedElsewhere):
+        await two.start(a_member("kid"))
+
+
+async def test_a_fleet_needs_a_store_that_can_say_who_has_an_agent(tmp_path: Path) -> None:
+    """And no vault of its own; without a name there is no fleet to ask."""
+    with pytest.raises(MissingStore):
+        Runtime(name="one")
+    async with open_store("memory://", embedder="none") as store:
+        with pytest.raises(Invalid, match="vault"):
+            Runtime(name="one", store=store, vault=FileVault(tmp_path))
+        with pytest.raises(Invalid, match="lease_ms"):
+            Runtime(name="one", store=store, lease_ms=0)
+        async with Runtime(store=store) as runtime:
+            for attempt in (runtime.where("a"), runtime.look(), runtime.ask("a", Signal(type="x"))):
+                with pytest.raises(Invalid, match="pass name="):
+                    await attempt
+
+
+async def test_nothing_is_left_after_the_end(yard: Yard, a_transport: OpenTransport) -> None:
+    """No reader on the server, and no task here."""
+    before = len(asyncio.all_tasks())
+    async with AsyncExitStack() as stack:
+        one = await yard.runtime("one", stack)
+        for id in ("a", "b"):
+            await one.start(a_member(id))
+        await one.call("a", sig("send", 1))
+    async with a_transport() as watching:
+        for name in (watching.settings.all, watching.settings.to):
+            assert await readers(watching, name) == []
+    await eventually(lambda: len(asyncio.all_tasks()) <= before)

@@ -1,0 +1,160 @@
+"""Do agents on several machines keep what they promise, when machines are killed, stopped and started?
+
+Every machine is a process of its own, with a store and a server that are as real. The store's address is
+`OMOIDE_FLEET_STORE`, or a SQLite file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal as signals
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.runtime.nats.machine import WORKER, machines
+
+from omoide import Agent, Signal
+from omoide.runtime.nats import NatsTransport
+from omoide.runtime.vaults import StoreVault, taken_up
+from omoide.stores.opening import open_store
+from omoide.testing import eventually
+from omoide.testing.servers import NatsServer
+
+KILLS = max(1, int(os.environ.get("OMOIDE_KILLS", "10")) // 5)
+LEASE_MS = 1_000
+
+pytestmark = pytest.mark.timeout(0)
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    """Starts machines."""
+    with machines() as start:
+        yield start
+
+
+@pytest.fixture
+def place(nats: NatsServer, tmp_path: Path) -> dict[str, Any]:
+    """Where the machines of one fleet meet."""
+    store = os.environ.get("OMOIDE_FLEET_STORE", f"sqlite://{tmp_path}/fleet.db")
+    prefix = f"fleet-{os.urandom(6).hex()}"
+    return {"nats": nats.url, "store": store, "lease_ms": LEASE_MS, "transport": {"prefix": prefix}}
+
+
+def a_transport(place: dict[str, Any]) -> NatsTransport:
+    """The transport of the fleet, for a test that sends to it."""
+    return NatsTransport(place["nats"], **place["transport"])
+
+
+async def saved(place: dict[str, Any], id: str) -> Agent:
+    """An agent as the store has it."""
+    async with open_store(place["store"], embedder="none") as store:
+        return (await taken_up(id, WORKER, StoreVault(store)))[0]
+
+
+async def seen(place: dict[str, Any], id: str) -> list[int]:
+    """The numbers that an agent was told, as the store has it."""
+    return [*(await saved(place, id)).state.get("seen", ())]
+
+
+async def has_seen(place: dict[str, Any], id: str, count: int) -> bool:
+    """Whether an agent was told so many."""
+    return len(await seen(place, id)) >= count
+
+
+async def test_machines_find_each_other_work_and_answer(start: Any, place: dict[str, Any]) -> None:
+    """Who can do something is ranked over both, work goes to the other one, and the result comes back."""
+    one, two = start(name="one", **place), start(name="two", **place)
+    await one.ready()
+    await two.ready()
+    await one.asked(start="young", age=3)
+    await two.asked(start="old", age=40)
+    await two.asked(start="middle", age=20)
+    ranked = [["old", "two"], ["middle", "two"], ["young", "one"]]
+    assert await one.asked(who="counting") == ranked
+    assert await two.asked(who="counting") == ranked
+    assert await one.asked(who="flying") == []
+    for number in range(5):
+        await one.asked(cast="old", type="count", data=number)
+    assert await one.asked(ask="old", type="count", data=5) == {"runtime": "two", "seen": [*range(6)]}
+    assert (await one.tried(start="old"))["error"] == "OwnedElsewhere"
+    assert await one.asked(where="old") == "two"
+    await two.asked(hibernate="middle")
+    for id in ("middle", "nobody"):
+        assert (await one.tried(cast=id, type="count", data=6))["error"] == "NotRunning"
+    two.leave()
+    assert await one.asked(ids=True) == ["young"], "what was put to rest stays at rest"
+    assert await one.asked(where="old") is None
+
+
+async def test_nothing_is_lost_or_done_twice_when_machines_are_killed(
+    start: Any, place: dict[str, Any]
+) -> None:
+    """Each number that was published is handled once and in order, by agents and by those they send to."""
+    chance = random.Random(seed := random.randrange(1 << 32))
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    ids, numbers = ["sink", "first", "second"], 0
+    alive = [start(name="m0", **place), start(name="m1", **place)]
+    for machine in alive:
+        await machine.ready()
+    for at, id in enumerate(ids):
+        await alive[at % 2].asked(start=id)
+
+    async with a_transport(place) as transport:
+        for kill in range(KILLS):
+            enough = chance.randrange(20, 80)
+            fresh = start(name=f"m{kill + 2}", **place)
+
+            async def publish(first: int, count: int = enough + 40) -> None:
+                for number in range(first, first + count):
+                    for id in ids[1:]:
+                        await transport.publish(Signal(type="relay", data=number), to=id)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(publish, numbers)
+                await eventually(partial(has_seen, place, "first", numbers + enough - 40), within=60)
+                alive.pop(0).kill()
+            numbers += enough + 40
+            alive.append(await fresh.ready())
+        for id in ids[1:]:
+            await eventually(partial(has_seen, place, id, numbers), within=60)
+            assert await seen(place, id) == [*range(numbers)]
+        await eventually(lambda: has_seen(place, "sink", 2 * numbers), within=60)
+    assert sorted(await seen(place, "sink")) == sorted([*range(numbers)] * 2)
+    living = [id for machine in alive for id in await machine.asked(ids=True)]
+    assert sorted(living) == sorted(ids)
+
+
+async def test_a_machine_that_slept_past_its_lease_changes_nothing(start: Any, place: dict[str, Any]) -> None:
+    """It wakes up, finds that another has its agent, and neither saves nor sends anything any more."""
+    one, two = start(name="one", **place), start(name="two", **place)
+    await one.ready()
+    await one.asked(start="sink")
+    await one.asked(start="first")
+    assert (await one.asked(ask="first", type="count", data=0))["seen"] == [0]
+    await two.ready()
+    async with a_transport(place) as transport:
+        one.send(signals.SIGSTOP)
+        for number in range(1, 20):
+            await transport.publish(Signal(type="relay", data=number), to="first")
+        await eventually(lambda: has_seen(place, "first", 20), within=30)
+        assert await two.asked(ids=True) == ["first", "sink"]
+        one.send(signals.SIGCONT)
+
+        async def has_none() -> bool:
+            return bool(await one.asked(ids=True) == [])
+
+        await eventually(has_none, within=10)
+        for number in range(20, 30):
+            await transport.publish(Signal(type="relay", data=number), to="first")
+        await eventually(lambda: has_seen(place, "first", 30), within=30)
+        await eventually(lambda: has_seen(place, "sink", 29), within=30)
+    assert await seen(place, "first") == [*range(30)]
+    assert await seen(place, "sink") == [*range(1, 30)]
+    assert await one.asked(where="first") == "two"
+    assert (await one.asked(ask="first", type="count", data=30))["runtime"] == "two"
