@@ -1,7 +1,7 @@
 """Do agents on several machines keep what they promise, when machines are killed, stopped and started?
 
-Every machine is a process of its own, with a store and a server that are as real. The store's address is
-`OMOIDE_FLEET_STORE`, or a SQLite file.
+Every machine is a process of its own, with a store and a server that are as real: a SQLite file that they
+share, a PostgreSQL server, a Redis server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.runtime.nats.machine import WORKER, machines
+from tests.stores.places import url
 
 from omoide import Agent, Signal
 from omoide.runtime.nats import NatsTransport
@@ -28,7 +29,7 @@ from omoide.testing.servers import NatsServer
 KILLS = max(1, int(os.environ.get("OMOIDE_KILLS", "10")) // 5)
 LEASE_MS = 1_000
 
-pytestmark = pytest.mark.timeout(0)
+pytestmark = pytest.mark.timeout(120 + 20 * KILLS)
 
 
 @pytest.fixture
@@ -38,10 +39,10 @@ def start() -> Iterator[Any]:
         yield start
 
 
-@pytest.fixture
-def place(nats: NatsServer, tmp_path: Path) -> dict[str, Any]:
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def place(nats: NatsServer, tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Where the machines of one fleet meet."""
-    store = os.environ.get("OMOIDE_FLEET_STORE", f"sqlite://{tmp_path}/fleet.db")
+    store = url(request.param, tmp_path, "fleet.db")
     prefix = f"fleet-{os.urandom(6).hex()}"
     return {"nats": nats.url, "store": store, "lease_ms": LEASE_MS, "transport": {"prefix": prefix}}
 
