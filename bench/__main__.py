@@ -6,7 +6,7 @@ import argparse
 import platform
 import sys
 
-from bench import core, graph, living, peers, sessions, start, stores, truth, turns, web
+from bench import core, graph, living, peers, postgres, sessions, start, stores, truth, turns, web
 from bench.measure import Report
 
 
@@ -27,6 +27,7 @@ def main() -> int:
     sessions.run(report)
     living.run(report)
     web.run(report)
+    postgres.run(report, full=chosen.full)
     if chosen.full:
         peers.run(report)
     print(f"\n{len(report.missed)} goals missed" + "".join(f"\n  {what}" for what in report.missed))

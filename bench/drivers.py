@@ -1,8 +1,8 @@
 """How does each of the others keep a memory and find it again?
 
 This file runs in the peer's own virtual environment: `python drivers.py NAME FOLDER ADDS`, with the texts and
-their vectors in the folder. It prints one line of JSON. Each driver returns two functions: one keeps a text,
-one finds five.
+their vectors in the folder, and the address of a database of its own for those that need a server. It prints
+one line of JSON. Each driver returns two functions: one keeps a text, one finds five.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ import numpy as np
 Add = Callable[[int, str], object]
 Recall = Callable[[str], object]
 
+LAST = 1_000
+"""Texts that count, where many more are kept before them."""
+
 
 class Vectors:
     """The vectors of all texts, made beforehand."""
@@ -42,7 +45,7 @@ class Vectors:
         return [float(value) for value in self._of[text]]
 
 
-def omoide(folder: Path, vectors: Vectors, durability: str = "crash") -> tuple[Add, Recall]:
+def omoide(folder: Path, vectors: Vectors, durability: str = "crash", url: str = "") -> tuple[Add, Recall]:
     """Ours."""
     top, embedded = load("omoide"), load("omoide.embedders").Embedded
 
@@ -52,7 +55,8 @@ def omoide(folder: Path, vectors: Vectors, durability: str = "crash") -> tuple[A
         def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
             return [embedded(vectors.array(text)) for text in texts]
 
-    store = top.open_store(f"sqlite:///{folder}/ours.db", embedder=Prepared(), durability=durability).sync
+    url = url or f"sqlite:///{folder}/ours.db"
+    store = top.open_store(url, embedder=Prepared(), durability=durability).sync
 
     def add(n: int, text: str) -> object:
         return store.write(top.WriteRequest(entry=top.Entry(agent_id="bench", content=text)))
@@ -63,6 +67,15 @@ def omoide(folder: Path, vectors: Vectors, durability: str = "crash") -> tuple[A
 def omoide_power(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
     """Ours, safe from power failures."""
     return omoide(folder, vectors, "power")
+
+
+def omoide_postgres(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
+    """Ours, on a server."""
+    return omoide(folder, vectors, url=_server(folder))
+
+
+def _server(folder: Path) -> str:
+    return (folder / "server").read_text(encoding="utf-8")
 
 
 def langgraph_memory(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
@@ -76,6 +89,16 @@ def langgraph_sqlite(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
     opened = load("langgraph.store.sqlite").SqliteStore.from_conn_string(
         f"{folder}/peer.db", index=_index(vectors)
     )
+    store = opened.__enter__()
+    store.kept = opened  # it closes when this goes
+    store.setup()
+    return _langgraph(store)
+
+
+def langgraph_postgres(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
+    """LangGraph's store on a server, with pgvector."""
+    index = {**_index(vectors), "embed": lambda texts: [vectors.list(text) for text in texts]}
+    opened = load("langgraph.store.postgres").PostgresStore.from_conn_string(_server(folder), index=index)
     store = opened.__enter__()
     store.kept = opened  # it closes when this goes
     store.setup()
@@ -111,7 +134,11 @@ def mem0_qdrant(folder: Path, vectors: Vectors, kind: str = "qdrant") -> tuple[A
     """Without a language model, vectors in Qdrant's embedded form."""
     os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=str(folder))
     nobody = {"provider": "openai", "config": {"api_key": "none"}}
-    config = {"path": str(folder / kind), "embedding_model_dims": vectors.dim, "collection_name": "bench"}
+    config: dict[str, Any] = {"embedding_model_dims": vectors.dim, "collection_name": "bench"}
+    if kind == "pgvector":
+        config["connection_string"] = _server(folder)
+    else:
+        config["path"] = str(folder / kind)
     if kind == "qdrant":
         config["on_disk"] = True
     found = load("mem0").Memory.from_config(
@@ -134,6 +161,11 @@ def mem0_qdrant(folder: Path, vectors: Vectors, kind: str = "qdrant") -> tuple[A
 def mem0_faiss(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
     """Without a language model, vectors in faiss."""
     return mem0_qdrant(folder, vectors, "faiss")
+
+
+def mem0_pgvector(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
+    """Without a language model, vectors on a server with pgvector."""
+    return mem0_qdrant(folder, vectors, "pgvector")
 
 
 def chroma(folder: Path, vectors: Vectors) -> tuple[Add, Recall]:
@@ -213,11 +245,14 @@ DRIVERS = {
         bare_power,
         omoide,
         omoide_power,
+        omoide_postgres,
         langgraph_memory,
         langgraph_sqlite,
+        langgraph_postgres,
         txtai,
         mem0_qdrant,
         mem0_faiss,
+        mem0_pgvector,
         graphiti,
         chroma,
         llama_index,
@@ -250,7 +285,7 @@ def main(name: str, folder: Path, adds: int) -> None:
     print(
         json.dumps(
             {
-                "add": median(kept),
+                "add": median(kept[-LAST:]),
                 "recall": median(found),
                 "open": opened,
                 "resident": resident() - empty,

@@ -88,7 +88,7 @@ def run(report: Report) -> None:
             except Failed as error:
                 failed[name] = str(error)
             else:
-                best[name] = _better(got, best.get(name, got))
+                best[name] = better(got, best.get(name, got))
     for name, peer in PEERS.items():
         if name in failed:
             print(f"  {name:<46} does not run here: {failed[name]}")
@@ -102,7 +102,8 @@ def run(report: Report) -> None:
             )
 
 
-def _better(one: Taken, other: Taken) -> Taken:
+def better(one: Taken, other: Taken) -> Taken:
+    """The better figures of two rounds."""
     return Taken(
         add=min(one.add, other.add),
         recall=min(one.recall, other.recall),
@@ -113,10 +114,14 @@ def _better(one: Taken, other: Taken) -> Taken:
 
 
 def _drive(name: str) -> Taken:
-    python = _python(PEERS[name].needs)
     with TemporaryDirectory(prefix="omoide-bench-") as folder:
-        _texts(Path(folder))
-        done = _run([python, str(DRIVERS), name, folder, str(SIZE)])
+        texts(Path(folder))
+        return driven(name, PEERS[name], Path(folder), SIZE)
+
+
+def driven(name: str, peer: Peer, folder: Path, adds: int) -> Taken:
+    """What a driver tells that keeps so many of the texts of a folder."""
+    done = _run([_python(peer.needs), str(DRIVERS), name, str(folder), str(adds)])
     return msgspec.json.decode(done.splitlines()[-1], type=Taken)
 
 
@@ -127,17 +132,18 @@ def _fsyncs(name: str) -> str:
     counts = []
     for adds in (100, 200):
         with TemporaryDirectory(prefix="omoide-bench-") as folder:
-            _texts(Path(folder))
+            texts(Path(folder))
             counts.append(power.count([_python(PEERS[name].needs), str(DRIVERS), name, folder, str(adds)]))
     return f"{(counts[1] - counts[0]) / 100:.1f} fsyncs"
 
 
-def _texts(folder: Path) -> None:
-    items = [*corpus.items(SIZE)]
-    questions = [*dict.fromkeys(text for _, text in corpus.questions(items, 200))]
-    texts = [item.text for item in items]
-    (folder / "texts.json").write_text(json.dumps([texts, questions]), encoding="utf-8")
-    vectors = [found.pooled for found in HashEmbedder().embed([*texts, *questions])]
+def texts(folder: Path, size: int = SIZE, asked: int = 200) -> None:
+    """Put texts and questions into a folder, with their vectors."""
+    items = [*corpus.items(size)]
+    questions = [*dict.fromkeys(text for _, text in corpus.questions(items, asked))]
+    said = [*dict.fromkeys(item.text for item in items)]
+    (folder / "texts.json").write_text(json.dumps([said, questions]), encoding="utf-8")
+    vectors = [found.pooled for found in HashEmbedder().embed([*said, *questions])]
     np.save(folder / "vectors.npy", np.stack(vectors))
 
 

@@ -24,7 +24,7 @@ from psycopg.abc import PQGen
 from psycopg.adapt import Loader
 from psycopg.types.numeric import Int8BinaryDumper
 
-from omoide.errors import Busy, Closed, ReadOnly
+from omoide.errors import Busy, Closed, ReadOnly, StoreUnreachable
 from omoide.stores.postgres import schema as tables
 from omoide.stores.postgres.failures import is_worth_waiting, translated
 from omoide.stores.sql.database import Found, Hold, Words
@@ -38,6 +38,7 @@ PATIENCE = 5.0
 """Seconds for a server that was there before, and may be starting again."""
 
 _PAUSE = 0.05
+_LONGER = 1.25  # times that the server may wait for others: it is the one to say that they held on too long
 _PREPARED = 24  # parameters up to which a statement comes again and is worth preparing
 _STATEMENTS = 512  # that a connection keeps prepared
 
@@ -45,7 +46,11 @@ _TABLES = pattern(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE|ON)\s+({'|'.join(tables.TABL
 
 _NUMBERS = pattern(r"INSERT INTO (postings) \(([^)]*)\) VALUES \([?,]+\)")
 
-WORDS = Words(contains="position(? IN body) > 0", while_there="FOR KEY SHARE", codes=True)
+_LIST = pattern(rf"\b(no|key) IN \(\?(?:,\?){{{_PREPARED},}}\)")
+
+_DEAD = pattern(r"\d+")  # how many rows are dead and cannot be removed comes first in a detail of VACUUM
+
+WORDS = Words(contains="position(? IN body) > 0", while_there="FOR KEY SHARE", lateral=True, codes=True)
 
 
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -97,6 +102,7 @@ class Session:
         """Carry a statement out; while something is changed, only who wants to know waits for the answer."""
         cursor = _Cursor(self.connection)
         cursor.format = pq.Format.BINARY
+        statement, parameters = gathered(statement, parameters)
         prepare = None if len(parameters) <= _PREPARED else False
         cursor.execute(said(statement, self.schema), parameters, prepare=prepare)
         return cursor
@@ -156,10 +162,10 @@ class Connections:
         self._begin()
 
     def _begin(self) -> None:
-        self._process = os.getpid()
         self._lock = Lock()
         self._idle: list[Session] = []
         self._places = BoundedSemaphore(self._size)
+        self._process = os.getpid()  # last: from now on other threads use the rest
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -194,8 +200,18 @@ class Connections:
 
     def glance(self, look: Callable[[Session], T]) -> T:
         """What one statement finds, which needs no transaction of its own."""
-        with self._lent(None) as db:
-            return look(db)
+        deadline = time.monotonic() + min(self.patience, self._timeout)
+        while True:
+            try:
+                with self._lent(None) as db:
+                    return look(db)
+            except StoreUnreachable as error:
+                # Nothing said before that the connection was lost while nobody used it.
+                lost = isinstance(error.__cause__, psycopg.Error) and is_worth_waiting(error.__cause__)
+                if not lost or time.monotonic() > deadline:
+                    raise
+                if not self._let_go_of_idle():
+                    time.sleep(_PAUSE)
 
     def close(self) -> None:
         """Let go of the server."""
@@ -213,6 +229,21 @@ class Connections:
             return self._connect(**options)
         except psycopg.Error as error:
             raise translated(error, self.name) from error
+
+    def rewritten(self, names: Iterable[str]) -> list[str]:
+        """Have tables written anew, without what was deleted; what could not be left out, and why."""
+        left: list[str] = []
+        try:
+            with self._connect() as connection:
+                connection.patience = None  # it takes as long as there is to write
+                if self._prepare:  # a pooler would pass it on to others
+                    connection.execute(f"SET lock_timeout = {int(self._timeout * 1_000)}")
+                connection.add_notice_handler(lambda told: left.extend(_kept_back(told)))
+                for name in names:
+                    connection.execute(f'VACUUM (FULL, VERBOSE) "{self.schema}".{name}')
+        except psycopg.Error as error:
+            raise translated(error, self.name) from error
+        return left
 
     @contextmanager
     def _lent(self, begin: str | None, *, commits: bool = True) -> Iterator[Session]:
@@ -258,7 +289,9 @@ class Connections:
     def _take(self) -> Session:
         with self._lock:
             if self._idle:
-                return self._idle.pop()
+                db = self._idle.pop()
+                db.words = self.words  # found out after the first connection was made
+                return db
         return Session(self._connect(), self.schema, self.words)
 
     def _let_go_of_idle(self) -> bool:
@@ -288,12 +321,21 @@ class Connections:
 
     def _connect(self, **options: Any) -> _Connection:
         connection = _Connection.connect(self._conninfo, autocommit=True, **options)
-        connection.patience = self._timeout
+        connection.patience = _LONGER * self._timeout
         connection.prepare_threshold = 5 if self._prepare else None
         connection.prepared_max = _STATEMENTS
         connection.adapters.register_dumper(int, Int8BinaryDumper)  # one kind of number, one plan
         connection.adapters.register_loader("varbit", _Bits)
         return connection
+
+
+def _kept_back(told: psycopg.errors.Diagnostic) -> Iterator[str]:
+    """What the server says it could not leave out of a table, while others may still look at it."""
+    dead = _DEAD.match(told.message_detail or "")
+    if told.severity_nonlocalized == "WARNING":
+        yield f"{told.message_primary}"
+    elif dead is not None and int(dead[0]):
+        yield f"rows that a transaction may still see, until the next scrub(): {told.message_primary}"
 
 
 def held(schema: str, holds: Iterable[Hold]) -> list[str]:
@@ -326,6 +368,18 @@ def key(schema: str, name: str) -> int:
     """The number by which something is held."""
     digest = blake2b(f"{schema} {name}".encode(), digest_size=8, person=b"omoide").digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def gathered(statement: str, parameters: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """A statement in which a long list of numbers is one parameter, so that it is read and planned once."""
+    many = _LIST.search(statement) if len(parameters) > _PREPARED else None
+    if many is None:
+        return statement, parameters
+    before = statement.count("?", 0, many.start())
+    after = before + many[0].count("?")
+    numbers = f"{{{','.join(map(str, parameters[before:after]))}}}"
+    whole = f"{statement[: many.start()]}{many[1]} = ANY(?::bigint[]){statement[many.end() :]}"
+    return whole, (*parameters[:before], numbers, *parameters[after:])
 
 
 @lru_cache(2_048)

@@ -19,6 +19,7 @@ from omoide.errors import (
 )
 
 _ROOM = "free some space and try again; nothing was lost"
+_CROWDED = ("too many clients", "too many connections", "remaining connection slots")
 _FINAL = ("authentication", "does not exist", "no pg_hba", "resolve", "translate host")
 
 
@@ -37,11 +38,7 @@ def translated(error: psycopg.Error, name: str, *, committing: bool = False) -> 
         case errors.DiskFull() | errors.OutOfMemory():
             return DiskFull(name, f"has no room left ({text})", _ROOM)
         case errors.TooManyConnections() | errors.ConfigurationLimitExceeded():
-            return Busy(
-                name,
-                f"has no connection left ({text})",
-                "try again, open it with a smaller ?pool=, or use a pooler",
-            )
+            return _crowded(name, text)
         case errors.LockNotAvailable() | errors.QueryCanceled():
             return Busy(
                 name, f"did not answer in time ({text})", "try again, or open it with a longer timeout"
@@ -79,6 +76,8 @@ def is_worth_waiting(error: psycopg.Error) -> bool:
 
 
 def _unreachable(error: psycopg.Error, name: str, text: str) -> StoreFailed:
+    if any(sign in text for sign in _CROWDED):  # a connection that is refused comes without a code
+        return _crowded(name, text)
     if "password authentication failed" in text or "no password supplied" in text:
         return StoreUnreachable(name, f"does not let us in ({text})", "check user and password in its URL")
     if "does not exist" in text:
@@ -94,6 +93,14 @@ def _unreachable(error: psycopg.Error, name: str, text: str) -> StoreFailed:
             name, f"does not answer ({text})", "check that it runs and is not overloaded, or wait longer"
         )
     return StoreUnreachable(name, f"cannot be reached ({text})", "check host and port, and that it runs")
+
+
+def _crowded(name: str, text: str) -> Busy:
+    return Busy(
+        name,
+        f"has no connection left ({text})",
+        "try again, open it with a smaller ?pool=, or use a pooler",
+    )
 
 
 def _text(error: psycopg.Error) -> str:

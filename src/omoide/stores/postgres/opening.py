@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from math import ceil
 from typing import Any
-from urllib.parse import urlencode, urlunsplit
+from urllib.parse import quote, urlencode, urlunsplit
 
 from omoide.errors import Invalid, MissingExtra, ReadOnly, StoreFailed
-from omoide.stores.addresses import Address, embedder_for, masked
+from omoide.stores.addresses import Address, embedder_for
+from omoide.stores.masking import masked
 from omoide.stores.settings import Settings
 
 try:
@@ -45,7 +47,7 @@ def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
     prepare = _switch(options.pop("prepare", "1"))
     name = masked(address.url.partition("?")[0])
     connections = Connections(
-        _conninfo(address, options),
+        _conninfo(address, options, settings.timeout),
         name if schema == SCHEMA else f"{name}?schema={schema}",
         schema=schema,
         size=size,
@@ -67,12 +69,17 @@ def _prepared(connections: Connections, settings: Settings) -> str | None:
     schema, name = connections.schema, connections.name
     with connections.reading() as db:
         found = tables.version(db, schema)
+        tables.check_text(db, name)
+        tables.check_known(found, name)
+        if found == tables.VERSION:
+            tables.check_whole(db, schema, name)
     if found != tables.VERSION:
         if settings.read_only:
             problem = "has an older schema" if found else f"holds no memories in schema {schema!r}"
             raise ReadOnly(name, problem, "open it once without mode=ro")
         with connections.writing() as db:
             tables.migrate(db, schema, name)
+            tables.check_whole(db, schema, name)  # what failed is known from here on
             _check_holds(connections)
     connections.patience = PATIENCE
     with connections.reading() as db:
@@ -113,14 +120,23 @@ def _near(db: Session, schema: str) -> str:
     return f'v.code::bit({{dim}}) OPERATOR("{row[0]}".<~>) ?::bit({{dim}})'
 
 
-def _conninfo(address: Address, options: dict[str, Any]) -> str:
-    given = {"connect_timeout": str(_CONNECT_S), "application_name": "omoide", **options}
-    parts = address.parts._replace(scheme="postgresql", query=urlencode(given))
+def _conninfo(address: Address, options: dict[str, Any], timeout: float) -> str:
+    given = {
+        "connect_timeout": str(min(_CONNECT_S, ceil(timeout))),
+        "application_name": "omoide",
+        **options,
+        "client_encoding": "utf8",  # whatever the database is in
+    }
+    parts = address.parts._replace(scheme="postgresql", query=urlencode(given, quote_via=quote))
     try:
+        if parts.netloc.count("@") > 1 or "@" in parts.path:
+            raise psycopg.ProgrammingError("an @ that ends neither user nor password")
         return psycopg.conninfo.make_conninfo(urlunsplit(parts))
-    except psycopg.Error as error:
-        problem = f"{masked(address.url)!r} cannot be read ({masked(str(error)).strip()})"
-        raise Invalid("url", problem, "use postgresql://user:password@host:5432/database") from error
+    except psycopg.Error:
+        # What the driver says may repeat a part of the password, which then is not where it belongs.
+        problem = f"{masked(''.join(address.url.split()))!r} cannot be read"
+        remedy = "use postgresql://user:password@host:5432/database, with %40 for @ and the like"
+        raise Invalid("url", problem, remedy) from None
 
 
 def _schema(name: str) -> str:

@@ -8,7 +8,7 @@ who start at the same time wait for. Nothing but bookkeeping is in the log: no c
 from __future__ import annotations
 
 from omoide import ids
-from omoide.errors import StoreFailed, WrongVersion
+from omoide.errors import Corrupted, StoreFailed, WrongVersion
 from omoide.retrieval import features
 from omoide.stores.sql import models
 from omoide.stores.sql.database import Database, Hold
@@ -37,6 +37,21 @@ MIGRATING = Hold("schema")
 
 # "C" compares bytes, whatever the language of the database.
 _TEXT = 'TEXT COLLATE "C"'
+
+# The server keeps samples of what is in a column, also of what was erased since: of these it takes none.
+_UNSAMPLED = ";".join(
+    f"ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS 0"
+    for table, columns in {
+        "entries": ("speaker", "twin", "body", "features"),
+        "versions": ("body",),
+        "vectors": ("pooled", "code"),
+        "tokens": ("tokens",),
+        "receipts": ("print",),
+        "documents": ("body",),
+        "document_log": ("body",),
+    }.items()
+    for column in columns
+)
 
 MIGRATIONS: tuple[str, ...] = (
     f"""
@@ -106,6 +121,7 @@ MIGRATIONS: tuple[str, ...] = (
         UNIQUE (namespace, kind, id));
     CREATE TABLE document_log (
         document BIGINT NOT NULL, n BIGINT NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (document, n));
+    {_UNSAMPLED};
     CREATE TABLE leases (
         namespace {_TEXT} NOT NULL, kind {_TEXT} NOT NULL, id {_TEXT} NOT NULL, owner {_TEXT} NOT NULL,
         until BIGINT NOT NULL, token BIGINT NOT NULL, PRIMARY KEY (namespace, kind, id));
@@ -117,25 +133,50 @@ VERSION = len(MIGRATIONS)
 
 def version(db: Database, schema: str) -> int:
     """The number of the last migration that the schema has seen; 0 if it is empty or not there."""
-    found = db.execute(
-        "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = ? AND tablename = 'settings'", (schema,)
+    columns = db.execute(
+        "SELECT a.attname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = ? AND c.relname = 'settings' AND a.attnum > 0 ORDER BY a.attnum",
+        (schema,),
     )
-    if not found.fetchone()[0]:
-        return 0
-    row = db.execute("SELECT value FROM settings WHERE name = 'schema'").fetchone()
-    return 0 if row is None else int(row[0])
+    if [column for (column,) in columns] != ["name", "value"]:
+        return 0  # there is none, or it is another program's
+    noted = dict(db.execute("SELECT name, value FROM settings WHERE name IN ('schema', 'life')").fetchall())
+    number = str(noted.get("schema"))
+    return int(number) if "life" in noted and number.isascii() and number.isdigit() else 0
 
 
-def migrate(db: Database, schema: str, name: str) -> None:
-    """Carry the schema forward to the newest, inside the caller's transaction."""
-    db.hold(MIGRATING)  # whoever starts at the same time waits, and finds it done
-    found = version(db, schema)
+def check_known(found: int, name: str) -> None:
+    """Raise where a schema is one of the future."""
     if found > VERSION:
         raise WrongVersion(
             name,
             f"has schema {found}, and this Omoide knows schemas up to {VERSION}",
             "use the newer Omoide that made it; nothing was changed",
         )
+
+
+def check_whole(db: Database, schema: str, name: str) -> None:
+    """Raise where somebody has dropped a table."""
+    there = db.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = ?", (schema,))
+    gone = sorted({*TABLES} - {table for (table,) in there})
+    if gone:
+        raise Corrupted(name, f"lacks its tables {', '.join(gone)}", "restore a backup")
+
+
+def check_text(db: Database, name: str) -> None:
+    """Raise where the database cannot hold every letter."""
+    (encoding,) = db.execute("SELECT current_setting('server_encoding')").fetchone()
+    if encoding not in ("UTF8", "SQL_ASCII"):  # the latter keeps whatever it is given
+        problem = f"keeps text as {encoding}, which lacks most letters"
+        raise StoreFailed(name, problem, "create a database with ENCODING 'UTF8'")
+
+
+def migrate(db: Database, schema: str, name: str) -> None:
+    """Carry the schema forward to the newest, inside the caller's transaction."""
+    db.hold(MIGRATING)  # whoever starts at the same time waits, and finds it done
+    found = version(db, schema)
+    check_known(found, name)
     if found == 0:
         _check_free(db, schema, name)
         there = db.execute("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ?", (schema,))

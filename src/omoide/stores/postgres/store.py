@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from omoide.errors import ReadOnly
 from omoide.stores.findings import Finding
 from omoide.stores.postgres import schema
 from omoide.stores.postgres.connections import Connections
@@ -46,10 +47,10 @@ class PostgresStore(SQLStore):
     def scrub(self) -> EraseReceipt:
         """Write every table anew without what was erased; others wait for each of them meanwhile."""
         receipt = super().scrub()
-        with self._db.connected() as connection:
-            for table in schema.TABLES:
-                connection.execute(f'VACUUM FULL "{self._db.schema}".{table}')
-        return receipt.replace(scrubbed=True, pending=())
+        if self.settings.read_only:
+            raise ReadOnly(self._db.name, "was opened for reading only", "open it without mode=ro")
+        left = self._db.rewritten(schema.TABLES)
+        return receipt.replace(scrubbed=not left, pending=tuple(left))
 
     def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
         return receipt.replace(pending=(PENDING,), unreachable=(*receipt.unreachable, *_LEFT))

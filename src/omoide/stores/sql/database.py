@@ -15,9 +15,6 @@ T = TypeVar("T")
 SLOTS = 8
 """How many embedders' vectors can be held at once; a vector's key is `no * SLOTS + slot`."""
 
-ALL = (1 << 63) - 1
-"""More rows than there are, where a statement wants a limit."""
-
 
 class Words(NamedTuple):
     """What one database says differently from the other."""
@@ -30,6 +27,8 @@ class Words(NamedTuple):
     """Said between two tables that are best joined in the order in which they are named."""
     unindexed: str = ""
     """Said before a column whose index is not to be used."""
+    lateral: bool = False
+    """Whether the newest of several kinds can be asked for at once, each from its own stretch of an index."""
     codes: bool = False
     """Whether a vector is kept with its code beside it."""
     near: str = ""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from heapq import merge
+from itertools import product
+from typing import Any
 
 from omoide.core.entry import Entry
 from omoide.core.memory_types import MEMORY_TYPES, ROOT
@@ -63,6 +65,8 @@ def _newest(db: Database, asked: Query, place: tuple[int, ...]) -> Iterator[Plac
         return _stretch(
             db, asked, (f"{inside[0]} AND type IN ({marks})", [*inside[1], *wanted]), lives, place
         )
+    if db.words.lateral:
+        return _at_once(db, asked, inside, types or _ALL_TYPES, lives, place)
     condition, parameters = inside
     stretches = [
         _stretch(db, asked, (f"{condition} AND type=?", [*parameters, type_]), (live,), place)
@@ -78,16 +82,48 @@ def _stretch(
     db: Database, asked: Query, inside: rows.Where, lives: tuple[int, ...], place: tuple[int, ...]
 ) -> Iterator[Placed]:
     """The entries that a condition names, newest first, a portion at a time."""
+    marks = "live=?" if len(lives) == 1 else f"live IN ({','.join('?' * len(lives))})"
+    statement = _statement(f"{inside[0]} AND {marks}", asked.filter.include_expired)
+    return _portions(db, asked, statement, [*inside[1], *lives], place)
+
+
+def _at_once(
+    db: Database,
+    asked: Query,
+    inside: rows.Where,
+    types: Sequence[str],
+    lives: tuple[int, ...],
+    place: tuple[int, ...],
+) -> Iterator[Placed]:
+    """The same of several types, where the database itself can merge their stretches."""
+    kinds = [*product(types, lives)]
+    each = _statement(f"{inside[0]} AND type = kind AND live = life", asked.filter.include_expired)
+    statement = (
+        "SELECT n.time, n.no, n.body, n.live FROM unnest(CAST(? AS text[]), CAST(? AS smallint[]))"
+        f" AS kinds (kind, life) CROSS JOIN LATERAL ({each}) AS n ORDER BY n.time DESC, n.no DESC LIMIT ?"
+    )
+    fixed = [[type_ for type_, _ in kinds], [life for _, life in kinds], *inside[1]]
+    return _portions(db, asked, statement, fixed, place, cuts=2)
+
+
+def _portions(
+    db: Database,
+    asked: Query,
+    statement: str,
+    fixed: Sequence[Any],
+    place: tuple[int, ...],
+    *,
+    cuts: int = 1,
+) -> Iterator[Placed]:
+    """What a statement finds, a portion at a time; it is told `cuts` times how many that are."""
     portion = min(asked.limit, _PORTION) + 1
     filter = asked.filter
     until = _LAST if filter.until is None else filter.until
     since = -1 if filter.since is None else filter.since
-    fixed = [*inside[1], *lives]
-    if not filter.include_expired:
-        fixed.append(asked.at)
-    statement = _statement(inside[0], len(lives), filter.include_expired)
+    given = [*fixed, *([] if filter.include_expired else [asked.at]), since]
     while True:
-        found = db.execute(statement, (*fixed, since, min(until, place[0]), *place, portion)).fetchall()
+        many = [portion] * cuts
+        found = db.execute(statement, (*given, min(until, place[0]), *place, *many)).fetchall()
         yield from found
         if len(found) < portion:
             return
@@ -95,8 +131,7 @@ def _stretch(
 
 
 @lru_cache(256)
-def _statement(condition: str, lives: int, expired: bool) -> str:
-    condition += " AND live=?" if lives == 1 else f" AND live IN ({','.join('?' * lives)})"
+def _statement(condition: str, expired: bool) -> str:
     if not expired:
         condition += " AND (expires IS NULL OR expires > ?)"
     return (

@@ -15,9 +15,9 @@ from omoide.retrieval.pool import Array, Pool, Row, Statistics
 from omoide.stores import standing
 from omoide.stores.pools import TOKEN_DIM
 from omoide.stores.sql import rows
-from omoide.stores.sql.database import ALL, SLOTS, Database
+from omoide.stores.sql.database import SLOTS, Database
 
-SHELF = 20_000
+SHELF = 10_000
 """Entries that a shelf holds at most; larger scopes are searched by `wide`."""
 
 _MANY = 2_000  # changes from which on a shelf is filled anew
@@ -145,11 +145,10 @@ def bring_up(db: Database, shelf: Shelf, inside: rows.Where, namespace: str) -> 
     """Apply what changed since the shelf was last used; False if the scope is too large for one."""
     life, last = rows.state(db, namespace)
     if shelf.life != life or not _apply(db, shelf, inside, namespace, last):
-        found = read(db, inside, shelf.slot, limit=SHELF + 1)
-        if len(found) > SHELF:
+        if _is_large(db, inside):
             return False
         shelf.lost_until = 0
-        shelf.fill(found)
+        shelf.fill(read(db, inside, shelf.slot))
     shelf.life, shelf.covers = life, last
     return True
 
@@ -158,12 +157,9 @@ def _apply(db: Database, shelf: Shelf, inside: rows.Where, namespace: str, last:
     """Apply single changes, if they are not too many."""
     if last == shelf.covers:
         return True
-    if not 0 < last - shelf.covers <= _MANY or shelf.is_sparse():
+    numbers = changed_since(db, namespace, shelf.covers, _MANY)
+    if last < shelf.covers or numbers is None or shelf.is_sparse():
         return False
-    changed = db.execute(
-        "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (shelf.covers, namespace)
-    )
-    numbers = [no for (no,) in changed]
     for number in numbers:
         shelf.drop(number)
     for found in read(db, inside, shelf.slot, numbers=numbers):
@@ -173,20 +169,38 @@ def _apply(db: Database, shelf: Shelf, inside: rows.Where, namespace: str, last:
     return shelf.pool.size <= SHELF + _MANY
 
 
+def changed_since(db: Database, namespace: str, covers: int, limit: int) -> list[int] | None:
+    """The numbers of the entries of a namespace that changed since; None after too many changes."""
+    found = db.execute(
+        "SELECT no FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (namespace, covers, limit + 1),
+    ).fetchall()
+    return None if len(found) > limit else [*dict.fromkeys(no for (no,) in found)]
+
+
+def _is_large(db: Database, inside: rows.Where) -> bool:
+    """Whether a scope holds more than fits on a shelf, found before any of it is read."""
+    condition, parameters = inside
+    (count,) = db.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM entries e WHERE {condition} AND live = 1 LIMIT ?) AS held",
+        (*parameters, SHELF + 1),
+    ).fetchone()
+    return int(count) > SHELF
+
+
 def read(
     db: Database,
     inside: rows.Where,
     slot: int,
     *,
     numbers: Sequence[int] | None = None,
-    limit: int = ALL,
     lives: Sequence[int] = (standing.LIVE,),
 ) -> list[Found]:
     """The rows of a scope that count, or some of them, in the order in which they were last written."""
     condition, parameters = inside
     condition += rows.standing_in(lives)
     if numbers is None:
-        found = db.execute(f"{_SELECT}{condition} LIMIT ?", (slot, *parameters, limit)).fetchall()
+        found = db.execute(f"{_SELECT}{condition}", (slot, *parameters)).fetchall()
     else:
         found = [*_some(db, condition, parameters, slot, numbers)]
     found.sort(key=_written)

@@ -61,14 +61,14 @@ class Wide:
     def bring_up(self, db: Database, inside: rows.Where, namespace: str) -> None:
         """Apply what changed since the last use."""
         life, last = rows.state(db, namespace)
-        if self.life != life or not 0 <= last - self.covers <= len(self.numbers) // 4:
+        changed: list[int] | None = None
+        if self.life == life and last >= self.covers:
+            changed = shelves.changed_since(db, namespace, self.covers, len(self.numbers) // 4)
+        if changed is None:
             condition, parameters = inside
             self._load(db, (f"{condition} AND live=1", parameters))
-        elif last > self.covers:
-            changed = db.execute(
-                "SELECT DISTINCT no FROM log WHERE seq > ? AND namespace = ?", (self.covers, namespace)
-            )
-            self._change(db, inside, [no for (no,) in changed])
+        elif changed:
+            self._change(db, inside, changed)
         self.life, self.covers = life, last
 
     def _load(self, db: Database, counting: rows.Where) -> None:
