@@ -80,7 +80,7 @@ async def to_the_server(laptop: str, server: str) -> dict[str, Any]:
     """Copy everything: what is remembered, and the agent at rest."""
     async with open_store(laptop, embedder="none") as one, open_store(server, embedder="none") as other:
         done = await copy(one, other)
-    return {"copied": f"{done.memories} memory, {done.documents} documents"}
+    return {"copied": f"{done.memories} of memories, {done.documents} of documents"}
 
 
 async def in_the_fleet(server: str, nats: str, berlin: subprocess.Popen[str]) -> dict[str, Any]:

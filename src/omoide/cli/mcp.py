@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from omoide.cli.settings import NAMES
+from omoide.cli.settings import NAMES, variable
 from omoide.cli.shell import Shell, command
 from omoide.errors import Invalid
 from omoide.integrations.mcp import clients
+from omoide.stores.masking import masked
 
 PORT = 8765
 
@@ -99,6 +100,8 @@ async def _check_tokens(store: Any, namespace: str) -> None:
 
 def _print(shell: Shell, name: str, given: dict[str, Any]) -> None:
     chosen = clients.client(name)
+    url = shell.settings.store.value or ""
+    hidden = _is_secret(url) and not given["http"]
     if given["http"]:
         url = f"http://{given['host']}:{given['port'] or PORT}/mcp"
         config = clients.over_http(name, url, token=given["require_token"])
@@ -108,16 +111,28 @@ def _print(shell: Shell, name: str, given: dict[str, Any]) -> None:
 
     def show() -> None:
         click.echo(f"For {chosen.title}, in {chosen.file}:", err=True)
+        if hidden:
+            click.echo(
+                f"The URL of the store has a password: set {variable('store')} for the client.", err=True
+            )
         click.echo(clients.written(name, config), nl=False)
 
     shell.put({"client": name, "file": chosen.file, "config": config}, show)
 
 
 def _said(shell: Shell) -> list[str]:
-    """The settings that somebody has said, as options: a client starts the server who knows where."""
+    """The settings that somebody has said, as options: a client starts the server who knows where.
+
+    All but a URL with a password in it, which does not belong into a file that others may see.
+    """
     said = [(name, getattr(shell.settings, name)) for name in NAMES]
     return [
         f"--{name}={setting.value or ''}"
         for name, setting in said
-        if setting.origin.startswith(("--", "OMOIDE_"))
+        if setting.origin.startswith(("--", "OMOIDE_")) and not _is_secret(setting.value or "")
     ]
+
+
+def _is_secret(url: str) -> bool:
+    """Whether a URL has a password in it."""
+    return masked(url) != url

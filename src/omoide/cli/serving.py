@@ -14,9 +14,11 @@ import click
 
 from omoide import clock
 from omoide.cli.joining import Joined
+from omoide.cli.settings import variable
 from omoide.cli.shell import Shell, command
 from omoide.errors import Invalid, MissingExtra
 from omoide.service.addresses import bound, is_everywhere, is_loopback, url_of
+from omoide.stores.masking import masked
 
 if TYPE_CHECKING:
     from omoide.stores.local import LocalStore
@@ -103,7 +105,10 @@ def _check_tokens(shell: Shell, store: LocalStore, host: str) -> None:
     if any(token.is_live(now) for token in anyio.run(access.tokens, store)):
         return
     setting = shell.settings.store
-    make = MAKE if setting.origin == "default" else f"{MAKE} --store {shlex.quote(setting.value or '')}"
+    url = setting.value or ""
+    make = MAKE if setting.origin == "default" else f"{MAKE} --store {shlex.quote(url)}"
+    if masked(url) != url:  # then it is set again from where it came, and not shown
+        make = f"{MAKE}, with {variable('store')} set to the URL of the store"
     if not is_loopback(host):
         raise Invalid(
             "--host", f"is {host!r}, which others can reach, and nobody has a token", f"run: {make}"

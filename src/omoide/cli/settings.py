@@ -82,9 +82,13 @@ def _data_folder(environment: Mapping[str, str]) -> Path:
     return (Path(user) if user else Path.home() / ".local" / "share") / "omoide"
 
 
+_SERVERS = ("postgresql", "postgres", "redis", "rediss")
+"""What begins so names a server, and never a file, though a slash be missing."""
+
+
 def store_url(given: str) -> str:
     """The URL of a store that may have been given as the path of its file."""
-    if "://" in given:
+    if "://" in given or given.partition(":")[0] in _SERVERS:
         return given
     path = Path(given) if given.startswith("~") else Path(given).absolute()  # whose ~ it is, the opener knows
     return f"sqlite:///{quote(path.as_posix(), safe='/:', errors='surrogatepass')}"

@@ -30,6 +30,8 @@ async def _subscribe(pattern: str, server: AgentServer, runtime: Runtime) -> Non
     life = server.life
 
     async def heard(signal: Signal) -> None:
+        if life.over:
+            return  # whoever has the agent by now hears it, too
         if signal.type != capabilities.REQUEST:  # that is answered for all
             await runtime.cast(server.id, signal)
 

@@ -14,6 +14,7 @@ from omoide.runtime.vaults import put_aside
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
+    from omoide.core.definition import Definition
     from omoide.core.signal import Signal
     from omoide.runtime.server import AgentServer
 
@@ -43,6 +44,10 @@ class Hold(Protocol):
 
     async def flush(self) -> None:
         """Send what is saved."""
+        ...
+
+    async def taken_up(self, definition: Definition) -> tuple[Agent, int]:
+        """The agent as it was saved last, and its revision; an error where another owner has it."""
         ...
 
     def revert(self) -> None:

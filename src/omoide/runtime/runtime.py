@@ -50,7 +50,7 @@ from omoide.runtime.server import AgentServer
 from omoide.runtime.supervising import ended_within, finished, supervise
 from omoide.runtime.terms import Terms
 from omoide.runtime.timing import SystemTiming, Timers, Timing
-from omoide.runtime.transport import Transport
+from omoide.runtime.transport import Subscription, Transport
 from omoide.runtime.vaults import StoreVault, Vault, taken_up
 from omoide.sessions.session import Session
 from omoide.stores.protocols import Documents
@@ -114,6 +114,7 @@ class Runtime(Member):
         self._sessions = None if store is None else Conversations(store, idle_ms=idle_ms)
         self._idle_ms = idle_ms
         self._group: anyio.abc.TaskGroup | None = None
+        self._hearing: Subscription | None = None
         self._closing = False
         self.accepted = 0
         """How many signals agents took in."""
@@ -132,7 +133,7 @@ class Runtime(Member):
         await self._group.__aenter__()
         self._group.start_soon(self.timers.run)
         try:
-            await self.transport.subscribe(capabilities.REQUEST, self._asked)
+            self._hearing = await self.transport.subscribe(capabilities.REQUEST, self._asked)
             if self.fleet is not None:
                 await self.fleet.open()
         except BaseException as error:
@@ -192,6 +193,8 @@ class Runtime(Member):
             await server.ended.wait()
         if self.fleet is not None:
             await self.fleet.close(self.shutdown)
+        if self._hearing is not None:  # a transport may live longer
+            await noting(self._hearing.close, failed)
         if failed:
             raise failed[0]
 

@@ -120,7 +120,11 @@ def _too_often(server: AgentServer) -> bool:
 async def _anew(server: AgentServer, runtime: Runtime) -> Agent:
     if not server.keeping.rev:
         return server.origin
-    agent, server.keeping.rev = await taken_up(server.id, server.origin.definition, runtime.open_vault())
+    definition, hold = server.origin.definition, server.keeping.hold
+    if hold is not None:
+        agent, server.keeping.rev = await hold.taken_up(definition)
+    else:
+        agent, server.keeping.rev = await taken_up(server.id, definition, runtime.open_vault())
     return agent
 
 

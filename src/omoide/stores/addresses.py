@@ -39,6 +39,10 @@ def read(url: object) -> Address:
         raise Invalid("url", f"{masked(url)!r} cannot be read ({error})", REMEDY) from error
     if parts.fragment or url.endswith("#"):
         raise Invalid("url", f"{masked(url)!r} has a #", "write it as %23")
+    served = parts.scheme not in ("memory", "sqlite")
+    if served and "@" in parts.path + parts.query and "@" not in parts.netloc:
+        # Whatever stands before it was meant as a password, and would be named as something else.
+        raise Invalid("url", "has an @ behind its path", "write /, ? and # in a password as %2F, %3F and %23")
     return Address(url, parts, _options(parts.query))
 
 

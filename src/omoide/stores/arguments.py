@@ -18,8 +18,11 @@ from omoide.core.scope import Scope
 from omoide.core.texts import check_str
 from omoide.core.value import check_count, check_instance
 from omoide.core.writing import WriteRequest
-from omoide.errors import WrongType
+from omoide.errors import Invalid, WrongType
 from omoide.stores.records import Access, Document, Link, Query
+
+LONGEST_MS = 100 * 366 * 86_400_000
+"""For which something can be claimed, at most."""
 
 S = TypeVar("S", bound=type)
 Check = Callable[[Any, str], Any]
@@ -86,6 +89,12 @@ def _a(kind: type) -> Check:
     return partial(check_instance, kind=kind)
 
 
+def _time_to_live(value: object, field: str) -> None:
+    check_positive(value, field)
+    if isinstance(value, int) and value > LONGEST_MS:
+        raise Invalid(field, f"is {value}", f"use at most {LONGEST_MS}, which is a century")
+
+
 _BY_NAME: dict[str, Check] = {
     "scope": _a(Scope),
     "id": ids.check,
@@ -106,7 +115,7 @@ _BY_NAME: dict[str, Check] = {
     "access": _figures,
     "after": check_count,
     "limit": check_positive,
-    "ttl_ms": check_positive,
+    "ttl_ms": _time_to_live,
 }
 _SPECIAL: dict[tuple[str, str], Check] = {
     ("take", "entries"): partial(_several, check=_a(Entry)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -45,16 +45,16 @@ def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> LocalSto
     place = import_module(_ELSEWHERE[scheme])
     own = {name: address.options[name] for name in address.options if name in place.OPTIONS}
     others = {name: address.options[name] for name in address.options if name not in own}
-    chosen = _settings({**others, **settings})
+    chosen = _settings({**others, **settings}, also=place.OPTIONS)
     open_at: Callable[[Address, Any, Settings], LocalStore] = place.open_at
     return open_at(address._replace(options=own), embedder, chosen)
 
 
-def _settings(given: dict[str, Any]) -> Settings:
+def _settings(given: dict[str, Any], also: Sequence[str] = ()) -> Settings:
     known = Settings.__struct_fields__
     for name in given:
         if name not in known:
-            raise Invalid(name, "is no setting of a store", f"use {', '.join(known)}")
+            raise Invalid(name, "is no setting of a store", f"use {', '.join((*known, *also))}")
     given["guard"] = named_guard(given.get("guard"))
     texts = {name: value for name, value in given.items() if isinstance(value, str)}
     try:

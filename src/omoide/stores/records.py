@@ -13,7 +13,7 @@ from omoide.core.entry import Entry
 from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.core.recalling import Filter, check_positive
 from omoide.core.scope import DEFAULT_NAMESPACE, Scope
-from omoide.core.value import Count, Id, Millis, Name, Value, force
+from omoide.core.value import Count, Id, Millis, Value, force
 from omoide.errors import WrongType
 
 
@@ -45,7 +45,7 @@ class Link(Value, frozen=True, kw_only=True):
     """A typed link from one entry to another of the same namespace."""
 
     source: Id
-    relation: Name
+    relation: Id
     target: Id
     created_at: Millis = msgspec.field(default_factory=clock.now)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from omoide import ids
 from omoide.core.entry import Entry
 
 SUPERSEDED, LIVE, STALE, BOTH = 0, 1, 2, 3
@@ -40,8 +41,11 @@ def wanted(*, superseded: bool, stale: bool) -> tuple[int, ...]:
 
 
 def premises(entry: Entry) -> frozenset[str]:
-    """The ids of the entries that an entry rests on."""
-    return frozenset(one.ref for one in entry.evidence if one.kind == "entry") if entry.evidence else _NONE
+    """The ids of the entries that an entry rests on; what is too long to be an id names none."""
+    if not entry.evidence:
+        return _NONE
+    refs = (one.ref for one in entry.evidence if one.kind == "entry")
+    return frozenset(ref for ref in refs if len(ref) <= ids.MAX_BYTES)
 
 
 _NONE: frozenset[str] = frozenset()

@@ -40,6 +40,7 @@ class Server:
     """A server in a process of its own, from `start` to `stop`; its data stays until `close`."""
 
     name = "server"
+    _stopping = signal.SIGTERM
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"omoide-{self.name}-"))
@@ -86,7 +87,7 @@ class Server:
 
     def stop(self) -> None:
         """Let it end in order."""
-        self._end(signal.SIGTERM)
+        self._end(self._stopping)
 
     def kill(self) -> None:
         """End it at once, with all its processes, as a crash would."""
@@ -149,6 +150,7 @@ class PostgresServer(Server):
     """
 
     name = "postgres"
+    _stopping = signal.SIGINT  # it would wait for its clients otherwise
     user, password = "omoide", "a-test's password"
 
     def __init__(self, *, programs: Path | None = None, **settings: Any) -> None:
@@ -286,7 +288,7 @@ class RedisServer(Server):
     def _answers(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
             link.sendall(b"PING\r\n")
-            return link.recv(64).startswith(b"+PONG")
+            return link.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         return False
 
 

@@ -243,3 +243,14 @@ async def test_without_nats_py_it_says_what_to_install(monkeypatch: pytest.Monke
     with pytest.raises(MissingExtra, match=r"omoide\[nats\]"):
         async with NatsTransport("nats://localhost"):
             pass
+
+
+async def test_a_server_without_tls_is_told_no_password_where_tls_was_wanted() -> None:
+    """Nobody signs in over an open line who asked for a closed one."""
+    with NatsServer() as server:
+        address = server.url.replace("nats://", "tls://ada:secret@")
+        with pytest.raises(ServiceFailed, match="speaks no TLS") as raised:
+            async with NatsTransport(address):
+                pass
+        assert "secret" not in str(raised.value)
+        assert "secret" not in server.log()

@@ -7,6 +7,7 @@ failed, so that one which always does is laid aside in the end.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import anyio
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """How many seconds pass before something is tried again that was hindered."""
 
+log = logging.getLogger("omoide.runtime")
+
 
 class Arriving:
     """The handler of what is told to one agent of a fleet."""
@@ -36,12 +39,13 @@ class Arriving:
     async def __call__(self, request: Signal) -> None:
         """Return when a signal is handled and saved; raise when it could not be, here."""
         signal, tries = without_reply(request), 0
+        lost: Unrouted | None = None
         while True:
             try:
                 agent = await self._handled(signal)
-            except Unrouted as error:  # it was handled: the agent reported that it knows no such signal
-                await self._answer(request, None, error)
-                return
+            except Unrouted as error:
+                lost = error  # it was handled: the agent reported that it knows no such signal
+                continue  # what it did about that is not saved yet
             except Dropped:
                 if not self._is_ending():
                     raise  # the agent crashed over it
@@ -51,7 +55,7 @@ class Arriving:
                 # The store, or the transport, is not there: the agent has handled it, and is saved later.
                 self._fleet.note_hindered(self._held, error)
             else:
-                await self._answer(request, agent)
+                await self._answer(request, agent if lost is None else None, lost)
                 return
             await anyio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
             tries += 1
@@ -82,6 +86,10 @@ class Arriving:
         if REPLY not in request.extensions:
             return
         try:
-            await self._fleet.asking.answered(request, agent, error)
-        except Invalid as problem:  # a state that is too large to be sent
-            await self._fleet.asking.answered(request, None, problem)
+            try:
+                await self._fleet.asking.answered(request, agent, error)
+            except Invalid as problem:  # a state that is too large to be sent
+                await self._fleet.asking.answered(request, None, problem)
+        except Exception as problem:
+            # The signal was handled and saved: it did not fail because whoever asked cannot be told.
+            log.warning("agent %s: could not answer: %s", self._held.id, type(problem).__name__)

@@ -6,6 +6,7 @@ a signal of the type that only that runtime listens to, about the id of the ques
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from omoide.core.definition import Definition
 from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.routing import by_experience, rank
 from omoide.core.signal import Signal
-from omoide.errors import Dropped, Invalid, TimedOut, Unrouted
+from omoide.errors import Dropped, Invalid, SignalTooLarge, TimedOut, Unrouted
 from omoide.runtime import capabilities
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ REPLY = "omoidereply"
 ANSWERED = "omoide.answered"
 MOST = 100
 """How many of its agents a runtime names at most."""
+
+log = logging.getLogger("omoide.runtime")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,8 +124,21 @@ class Asking:
         if request.extensions.get(REPLY) == self._address:
             return
         asked = request.data if isinstance(request.data, FrozenMap) else EMPTY_MAP
-        found = self._own(asked.get("action"), asked.get("tags") or (), asked.get("limits") or {})
-        await self._tell(request, {"found": [msgspec.structs.asdict(one) for one in found[:MOST]]})
+        try:
+            found = self._own(asked.get("action"), asked.get("tags") or (), asked.get("limits") or {})
+            await self._named(request, found[:MOST])
+        except Invalid as error:  # to be asked the same again would not help
+            log.warning("fleet: was asked what cannot be answered: %s", type(error).__name__)
+
+    async def _named(self, request: Signal, found: list[Found]) -> None:
+        while True:
+            try:
+                await self._tell(request, {"found": [msgspec.structs.asdict(one) for one in found]})
+                return
+            except SignalTooLarge:
+                if not found:
+                    raise
+                found = found[: len(found) // 2]  # the best ones come first
 
     def _own(self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any]) -> list[Found]:
         agents = self._fleet.runtime.agents()

@@ -136,6 +136,7 @@ class Fleet:
         vault = FencedVault(self.store, Note(member=self.member, token=held.token))
         # Not before it is known that the agent can be taken up: one that cannot is left as it is.
         await taken_up(held.id, definition, vault)
+        self._check(held)
         note = await vault.fence(held.id)
         agent, rev = await taken_up(held.id, definition, vault)
         if note is not None:
@@ -146,35 +147,44 @@ class Fleet:
         place = Place(
             id=held.id, kind=agent.definition.name, runtime=self.name, member=self.member, token=held.token
         )
+        self._check(held)
         held.place_rev = await self.places.taken(place)
-        if not held.holds():
-            raise OwnedElsewhere(held.id, "another runtime")
+        self._check(held)
         if self.runtime.terms.save_every is None:
             terms = {"save_every": 1, **terms}
         server = self.runtime.begin(agent, rev=rev, hold=held, **terms)
+        rested, held.rests = held.rests, True
         try:
             arriving = Arriving(self, held)
             held.subscription = await self.runtime.transport.subscribe("**", arriving, agent=held.id)
         except BaseException:
+            held.rests = rested
             server.kill()
             raise
+        if server.ended.is_set():
+            # Nobody knew of the subscription then: it would take the post of the next owner.
+            with anyio.CancelScope(shield=True):
+                await held.subscription.close()
+            raise OwnedElsewhere(held.id, "another runtime")
         held.wake()
         return server
+
+    def _check(self, held: Held) -> None:
+        if not held.holds():
+            raise OwnedElsewhere(held.id, "another runtime")
 
     async def _undo(self, held: Held) -> None:
         """Give back what was taken in vain, unless the agent lived already and is given back by its end."""
         server = self.runtime.whereis(held.id)
-        if (server is not None and server.keeping.hold is held) or held.gone.is_set():
+        if (server is not None and server.keeping.hold is held) or held.leaving:
             return
+        held.leaving = True
         with anyio.CancelScope(shield=True):
-            try:
-                await self.leases.release(held)
-            except Exception as error:
-                log.warning("agent %s: its lease runs on: %s", held.id, type(error).__name__)
-        self.leases.forget(held)
+            await self._give_back(held)
 
     def ended(self, held: Held) -> None:
         """An agent ended here; it is at rest, unless it was lost to another runtime."""
+        held.leaving = True
         self.runtime.spawn(partial(self._give_back, held))
 
     async def given_back(self, id: str) -> None:
@@ -187,7 +197,7 @@ class Fleet:
         try:
             if held.subscription is not None:
                 await held.subscription.close()
-            if held.holds():
+            if held.holds() and held.rests:
                 place, rev = await self.places.find(held.id)
                 if place is not None and rev == held.place_rev:
                     await self.places.put(place.replace(runtime=None, member=None), expected_rev=rev)
@@ -222,6 +232,7 @@ class Fleet:
             held = await self._taken(place.id)
         except (OwnedElsewhere, IdTaken):
             return []
+        held.rests = False
         try:
             found, _ = await self.places.find(place.id)
             if found is None or found.runtime is None:  # it was put to rest since

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from omoide.core.agent import Agent
+from omoide.core.definition import Definition
 from omoide.core.signal import Signal
 from omoide.errors import Conflict, Invalid, NotFound, OwnedElsewhere
 from omoide.runtime.fleet.fenced import FencedVault, Note, Outgoing
 from omoide.runtime.recent import Recent, mark
-from omoide.runtime.vaults import put_aside
+from omoide.runtime.vaults import put_aside, taken_up
 
 if TYPE_CHECKING:
     from omoide.runtime.fleet.fleet import Fleet
@@ -41,6 +42,16 @@ class Held:
         """The token of the lease; 0 before there is one."""
         self.deadline = 0.0
         self.lost = False
+        self.leaving = False
+        """Whether somebody gives it back already."""
+        self.released = anyio.Event()
+        """Set when it is not renewed any more."""
+        self.renewing = 0
+        """How many claims are under way."""
+        self.quiet = anyio.Event()
+        """Set when one of them is answered."""
+        self.rests = True
+        """Whether it is at rest when it ends here; one that is being taken over lives on elsewhere."""
         self.place_rev = 0
         self.subscription: Subscription | None = None
         self.gone = anyio.Event()
@@ -106,6 +117,15 @@ class Held:
         elif self._ready:
             self._fleet.runtime.spawn(self._flushed)
 
+    async def taken_up(self, definition: Definition) -> tuple[Agent, int]:
+        """The agent as it was saved last here; what another owner saved is no business of ours."""
+        vault = FencedVault(self._fleet.store)
+        found = await taken_up(self.id, definition, vault)
+        if vault.found.token != self.token:
+            self._fleet.lose(self, "somebody else took it up")
+            raise OwnedElsewhere(self.id, "another runtime")
+        return found
+
     def revert(self) -> None:
         """Forget what was not saved: the agent begins again as it was before that."""
         self._recent = Recent(self._recent.size, self._stored[0])
@@ -116,6 +136,12 @@ class Held:
     def knows(self, signal: Signal) -> bool:
         """Whether a signal was handled before."""
         return mark(signal) in self._recent
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether nothing is brought to it any more, though it lives."""
+        closed = getattr(self.subscription, "closed", False) is True
+        return closed and not self.lost and not self.leaving
 
     @property
     def settled(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio import create_task_group
+from anyio import create_task_group, move_on_after
 
 from omoide.core.recalling import check_positive
 from omoide.core.scope import DEFAULT_NAMESPACE, Scope
@@ -47,6 +47,8 @@ class Leases:
                     await anyio.sleep(self.ms / 3_000)
                     for held in [*self.held.values()]:
                         held.unstick()
+                        if held.is_deaf:
+                            self._lose(held, "its post is read elsewhere")
                         if held.token and not held.lost:
                             tasks.start_soon(self._renew, held)
 
@@ -70,6 +72,12 @@ class Leases:
 
     async def release(self, held: Held) -> None:
         """Let others have an agent; a lease that is another's already is no error."""
+        held.released.set()
+        # For the store we are one: a claim that is under way could be answered after this, and be ours again.
+        with move_on_after(self.ms / 1000):
+            while held.renewing:
+                held.quiet = anyio.Event()
+                await held.quiet.wait()
         await self._store.release(CHECKPOINT, held.id, _scope(held.id), owner=self._member)
 
     def forget(self, held: Held) -> None:
@@ -82,19 +90,24 @@ class Leases:
         return await self._store.claim(CHECKPOINT, id, _scope(id), owner=self._member, ttl_ms=self.ms)
 
     async def _renew(self, held: Held) -> None:
+        if held.released.is_set():
+            return
         asked = now()
+        held.renewing += 1
         try:
             lease = await self._claim(held.id)
-            if held.gone.is_set():  # it was given back while we asked
-                await self.release(held)
-                return
         except Exception as error:
             log.warning("agent %s: its lease could not be renewed: %s", held.id, type(error).__name__)
             return
+        finally:
+            held.renewing -= 1
+            held.quiet.set()
+        if held.released.is_set():
+            return
         if lease is None or lease.token != held.token:
             self._lose(held, "its lease is another's")
-        else:
-            held.deadline = asked + self.ms / 1000
+        else:  # an earlier claim may be answered after a later one
+            held.deadline = max(held.deadline, asked + self.ms / 1000)
 
     async def _watch(self) -> None:
         """End agents whose lease ran out while the store could not be asked."""

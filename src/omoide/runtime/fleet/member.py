@@ -12,7 +12,8 @@ from omoide.runtime.fleet.asking import Found
 from omoide.runtime.fleet.fleet import Fleet
 from omoide.runtime.given import check_seconds, check_signal
 
-ASK_S = 10.0
+ASK_S = 30.0
+"""Longer than a takeover needs with the usual lease."""
 WHO_CAN_S = 1.0
 
 

@@ -73,6 +73,7 @@ class Channel:
         self._asked = 0
         self._pulling: CancelScope | None = None
         self._at: Any = None
+        self._stays = False
 
     async def open(self) -> None:
         """Have a reader on the server; of an agent's post there is one, and this is now it."""
@@ -119,6 +120,8 @@ class Channel:
                     await self._take(message)
             except OwnedElsewhere as error:
                 self._report(self.name, None, error)
+                for listener in self.listeners:  # whoever has one can see that it is told no more
+                    listener.closed = True
                 return
             except Exception as error:
                 # Whatever goes wrong here, the stream has the message still, and is read again.
@@ -133,6 +136,8 @@ class Channel:
     async def _next(self) -> Any:
         """The next message, or None where there was none for a while."""
         await self._link.up()
+        if self.ending:  # since then; nobody would cancel what begins now
+            return None
         found: Any = None
         gone = False
         with self._link.until_changed(), CancelScope() as self._pulling:
@@ -214,7 +219,7 @@ class Channel:
             try:
                 if self._subscription is not None:
                     await self._subscription.unsubscribe()
-                if self._reader is not None:
+                if self._reader is not None and not self._stays:
                     await consumers.dropped(self._link, self._reader, within=LEAVE_S)
             except Exception as error:
                 # The next reader of the post removes it, or the server does after a while.
@@ -239,7 +244,9 @@ class Channel:
         assert self._reader is not None
         tries = message.metadata.num_delivered - 1 + self._reader.before(number)
         accepted = await self._post.hand(signal, tries)
-        if accepted is None:
+        if accepted is None and self._agent is not None and self._post.failed:
+            self._stays = True  # so that the next reader knows that this one ended over the message
+        elif accepted is None:
             await self._confirm(message.nak)
         elif accepted:
             self._recent.add(known)

@@ -93,6 +93,11 @@ def no_jetstream(where: str) -> ServiceFailed:
     return ServiceFailed(where, "has no JetStream", "start it with JetStream: nats-server -js")
 
 
+def no_tls(where: str) -> ServiceFailed:
+    """A server to which a password would travel in the open."""
+    return ServiceFailed(where, "speaks no TLS", "set it up there, or use nats:// where nobody listens")
+
+
 def closed() -> Closed:
     """A transport that was used after its end."""
     return Closed("nats", "is closed", "publish and subscribe before that, or open another one")

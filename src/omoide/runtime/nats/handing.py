@@ -50,9 +50,12 @@ class Post:
     def __init__(self, name: str, max_deliver: int, listeners: list[Listener], report: Report) -> None:
         self._name, self._max_deliver = name, max_deliver
         self._listeners, self._report = listeners, report
+        self.failed = False
+        """Whether somebody raised over the last signal."""
 
     async def hand(self, signal: Signal, tries: int) -> bool | None:
         """Whether all who want it accepted a signal; None where nobody is left who listens."""
+        self.failed = False
         if tries >= self._max_deliver:
             return False
         wanting = [one for one in self._listeners if signal.matches(one.pattern)]
@@ -87,6 +90,7 @@ class Post:
             if one.is_closed():
                 break
             self._report(self._name, signal, error)
+            self.failed = True
             tries += 1
             if tries >= self._max_deliver:
                 return False

@@ -11,11 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
-from omoide.errors import MissingExtra
+from omoide.errors import MissingExtra, ServiceFailed
 from omoide.runtime.nats import failures
 from omoide.runtime.nats.settings import Settings, servers, shown
 
@@ -27,6 +28,8 @@ LOOK_S = 0.25
 PING_S = 5.0
 ANSWER_S = 5.0
 """How long one question may take before it is asked again."""
+
+_TLS = (b'"tls_required":true', b'"tls_available":true')
 
 log = logging.getLogger("omoide.runtime")
 
@@ -135,6 +138,7 @@ class Link:
             client = self._made()
             try:
                 with fail_after(left):
+                    await self._check_tls()
                     await client.connect(self._addresses, closed_cb=self._ending(client), **self._how(left))
                 self._lost = anyio.Event()
                 self._client, self._js = client, client.jetstream(timeout=ANSWER_S)
@@ -145,12 +149,31 @@ class Link:
                     await client.close()
                 if not isinstance(error, Exception):
                     raise
+                if isinstance(error, ServiceFailed):
+                    raise
                 if failures.is_sign_in(error):
                     raise failures.mapped(error, self.where) from error
                 last = error
             await anyio.sleep(min(AGAIN_S, max(0.0, deadline - current_time())))
         why = "no answer" if last is None else failures.said(last)
         raise failures.unreachable(self.where, f"cannot be reached within {within:g} s ({why})") from last
+
+    async def _check_tls(self) -> None:
+        """Raise where TLS is wanted and a server has none: nats-py would sign in without it."""
+        for address in self._addresses:
+            parts = urlsplit(address)
+            if parts.scheme != "tls" and "tls" not in self._options:
+                continue
+            try:
+                reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
+            except OSError:
+                continue  # one that is not there learns nothing
+            try:
+                told = await reader.readline()
+            finally:
+                writer.close()
+            if not any(sign in told for sign in _TLS):
+                raise failures.no_tls(self.where)
 
     def _made(self) -> Any:
         try:

@@ -206,6 +206,7 @@ class NatsTransport:
     async def _bury(self, data: bytes, agent: str | None, reason: str) -> None:
         whom = "all" if agent is None else f"to.{subjects.token(agent)}"
         subject = f"{self.settings.prefix}.dead.{whom}"
+        data = data[: self._link.largest - HEADERS]  # one that is not ours may leave no room for the reason
         await self._link.asked(
             lambda js: js.publish(subject, data, headers={"Omoide-Reason": reason}),
             within=self.settings.ack_wait,

@@ -8,6 +8,7 @@ pooler may stand in between. A process that was forked makes connections of its 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,12 +25,15 @@ from psycopg.abc import PQGen
 from psycopg.adapt import Loader
 from psycopg.types.numeric import Int8BinaryDumper
 
-from omoide.errors import Busy, Closed, ReadOnly, StoreUnreachable
+from omoide.errors import Busy, Closed, ReadOnly, StoreFailed, StoreUnreachable
 from omoide.stores.postgres import schema as tables
 from omoide.stores.postgres.failures import is_worth_waiting, translated
 from omoide.stores.sql.database import Found, Hold, Words
 
 T = TypeVar("T")
+
+# What goes wrong in a pipeline is raised; that the rest of it was dropped is no news.
+logging.getLogger("psycopg").addFilter(lambda record: "error ignored" not in str(record.msg))
 
 _INHERITED: list[object] = []
 """Connections that came across a fork: never used, and never closed, which would end the parent's."""
@@ -50,7 +54,13 @@ _LIST = pattern(rf"\b(no|key) IN \(\?(?:,\?){{{_PREPARED},}}\)")
 
 _DEAD = pattern(r"\d+")  # how many rows are dead and cannot be removed comes first in a detail of VACUUM
 
-WORDS = Words(contains="position(? IN body) > 0", while_there="FOR KEY SHARE", lateral=True, codes=True)
+WORDS = Words(
+    contains="position(? IN body) > 0",
+    while_there="FOR KEY SHARE",
+    unless_held="FOR UPDATE SKIP LOCKED",
+    lateral=True,
+    codes=True,
+)
 
 
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -97,6 +107,13 @@ class Session:
         self.schema = schema
         self.words = words
         self.owners: dict[tuple[str, str], int] = {}
+        self._met: object = None
+
+    def meet(self, tables: object) -> None:
+        """Forget what is known of other tables than these: they may have been dropped and made anew."""
+        if self._met != tables:
+            self.owners.clear()
+            self._met = tables
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Found:
         """Carry a statement out; while something is changed, only who wants to know waits for the answer."""
@@ -155,6 +172,7 @@ class Connections:
         self._size = size
         self._timeout = timeout
         self._prepare = prepare
+        self._which = f"SELECT to_regclass('\"{schema}\".owners')::oid"
         self.words = WORDS
         self.patience = 0.0  # one that was never there is not waited for
         self.terms: tuple[str, ...] = ()
@@ -180,23 +198,27 @@ class Connections:
             self._check_open()
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
         # What is held is in the same breath as the begin, and no statement sees what was before.
-        patience = f"SET LOCAL lock_timeout = {int(self._timeout * 1_000)}"
+        patience = f"SET LOCAL lock_timeout = {max(1, int(self._timeout * 1_000))}"
         begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", patience, *self.terms, *held(self.schema, holds)]
         with self._lent("; ".join(begin), commits=False) as db:
-            connection, committed = db.connection, None
+            connection, committed, sent = db.connection, None, False
             try:
                 with connection.pipeline():
                     yield db
+                    sent = True  # it may get there, and the answer not back
                     committed = connection.execute("COMMIT")
                     for hold in holds:
                         if hold.namespace is not None:
                             connection.execute(told(self.schema, hold.namespace))
             except psycopg.Error as error:
-                if committed is None:
+                if not sent:
                     raise
-                if committed.statusmessage != "COMMIT":
+                if committed is None or committed.statusmessage != "COMMIT":
+                    db.owners.clear()  # one of them may just have been undone
                     raise translated(error, self.name, committing=True) from error
                 # It is kept; only those who wait were not told at once.
+            if committed is not None and committed.statusmessage != "COMMIT":
+                raise StoreFailed(self.name, "undid what was to be kept", "try again; nothing was changed")
 
     def glance(self, look: Callable[[Session], T]) -> T:
         """What one statement finds, which needs no transaction of its own."""
@@ -276,7 +298,10 @@ class Connections:
             try:
                 db = self._take()
                 if begin is not None:
-                    db.connection.execute(begin)
+                    found = db.connection.execute(f"{begin}; {self._which}")
+                    while found.nextset():
+                        pass
+                    db.meet(found.fetchone())
                 return db
             except psycopg.Error as error:
                 if db is not None:

@@ -47,7 +47,9 @@ def translated(error: psycopg.Error, name: str, *, committing: bool = False) -> 
             return Busy(name, f"was asked for the same by others ({text})", "try again; nothing was changed")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
             return ReadOnly(
-                name, f"cannot be written to ({text})", "use a primary server, and a role that may write"
+                name,
+                f"cannot be written to ({text})",
+                "use a primary server, and a role that may write here",
             )
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return Corrupted(name, f"is damaged ({text})", "restore a backup; `omoide doctor` says more")
@@ -86,6 +88,8 @@ def _unreachable(error: psycopg.Error, name: str, text: str) -> StoreFailed:
         return StoreUnreachable(
             name, f"does not let us in ({text})", "allow this host in pg_hba.conf, or use sslmode=require"
         )
+    if "does not support SSL" in text:
+        return StoreUnreachable(name, f"speaks no TLS ({text})", "set it up there, or leave sslmode out")
     if "invalid" in text and "value" in text:
         return StoreUnreachable(name, f"cannot be reached so ({text})", "correct it in the URL")
     if "timeout" in text or "timed out" in text:

@@ -7,6 +7,8 @@ who start at the same time wait for. Nothing but bookkeeping is in the log: no c
 
 from __future__ import annotations
 
+from secrets import randbelow
+
 from omoide import ids
 from omoide.errors import Corrupted, StoreFailed, WrongVersion
 from omoide.retrieval import features
@@ -189,6 +191,8 @@ def migrate(db: Database, schema: str, name: str) -> None:
     if found < VERSION:
         models.put(db, "schema", str(VERSION))
     if found == 0:
+        # No two stores number their owners alike: a number remembered from one that was dropped is nobody's.
+        db.execute(f"ALTER TABLE owners ALTER COLUMN no RESTART WITH {1 + randbelow(1 << 52)}")
         models.put(db, "life", ids.uuid7())
         models.put(db, "features", str(features.VERSION))
 

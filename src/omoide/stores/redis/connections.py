@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha1
 from typing import Any
+from weakref import WeakSet
 
 from redis import BlockingConnectionPool, Redis, exceptions
 from redis.backoff import NoBackoff
@@ -64,8 +65,10 @@ class Connections:
             "socket_timeout": timeout,
             "socket_connect_timeout": min(timeout, 10.0),
             "retry": Retry(NoBackoff(), 0),
+            "redis_connect_func": self._connected,
             **options,
         }
+        self._met: WeakSet[Any] = WeakSet()
         self.client: Any
         with translating(name):
             if cluster:
@@ -74,6 +77,14 @@ class Connections:
                 pool = BlockingConnectionPool.from_url(url, max_connections=_POOL, timeout=timeout, **given)
                 self.client = Redis(connection_pool=pool)
         self.begin()
+
+    def _connected(self, connection: Any) -> None:
+        """Note that a connection is new: the client replaces those that broke while idle without a word."""
+        if not self.cluster:  # whose client has greeted the server already
+            connection.on_connect()
+        if self.cluster or connection in self._met:
+            self.epoch += 1
+        self._met.add(connection)
 
     def begin(self) -> None:
         """Begin anew, as a forked process does: numbers of commits are its own."""

@@ -153,11 +153,13 @@ class RedisSource:
     def _up_to_date(self, place: Place, scope: Scope) -> ScopeShelf:
         """The shelf of a scope, as the server has it now."""
         while True:
-            shelf = place.shelf
-            if shelf is None or shelf.epoch != self._work.server.epoch or shelf.is_sparse():
+            shelf, epoch = place.shelf, self._work.server.epoch
+            if shelf is None or shelf.epoch != epoch or shelf.is_sparse():
                 shelf = place.shelf = ScopeShelf(self._dim)
-                shelf.epoch = self._work.server.epoch
+                shelf.epoch = epoch
             done = self._brought_up(shelf, scope)
+            if epoch != self._work.server.epoch:
+                continue  # it was perhaps another server that answered
             if done:
                 return shelf
             if done is None:

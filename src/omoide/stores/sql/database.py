@@ -35,6 +35,8 @@ class Words(NamedTuple):
     """How far a code is from another, where an index knows; `{dim}` is how many bits they have."""
     while_there: str = ""
     """Said after a query of rows that must not go away before the transaction ends."""
+    unless_held: str = ""
+    """Said after a query of rows that are about to go, all but those that others are changing."""
 
 
 class Found(Protocol):
@@ -99,6 +101,10 @@ class Hold(NamedTuple):
 
 MODELS = Hold("models")
 """Which embedder's vectors the database holds."""
+
+
+VECTORS = Hold("vectors", shared=True)
+"""That the embedder whose vectors are kept stays the same; held by itself, before `MODELS`, to change it."""
 
 
 def entries_in(namespace: str) -> Hold:

@@ -115,10 +115,11 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     links = db.execute(
         "DELETE FROM links WHERE namespace=? AND (source=? OR target=?)", (namespace, entry.id, entry.id)
     ).rowcount
-    db.execute("DELETE FROM access WHERE no=?", (no,))
     db.execute("DELETE FROM supports WHERE no=?", (no,))
     db.execute("DELETE FROM receipts WHERE namespace=? AND id=?", (namespace, entry.id))
+    # The entry before its figures, as others do who note uses, so that no two wait for each other.
     db.execute("DELETE FROM entries WHERE no=?", (no,))
+    db.execute("DELETE FROM access WHERE no=?", (no,))
     db.execute(
         rows.BURY,
         (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),

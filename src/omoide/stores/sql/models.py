@@ -12,7 +12,7 @@ from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged
 from omoide.stores.indexing import Indexed
 from omoide.stores.sql import rows
-from omoide.stores.sql.database import MODELS, SLOTS, Database
+from omoide.stores.sql.database import MODELS, SLOTS, VECTORS, Database
 
 _PUT = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
     ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given"""
@@ -46,6 +46,11 @@ def of(db: Database, embedder: Embedder | None) -> Model | None:
     return None if row is None else Model(int(row[0]), embedder.name, embedder.dim, True)
 
 
+def is_known(db: Database, model: Model) -> bool:
+    """Whether the place of an embedder's vectors is still its own."""
+    return any(one[:3] == model[:3] for one in known(db))
+
+
 def known(db: Database) -> list[Model]:
     """All whose vectors are kept."""
     found = db.execute("SELECT slot, name, dim, serving FROM models ORDER BY slot")
@@ -72,6 +77,8 @@ def claim(db: Database, embedder: Embedder | None) -> Model | None:
     found = of(db, embedder)  # somebody may have been faster
     if found is not None:
         return found
+    if serving(db) is not None:  # whoever serves may be about to keep a first vector
+        db.hold(VECTORS._replace(shared=False))
     if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
         return None
     db.execute("DELETE FROM models WHERE serving=1")  # one that is being filled keeps its slot
@@ -89,8 +96,8 @@ def add(db: Database, embedder: Embedder, *, serving: bool = False) -> Model:
     slot = next((slot for slot in range(SLOTS) if slot not in taken), None)
     if slot is None:  # given up half-way, all but one of them
         slot = next(model.slot for model in models if not model.serving)
-        _drop(db, f"key % {SLOTS} = ?", slot)
         db.execute("DELETE FROM models WHERE slot=?", (slot,))
+    _drop(db, f"key % {SLOTS} = ?", slot)  # whatever lies there is another's
     db.execute(
         "INSERT INTO models (slot, name, dim, serving) VALUES (?,?,?,?)",
         (slot, embedder.name, embedder.dim, int(serving)),

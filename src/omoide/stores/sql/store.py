@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -16,7 +17,7 @@ from omoide.core.recalling import RecallRequest, RecallResult
 from omoide.core.scope import Scope
 from omoide.core.writing import WriteRequest, WriteResult
 from omoide.embedders import Embedder
-from omoide.errors import Invalid
+from omoide.errors import Invalid, Uncertain
 from omoide.stores import recalling
 from omoide.stores import taking as admission
 from omoide.stores.arguments import checked
@@ -48,7 +49,15 @@ from omoide.stores.sql import (
     upkeep,
     writing,
 )
-from omoide.stores.sql.database import Connections, Database, entries_in, everything_in, one_document
+from omoide.stores.sql.database import (
+    VECTORS,
+    Connections,
+    Database,
+    Hold,
+    entries_in,
+    everything_in,
+    one_document,
+)
 
 if TYPE_CHECKING:
     from omoide.stores.sql.source import SQLSource
@@ -114,15 +123,18 @@ class SQLStore:
     def _write_all(self, asked: Sequence[WriteRequest], found: Sequence[Indexed]) -> list[WriteResult]:
         now = clock.now()
         namespaces = {request.entry.namespace for request in asked}
-        with self._db.writing(*map(entries_in, sorted(namespaces))) as db:
+        with self._noting(*self._embedding(), *map(entries_in, sorted(namespaces))) as db:
             model = models.claim(db, self.embedder)
             if model is None and any(one.given for one in found):
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
             batch = writing.Batch(db, model=model, limit=self.settings.session_limit, now=now)
             results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
             batch.finish()
-            self._flush(db)
             return batch.told(results)
+
+    def _embedding(self) -> list[Hold]:
+        """What those hold who keep vectors."""
+        return [] if self.embedder is None else [VECTORS]
 
     def supersede(
         self,
@@ -166,7 +178,7 @@ class SQLStore:
             fresh = taking.unknown(db, given)
         found = index(fresh, self.embedder)
         now = clock.now()
-        with self._db.writing(entries_in(given[0].namespace)) as db:
+        with self._db.writing(*self._embedding(), entries_in(given[0].namespace)) as db:
             model, limit = models.claim(db, self.embedder), self.settings.session_limit
             batch = writing.Batch(db, model=model, limit=limit, now=now)
             new = taking.take(db, batch, [*zip(fresh, found, strict=True)], access)
@@ -229,8 +241,8 @@ class SQLStore:
     ) -> Feed:
         """What changed after a sequence number, and what it became; uses noted here count."""
         if self._touched:
-            with self._db.writing() as db:
-                self._flush(db)
+            with self._noting():
+                pass
         with self._db.reading() as db:
             return feeding.changed(db, namespace, after, limit, used_since)
 
@@ -256,8 +268,8 @@ class SQLStore:
                     self._touched[key] = (count + 1, now)
             full = len(self._touched) >= _BUFFERED
         if full:
-            with self._db.writing() as db:
-                self._flush(db)
+            with self._noting():
+                pass
 
     def access(self, id: str, scope: Scope) -> Access:
         """How often an entry was used, and when last; what is not yet written down counts."""
@@ -268,11 +280,27 @@ class SQLStore:
         more, later = self._touched.get((no, id), (0, None))
         return Access(count=kept.count + more, last=later or kept.last)
 
-    def _flush(self, db: Database) -> None:
-        if not self._touched:
-            return
-        with self._touched_lock:
-            touched, self._touched = self._touched, {}
+    @contextmanager
+    def _noting(self, *holds: Hold) -> Iterator[Database]:
+        """A block that changes the store, and writes uses down in the end; where it fails, they wait on."""
+        noted: dict[tuple[int, str], tuple[int, int]] = {}
+        try:
+            with self._db.writing(*holds) as db:
+                yield db
+                if self._touched:
+                    with self._touched_lock:
+                        noted, self._touched = self._touched, {}
+                    self._flush(db, noted)
+        except Uncertain:  # rather too few than twice
+            raise
+        except BaseException:
+            with self._touched_lock:
+                for key, (count, last) in noted.items():
+                    more, later = self._touched.get(key, (0, 0))
+                    self._touched[key] = (count + more, max(last, later))
+            raise
+
+    def _flush(self, db: Database, touched: Mapping[tuple[int, str], tuple[int, int]]) -> None:
         db.executemany(
             "INSERT INTO access (no, count, last)"
             f" SELECT no, ?, ? FROM entries WHERE no=? AND id=? {db.words.while_there}"
@@ -289,6 +317,9 @@ class SQLStore:
         holds = [entries_in(scope.namespace)] if id else [*everything_in(scope.namespace)]
         with self._db.writing(*holds) as db:
             receipt = erasing.erase(db, scope, id=id, reason=reason, now=clock.now())
+        with self._touched_lock:  # what is written anew under an id may get the number, too
+            gone = {*receipt.ids}
+            self._touched = {key: uses for key, uses in self._touched.items() if key[1] not in gone}
         return self._scrubbed(receipt)
 
     def scrub(self) -> EraseReceipt:
@@ -323,8 +354,8 @@ class SQLStore:
         """Write what is buffered and let go of the file."""
         try:
             if self._touched and not self._db.closed:
-                with self._db.writing() as db:
-                    self._flush(db)
+                with self._noting():
+                    pass
         finally:
             self._db.close()
 

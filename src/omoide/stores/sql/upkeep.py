@@ -10,7 +10,7 @@ from omoide.retrieval import features
 from omoide.stores import bodies, indexing, standing
 from omoide.stores.records import Stats
 from omoide.stores.sql import models, rows, truth
-from omoide.stores.sql.database import MODELS, SLOTS, Connections, Database, entries_in
+from omoide.stores.sql.database import MODELS, SLOTS, VECTORS, Connections, Database, entries_in
 from omoide.stores.sql.writing import terms_in
 
 Progress = Callable[[int, int], None]
@@ -159,7 +159,10 @@ def reindex(
         (total,) = db.execute("SELECT count(*) FROM entries").fetchone()
     while True:
         _pass(connections, embedder, model, total, progress)
-        with connections.writing(MODELS) as db:
+        with connections.writing(VECTORS._replace(shared=False)) as db:
+            db.hold(MODELS)
+            if embedder is not None:
+                model = models.add(db, embedder)  # somebody may have given its place away
             if model is not None and _is_missing(db, model):
                 continue  # somebody wrote meanwhile
             models.put(db, "features", str(features.VERSION))
@@ -188,7 +191,9 @@ def _pass(
         if todo:
             fresh = indexing.index([bodies.unpack(body) for _, body, _ in todo], embedder)
             namespaces = sorted({namespace for _, _, namespace in todo})
-            with connections.writing(*map(entries_in, namespaces)) as db:
+            with connections.writing(VECTORS, *map(entries_in, namespaces)) as db:
+                if model is not None and not models.is_known(db, model):
+                    return
                 for (no, body, _), indexed in zip(todo, fresh, strict=True):
                     _renew(db, no, body, indexed, model)
         last, done = found[-1][0], done + len(found)

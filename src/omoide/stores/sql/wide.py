@@ -35,6 +35,7 @@ HELD_CODES = 250_000
 
 _BIT_BATCH = 8_192
 _FAR = 65_535  # further apart than any two codes are
+_LAST = (1 << 63) - 1  # beyond which PostgreSQL does not count
 
 
 class Wide:
@@ -233,6 +234,8 @@ class Wide:
         return known[0]
 
     def _within(self, numbers: Array, mask: Array) -> Array:
+        if not len(self.numbers):  # what is stale still has terms
+            return np.zeros(len(numbers), np.bool_)
         places = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self.numbers) - 1, 0))
         inside: Array = (self.numbers[places] == numbers) & mask[places]
         return inside
@@ -320,7 +323,8 @@ def _with_neighbours(db: Database, numbers: set[int]) -> list[int]:
         near = db.execute(
             f"SELECT n.no FROM entries e {db.words.as_given} JOIN entries n"
             " ON n.owner = e.owner AND n.thread = e.thread"
-            f" AND n.seq BETWEEN e.seq - 2 AND e.seq + 2 WHERE e.no IN ({marks}) AND e.thread IS NOT NULL",
+            f" AND n.seq BETWEEN e.seq - 2 AND CASE WHEN e.seq > {_LAST - 2} THEN {_LAST} ELSE e.seq + 2 END"
+            f" WHERE e.no IN ({marks}) AND e.thread IS NOT NULL",
             some,
         )
         found.update(no for (no,) in near)

@@ -47,7 +47,11 @@ class Batch:
             " outcome = excluded.outcome, at = excluded.at",
             (namespace, key, print_, result.entry.id, result.entry.rev, result.outcome, self._now),
         )
-        db.execute("DELETE FROM receipts WHERE at < ?", (self._now - rules.KEY_LIFETIME_MS,))
+        db.execute(
+            "DELETE FROM receipts WHERE (namespace, key) IN"
+            f" (SELECT namespace, key FROM receipts WHERE at < ? {db.words.unless_held})",
+            (self._now - rules.KEY_LIFETIME_MS,),
+        )
         return result
 
     def take(self, entry: Entry, found: Indexed) -> int:

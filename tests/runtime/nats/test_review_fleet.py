@@ -1,0 +1,300 @@
+"""What did a second look at fleets find?
+
+Each test is about something that went wrong once: when several things happen at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from tests.runtime.living import an_agent, crash, sig
+from tests.runtime.nats.hearing import Problems, Told, lying, readers, stream
+from tests.runtime.nats.yard import OpenTransport, Yard, a_member, gone, taken_over
+
+from omoide import identity
+from omoide.errors import OwnedElsewhere, TooManyAgents, Unreachable
+from omoide.runtime import Runtime, capabilities
+from omoide.runtime.fleet.held import Held
+from omoide.testing import eventually
+
+
+class Late:
+    """Has something of an object wait, and says when it was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, of: Any, name: str) -> None:
+        self.asked, self.go = anyio.Event(), anyio.Event()
+        before = getattr(of, name)
+
+        async def late(*given: Any, **more: Any) -> Any:
+            self.asked.set()
+            await self.go.wait()
+            return await before(*given, **more)
+
+        monkeypatch.setattr(of, name, late)
+
+
+def held_by(runtime: Runtime, id: str = "a") -> Held:
+    """The right of a runtime to let an agent live."""
+    assert runtime.fleet is not None
+    return runtime.fleet.leases.held[id]
+
+
+async def test_whoever_lost_an_agent_while_it_subscribed_reads_none_of_its_post(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take signals from the next owner, fail over each of them, and lay them aside."""
+    one, two = await yard.runtime("one"), await yard.runtime("two")
+    assert one.fleet is not None
+    leases, late = one.fleet.leases, Late(monkeypatch, one.transport, "subscribe")
+    mine: Any = one.transport
+    theirs: Any = two.transport
+    before = mine.stats()["channels"]
+    failed: list[Exception] = []
+
+    async def begin() -> None:
+        try:
+            await one.start(a_member())
+        except OwnedElsewhere as error:
+            failed.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(begin)
+        await late.asked.wait()
+        one.fleet.lose(held_by(one), "a test wants it")
+        await eventually(lambda: not leases.held)
+        await two.look()
+        await taken_over(two)
+        gone(one)
+        late.go.set()
+    assert failed
+    await eventually(lambda: mine.stats()["channels"] == before)
+    assert (await two.call("a", sig("up"))).state["count"] == 1
+    for _ in range(3):
+        await one.cast("a", sig("up"))
+
+    def counted() -> bool:
+        server = two.whereis("a")
+        return server is not None and server.agent.state.get("count") == 4
+
+    await eventually(counted, within=10)
+    assert await lying(theirs, theirs.settings.dead) == 0
+
+
+async def test_an_agent_that_could_not_be_taken_over_is_not_put_to_rest(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport was away for a moment: whoever looks next takes it up."""
+    one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=60_000)
+    await one.start(a_member())
+
+    async def broken(*given: Any, **more: Any) -> Any:
+        raise Unreachable("nats", "is away", "wait")
+
+    held = held_by(one)
+    gone(one)
+    await eventually(lambda: not held.holds())
+    assert two.fleet is not None
+    leases = two.fleet.leases
+    with monkeypatch.context() as patched:
+        patched.setattr(two.transport, "subscribe", broken)
+        await eventually(lambda: _tried(two))
+        await eventually(lambda: not leases.held)
+    assert await two.where("a") == "two"
+    assert await two.look() == ["a"]
+    assert (await two.call("a", sig("up"))).state["count"] == 1
+
+
+async def _tried(runtime: Runtime) -> bool:
+    """Look, until an agent is claimed: a place that names the runtime says so."""
+    assert await runtime.look() == []
+    return await runtime.where("a") != "one"
+
+
+async def test_a_renewal_that_is_answered_late_does_not_give_back_the_next_lease(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent was put to rest and thawed here meanwhile, and for the store both leases are of one owner."""
+    one, two = await yard.runtime("one", lease_ms=30_000), await yard.runtime("two", lease_ms=30_000)
+    await one.start(a_member())
+    assert one.fleet is not None
+    leases, former = one.fleet.leases, held_by(one)
+    with monkeypatch.context() as patched:
+        late = Late(patched, leases, "_claim")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(leases._renew, former)
+            await late.asked.wait()
+            patched.undo()
+            async with anyio.create_task_group() as others:
+
+                async def again() -> None:
+                    await one.hibernate("a")
+                    await one.thaw("a", "member")
+
+                others.start_soon(again)
+                with anyio.move_on_after(0.5):
+                    await eventually(lambda: leases.held.get("a") not in (former, None) and one.whereis("a"))
+                late.go.set()
+    assert held_by(one) is not former
+    with pytest.raises(OwnedElsewhere):
+        await two.thaw("a", "member")
+
+
+async def test_an_agent_that_could_not_be_started_is_not_taken_up_by_others(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever started it was told that there is no room; it is at rest."""
+    one, two = await yard.runtime("one", max_agents=1), await yard.runtime("two")
+    assert one.fleet is not None
+    leases, late = one.fleet.leases, Late(monkeypatch, one.fleet.places, "taken")
+    failed: list[str] = []
+
+    async def begin(id: str) -> None:
+        try:
+            await one.start(a_member(id))
+        except TooManyAgents:
+            failed.append(id)
+
+    async with anyio.create_task_group() as tasks:
+        for id in "ab":
+            tasks.start_soon(begin, id)
+        await late.asked.wait()
+        await eventually(lambda: len([held for held in leases.held.values() if held.token]) == 2)
+        late.go.set()
+    [id] = failed
+    assert await two.where(id) is None
+    assert await two.look() == []
+
+
+async def test_a_runtime_that_ended_listens_to_nothing(a_transport: OpenTransport) -> None:
+    """A transport may live longer than the runtimes that use it."""
+    async with a_transport() as transport:
+        for _ in range(3):
+            async with Runtime(transport=transport):
+                pass
+        await eventually(lambda: transport.stats()["channels"] == 0)
+        assert await readers(transport, transport.settings.all) == []
+
+
+async def test_a_crashed_agent_begins_again_with_nothing_that_another_owner_saved(yard: Yard) -> None:
+    """Else it would have the revision of the next owner, and could save over what that one did."""
+    kinds = [a_member(crash=crash).definition]
+    one, two = await yard.runtime("one", kinds=kinds), await yard.runtime("two", kinds=kinds)
+    await one.start(a_member(crash=crash))
+    held = held_by(one)
+    gone(one)
+    await taken_over(two)
+    held.deadline, held.lost = float("inf"), False  # as if its clock went after
+    await one.cast("a", sig("crash"))
+    await one.cast("a", sig("up"))
+    await eventually(lambda: one.whereis("a") is None)
+    assert (await two.call("a", sig("up"))).state["count"] == 1
+    assert await two.where("a") == "two"
+
+
+async def test_an_agent_whose_post_somebody_else_took_is_taken_up_anew(
+    yard: Yard, a_transport: OpenTransport
+) -> None:
+    """It has the lease, and would hear nothing for as long as it lives."""
+    one = await yard.runtime("one", look_ms=50)
+    await one.start(a_member())
+    async with a_transport() as stranger:
+        subscription = await stranger.subscribe("**", Told(), agent="a")
+        listener: Any = held_by(one).subscription
+        await eventually(lambda: listener.closed, within=10)
+        await subscription.close()
+    await one.transport.publish(sig("up"), to="a")
+
+    def counted() -> bool:
+        server = one.whereis("a")
+        return server is not None and server.agent.state.get("count") == 1
+
+    await eventually(counted, within=10)
+
+
+async def test_a_runtime_names_the_best_of_its_agents_where_not_all_fit(yard: Yard) -> None:
+    """An answer that is too large would not be sent, and name nobody."""
+    one, two = await yard.runtime("one"), await yard.runtime("two")
+    for number in range(4):
+        agent = an_agent(f"m{number}", kind="member")
+        able = {"actions": ["up"], "io": {"text": "x" * 400_000}}
+        await one.start(identity.ensure(agent, profile={"age": number}, capabilities=able))
+    found = await two.who_can(action="up", within=1.5)
+    assert [(one.agent_id, one.runtime) for one in found] == [("m3", "one"), ("m2", "one")]
+
+
+async def test_a_message_that_is_as_large_as_may_be_is_laid_aside(a_transport: OpenTransport) -> None:
+    """Beside it there is no room to say why; what comes behind it is told."""
+    problems, told = Problems(), Told()
+    async with a_transport(on_error=problems, ack_wait=1.0) as transport:
+        js, prefix = stream(transport), transport.settings.prefix
+        await js.publish(f"{prefix}.to.a.x", b"\xff" * transport._link.largest)
+        await transport.subscribe("**", told, agent="a")
+        await transport.publish(sig("x", 1), to="a")
+        await eventually(lambda: told.data == [1], within=5)
+        assert await lying(transport, transport.settings.dead) == 1
+
+
+async def test_a_signal_over_which_an_agent_is_given_up_again_and_again_is_laid_aside(yard: Yard) -> None:
+    """Also under the usual terms, by which an agent is given up before the signal has failed too often."""
+    kind = a_member(crash=crash).definition
+    one = await yard.runtime("one", kinds=[kind])
+    transport: Any = one.transport
+    before = transport.stats()["channels"]
+    await one.start(a_member(crash=crash))
+    await transport.publish(sig("crash"), to="a")
+    await transport.publish(sig("up"), to="a")
+    for _ in range(2):
+        await eventually(lambda: transport.stats()["channels"] == before, within=10)
+        await one.thaw("a", kind)
+
+    def counted() -> bool:
+        server = one.whereis("a")
+        return server is not None and server.agent.state.get("count") == 1
+
+    await eventually(counted, within=10)
+    assert await lying(transport, transport.settings.dead) == 1
+    assert len(await readers(transport, transport.settings.to)) == 1
+
+
+async def test_what_was_handled_is_not_laid_aside_because_nobody_can_be_answered(yard: Yard) -> None:
+    """The address may be nonsense; the signal was handled and saved all the same, and the next one comes."""
+    one, two = await yard.runtime("one"), await yard.runtime("two")
+    transport: Any = one.transport
+    await one.start(a_member())
+    await two.cast("a", sig("up", extensions={"omoidereply": "no..address"}))
+    answer: Any = await two.ask("a", sig("up"), within=5)
+    assert answer.data["state"]["count"] == 2
+    assert await lying(transport, transport.settings.dead) == 0
+
+
+async def test_a_question_that_is_nonsense_keeps_no_other_from_being_answered(yard: Yard) -> None:
+    """To be told it again and again would only take time."""
+    one, two = await yard.runtime("one"), await yard.runtime("two")
+    transport: Any = one.transport
+    await one.start(a_member())
+    for data in ({"tags": 5}, {"action": {"x": 1}}, {"limits": [1]}):
+        nonsense = sig(capabilities.REQUEST, data, extensions={"omoidereply": "x"})
+        await two.transport.publish(nonsense)
+    assert [found.agent_id for found in await two.who_can(within=0.5)] == ["a"]
+    assert await lying(transport, transport.settings.dead) == 0
+
+
+async def test_a_signal_that_an_agent_does_not_know_is_confirmed_when_that_is_saved(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its error policy sent about it would be lost with the process."""
+    one = await yard.runtime("one", lease_ms=60_000)
+    transport: Any = one.transport
+    await one.start(a_member())
+    late = Late(monkeypatch, one.store, "save")
+    await transport.publish(sig("nonsense"), to="a")
+    await late.asked.wait()
+    assert [await lying(transport, transport.settings.to) for _ in range(20)] == [1] * 20
+    late.go.set()
+
+    async def confirmed() -> bool:
+        return await lying(transport, transport.settings.to) == 0
+
+    await eventually(confirmed)
