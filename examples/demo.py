@@ -239,7 +239,8 @@ def main() -> Told:
             "has more: greenhouse, weather, bdi, blackboard, react, character, pool and rag for agents as "
             "values; durable, chatlog, own_store and knowledge for memory that lasts; coding_session for a "
             "session that learns; support, tenants, refund and streaming for agents that answer with a "
-            "model; monitoring, orchestrator and rag_agent for agents that live."
+            "model; monitoring, orchestrator and rag_agent for agents that live, and laptop_to_fleet for "
+            "many machines."
         )
         if sys.stdout.isatty() and os.environ.get("SERVE") != "0":
             serve(url)

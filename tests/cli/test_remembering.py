@@ -273,10 +273,10 @@ def test_a_tilde_is_the_home_for_every_command(
 
 def test_a_password_is_never_shown(omoide: Run, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither `doctor` nor an error tells the password in the URL of a store."""
-    url = "postgresql://alex:hunter2@db.example/memory"
-    shown = "postgresql://alex:***@db.example/memory"
+    url = "postgresql://alex:hunter2@127.0.0.1:1/memory"
+    shown = "postgresql://alex:***@127.0.0.1:1/memory"
     assert answer("doctor", "--store", url, code=1)["settings"]["store"]["value"] == shown
-    printed = [omoide("doctor", "--store", url, code=1).output, omoide("list", "--store", url, code=2).output]
+    printed = [omoide("doctor", "--store", url, code=1).output, omoide("list", "--store", url, code=4).output]
     monkeypatch.setenv("OMOIDE_STORE", url)
     commands = (["recall", "x"], ["backup", "b.db"], ["restore-backup", "b.db"], ["remember", "x"])
     printed += [CliRunner().invoke(app, command).output for command in commands]

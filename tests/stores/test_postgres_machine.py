@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from tests.stores import test_machine as machine
@@ -52,5 +54,11 @@ class WidePostgresMachine(_AtAServer, machine.WideMachine):
     """The same, where every scope of more than two entries is searched as a large one."""
 
 
+# Each example makes all tables anew.
+EXAMPLES = int(os.environ.get("OMOIDE_EXAMPLES", "30"))
+FEWER = settings(max_examples=max(5, EXAMPLES // 3))
+
 TestPostgres = PostgresMachine.TestCase
+TestPostgres.settings = FEWER
 TestWidePostgres = WidePostgresMachine.TestCase
+TestWidePostgres.settings = FEWER

@@ -6,15 +6,15 @@ from typing import ClassVar
 
 import msgspec
 
-from omoide import clock
+from omoide import clock, ids
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.contract import Record
 from omoide.core.entry import Entry
 from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.core.recalling import Filter, check_positive
 from omoide.core.scope import DEFAULT_NAMESPACE, Scope
-from omoide.core.value import Count, Id, Millis, Value, force
-from omoide.errors import WrongType
+from omoide.core.value import Count, Id, Millis, Name, Value, force
+from omoide.errors import Invalid, WrongType
 
 
 class Query(Record, frozen=True, kw_only=True):
@@ -45,9 +45,15 @@ class Link(Value, frozen=True, kw_only=True):
     """A typed link from one entry to another of the same namespace."""
 
     source: Id
-    relation: Id
+    relation: Name
     target: Id
     created_at: Millis = msgspec.field(default_factory=clock.now)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size = len(self.relation.encode())
+        if size > ids.MAX_BYTES:
+            raise Invalid("relation", f"has {size} bytes", f"use at most {ids.MAX_BYTES}")
 
 
 class Version(Value, frozen=True, kw_only=True):
