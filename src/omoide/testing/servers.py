@@ -248,6 +248,7 @@ max_client_conn = 200
             encoding="utf-8",
         )
         os.chmod(self.folder, 0o755)
+        os.chmod(settings, 0o644)
         self._settings = settings
 
     @property
@@ -402,16 +403,26 @@ def _postgres_programs() -> Path:
     installed = max(Path(found.origin).parent.glob("pginstall*"), key=lambda path: len(path.name))
     if os.geteuid() != 0 or _is_reachable(installed):
         return installed / "bin"
-    # A home that only root may enter: the programs are copied to where `nobody` may go.
-    copy = Path(tempfile.gettempdir()) / f"omoide-{installed.name}-{installed.stat().st_mtime_ns}"
+    # A home that only root may enter: the programs are copied to where `nobody` may go, with the libraries
+    # that lie beside them.
+    package = installed.parent
+    copy = Path(tempfile.gettempdir()) / f"omoide-postgres-programs-{installed.stat().st_mtime_ns}"
     if not copy.exists():
-        part = Path(tempfile.mkdtemp(prefix="omoide-postgres-programs-"))
-        shutil.copytree(installed, part / "all", symlinks=True)
+        part = Path(tempfile.mkdtemp(prefix="omoide-postgres-copying-"))
         os.chmod(part, 0o755)
+        whole = part / "all"
+        shutil.copytree(installed, whole / package.name / installed.name, symlinks=True)
+        beside = package.with_name(f"{package.name}.libs")
+        if beside.exists():
+            shutil.copytree(beside, whole / beside.name, symlinks=True)
+        for path in (whole, *whole.rglob("*")):
+            if not path.is_symlink():
+                mode = path.stat().st_mode
+                os.chmod(path, mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
         with suppress(OSError):  # somebody else was faster
-            (part / "all").rename(copy)
+            whole.rename(copy)
         shutil.rmtree(part, ignore_errors=True)
-    return copy / "bin"
+    return copy / package.name / installed.name / "bin"
 
 
 def _is_reachable(path: Path) -> bool:
