@@ -27,7 +27,7 @@ from omoide.core.scope import Scope
 from omoide.errors import Conflict, DiskFull, OmoideError, StoreFailed
 from omoide.stores.opening import open_store
 from omoide.stores.records import Document, Link
-from omoide.stores.sqlite import store as _loaded  # noqa: F401 - while everything may be read
+from omoide.stores.sqlite import opening as _loaded  # noqa: F401 - while everything may be read
 from omoide.testing import FrozenClock, HashEmbedder
 
 ROOT = Path(__file__).parents[2]
