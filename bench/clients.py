@@ -21,8 +21,8 @@ from bench import corpus
 from bench.both import AGENT
 from bench.corpus import Prepared
 from omoide import Entry, RecallRequest, WriteRequest, open_store
-from omoide.embedders.hashing import HashEmbedder
-from omoide.stores.local import LocalStore
+from omoide.embedders.vectors import HashEmbedder
+from omoide.stores.async_store import LocalStore
 
 TEXTS = 3_000
 QUESTIONS = 300

@@ -20,8 +20,8 @@ from psycopg import sql
 from bench.both import BATCH
 from bench.corpus import Prepared
 from omoide import WriteRequest, open_store
-from omoide.embedders.hashing import HashEmbedder
-from omoide.stores.sql import coding
+from omoide.embedders.vectors import HashEmbedder
+from omoide.retrieval import arms as coding
 
 _COPIED = ("owners", "entries", "log", "postings", "models", "vectors")
 _COUNTED = {"owners": "no", "entries": "no", "log": "seq"}

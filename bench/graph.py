@@ -20,13 +20,12 @@ from bench import corpus
 from bench.measure import Report, Work, side_by_side
 from omoide import Entry, Evidence, Filter, Scope, WriteRequest, open_store
 from omoide.graph import ontology
-from omoide.graph.core import Graph
-from omoide.graph.embedded import Embedded
-from omoide.graph.iris import ONTOLOGY_GRAPH, graph_iri
-from omoide.graph.sources import source
-from omoide.graph.triples import all_to_nquads
-from omoide.graph.vocabulary import PREFIXES
-from omoide.stores.local import LocalStore
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.serializer import all_to_nquads
+from omoide.graph.sync import source
+from omoide.graph.view import Graph
+from omoide.graph.vocabulary import ONTOLOGY_GRAPH, PREFIXES, graph_iri
+from omoide.stores.async_store import LocalStore
 from omoide.stores.records import Query
 
 BATCH = 1_000

@@ -23,7 +23,7 @@ import numpy as np
 
 from bench import corpus, power
 from bench.measure import Report, shown
-from omoide.embedders.hashing import HashEmbedder
+from omoide.embedders.vectors import HashEmbedder
 
 SIZE = 1_000
 ROUNDS = 2

@@ -23,9 +23,9 @@ from bench.clients import Clients, Order
 from bench.corpus import Prepared
 from bench.measure import Report, Work, in_turn, shown
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, open_store
-from omoide.embedders.hashing import HashEmbedder
+from omoide.embedders.vectors import HashEmbedder
 from omoide.errors import StoreFailed
-from omoide.stores.local import LocalStore
+from omoide.stores.async_store import LocalStore
 from omoide.stores.records import Document, Query
 from omoide.testing.servers import PostgresServer
 

@@ -21,10 +21,9 @@ from bench import corpus
 from bench.both import AGENT, Both, within
 from bench.measure import Report, side_by_side
 from omoide import Entry, Session, WriteRequest, turn
-from omoide.turns.messages import Message
+from omoide.turns.messages import Exchange, Message
 from omoide.turns.prompt import assemble
 from omoide.turns.spec import AgentSpec
-from omoide.turns.window import Exchange
 
 SIZE = 10_000
 ROUNDS = 7

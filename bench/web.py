@@ -24,8 +24,8 @@ import uvicorn
 from bench import corpus
 from bench.measure import Report, shown
 from omoide import Entry, WriteRequest, open_store
-from omoide.service import access
-from omoide.stores.local import LocalStore
+from omoide.service import auth as access
+from omoide.stores.async_store import LocalStore
 from omoide.web import create_app
 
 MEMORIES = 100_000

@@ -18,11 +18,13 @@ import msgspec
 import numpy as np
 
 from omoide.embedders import Embedded, Embedder, choose
-from omoide.eval import dataset, locomo
-from omoide.retrieval import features, query, signals, words
+from omoide.eval import datasets as dataset
+from omoide.eval import datasets as locomo
+from omoide.retrieval import features, query
+from omoide.retrieval import ranking as signals
+from omoide.retrieval import text as words
 from omoide.retrieval.pool import Array, Pool
-from omoide.retrieval.scoring import score
-from omoide.retrieval.weights import Signs, Weights
+from omoide.retrieval.ranking import Signs, Weights, score
 
 FOLDS = 5
 ADVERSARIAL = "5"
@@ -69,7 +71,7 @@ def main() -> int:
     parser.add_argument("--folds", type=int, default=FOLDS)
     given = parser.parse_args()
     embedder = choose(given.embedder)
-    names, asked, shipped = collect(locomo.load(given.data), embedder)
+    names, asked, shipped = collect(locomo.locomo_load(given.data), embedder)
     folds = np.array([one.conversation % given.folds for one in asked])
     found = np.zeros(len(asked))
     for fold in range(given.folds):

@@ -28,12 +28,12 @@ import anyio
 import msgspec
 
 from omoide import AgentSpec, Entry, Evidence, Scope, Session, Store, Thread, ThreadEntry, clock, open_store
+from omoide import longterm as tracing
 from omoide.core.action import action
 from omoide.core.entry import DELETED
 from omoide.errors import NotFound, SessionBusy
-from omoide.longterm import tracing
-from omoide.promotion.extracting import extract
-from omoide.sessions.learning import Stats
+from omoide.promotion.extraction import extract
+from omoide.sessions.memory import Stats
 from omoide.testing import FrozenClock
 from omoide.tools import memory_tools
 from omoide.turns import Journal, Request

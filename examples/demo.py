@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import anyio
 
 from omoide import AgentSpec, Evidence, Scope, Session, Store, clock, forget, open_store, recall
-from omoide.longterm import querying, tracing
-from omoide.promotion.promoting import Promotion
+from omoide import longterm as tracing
+from omoide.longterm import queries as querying
+from omoide.promotion.promoter import Promotion
 from omoide.testing import FrozenClock
 from omoide.turns import Preflight
 

@@ -15,9 +15,10 @@ import anyio
 
 import omoide
 from omoide import Evidence, Scope, graph, open_store
-from omoide.longterm import querying, tracing
-from omoide.longterm.relating import relate
-from omoide.longterm.reviewing import review
+from omoide import longterm as tracing
+from omoide.longterm import queries as querying
+from omoide.longterm.relations import relate
+from omoide.longterm.upkeep import review
 
 SHOP = Scope(agent_id="coder", session_id="monday", project_id="shop")
 

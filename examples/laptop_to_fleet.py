@@ -24,7 +24,7 @@ import omoide
 from omoide import Agent, Scope, Signal, action, identity, open_store
 from omoide.runtime import Runtime
 from omoide.runtime.nats import NatsTransport
-from omoide.service.copying import copy
+from omoide.service.transfer import copy
 from omoide.testing import eventually
 from omoide.testing.servers import NatsServer, PostgresServer
 

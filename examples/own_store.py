@@ -1,7 +1,7 @@
 """How is a store of your own made?
 
 This one keeps memories as lines of JSON in a file, for one process that does not crash. `Store` asks for
-three methods. What a write means, which all stores decide alike, is in `omoide.stores.rules`; how answers are
+three methods. What a write means, which all stores decide alike, is in `omoide.stores.semantics`; how answers are
 found is up to the store, and here it counts common words. The tests run `StoreSuite` over it.
 """
 
@@ -15,10 +15,10 @@ import anyio
 
 import omoide
 from omoide import Entry, RecallRequest, RecallResult, Scope, Store, WriteRequest, WriteResult, clock
-from omoide.core.recalling import Hit, Reason, Why
+from omoide.core.requests import Hit, Reason, Why
 from omoide.errors import KeyReused
-from omoide.retrieval.words import terms
-from omoide.stores import rules
+from omoide.retrieval.text import terms
+from omoide.stores import semantics as rules
 from omoide.stores.protocols import Erases
 
 

@@ -22,8 +22,7 @@ from omoide import (
     strategy,
     thread,
 )
-from omoide.core.parent import Parent
-from omoide.core.slot import PARENT, SLOTS
+from omoide.core.state import PARENT, SLOTS, Parent
 from omoide.errors import Invalid, InvalidState
 from omoide.testing import reproducible
 

@@ -14,8 +14,7 @@ from tests.strategies import data, json_data, lists, maps, names
 from omoide import FrozenList, FrozenMap, Memory, Space
 from omoide.core import codec
 from omoide.core.codec import Frozen
-from omoide.core.frozen import freeze
-from omoide.core.nesting import MAX_DEPTH
+from omoide.core.frozen import MAX_DEPTH, freeze
 from omoide.errors import Invalid, OmoideError, Unsupported
 
 spaces = st.builds(Space, data=data, rev=st.integers(0, 9), metadata=maps)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.strategies import data, lists, maps, names
 
 from omoide import Agent, Context, Externalize, Instruction, Signal, Space, StrategyState, action, directives
-from omoide.core.parent import Parent
+from omoide.core.state import Parent
 from omoide.core.value import Value
 from omoide.directives import Directive
 from omoide.errors import Invalid

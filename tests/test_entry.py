@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import maps, names
 
-from omoide.core.entry import Entry, Evidence, MessageRef
-from omoide.core.memory_types import MEMORY_TYPES
-from omoide.core.scope import Scope
+from omoide.core.entry import MEMORY_TYPES, Entry, Evidence, MessageRef, Scope
 from omoide.errors import Invalid, InvalidRecord
 from omoide.testing import reproducible
 

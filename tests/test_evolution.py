@@ -20,7 +20,7 @@ from omoide import (
     identity,
     strategy,
 )
-from omoide.core.strategy import Outcome
+from omoide.core.execution import Outcome
 from omoide.errors import Invalid, WrongType
 from omoide.identity import identity_evolve
 

@@ -16,9 +16,7 @@ import pytest
 from tests.minds import says_what_to_do
 
 from omoide import FrozenList, FrozenMap
-from omoide.core.frozen import freeze, freeze_list, freeze_map
-from omoide.core.nesting import MAX_DEPTH
-from omoide.core.texts import check_text
+from omoide.core.frozen import MAX_DEPTH, check_text, freeze, freeze_list, freeze_map
 from omoide.errors import Invalid, Unsupported, WrongType
 
 

@@ -31,7 +31,7 @@ from omoide import (
     restore,
     thread,
 )
-from omoide.core.nesting import DEPTH
+from omoide.core.frozen import DEPTH
 
 
 @action

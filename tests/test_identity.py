@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from omoide import Agent, Identity, action, identity, memory
-from omoide.core.context import Context
-from omoide.core.slot import SLOTS
+from omoide.core.state import SLOTS, Context
 from omoide.errors import CapabilityDrift, Conflict, Invalid, Unsupported, WrongType
 
 EMPTY: dict[str, Any] = {"actions": [], "tags": [], "io": {}, "limits": {}}

@@ -7,7 +7,7 @@ import pytest
 from tests.minds import says_what_to_do
 
 from omoide import MEMORY_TYPES
-from omoide.core import memory_types
+from omoide.core import entry as memory_types
 from omoide.errors import NotFound, OmoideError
 
 every_type = pytest.mark.parametrize("name", MEMORY_TYPES)

@@ -20,8 +20,8 @@ from omoide import (
     strategy,
     thread,
 )
-from omoide.core import slot
-from omoide.core.strategy import Outcome
+from omoide.core import state as slot
+from omoide.core.execution import Outcome
 from omoide.errors import InvalidState, MountFailed, OmoideError
 
 Config = FrozenMap[str, Any]

@@ -18,7 +18,7 @@ from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
 from omoide import observe
 from omoide.core.frozen import freeze
-from omoide.stores.local import hop
+from omoide.stores.async_store import hop
 
 SECRET = "the vault opens with 1234"
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide import Route, Signal
-from omoide.core import pattern
-from omoide.core.router import matching
+from omoide.core import signal as pattern
+from omoide.core.execution import matching
 from omoide.errors import Invalid, InvalidDefinition, WrongType
 
 segments = st.sampled_from(["a", "b", "c1"])

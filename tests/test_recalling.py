@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.recalling import Filter, Hit, Reason, RecallRequest, RecallResult, Why
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import Filter, Hit, Reason, RecallRequest, RecallResult, Why
 from omoide.errors import Invalid, InvalidRecord
 from omoide.testing import FrozenClock
 

@@ -19,7 +19,7 @@ from omoide import (
     strategy,
     thread,
 )
-from omoide.core.strategy import Outcome
+from omoide.core.execution import Outcome
 from omoide.directives import Directive, RunInstruction
 from omoide.errors import Invalid, OmoideError
 

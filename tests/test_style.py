@@ -44,13 +44,13 @@ def repository_files() -> list[Path]:
 
 
 def test_no_source_file_is_long() -> None:
-    """No source file has more than 500 lines."""
-    assert [path.name for path in SOURCES if lines(path) > 500] == []
+    """No source file has more than 1,000 lines."""
+    assert [path.name for path in SOURCES if lines(path) > 1_000] == []
 
 
 def test_source_files_are_mostly_short() -> None:
-    """The median source file has at most 150 lines."""
-    assert median(map(lines, SOURCES)) <= 150
+    """The median source file has at most 300 lines."""
+    assert median(map(lines, SOURCES)) <= 300
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -7,40 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 from omoide import blocking, clock, directives, errors, identity, ids, memory, strategy, thread
 from omoide.core.action import Action, Instruction, action
-from omoide.core.agent import Agent, cmd
+from omoide.core.agent import Agent, cmd, receive
 from omoide.core.checkpoint import Checkpoint, checkpoint, restore
-from omoide.core.context import Context
 from omoide.core.definition import Definition
-from omoide.core.entry import Entry, Evidence, MessageRef
+from omoide.core.entry import MEMORY_TYPES, Entry, Evidence, MessageRef, Scope
+from omoide.core.execution import Direct, Route, Strategy
 from omoide.core.frozen import FrozenList, FrozenMap
 from omoide.core.identity import Identity
-from omoide.core.memory import Memory
-from omoide.core.memory_types import MEMORY_TYPES
+from omoide.core.memory import Memory, Space
 from omoide.core.plugin import Externalize, Plugin
-from omoide.core.recalling import Filter, RecallRequest, RecallResult
-from omoide.core.receiving import receive
-from omoide.core.router import Route
-from omoide.core.scope import Scope
+from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.core.signal import Signal
-from omoide.core.space import Space
-from omoide.core.strategy import Direct, Strategy
-from omoide.core.strategy_state import StrategyState
+from omoide.core.state import Context, StrategyState
 from omoide.core.thread import Thread, ThreadEntry
-from omoide.core.writing import WriteRequest, WriteResult
 from omoide.stores.protocols import Store
 from omoide.verbs import erase, forget, recall, remember
 
 if TYPE_CHECKING:
     from omoide import graph, longterm, projection, promotion, runtime, sessions, shortterm, tools, turns
-    from omoide.client.clients import AsyncClient, Client
+    from omoide.client.client import AsyncClient, Client
     from omoide.runtime.runtime import Runtime
     from omoide.sessions.session import Session
-    from omoide.stores.opening import open_store
-    from omoide.turns.policy import MemoryPolicy
-    from omoide.turns.previewing import preflight
-    from omoide.turns.remembering import write
-    from omoide.turns.running import chat, stream, turn
-    from omoide.turns.spec import AgentSpec
+    from omoide.stores.factory import open_store
+    from omoide.turns.memory import write
+    from omoide.turns.preview import preflight
+    from omoide.turns.runner import chat, stream, turn
+    from omoide.turns.spec import AgentSpec, MemoryPolicy
+
 
 __version__ = "0.1.0"
 
@@ -133,15 +126,15 @@ _LAZY = {
     "AgentSpec": "omoide.turns.spec",
     "AsyncClient": "omoide.client",
     "Client": "omoide.client",
-    "MemoryPolicy": "omoide.turns.policy",
+    "MemoryPolicy": "omoide.turns.spec",
     "Runtime": "omoide.runtime.runtime",
     "Session": "omoide.sessions.session",
-    "chat": "omoide.turns.running",
-    "open_store": "omoide.stores.opening",
-    "preflight": "omoide.turns.previewing",
-    "stream": "omoide.turns.running",
-    "turn": "omoide.turns.running",
-    "write": "omoide.turns.remembering",
+    "chat": "omoide.turns.runner",
+    "open_store": "omoide.stores.factory",
+    "preflight": "omoide.turns.preview",
+    "stream": "omoide.turns.runner",
+    "turn": "omoide.turns.runner",
+    "write": "omoide.turns.memory",
 }
 
 

@@ -1,6 +1,7 @@
 """What does `python -m omoide` do?
 
 The same as the `omoide` command.
+
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The verbs of `omoide.verbs`, and those of a turn, without `await`. A store inside the process is called
 directly; for any other, and for turns, an event loop runs as long as the call.
+
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from omoide import verbs
-from omoide.core.entry import Entry
-from omoide.core.recalling import RecallResult
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteResult
-from omoide.stores.local import LocalStore
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import RecallResult, WriteResult
+from omoide.stores.async_store import LocalStore
 from omoide.stores.protocols import Erases, Store, Supersedes
 from omoide.stores.records import EraseReceipt
 
 if TYPE_CHECKING:
-    from omoide.graph.answers import Answer
-    from omoide.graph.validating import Report
+    from omoide.graph.results import Answer
+    from omoide.graph.shacl import Report
     from omoide.graph.view import GraphView
-    from omoide.longterm.tracing import Provenance, Related
+    from omoide.longterm.lineage import Provenance
+    from omoide.longterm.relations import Related
     from omoide.turns.options import Options
-    from omoide.turns.previewing import Preflight
+    from omoide.turns.preview import Preflight
     from omoide.turns.result import Snapshot, TurnResult
     from omoide.turns.spec import AgentSpec
+
 
 __all__ = [
     "Graph",
@@ -93,28 +94,28 @@ def erase(store: Store, scope: Scope, *, id: str | None = None, reason: str | No
 
 def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[Options]) -> TurnResult:
     """All that came of asking an agent something."""
-    from omoide.turns import running  # only programs with turns need an event loop
+    from omoide.turns import runner as running  # only programs with turns need an event loop
 
     return _run(running.turn, spec, input, **options)
 
 
 def chat(spec: AgentSpec, input: str, **options: Unpack[Options]) -> str:
     """An agent's answer."""
-    from omoide.turns import running
+    from omoide.turns import runner as running
 
     return _run(running.chat, spec, input, **options)
 
 
 def preflight(spec: AgentSpec, input: str, **options: Unpack[Options]) -> Preflight:
     """What the model would see."""
-    from omoide.turns import previewing
+    from omoide.turns import preview as previewing
 
     return _run(previewing.preflight, spec, input, **options)
 
 
 def write(spec: AgentSpec, content: str, **options: Any) -> WriteResult:
     """Keep a memory for an agent, where its policy says."""
-    from omoide.turns import remembering
+    from omoide.turns import memory as remembering
 
     return _run(remembering.write, spec, content, **options)
 

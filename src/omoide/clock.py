@@ -3,6 +3,7 @@
 Every function that stamps a value takes `now=`, integer milliseconds UTC. Where it is left out the answer
 comes from here, and `using` replaces that answer for a block of code, so that a whole run can be repeated
 exactly.
+
 """
 
 from __future__ import annotations

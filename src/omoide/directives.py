@@ -1,11 +1,12 @@
 """Which effects can an agent ask for?
 
 Every directive that the runtime carries out, and the state operations that `cmd` applies itself.
+
 """
 
 from __future__ import annotations
 
-from omoide.core.directives import (
+from omoide.core.action import (
     BUILT_IN,
     MEMORY_RESULT,
     AdoptChild,

@@ -2,6 +2,7 @@
 
 Functions on an agent: changes create the identity where it is missing, reads never do. What an agent can do
 is what its identity declares, together with what its plugins really offer at the moment of the question.
+
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ import msgspec
 
 from omoide import ids
 from omoide.core.action import action
-from omoide.core.agent import Agent
-from omoide.core.context import Context
+from omoide.core.agent import Agent, Candidate, all_actions, rank
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap
 from omoide.core.identity import DEFAULT_CAPABILITIES, Identity, known_agent
-from omoide.core.routing import Candidate, all_actions, rank
-from omoide.core.slot import IDENTITY, MEMORY, described
+from omoide.core.state import IDENTITY, MEMORY, Context, described
 from omoide.errors import CapabilityDrift, NotFound, WrongType
 
 P = ParamSpec("P")

@@ -2,6 +2,7 @@
 
 Ids are a prefix and a UUID of version 7, so they sort by time. `using` replaces the source for a block of
 code.
+
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Functions on an agent: each takes one and returns a new one, and the agent given stays as it was. Changes
 create the memory where it is missing; reads never do. The operations themselves are methods of `Memory`,
 under the same names.
+
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from omoide import clock
 from omoide.clock import replaced, system_ns
 from omoide.core.agent import Agent
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, LARGEST, SMALLEST, FrozenMap, bare_map, blank, is_kept
-from omoide.core.memory import Memory, Write, reserved_spaces
-from omoide.core.slot import MEMORY, described
-from omoide.core.space import Space
-from omoide.core.tasks import Task, Tasks
+from omoide.core.memory import Memory, Space, Task, Tasks, Write, reserved_spaces
+from omoide.core.state import MEMORY, described
 from omoide.core.value import copied, force
 
 P = ParamSpec("P")

@@ -2,6 +2,7 @@
 
 Spans of OpenTelemetry, named by its conventions for generative AI. Nothing is recorded until the program has
 set a tracer provider, and OpenTelemetry is not loaded for it: a provider that is set was imported before.
+
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from opentelemetry import trace
+
 
 Operation = Literal[
     "invoke_agent",

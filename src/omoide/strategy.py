@@ -1,12 +1,12 @@
 """How far has this agent's strategy come?
 
 For those who write strategies: the state that theirs keeps between two commands.
+
 """
 
 from __future__ import annotations
 
-from omoide.core.slot import STRATEGY
-from omoide.core.strategy_state import StrategyState
+from omoide.core.state import STRATEGY, StrategyState
 
 get = STRATEGY.get
 of = STRATEGY.value

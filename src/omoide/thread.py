@@ -1,6 +1,7 @@
 """What happened to this agent?
 
 Functions on an agent: `append` creates the thread where it is missing, reads never do.
+
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from omoide.core.agent import Agent
-from omoide.core.slot import THREAD
+from omoide.core.state import THREAD
 from omoide.core.thread import NewEntry, ThreadEntry
 
 get = THREAD.get

@@ -1,17 +1,16 @@
 """How does a program remember, recall and forget?
 
 A few verbs over any store. `omoide.blocking` has the same ones for programs without an event loop.
+
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from omoide.core.entry import Entry
-from omoide.core.recalling import Filter, RecallRequest, RecallResult
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.core.value import check_instance
-from omoide.core.writing import WriteRequest, WriteResult
 from omoide.errors import Invalid
 from omoide.stores.protocols import Erases, Store, Supersedes
 from omoide.stores.records import EraseReceipt

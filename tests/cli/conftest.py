@@ -11,13 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from omoide import identity, memory
-from omoide.cli import asking, settings
+from omoide.cli import chat as asking
+from omoide.cli import shell as settings
 from omoide.cli.app import app
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
 from omoide.runtime.vaults import StoreVault, put_aside
 from omoide.sessions.session import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.turns.spec import AgentSpec
 
 Run = Callable[..., Result]

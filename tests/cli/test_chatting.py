@@ -12,10 +12,11 @@ import pytest
 from click.testing import Result
 from tests.turns.http_model import Answer, failing, serving
 
-from omoide.cli import asking, talking
+from omoide.cli import chat as asking
+from omoide.cli import chat as talking
 from omoide.errors import ModelRefused
 from omoide.sessions.session import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.turns.model import Request
 from omoide.turns.spec import AgentSpec
 
@@ -232,12 +233,14 @@ def test_a_hanging_model_can_be_interrupted(
 ) -> None:
     """Ctrl-C in the middle of an answer keeps what was seen of it, and the next message is answered."""
 
+    plain = asking.visible
+
     def striking(text: str) -> str:
         if "well" in text:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return asking.visible(text)
+        return plain(text)
 
-    monkeypatch.setattr("omoide.cli.talking.visible", striking)
+    monkeypatch.setattr("omoide.cli.chat.visible", striking)
     with serving(Answer(content="Well, well", hang=True), "Two.") as site:
         told = omoide(
             "chat", "--model", HTTP, "--base-url", site.url, "--session", "s1", input="a\nb\n"

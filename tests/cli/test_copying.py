@@ -83,7 +83,8 @@ def test_what_cannot_be_copied_is_refused_and_makes_no_file(omoide: Run, home: P
 @pytest.mark.usefixtures("filled")
 def test_progress_of_a_copy_is_shown_on_a_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bar for memories and one for documents."""
-    from omoide.cli import copying, printing
+    from omoide.cli import output as printing
+    from omoide.cli import transfer as copying
 
     terminal, bars = Terminal(), printing.progress
     with monkeypatch.context() as patched:

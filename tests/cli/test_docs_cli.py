@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from omoide.cli.app import COMMANDS, app
-from omoide.cli.settings import NAMES, variable
+from omoide.cli.shell import NAMES, variable
 from omoide.core.entry import Entry
 from omoide.eval.__main__ import parser
 from omoide.longterm.relations import RELATIONS
-from omoide.retrieval.weights import Signs
+from omoide.retrieval.ranking import Signs
 from omoide.service.reasons import IN_WORDS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

@@ -95,7 +95,8 @@ def test_an_import_takes_all_or_nothing(omoide: Run, answer: Answer) -> None:
 @pytest.mark.usefixtures("known")
 def test_progress_of_files_is_shown_on_a_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways have a bar."""
-    from omoide.cli import exchanging, printing
+    from omoide.cli import output as printing
+    from omoide.cli import transfer as exchanging
 
     for command, shown in (
         (["export", "all.nq"], "writing"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from omoide.cli import printing
+from omoide.cli import output as printing
 from omoide.cli.app import app
 
 Run = Callable[..., Result]

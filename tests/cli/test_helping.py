@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from tests.cli.test_process import program
 
-from omoide.cli.app import COMMANDS
-from omoide.cli.helping import helps, page
+from omoide.cli.app import COMMANDS, helps, page
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "commands.md"
 
 
 def test_the_page_of_the_commands_is_up_to_date() -> None:
-    """Where it is not: `python -m omoide.cli.helping > docs/commands.md`."""
+    """Where it is not: `python -m omoide.cli.app > docs/commands.md`."""
     assert PAGE.read_text("utf-8") == page()
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from omoide.cli import doctor
-from omoide.embedders import cache, models
+from omoide.cli import maintenance as doctor
+from omoide.embedders import models
+from omoide.embedders import models as cache
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide import errors
-from omoide.cli import failing, printing
+from omoide.cli import output as printing
+from omoide.cli import shell as failing
 from omoide.core.entry import Entry
 from omoide.service import reasons
 

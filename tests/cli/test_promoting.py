@@ -11,9 +11,9 @@ import pytest
 from click.testing import Result
 
 from omoide.errors import StoreFailed
-from omoide.promotion import promoting
+from omoide.promotion import promoter as promoting
 from omoide.sessions.session import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]

@@ -17,9 +17,9 @@ from tests.cli.test_process import without
 from tests.graph import servers
 from tests.graph.servers import Server
 
-from omoide.cli import querying
-from omoide.cli.printing import HIDDEN
-from omoide.graph.answers import Triple
+from omoide.cli import transfer as querying
+from omoide.cli.output import HIDDEN
+from omoide.graph.results import Triple
 from omoide.graph.terms import IRI, Term
 
 Run = Callable[..., Result]

@@ -7,10 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from omoide import clock
-from omoide.cli import moments, settings
-from omoide.cli.doctor import free_bytes
+from omoide.cli import output as moments
+from omoide.cli import shell as settings
+from omoide.cli.maintenance import free_bytes
 from omoide.cli.shell import file_of
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid
 
 HOUR = 3_600_000

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 
 from omoide import clock
-from omoide.service import access
-from omoide.stores.opening import open_store
+from omoide.service import auth as access
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 Run = Callable[..., Result]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from omoide import AsyncClient, Client, Scope, verbs
-from omoide.client import asks
-from omoide.client.asks import Ask
-from omoide.client.verbs import Verbs
+from omoide.client import requests as asks
+from omoide.client.client import Verbs
+from omoide.client.requests import Ask
 from omoide.web.app import document
 
 PATHS = document()["paths"]

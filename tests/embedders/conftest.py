@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from omoide.embedders import Embedder, cache, choose
+from omoide.embedders import Embedder, choose
+from omoide.embedders import models as cache
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "dog", "##s", "run", "##ning", "cat", "sleep", "!"]
 SIZE = 384
@@ -67,7 +68,7 @@ def published() -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def tiny_folder(published: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny encoder, ready for use."""
-    from omoide.embedders.quantise import quantise
+    from omoide.embedders.quantization import quantise
 
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "published.onnx").write_bytes(published["/onnx/model.onnx"])

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from omoide.embedders.fetch import ModelFile, Source
+from omoide.embedders.models import ModelFile, Source
 
 FOLDER = "package/dist/tiny"
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from omoide.embedders import Embedded, Embedder
-from omoide.embedders.checking import checked
-from omoide.embedders.hashing import HashEmbedder
 from omoide.embedders.protocol import TOKEN_SIZE
+from omoide.embedders.vectors import HashEmbedder, checked
 from omoide.errors import EmbedderFailed, ModelUnavailable
 
 ONE = np.array([1.0, 0.0], np.float32)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from omoide.embedders import Embedder, choose
-from omoide.embedders.hashing import HashEmbedder
 from omoide.embedders.minilm import MiniLM
 from omoide.embedders.static import Static
+from omoide.embedders.vectors import HashEmbedder
 from omoide.errors import Invalid, ModelUnavailable
 
 
@@ -82,7 +82,7 @@ def test_without_the_encoder_the_table_is_used_and_told_once(tmp_path: Path) -> 
 
 def test_the_encoder_is_not_replaced_in_silence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Who asks for MiniLM by name gets it, or an error, and never another."""
-    sys.modules["omoide.embedders.choose"]._minilm.cache_clear()
+    sys.modules["omoide.embedders.registry"]._minilm.cache_clear()
     monkeypatch.setenv("OMOIDE_CACHE", str(tmp_path))
     with pytest.raises(ModelUnavailable, match="omoide models pull"):
         choose("minilm")

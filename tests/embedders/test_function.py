@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from omoide.embedders import Embedder
-from omoide.embedders.function import FromFunction
+from omoide.embedders.vectors import FromFunction
 from omoide.errors import EmbedderFailed, Invalid, WrongType
 
 

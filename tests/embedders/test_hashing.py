@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.embedders import Embedder
-from omoide.embedders.hashing import HashEmbedder
+from omoide.embedders.vectors import HashEmbedder
 from omoide.errors import Invalid
 
 
@@ -35,7 +35,7 @@ def test_any_text_can_be_embedded(texts: list[str], dim: int) -> None:
 def test_every_process_gives_the_same_vectors() -> None:
     """The seed of Python's own hashes does not matter."""
     program = (
-        "from omoide.embedders.hashing import HashEmbedder;"
+        "from omoide.embedders.vectors import HashEmbedder;"
         "print(HashEmbedder(8).embed(['the dog runs'])[0].pooled.tolist())"
     )
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

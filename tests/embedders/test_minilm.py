@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.embedders import Embedded, Embedder, cache
+from omoide.embedders import Embedded, Embedder
+from omoide.embedders import models as cache
 from omoide.embedders.minilm import MiniLM
-from omoide.embedders.quantise import projection
+from omoide.embedders.quantization import projection
 from omoide.errors import ModelUnavailable
 
 PUBLISHED = [-0.0213, 0.0172, 0.1252, 0.0508, 0.0045, 0.0576, 0.0505, -0.0068]

@@ -10,9 +10,10 @@ import pytest
 from tests.embedders.publishing import Site, serving, source
 
 from omoide import clock
-from omoide.embedders import cache, models
-from omoide.embedders.fetch import Source
+from omoide.embedders import models
+from omoide.embedders import models as cache
 from omoide.embedders.minilm import MiniLM
+from omoide.embedders.models import Source
 from omoide.errors import ModelUnavailable
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from tests.embedders.publishing import FOLDER, npm, package, serving, source
 
-from omoide.embedders import cache, models
-from omoide.embedders.fetch import unpack
+from omoide.embedders import models
+from omoide.embedders import models as cache
+from omoide.embedders.models import unpack
 from omoide.errors import ModelUnavailable
 
 NOWHERE = "file:///nowhere/at/all"

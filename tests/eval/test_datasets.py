@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from omoide.errors import Invalid, NotFound
-from omoide.eval import dataset, locomo
-from omoide.eval.dataset import positions
+from omoide.eval import datasets as dataset
+from omoide.eval import datasets as locomo
+from omoide.eval.datasets import positions
 
 DAY = 24 * 3_600_000
 MAY_8 = 1_683_504_000_000
@@ -54,7 +55,7 @@ def lines(*given: dict[str, Any]) -> str:
 
 def test_locomo_sessions_come_in_the_order_of_their_numbers(written: Callable[[Any], Path]) -> None:
     """Turns are ordered by session number, dated by their session, and captions belong to the text."""
-    [talk] = locomo.load(written([locomo_sample()])).conversations
+    [talk] = locomo.locomo_load(written([locomo_sample()])).conversations
     assert [(turn.id, turn.session, turn.text, turn.at) for turn in talk.turns] == [
         ("D2:1", "session_2", "Look! [image: a photo of a dog]", MAY_8 + (13 * 60 + 56) * 60_000),
         ("D2:2", "session_2", "How sweet.", MAY_8 + (13 * 60 + 56) * 60_000 + 1000),
@@ -88,7 +89,7 @@ def test_questions_without_evidence_are_left_out_and_counted(written: Callable[[
         {"question": "Any plans?", "evidence": [], "category": 3},
         {"question": "Whose?", "evidence": ["D"], "category": 3},
     ]
-    data = locomo.load(written([locomo_sample(qa=questions)]))
+    data = locomo.locomo_load(written([locomo_sample(qa=questions)]))
     assert [question.text for question in data.conversations[0].questions] == ["Which pet?"]
     assert data.skipped == 2
 
@@ -98,21 +99,21 @@ def test_questions_without_evidence_are_left_out_and_counted(written: Callable[[
 )
 def test_locomo_dates_are_read(date: str, minutes: int) -> None:
     """Twelve o'clock is midnight in the morning and noon in the afternoon."""
-    assert locomo.moment(f"{date} on 8 May, 2023") == MAY_8 + minutes * 60_000
+    assert locomo.locomo_moment(f"{date} on 8 May, 2023") == MAY_8 + minutes * 60_000
 
 
 @pytest.mark.parametrize("date", ["8 May 2023", "1:56 pm on 8 Mai, 2023", "", "13:00 on 8 May, 2023"])
 def test_other_dates_are_refused(date: str) -> None:
     """A date in another form is an error that shows the right form."""
     with pytest.raises(Invalid, match="1:56 pm on 8 May, 2023"):
-        locomo.moment(date)
+        locomo.locomo_moment(date)
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[1]", '[{"sample_id": "x"}]', '{"a": 1}'], ids=repr)
 def test_a_file_that_is_not_locomo_is_refused(content: str, written: Callable[[Any], Path]) -> None:
     """Another file gives an error that names it."""
     with pytest.raises(Invalid, match=r"data\.json"):
-        locomo.load(written(content))
+        locomo.locomo_load(written(content))
 
 
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
@@ -175,5 +176,5 @@ def test_a_data_set_can_be_shortened(written: Callable[[Any], Path]) -> None:
     """The first conversations with the first questions of each are what is left."""
     sample = locomo_sample()
     twice = [sample | {"qa": sample["qa"] * 3}, sample | {"sample_id": "conv-2"}]
-    data = dataset.shortened(locomo.load(written(twice)), conversations=1, questions=2)
+    data = dataset.shortened(locomo.locomo_load(written(twice)), conversations=1, questions=2)
     assert [(talk.id, len(talk.questions)) for talk in data.conversations] == [("conv-1", 2)]

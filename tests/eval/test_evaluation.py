@@ -8,8 +8,7 @@ import pytest
 
 from omoide.errors import Invalid
 from omoide.eval.__main__ import main
-from omoide.eval.evaluation import evaluate
-from omoide.eval.metrics import METRICS
+from omoide.eval.runner import METRICS, evaluate
 
 TALKS = Path(__file__).parent / "talks.jsonl"
 

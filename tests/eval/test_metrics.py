@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.eval.metrics import METRICS, average, firsts, measure, percentile
+from omoide.eval.runner import METRICS, average, firsts, measure, percentile
 
 TWENTY = [f"t{rank}" for rank in range(1, 21)]
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from omoide.core.entry import Entry, MessageRef
-from omoide.core.recalling import RecallRequest, RecallResult
-from omoide.core.writing import WriteRequest
-from omoide.eval import dataset, evaluation, report, running
-from omoide.eval.metrics import METRICS
+from omoide.core.requests import RecallRequest, RecallResult, WriteRequest
+from omoide.eval import datasets as dataset
+from omoide.eval import runner as evaluation
+from omoide.eval import runner as report
+from omoide.eval import runner as running
+from omoide.eval.runner import METRICS
 
 TALKS = Path(__file__).parent / "talks.jsonl"
 

@@ -6,9 +6,9 @@ import pytest
 from tests.graph import servers
 from tests.graph.servers import Server
 
-from omoide.graph.asking import Backend
-from omoide.graph.embedded import Embedded
-from omoide.graph.remote import Remote
+from omoide.graph.backend import Backend
+from omoide.graph.endpoint import Remote
+from omoide.graph.oxigraph import Embedded
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.strategies import maps, names, text
 
 from omoide import clock
-from omoide.core.entry import EVIDENCE, SOURCES, Entry, Evidence, MessageRef
-from omoide.core.memory_types import MEMORY_TYPES, ROOT
+from omoide.core.entry import EVIDENCE, MEMORY_TYPES, ROOT, SOURCES, Entry, Evidence, MessageRef
 from omoide.graph.vocabulary import RELATIONS
 from omoide.stores.records import Access, Link
 

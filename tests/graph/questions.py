@@ -7,16 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from omoide.core import memory_types
-from omoide.core.entry import Entry, Evidence
+from omoide.core import entry as memory_types
+from omoide.core.entry import MEMORY_TYPES, ROOT, Entry, Evidence, Scope
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.memory_types import MEMORY_TYPES, ROOT
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest
-from omoide.graph.iris import agent_iri, graph_iri, memory_iri, project_iri, session_iri
+from omoide.core.requests import WriteRequest
 from omoide.graph.terms import IRI
-from omoide.graph.vocabulary import CLASSES, JIDO, level_of
-from omoide.stores.local import LocalStore
+from omoide.graph.vocabulary import (
+    CLASSES,
+    JIDO,
+    agent_iri,
+    graph_iri,
+    level_of,
+    memory_iri,
+    project_iri,
+    session_iri,
+)
+from omoide.stores.async_store import LocalStore
 from omoide.stores.records import Access, Link
 
 NOW, HOUR = 1_763_000_000_123, 3_600_000

@@ -10,11 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, InvalidQuery, WrongType
-from omoide.graph.binding import bind
-from omoide.graph.embedded import Embedded
-from omoide.graph.guarding import check
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.sparql import bind, check, tokens
 from omoide.graph.terms import IRI, Blank, Term, term_of
-from omoide.graph.tokens import tokens
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 HOSTILE = [

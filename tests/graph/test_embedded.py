@@ -20,10 +20,10 @@ from omoide.errors import (
     ReadOnly,
     StoreFailed,
 )
-from omoide.graph.asking import Backend, State
-from omoide.graph.embedded import Embedded
-from omoide.graph.engine import translated
-from omoide.graph.iris import EVIDENCE, ONTOLOGY_GRAPH, graph_iri, memory_iri
+from omoide.graph.backend import Backend, State
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.results import translated
+from omoide.graph.vocabulary import EVIDENCE, ONTOLOGY_GRAPH, graph_iri, memory_iri
 
 ALICE, BOB = graph_iri("home", "alice"), graph_iri("home", "bob")
 P = "https://jido.ai/ontology#"
@@ -291,7 +291,7 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     with pytest.raises(Busy, match="a path of its own"):
         Embedded(path)
     script = (
-        "import sys; from omoide.errors import Busy; from omoide.graph.embedded import Embedded\n"
+        "import sys; from omoide.errors import Busy; from omoide.graph.oxigraph import Embedded\n"
         "try: Embedded(sys.argv[1])\nexcept Busy: print('busy')"
     )
     other = subprocess.run(

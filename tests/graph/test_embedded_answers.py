@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, NotFound
-from omoide.graph.answers import Answer, Row, Triple
-from omoide.graph.embedded import Embedded
-from omoide.graph.results import read_results, read_triples
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.results import Answer, Row, Triple, read_results, read_triples
 from omoide.graph.terms import IRI, XSD, Blank, Term
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

@@ -19,10 +19,9 @@ from tests.graph.given import NOW, memories
 
 from omoide.core.entry import Entry, Evidence
 from omoide.errors import DiskFull, Invalid, InvalidRDF, NotFound, StoreFailed, WrongType
-from omoide.graph.files import export, read
-from omoide.graph.formats import FORMATS, choose
-from omoide.graph.reading import Memories, Missing
-from omoide.graph.triples import to_nquads
+from omoide.graph.files import FORMATS, choose, export, read
+from omoide.graph.parser import Memories, Missing
+from omoide.graph.serializer import to_nquads
 from omoide.stores.records import Access, Link
 
 NAMES = list(FORMATS)

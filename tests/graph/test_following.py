@@ -14,10 +14,10 @@ import pytest
 import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, graph, open_store
 from omoide.errors import EndpointFailed
-from omoide.graph import projecting
-from omoide.graph.embedded import Embedded
-from omoide.graph.iris import GRAPH, META_GRAPH, ONTOLOGY_GRAPH
+from omoide.graph import sync as projecting
+from omoide.graph.oxigraph import Embedded
 from omoide.graph.view import GraphView
+from omoide.graph.vocabulary import GRAPH, META_GRAPH, ONTOLOGY_GRAPH
 
 FIRST = Scope(agent_id="ann", session_id="s1")
 SECOND = Scope(agent_id="ann", session_id="s2")

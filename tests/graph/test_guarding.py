@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from pyoxigraph import Store
 
 from omoide.errors import InvalidQuery, WrongType
-from omoide.graph.guarding import MAX_BYTES, MAX_DEPTH, MAX_PARTS, check
-from omoide.graph.tokens import decoded, tokens
+from omoide.graph.sparql import MAX_BYTES, MAX_DEPTH, MAX_PARTS, check, decoded, tokens
 
 FINE = [
     "SELECT ?s WHERE { ?s a jido:Fact }",

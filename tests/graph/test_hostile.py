@@ -15,14 +15,12 @@ import pytest
 import omoide
 from omoide import Scope, blocking, graph, open_store
 from omoide.errors import InvalidQuery, InvalidRDF, WrongType
-from omoide.graph import projecting
-from omoide.graph.asking import asked
-from omoide.graph.core import TRIES
-from omoide.graph.embedded import Embedded
-from omoide.graph.engine import checked
-from omoide.graph.guarding import MAX_BYTES, MAX_PREFIX, MAX_VARIABLES, check
-from omoide.graph.shaping import with_limit
-from omoide.graph.view import GraphView
+from omoide.graph import sync as projecting
+from omoide.graph.backend import asked, with_limit
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.results import checked
+from omoide.graph.sparql import MAX_BYTES, MAX_PREFIX, MAX_VARIABLES, check
+from omoide.graph.view import TRIES, GraphView
 
 ANN = Scope(agent_id="ann")
 BOB = Scope(agent_id="bob")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyoxigraph import NamedNode
 from tests.graph.given import ids, texts
 
-from omoide.graph import iris
+from omoide.graph import vocabulary as iris
 from omoide.ids import check
 
 KINDS = [

@@ -15,9 +15,10 @@ import pyoxigraph
 import pytest
 
 from omoide.errors import Invalid, InvalidQuery, QueryStopped, StoreFailed
-from omoide.graph import isolating, worker
-from omoide.graph.embedded import Embedded
-from omoide.graph.isolating import run
+from omoide.graph import sandbox as isolating
+from omoide.graph import worker
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.sandbox import run
 from omoide.graph.terms import IRI
 from omoide.testing import eventually
 

@@ -10,14 +10,15 @@ import pytest
 import rdflib
 from pyoxigraph import NamedNode, RdfFormat, Store, parse
 
-from omoide.core.memory_types import MEMORY_TYPES, PARENTS, ROOT, ontology_class
+from omoide.core.entry import MEMORY_TYPES, PARENTS, ROOT, ontology_class
 from omoide.errors import NotFound
 from omoide.graph import ontology
-from omoide.graph.iris import JIDO, ONTOLOGY_GRAPH
 from omoide.graph.vocabulary import (
     CLASSES,
     FACETS,
+    JIDO,
     LEVELS,
+    ONTOLOGY_GRAPH,
     OWL,
     PREFIXES,
     RDF,

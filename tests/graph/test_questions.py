@@ -28,15 +28,13 @@ from tests.graph.questions import (
 )
 
 from omoide import clock, graph
-from omoide.core.memory_types import MEMORY_TYPES
-from omoide.core.recalling import Filter
-from omoide.core.scope import Scope
-from omoide.graph.iris import memory_iri
+from omoide.core.entry import MEMORY_TYPES, Scope
+from omoide.core.requests import Filter
 from omoide.graph.terms import IRI
 from omoide.graph.view import GraphView
-from omoide.graph.vocabulary import CLASSES
-from omoide.stores.local import LocalStore
-from omoide.stores.opening import open_store
+from omoide.graph.vocabulary import CLASSES, memory_iri
+from omoide.stores.async_store import LocalStore
+from omoide.stores.factory import open_store
 from omoide.stores.records import Query
 from omoide.testing import FrozenClock
 

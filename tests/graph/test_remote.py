@@ -16,8 +16,8 @@ import pytest
 from tests.graph.servers import free_port
 
 from omoide.errors import EndpointFailed, Invalid, InvalidQuery, QueryStopped, StoreFailed, WrongType
-from omoide.graph.embedded import Embedded
-from omoide.graph.remote import Remote
+from omoide.graph.endpoint import Remote
+from omoide.graph.oxigraph import Embedded
 
 EMPTY = b'{"head":{"vars":["s"]},"results":{"bindings":[]}}'
 SELECT = "SELECT ?s { ?s ?p ?o }"

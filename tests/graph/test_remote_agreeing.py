@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal
 
-from omoide.graph.answers import Answer
-from omoide.graph.asking import Backend
-from omoide.graph.embedded import Embedded
-from omoide.graph.remote import Remote
+from omoide.graph.backend import Backend
+from omoide.graph.endpoint import Remote
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.results import Answer
 from omoide.graph.terms import IRI
 
 QUOTES = ["'''", '"""', "\\", '\\"', "\\u0022", "\\\\u0041", "\\U00000041"]

@@ -19,16 +19,14 @@ from tests.conftest import EXAMPLES
 from tests.graph.given import NOW, entries, moments, relations
 
 from omoide import clock, graph
-from omoide.core.entry import Entry, Evidence
-from omoide.core.memory_types import ROOT
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest
+from omoide.core.entry import ROOT, Entry, Evidence, Scope
+from omoide.core.requests import WriteRequest
 from omoide.errors import IdTaken, Invalid, InvalidRDF, OmoideError
-from omoide.graph.formats import FORMATS
+from omoide.graph.files import FORMATS
 from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import CLASSES, JIDO
-from omoide.stores.local import LocalStore
-from omoide.stores.opening import open_store
+from omoide.stores.async_store import LocalStore
+from omoide.stores.factory import open_store
 from omoide.stores.records import Access, Link
 from omoide.testing import FrozenClock
 

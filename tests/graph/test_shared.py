@@ -17,10 +17,10 @@ from tests.graph.servers import Server
 import omoide
 from omoide import Scope, WriteRequest, clock, graph, open_store
 from omoide.errors import Busy
-from omoide.graph import sources
-from omoide.graph.iris import GRAPH, ONTOLOGY_GRAPH, WIDE
-from omoide.graph.remote import Remote
+from omoide.graph import sync as sources
+from omoide.graph.endpoint import Remote
 from omoide.graph.view import GraphView
+from omoide.graph.vocabulary import GRAPH, ONTOLOGY_GRAPH, WIDE
 
 FIRST = Scope(agent_id="ann", session_id="s1")
 SECOND = Scope(agent_id="ann", session_id="s2")

@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 from pyoxigraph import NamedNode, RdfFormat, Store, Triple, parse, serialize
 from tests.graph.given import NOW, entries, memories
 
-from omoide.core.entry import Entry, Evidence
-from omoide.core.memory_types import MEMORY_TYPES
+from omoide.core.entry import MEMORY_TYPES, Entry, Evidence
 from omoide.graph import ontology
-from omoide.graph.iris import JIDO, MEMORY, evidence_iri, graph_iri, memory_iri
-from omoide.graph.reading import Memories, from_quads
-from omoide.graph.triples import all_to_nquads, moment, to_nquads
-from omoide.graph.vocabulary import CLASSES, PREFIXES, TYPE, XSD
+from omoide.graph.parser import Memories, from_quads
+from omoide.graph.serializer import all_to_nquads, moment, to_nquads
+from omoide.graph.vocabulary import (
+    CLASSES,
+    JIDO,
+    MEMORY,
+    PREFIXES,
+    TYPE,
+    XSD,
+    evidence_iri,
+    graph_iri,
+    memory_iri,
+)
 from omoide.stores.records import Access, Link
 
 DECLARED = {quad.subject.value for quad in parse(ontology.nquads(), RdfFormat.N_QUADS)}

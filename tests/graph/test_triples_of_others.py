@@ -7,9 +7,8 @@ from pyoxigraph import Quad, RdfFormat, Triple, parse
 
 from omoide.core.entry import Entry, Evidence
 from omoide.errors import InvalidRDF
-from omoide.graph.iris import MEMORY, evidence_iri
-from omoide.graph.reading import Memories, Missing, from_quads
-from omoide.graph.vocabulary import PREFIXES
+from omoide.graph.parser import Memories, Missing, from_quads
+from omoide.graph.vocabulary import MEMORY, PREFIXES, evidence_iri
 from omoide.stores.records import Access
 
 HEAD = "".join(f"@prefix {name}: <{iri}> .\n" for name, iri in PREFIXES.items())

@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 from tests.conftest import EXAMPLES
 from tests.graph.given import NOW, entries, ids
 
-from omoide.core.entry import Entry
-from omoide.core.memory_types import MEMORY_TYPES
+from omoide.core.entry import MEMORY_TYPES, Entry
 from omoide.errors import InvalidRDF, MissingExtra
-from omoide.graph.completeness import missing_for
-from omoide.graph.iris import JIDO
-from omoide.graph.reading import Memories
-from omoide.graph.triples import to_nquads
-from omoide.graph.validating import Problem, validate
-from omoide.graph.vocabulary import TYPE
+from omoide.graph.parser import Memories
+from omoide.graph.serializer import to_nquads
+from omoide.graph.shacl import Problem, missing_for, validate
+from omoide.graph.vocabulary import JIDO, TYPE
 from omoide.stores.records import Link
 
 FOUND_BY = {

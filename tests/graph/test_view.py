@@ -17,11 +17,10 @@ from tests.graph.servers import Server
 import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, blocking, clock, graph, open_store
 from omoide.errors import Busy, Invalid, InvalidQuery, QueryStopped, WrongType
-from omoide.graph import projecting
-from omoide.graph.core import Graph
-from omoide.graph.embedded import Embedded
-from omoide.graph.projecting import Projection
-from omoide.graph.sources import source
+from omoide.graph import sync as projecting
+from omoide.graph.oxigraph import Embedded
+from omoide.graph.sync import Projection, source
+from omoide.graph.view import Graph
 from omoide.stores.records import Link
 from omoide.stores.sqlite.store import SQLiteStore
 from omoide.testing import FrozenClock

@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from omoide.core.entry import Entry, Evidence
-from omoide.core.scope import Scope
-from omoide.stores.opening import open_store
+from omoide.core.entry import Entry, Evidence, Scope
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link
 from omoide.verbs import remember
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, a_store, connect, keep
 from tests.stores.own import Pocket
 
-from omoide.core.entry import Entry
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Scope
 from omoide.errors import Contradiction, Incomplete, Invalid
 from omoide.longterm.conflicts import check_strict, conflicts, find, missing, note, refuse
 from omoide.testing import reproducible

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, a_store, connect, keep, transcript
 from tests.stores.own import Pocket
 
-from omoide.core.entry import Evidence, MessageRef
-from omoide.core.scope import Scope
+from omoide.core.entry import Evidence, MessageRef, Scope
 from omoide.errors import Invalid, NotFound
-from omoide.longterm import rendering
-from omoide.longterm.tracing import Provenance, Traced, provenance
+from omoide.longterm import lineage as rendering
+from omoide.longterm.lineage import Provenance, Traced, provenance
 from omoide.testing import reproducible
 from omoide.verbs import recall
 

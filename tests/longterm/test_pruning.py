@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, a_store, keep
 from tests.stores.own import Pocket
 
-from omoide.core.memory_types import MEMORY_TYPES, with_subtypes
-from omoide.core.scope import Scope
+from omoide.core.entry import MEMORY_TYPES, Scope, with_subtypes
 from omoide.errors import Invalid, NotFound
-from omoide.longterm.pruning import PROTECTED, PruneReport, prune
+from omoide.longterm.upkeep import PROTECTED, PruneReport, prune
 from omoide.testing import reproducible
 
 DAY = 24 * 3_600_000

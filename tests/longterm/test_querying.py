@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, a_store, keep
 from tests.stores.own import Pocket
 
-from omoide.core.memory_types import MEMORY_TYPES, ROOT, with_subtypes
+from omoide.core.entry import MEMORY_TYPES, ROOT, with_subtypes
 from omoide.errors import Invalid, NotFound
-from omoide.longterm import querying
+from omoide.longterm import queries as querying
 from omoide.testing import reproducible
 
 
@@ -97,7 +97,7 @@ async def test_superseded_memories_are_left_out_unless_asked_for(store: Any) -> 
     for ask in (querying.everything, lambda *args, **how: querying.by_type(args[0], "fact", args[1], **how)):
         assert ids(await ask(store, SHOP)) == ["new"]
         assert {*ids(await ask(store, SHOP, include_superseded=True))} == {"old", "new"}
-    old = await querying.get(store, "old", SHOP)
+    old = await querying.querying_get(store, "old", SHOP)
     assert (old.superseded_by, old.superseded_reason) == ("new", "measured again")
 
 
@@ -115,7 +115,7 @@ async def test_superseding_without_a_successor_deletes_softly(store: Any) -> Non
     """A memory replaced by nothing is marked as deleted, stays there by id, and counts as superseded."""
     await keep(store, "one")
     await querying.supersede(store, "one", SHOP)
-    assert (await querying.get(store, "one", SHOP)).superseded_by == "deleted"
+    assert (await querying.querying_get(store, "one", SHOP)).superseded_by == "deleted"
     assert await querying.count(store, SHOP) == 0
     assert await querying.count(store, SHOP, include_superseded=True) == 1
     with pytest.raises(NotFound):
@@ -133,7 +133,7 @@ async def test_what_belongs_to_others_is_not_found(store: Any, other: dict[str, 
     assert await querying.by_type(store, "fact", mine) == []
     assert await querying.count(store, mine, include_superseded=True) == 0
     with pytest.raises(NotFound):
-        await querying.get(store, "theirs", mine)
+        await querying.querying_get(store, "theirs", mine)
     with pytest.raises(NotFound):
         await querying.supersede(store, "theirs", mine)
 

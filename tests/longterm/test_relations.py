@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, connect, keep
 from tests.stores.own import Pocket
 
-from omoide.core.entry import Entry
-from omoide.core.memory_types import MEMORY_TYPES, ancestors
-from omoide.core.scope import Scope
+from omoide.core.entry import MEMORY_TYPES, Entry, Scope, ancestors
 from omoide.errors import Conflict, Invalid, NotFound
 from omoide.longterm import relations
-from omoide.longterm.relating import relate
-from omoide.longterm.relations import BY_PROPERTY, IMPLICIT, RELATIONS
+from omoide.longterm.relations import BY_PROPERTY, IMPLICIT, RELATIONS, relate
 
 UPSTREAM = (
     "refines confirms contradicts has_alternative selected_alternative has_trade_off justified_by"

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, a_store, connect, keep
 from tests.stores.own import Pocket
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, NotFound, WrongType
-from omoide.longterm.relations import RELATIONS
-from omoide.longterm.tracing import Related, related
+from omoide.longterm.relations import RELATIONS, Related, related
 from omoide.testing import reproducible
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.longterm.given import SHOP, keep
 from tests.stores.own import Pocket
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid
-from omoide.longterm.reviewing import review
+from omoide.longterm.upkeep import review
 from omoide.testing import reproducible
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.longterm.given import SHOP, a_store, connect, keep
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, NotFound
-from omoide.longterm.tracing import Chain, why_stale
+from omoide.longterm.lineage import Chain, why_stale
 from omoide.testing import reproducible
 
 

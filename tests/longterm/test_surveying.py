@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.longterm.given import SHOP, connect, keep
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid
-from omoide.longterm import surveying
+from omoide.longterm import queries as surveying
 from omoide.longterm.conflicts import conflicts
-from omoide.longterm.pruning import prune
+from omoide.longterm.upkeep import prune
 from omoide.stores.records import Link
 
 THEIRS = Scope(agent_id="eve", project_id="shop")

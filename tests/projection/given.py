@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from omoide import Agent, Context, Direct, Instruction, Memory, Signal, Thread, memory, receive, thread
-from omoide.core.directives import MEMORY_RESULT, Directive, Error, MemoryUpsert
-from omoide.core.running import run
+from omoide.core.action import MEMORY_RESULT, Directive, Error, MemoryUpsert
+from omoide.core.execution import run
 from omoide.projection import ProjectionContext
-from omoide.projection.marks import SPACE
+from omoide.projection.engine import SPACE
 
 NOW = 1_800_000_000_000
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from tests.strategies import json_data
 
 from omoide import Agent, Context, Signal
-from omoide.core.directives import MEMORY_RESULT, MemoryUpsert
+from omoide.core.action import MEMORY_RESULT, MemoryUpsert
 from omoide.core.frozen import EMPTY_MAP
 from omoide.errors import InvalidRecord, OmoideError, WrongType
 from omoide.projection import CaptureRule, Captures, SignalCapture
-from omoide.projection.capturing import LONGEST
+from omoide.projection.plugins import LONGEST
 
 AGENT = Agent.new("clerk", id="clerk-1")
 

@@ -23,18 +23,12 @@ from tests.projection.given import (
 )
 
 from omoide import Agent, Memory, Signal, Thread, action, clock, memory, receive, thread
-from omoide.core.directives import MEMORY_RESULT, Directive, Emit, MemoryDelete, MemoryUpsert
+from omoide.core.action import MEMORY_RESULT, Directive, Emit, MemoryDelete, MemoryUpsert
 from omoide.errors import Invalid, WrongType
-from omoide.projection import (
-    MessageEmbedder,
-    ProjectionContext,
-    ProjectionPlugin,
-    project,
-    projection_result,
-    running,
-)
-from omoide.projection.confirming import TRIES
-from omoide.projection.embedding import key_of
+from omoide.projection import MessageEmbedder, ProjectionContext, ProjectionPlugin, project, projection_result
+from omoide.projection import engine as running
+from omoide.projection.plugins import TRIES
+from omoide.projection.projectors import key_of
 from omoide.testing import FrozenClock
 
 EMBEDDER = MessageEmbedder()

@@ -12,7 +12,7 @@ from tests.projection.given import NOW, agent, covered, entries, message, splits
 from omoide import Agent, Thread, memory, thread
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ACTION_RULES, ActionRule, NextActions, project
-from omoide.projection.next_actions import LONGEST, MOST
+from omoide.projection.projectors import LONGEST, MOST
 
 
 def planned(given: Agent, now: int = NOW, **options: Any) -> Agent:

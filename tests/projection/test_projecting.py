@@ -32,7 +32,7 @@ from omoide import (
     strategy,
 )
 from omoide import thread as threads
-from omoide.core.directives import MEMORY_RESULT, Directive, MemoryUpsert
+from omoide.core.action import MEMORY_RESULT, Directive, MemoryUpsert
 from omoide.errors import Invalid, WrongType
 from omoide.projection import (
     MessageEmbedder,

@@ -23,11 +23,11 @@ from tests.projection.given import (
 )
 
 from omoide import Agent, Memory, Thread, clock, memory, thread
-from omoide.core.directives import Emit
+from omoide.core.action import Emit
 from omoide.core.signal import Signal
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ProjectionContext, Projector, project, waiting
-from omoide.projection.marks import SPACE
+from omoide.projection.engine import SPACE
 from omoide.testing import FrozenClock
 
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tests.projection.given import NOW, agent, covered, entries, message, note, splits, talking
 
 from omoide import Agent, Thread, memory, thread
-from omoide.core.slot import THREAD
+from omoide.core.state import THREAD
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ConversationSummary, project
-from omoide.retrieval.tokens import Counter, estimate, exact
-from omoide.shortterm.summarising import MARKER
+from omoide.retrieval.text import TokenCounter as Counter
+from omoide.retrieval.text import estimate, exact
+from omoide.shortterm.summary import MARKER
 
 NAME = ConversationSummary().name
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from omoide.core.entry import Entry, Evidence
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest, WriteResult
+from omoide.core.entry import Entry, Evidence, Scope
+from omoide.core.requests import WriteRequest, WriteResult
 from omoide.errors import StoreFailed
-from omoide.promotion.marks import Mark, Run
-from omoide.promotion.planning import Candidate, Plan, planned
-from omoide.promotion.policy import PromotionPolicy
+from omoide.promotion.plan import Candidate, Mark, Plan, PromotionPolicy, Run, planned
+from omoide.shortterm.memory import ShortTerm
 from omoide.shortterm.pending import PendingItem
-from omoide.shortterm.short_term import ShortTerm
-from omoide.stores.local import LocalStore
+from omoide.stores.async_store import LocalStore
 
 NOW = 1_800_000_000_000
 SCOPE = Scope(agent_id="ada", session_id="s1", project_id="shop")

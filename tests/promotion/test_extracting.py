@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omoide.core.entry import Evidence
 from omoide.errors import Invalid, InvalidRecord
-from omoide.promotion.extracting import MOST, RULES, Rule, extract
+from omoide.promotion.extraction import MOST, RULES, Rule, extract
 from omoide.shortterm.pending import PendingItem
 
 found_in = partial(extract, thread="thread_1", seq=4, agent_id="coder", at=1000)

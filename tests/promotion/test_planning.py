@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.promotion.given import NOW, SAID, SCOPE, fact, item, only, plan_of, short_term, verdicts
 
-from omoide.core.entry import Evidence
-from omoide.core.memory_types import MEMORY_TYPES
-from omoide.core.scope import Scope
+from omoide.core.entry import MEMORY_TYPES, Evidence, Scope
 from omoide.errors import Invalid
-from omoide.promotion.marks import Mark, context_id, digest
-from omoide.promotion.planning import CUT, Plan
-from omoide.promotion.policy import PromotionPolicy
+from omoide.promotion.plan import CUT, Mark, Plan, PromotionPolicy, context_id, digest
 from omoide.shortterm.context import SOURCES
 
 LONGEST = 64 * 1024

@@ -9,7 +9,7 @@ from tests.promotion.given import NOW, item, plan_of, short_term, verdicts
 from tests.sessions.given import a_spec, talker
 
 from omoide import clock
-from omoide.promotion.policy import PromotionPolicy
+from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
 from omoide.testing import FrozenClock
 

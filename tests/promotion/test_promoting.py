@@ -24,12 +24,10 @@ from tests.promotion.given import (
 from tests.stores.own import Pocket
 
 from omoide import clock
-from omoide.core.scope import Scope
-from omoide.promotion.marks import Mark
-from omoide.promotion.planning import Plan
-from omoide.promotion.policy import PromotionPolicy
-from omoide.promotion.promoting import Promotion, promote
-from omoide.stores.opening import open_store
+from omoide.core.entry import Scope
+from omoide.promotion.plan import Mark, Plan, PromotionPolicy
+from omoide.promotion.promoter import Promotion, promote
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 AB = st.lists(st.sampled_from(["A", "B", "C"]), min_size=1, max_size=8)

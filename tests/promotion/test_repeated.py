@@ -11,15 +11,14 @@ from tests.promotion.given import NOW, SCOPE, Refusing, fact, item, live, marks_
 from tests.sessions.given import Watched, a_spec, again, talker
 
 from omoide import clock
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import WriteRequest, WriteResult
 from omoide.core.signal import Signal
-from omoide.core.writing import WriteRequest, WriteResult
 from omoide.errors import StoreFailed
-from omoide.promotion.marks import Run
-from omoide.promotion.policy import PromotionPolicy
-from omoide.promotion.promoting import promote, undo
+from omoide.promotion.plan import PromotionPolicy, Run
+from omoide.promotion.promoter import promote, undo
 from omoide.sessions import Session
-from omoide.stores.local import LocalStore
+from omoide.stores.async_store import LocalStore
 from omoide.testing import FrozenClock, eventually
 
 NEVER = PromotionPolicy(enabled=False)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.core.memory_types import MEMORY_TYPES
+from omoide.core.entry import MEMORY_TYPES
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.promotion.scoring import SALIENCE, Score, Weights, reaches, score, score_context_item
-from omoide.shortterm.access_log import AccessLog
+from omoide.promotion.plan import SALIENCE, Score, Weights, reaches, score, score_context_item
 from omoide.shortterm.context import ContextItem, WorkingContext
+from omoide.shortterm.importance import AccessLog
 from omoide.testing import reproducible
 
 MINUTE = 60_000

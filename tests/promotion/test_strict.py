@@ -8,13 +8,12 @@ import pytest
 from tests.promotion.given import NOW, SCOPE, everything, fact, item, live, marks_after, plan_of, short_term
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import WriteRequest
 from omoide.longterm.conflicts import conflicts
-from omoide.longterm.reviewing import review
-from omoide.promotion.marks import Run
-from omoide.promotion.promoting import promote
+from omoide.longterm.upkeep import review
+from omoide.promotion.plan import Run
+from omoide.promotion.promoter import promote
 from omoide.testing import FrozenClock
 
 PROJECT = Scope(project_id="shop")

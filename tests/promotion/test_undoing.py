@@ -22,12 +22,11 @@ from tests.promotion.given import (
 
 from omoide import clock
 from omoide.core.entry import Entry
-from omoide.core.recalling import RecallRequest
-from omoide.core.writing import WriteRequest
+from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import StoreFailed
-from omoide.promotion.marks import Run
-from omoide.promotion.promoting import promote, undo
-from omoide.stores.opening import open_store
+from omoide.promotion.plan import Run
+from omoide.promotion.promoter import promote, undo
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 

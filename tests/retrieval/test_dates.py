@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from omoide.retrieval.dates import intervals
+from omoide.retrieval.query import intervals
 
 NOW = int(datetime(2023, 6, 14, 12, tzinfo=UTC).timestamp() * 1000)  # a Wednesday
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omoide.embedders.hashing import HashEmbedder
-from omoide.retrieval import features, neighbours, query
+from omoide.embedders.vectors import HashEmbedder
+from omoide.retrieval import arms as neighbours
+from omoide.retrieval import features, query
 from omoide.retrieval.pool import Array, Pool, Row, Statistics
-from omoide.retrieval.scoring import Scored, score
-from omoide.retrieval.signals import Embedded
+from omoide.retrieval.ranking import Embedded, Scored, score
 
 NOW = 1_700_000_000_000
 EMBEDDER = HashEmbedder(64)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import MissingExtra, NotFound
-from omoide.retrieval.tokens import ENCODINGS, estimate, exact
+from omoide.retrieval.text import ENCODINGS, estimate, exact
 
 ENGLISH = {
     "prose": (

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.retrieval import features, words
-from omoide.retrieval.stemming import stem
+from omoide.retrieval import features
+from omoide.retrieval import text as words
+from omoide.retrieval.text import stem
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.living import Errors, Heard, Watched
 
 from omoide.runtime import StoreVault
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 
 @pytest.fixture

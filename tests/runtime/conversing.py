@@ -9,8 +9,8 @@ import anyio
 import anyio.lowlevel
 from tests.sessions.given import a_spec, talker
 
-from omoide.core.scope import Scope
-from omoide.runtime.conversations import Conversations
+from omoide.core.entry import Scope
+from omoide.runtime.sessions import Conversations
 from omoide.sessions import Session
 
 MANUAL = a_spec(memory=True)

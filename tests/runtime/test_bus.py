@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from omoide import Signal
-from omoide.core import pattern as patterns
+from omoide.core import signal as patterns
 from omoide.errors import Dropped, Invalid, MailboxFull, NotRunning
-from omoide.runtime.bus import Bus, BusSubscription, _Place
-from omoide.runtime.transport import Transport
+from omoide.runtime.transport import Bus, BusSubscription, Transport, _Place
 from omoide.testing import TransportSuite
 
 TYPES = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)

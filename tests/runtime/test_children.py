@@ -21,7 +21,7 @@ from tests.runtime.living import (
 )
 
 from omoide import Agent
-from omoide.core.slot import PARENT
+from omoide.core.state import PARENT
 from omoide.directives import AdoptChild, Emit, SpawnAgent, Stop, StopChild
 from omoide.errors import IdTaken, WrongType
 from omoide.runtime import AgentServer, Runtime

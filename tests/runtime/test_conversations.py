@@ -14,17 +14,11 @@ from tests.runtime.conversing import MANUAL, Gate, contents, failing, living, no
 from tests.sessions.given import KINDS, Watched, a_spec, lines, talk, talker
 
 from omoide import Agent, Context, Signal, action
-from omoide.errors import (
-    Invalid,
-    MissingNamespace,
-    MissingStore,
-    NotFound,
-    WrongType,
-)
+from omoide.errors import Invalid, MissingNamespace, MissingStore, NotFound, WrongType
 from omoide.runtime import Runtime
-from omoide.runtime.conversations import Conversations
+from omoide.runtime.sessions import Conversations
 from omoide.sessions import Session, sessions
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import eventually
 
 

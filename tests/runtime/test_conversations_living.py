@@ -16,16 +16,11 @@ from tests.runtime.conversing import MANUAL, START, Gate, contents, die, failing
 from tests.sessions.given import KINDS, Watched, lines, talk, talker
 
 from omoide import clock
-from omoide.core.scope import Scope
-from omoide.errors import (
-    GaveUp,
-    Invalid,
-    RestoreFailed,
-    TooManyAgents,
-)
-from omoide.promotion.policy import PromotionPolicy
+from omoide.core.entry import Scope
+from omoide.errors import GaveUp, Invalid, RestoreFailed, TooManyAgents
+from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session, sessions
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document
 from omoide.testing import FrozenClock, ScriptedModel
 

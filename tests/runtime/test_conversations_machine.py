@@ -13,9 +13,9 @@ from tests.sessions.given import a_spec, lines, talk, talker
 
 from omoide import clock
 from omoide.errors import GaveUp
-from omoide.runtime.conversations import Conversations
+from omoide.runtime.sessions import Conversations
 from omoide.sessions import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 IDLE = 1_000

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from omoide import clock
 from omoide.errors import Invalid
-from omoide.runtime import cron
-from omoide.runtime.cron import next_after
+from omoide.runtime import scheduler as cron
+from omoide.runtime.scheduler import next_after
 
 BERLIN, LORD_HOWE, APIA = "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"
 

@@ -25,7 +25,7 @@ from omoide import Agent, Context, Direct, action
 from omoide.directives import BUILT_IN, Directive, Emit, MemoryQuery, Stop
 from omoide.errors import WrongType
 from omoide.runtime import Runtime, Waiting
-from omoide.runtime.effects import BUILT_IN as CARRIED_OUT
+from omoide.runtime.executors import BUILT_IN as CARRIED_OUT
 from omoide.testing import eventually
 
 

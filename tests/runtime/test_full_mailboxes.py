@@ -14,11 +14,7 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide.errors import (
-    Dropped,
-    MailboxFull,
-    TimedOut,
-)
+from omoide.errors import Dropped, MailboxFull, TimedOut
 from omoide.runtime import Runtime
 from omoide.testing import eventually
 

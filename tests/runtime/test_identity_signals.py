@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.living import Errors, Heard, Watched, alive, an_agent, asks_for, counting, plain, sig
 
 from omoide import Agent, Plugin, Signal, action, identity
-from omoide.core.slot import IDENTITY
+from omoide.core.state import IDENTITY
 from omoide.directives import Emit
 from omoide.errors import Invalid
 from omoide.runtime import Runtime

@@ -21,7 +21,7 @@ from tests.runtime.living import (
 )
 
 from omoide import Action, Context, Instruction, action, memory
-from omoide.core.slot import IDENTITY, MEMORY
+from omoide.core.state import IDENTITY, MEMORY
 from omoide.directives import Emit, MemoryUpsert, RunInstruction
 from omoide.runtime import Runtime
 from omoide.testing import eventually

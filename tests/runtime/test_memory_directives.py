@@ -22,8 +22,8 @@ from tests.runtime.living import (
 from omoide import Agent, Context, Direct, Plugin, action, memory
 from omoide.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.runtime import Answered, Failed, Inline, Runtime, StoreProvider
-from omoide.runtime.adapters import INLINE
 from omoide.runtime.providers import drop_table
+from omoide.runtime.providers.resolver import INLINE
 from omoide.testing import eventually
 
 

@@ -23,7 +23,7 @@ from tests.runtime.living import (
 )
 
 from omoide import Agent, Context, Plugin, action, identity, memory
-from omoide.core.slot import MEMORY
+from omoide.core.state import MEMORY
 from omoide.directives import MemoryQuery, MemoryUpsert
 from omoide.runtime import AgentServer, Answered, Runtime
 from omoide.runtime import Provider as IsProvider

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import data
 
-from omoide.core.directives import MEMORY_RESULT, MemoryDelete, MemoryQuery, MemoryUpsert
+from omoide.core.action import MEMORY_RESULT, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.frozen import freeze
 from omoide.core.signal import Signal
 from omoide.runtime.providers import UNOPENED, Answered, Failed, Inline, carried_out, refused

@@ -30,8 +30,8 @@ from omoide.runtime.providers import (
     drop_table,
     drop_tables_of,
 )
-from omoide.runtime.providers.items import MAX_KEY
-from omoide.stores.opening import open_store
+from omoide.runtime.providers.protocol import MAX_KEY
+from omoide.stores.factory import open_store
 
 KINDS = ("inline", "table", "memory", "sqlite")
 OPTS = {"agent_id": "ada", "alias": "notes"}

@@ -11,10 +11,10 @@ from tests.strategies import data
 
 from omoide import memory
 from omoide.core.agent import Agent
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, NotFound, OmoideError, StoreFailed, WrongType
 from omoide.runtime.providers import Answered, Inline, Providers, StoreProvider, Table
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 
 class Vectors(Inline):

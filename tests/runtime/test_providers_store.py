@@ -11,11 +11,11 @@ import pytest
 from tests.stores.own import Pocket
 
 from omoide import clock, verbs
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, StoreFailed, WrongType
 from omoide.runtime.providers import Answered, Failed, StoreProvider
-from omoide.stores.local import LocalStore
-from omoide.stores.opening import open_store
+from omoide.stores.async_store import LocalStore
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock, HashEmbedder
 
 ADA = {"agent_id": "ada"}

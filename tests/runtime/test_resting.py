@@ -25,16 +25,7 @@ from tests.runtime.living import (
 from omoide import Agent, Context, Direct, Plugin, Signal, action, identity, memory, thread
 from omoide.core.checkpoint import Checkpoint
 from omoide.directives import Emit, Stop
-from omoide.errors import (
-    Conflict,
-    Dropped,
-    IdTaken,
-    Invalid,
-    MissingStore,
-    NotFound,
-    OmoideError,
-    TimedOut,
-)
+from omoide.errors import Conflict, Dropped, IdTaken, Invalid, MissingStore, NotFound, OmoideError, TimedOut
 from omoide.runtime import FileVault, Runtime
 from omoide.testing import eventually
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from omoide import clock
 from omoide.errors import Invalid
-from omoide.runtime.timing import BATCH, FEW, SystemTiming, Timers
+from omoide.runtime.scheduler import BATCH, FEW, SystemTiming, Timers
 from omoide.testing import FrozenClock, ManualTiming, eventually
 
 

@@ -10,7 +10,7 @@ from omoide.errors import RestoreFailed
 from omoide.runtime import StoreVault
 from omoide.runtime.vaults import put_aside
 from omoide.service import agents
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 
 async def test_an_agent_that_cannot_be_read_hides_no_other() -> None:

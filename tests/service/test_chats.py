@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from omoide import MessageRef, Scope
 from omoide.errors import Invalid, NotFound, OmoideError
-from omoide.service import chats, hearing
+from omoide.service import chats
+from omoide.service import chats as hearing
 from omoide.service.chats import conversations
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 ADA = Scope(agent_id="ada")
 HI = {"role": "user", "name": "Maria", "content": "Hi.", "timestamp": "2026-05-04T09:10:00+02:00"}

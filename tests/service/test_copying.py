@@ -18,9 +18,10 @@ from tests.stores.workers import IDS, step
 
 from omoide import Scope, clock
 from omoide.errors import Invalid
-from omoide.service import access, holdings
-from omoide.service.copying import NO_DOCUMENTS, Copied, copy
-from omoide.stores.opening import open_store
+from omoide.service import auth as access
+from omoide.service import transfer as holdings
+from omoide.service.transfer import NO_DOCUMENTS, Copied, copy
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link
 from omoide.testing import FrozenClock
 

@@ -15,8 +15,8 @@ from tests.stores.serving import postgres
 from tests.stores.workers import IDS, step
 
 from omoide import clock
-from omoide.service.copying import copy
-from omoide.stores.opening import open_store
+from omoide.service.transfer import copy
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document
 from omoide.testing import FrozenClock
 

@@ -18,8 +18,8 @@ from tests.stores.workers import IDS, step
 
 from omoide import Entry, Scope, clock
 from omoide.errors import IdTaken, Invalid, NotFound
-from omoide.service import lines
-from omoide.stores.opening import open_store
+from omoide.service import transfer as lines
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 ANYBODY = Scope()

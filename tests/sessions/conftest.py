@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.sessions.given import KINDS
 
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 
 @pytest.fixture(params=KINDS)

@@ -9,11 +9,10 @@ from typing import Any
 from tests.turns.given import Talker, wants
 
 from omoide.core.action import action
-from omoide.core.entry import Entry
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Scope
 from omoide.core.thread import ThreadEntry
 from omoide.sessions import Session
-from omoide.stores.local import LocalStore
+from omoide.stores.async_store import LocalStore
 from omoide.turns.prompt import Prompt
 from omoide.turns.spec import AgentSpec
 

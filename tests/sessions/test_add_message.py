@@ -12,8 +12,8 @@ from tests.sessions.given import a_spec, again, lines, shown, talker
 from omoide.core.entry import Evidence, MessageRef
 from omoide.errors import Invalid
 from omoide.sessions import Session
-from omoide.shortterm.token_budget import TokenBudget
-from omoide.stores.opening import open_store
+from omoide.shortterm.memory import TokenBudget
+from omoide.stores.factory import open_store
 
 TINY = TokenBudget(total=100, conversation=30, context=60)
 

@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from tests.sessions.given import a_spec, talker
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import WriteRequest
 from omoide.errors import Invalid, StoreFailed
-from omoide.retrieval.tokens import estimate
+from omoide.retrieval.text import estimate
 from omoide.sessions import Session
-from omoide.sessions.assembling import Context, assembled, split
-from omoide.shortterm.buffer import BufferMessage
+from omoide.sessions.context import Context, assembled, split
 from omoide.shortterm.context import WorkingContext
-from omoide.shortterm.summarising import MARKER
-from omoide.stores.local import LocalStore
+from omoide.shortterm.memory import BufferMessage
+from omoide.shortterm.summary import MARKER
+from omoide.stores.async_store import LocalStore
 from omoide.testing import FrozenClock
 
 START = 1_800_000_000_000

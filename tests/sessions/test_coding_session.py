@@ -23,14 +23,15 @@ import anyio
 import msgspec
 import pytest
 
-from omoide.core.entry import Entry
-from omoide.core.recalling import Filter, RecallRequest
-from omoide.core.scope import Scope
+from omoide import longterm as tracing
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import Filter, RecallRequest
 from omoide.core.thread import ThreadEntry
-from omoide.longterm import conflicts, querying, tracing
+from omoide.longterm import conflicts
+from omoide.longterm import queries as querying
 from omoide.sessions import Session
-from omoide.stores.local import LocalStore
-from omoide.stores.opening import open_store
+from omoide.stores.async_store import LocalStore
+from omoide.stores.factory import open_store
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples" / "coding_session.py"

@@ -25,7 +25,7 @@ from omoide.errors import (
 )
 from omoide.sessions import Session
 from omoide.testing import eventually
-from omoide.turns import running
+from omoide.turns import runner as running
 from omoide.turns.controls import Control, Interrupt, Rewrite
 from omoide.turns.model import Reply
 

@@ -15,8 +15,8 @@ from omoide.core.action import action
 from omoide.core.entry import Evidence
 from omoide.errors import Invalid
 from omoide.sessions import Session
-from omoide.shortterm.token_budget import TokenBudget
-from omoide.stores.opening import open_store
+from omoide.shortterm.memory import TokenBudget
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 SMALL = TokenBudget(total=2_000, conversation=1_000, context=60)

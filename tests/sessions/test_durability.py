@@ -15,12 +15,11 @@ from tests.promotion.given import Refusing
 from tests.sessions.given import a_spec, again, lines, talker
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Scope
 from omoide.errors import Invalid, StoreFailed
-from omoide.promotion.policy import PromotionPolicy
+from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 ROOT = Path(__file__).parents[2]
 MANY = 100

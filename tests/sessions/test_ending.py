@@ -9,15 +9,14 @@ import anyio
 import pytest
 from tests.sessions.given import KINDS, Watched, a_spec, captured, talker
 
-from omoide.core.entry import Entry
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Scope
 from omoide.core.signal import Signal
 from omoide.errors import Invalid
-from omoide.promotion.policy import PromotionPolicy
+from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
-from omoide.sessions.learning import NOTICES
-from omoide.shortterm.token_budget import TokenBudget
-from omoide.stores.opening import open_store
+from omoide.sessions.memory import NOTICES
+from omoide.shortterm.memory import TokenBudget
+from omoide.stores.factory import open_store
 
 NEVER = PromotionPolicy(enabled=False)
 TIGHT = TokenBudget(total=2_000, conversation=12, context=1_000)

@@ -24,7 +24,7 @@ from tests.turns.given import kinds_of, system_of, wants
 
 from omoide import memory
 from omoide.core.action import action
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Blocked, Invalid, ModelFailed, NotFound, ReviewNeeded, TurnFailed, TurnPending
 from omoide.sessions import Session
 from omoide.turns.controls import Control, Decision, Interrupt

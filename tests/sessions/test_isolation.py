@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.sessions.given import a_spec, talker
 
 from omoide import clock
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import NotFound
 from omoide.sessions import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 START = 1_800_000_000_000

@@ -28,11 +28,11 @@ from tests.turns.given import wants
 from omoide import erase, memory
 from omoide.core import codec
 from omoide.core.action import action
+from omoide.core.entry import Scope
 from omoide.core.frozen import thaw
-from omoide.core.scope import Scope
 from omoide.errors import Diverged, Invalid, ModelFailed, NotFound, RestoreFailed
 from omoide.sessions import Header, Session, sessions
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 EVERYBODY = Scope()
 IN_CONTEXT = {"namespace": ["context", "tenant"], "capture": "conversation"}

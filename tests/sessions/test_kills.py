@@ -14,10 +14,10 @@ from tests.sessions.given import Watched, captured, lines, shown, talker, told
 from tests.sessions.workers import Life, finish, killed
 
 from omoide import clock, memory
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import SessionBusy, TurnPending
 from omoide.sessions import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))

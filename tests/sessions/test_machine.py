@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.conftest import EXAMPLES
 from tests.sessions.given import PAY, Till, Watched, captured, echo, shown, talker
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, ModelFailed, ReviewNeeded, TurnPending
 from omoide.sessions import Session, sessions
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.turns.model import Request
 
 T = TypeVar("T")

@@ -16,11 +16,11 @@ from tests.sessions.given import Till, Watched, a_spec, again, captured, lines, 
 from tests.turns.given import wants
 
 from omoide.core.action import action
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, SessionBusy
-from omoide.runtime.conversations import Conversations
+from omoide.runtime.sessions import Conversations
 from omoide.sessions import Session, sessions
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import ScriptedModel
 
 MANY = 200

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sessions.given import a_spec, talker
 
-from omoide.core.nesting import MAX_DEPTH
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.frozen import MAX_DEPTH
 from omoide.errors import Invalid, InvalidRecord
-from omoide.promotion.policy import PromotionPolicy
+from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
+from omoide.shortterm.memory import TokenBudget
 from omoide.shortterm.pending import PendingItem
-from omoide.shortterm.token_budget import TokenBudget
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import eventually
 
 NEVER = PromotionPolicy(enabled=False)

@@ -11,15 +11,14 @@ from tests.promotion.given import Refusing
 from tests.sessions.given import Watched, a_spec, again, talker
 
 from omoide import clock
-from omoide.core.entry import Entry, Evidence
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Evidence, Scope
 from omoide.core.signal import Signal
 from omoide.errors import Invalid, NotFound, StoreFailed
-from omoide.longterm.reviewing import review
-from omoide.promotion.extracting import extract
-from omoide.promotion.policy import PromotionPolicy
+from omoide.longterm.upkeep import review
+from omoide.promotion.extraction import extract
+from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
-from omoide.shortterm.token_budget import TokenBudget
+from omoide.shortterm.memory import TokenBudget
 from omoide.testing import FrozenClock, eventually
 
 START = 1_800_000_000_000

@@ -14,7 +14,7 @@ from tests.stores.own import Pocket
 
 from omoide import clock
 from omoide.sessions import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 START = 1_800_000_000_000

@@ -23,8 +23,8 @@ from tests.turns.given import wants
 from omoide import clock, erase, thread
 from omoide.core.action import action
 from omoide.core.agent import Agent
+from omoide.core.entry import Scope
 from omoide.core.frozen import FrozenMap, thaw
-from omoide.core.scope import Scope
 from omoide.errors import (
     Blocked,
     Busy,
@@ -38,8 +38,9 @@ from omoide.errors import (
     SessionBusy,
     StoreFailed,
 )
-from omoide.sessions import Session, runs, sessions
-from omoide.stores.opening import open_store
+from omoide.sessions import Session, sessions
+from omoide.sessions import runner as runs
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock, eventually
 from omoide.turns.controls import Control, Refuse
 

@@ -23,11 +23,8 @@ from tests.turns.given import wants
 
 from omoide import clock, thread
 from omoide.core.action import action
-from omoide.core.scope import Scope
-from omoide.errors import (
-    Conflict,
-    SessionBusy,
-)
+from omoide.core.entry import Scope
+from omoide.errors import Conflict, SessionBusy
 from omoide.sessions import Session
 from omoide.testing import FrozenClock, eventually
 

@@ -23,13 +23,7 @@ from tests.sessions.given import (
 from tests.turns.given import Spy, wants
 
 from omoide import memory, thread
-from omoide.errors import (
-    Invalid,
-    MissingStore,
-    ModelFailed,
-    NotFound,
-    OmoideError,
-)
+from omoide.errors import Invalid, MissingStore, ModelFailed, NotFound, OmoideError
 from omoide.sessions import Session, sessions
 
 

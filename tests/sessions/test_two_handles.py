@@ -9,9 +9,9 @@ import pytest
 from tests.sessions.given import Watched, a_spec, again, talker
 
 from omoide import clock
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import NotFound, SessionBusy
-from omoide.promotion.policy import PromotionPolicy
+from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
 from omoide.testing import ScriptedModel
 

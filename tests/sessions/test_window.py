@@ -12,7 +12,7 @@ from tests.turns.given import kinds_of, system_of, wants
 
 from omoide.errors import OverBudget
 from omoide.sessions import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 AROUND = 4
 NO_MEMORY: dict[str, Any] = {"memory": None}

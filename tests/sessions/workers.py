@@ -26,10 +26,10 @@ from tests.turns.given import wants
 
 from omoide import clock
 from omoide.core.action import action
-from omoide.core.recalling import RecallRequest
+from omoide.core.requests import RecallRequest
 from omoide.sessions import Session
-from omoide.stores.local import LocalStore
-from omoide.stores.opening import open_store
+from omoide.stores.async_store import LocalStore
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 from omoide.turns.result import TurnResult
 from omoide.turns.spec import AgentSpec

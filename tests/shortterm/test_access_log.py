@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.shortterm.access_log import Access, AccessLog, Key
+from omoide.shortterm.importance import Access, AccessLog, Key
 from omoide.testing import reproducible
 
 EMPTY = AccessLog.new()

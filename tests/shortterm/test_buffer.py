@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.retrieval.tokens import estimate
-from omoide.shortterm.buffer import ROLES, BufferMessage, ConversationBuffer
-from omoide.shortterm.short_term import ShortTerm
-from omoide.shortterm.token_budget import TokenBudget
+from omoide.retrieval.text import estimate
+from omoide.shortterm.memory import ROLES, BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
 from omoide.testing import reproducible
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord
-from omoide.retrieval.tokens import estimate
+from omoide.retrieval.text import estimate
 from omoide.shortterm.context import KEYS, SOURCES, SUMMARY, ContextItem, WorkingContext, infer_type
 from omoide.testing import reproducible
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.shortterm.sentences import sentences
+from omoide.shortterm.summary import sentences
 
 
 @pytest.mark.parametrize(

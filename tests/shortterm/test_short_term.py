@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import InvalidRecord, WrongType
-from omoide.shortterm.access_log import AccessLog
-from omoide.shortterm.buffer import BufferMessage
+from omoide.shortterm.importance import AccessLog
+from omoide.shortterm.memory import BufferMessage, ShortTerm, TokenBudget
 from omoide.shortterm.pending import PendingItem, PendingMemories
-from omoide.shortterm.short_term import ShortTerm
-from omoide.shortterm.token_budget import TokenBudget
 from omoide.testing import reproducible
 
 

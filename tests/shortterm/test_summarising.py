@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.tokens import Counter, estimate, exact
-from omoide.shortterm.buffer import BufferMessage
-from omoide.shortterm.sentences import sentences
-from omoide.shortterm.summarising import CONTENT, MARKER, RECENCY, ROLE, summarised
+from omoide.retrieval.text import TokenCounter as Counter
+from omoide.retrieval.text import estimate, exact
+from omoide.shortterm.memory import BufferMessage
+from omoide.shortterm.summary import CONTENT, MARKER, RECENCY, ROLE, sentences, summarised
 
 
 def said(content: str, role: str = "user") -> BufferMessage:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.recalling import RecallRequest, RecallResult
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest, WriteResult
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.errors import KeyReused
-from omoide.stores import rules
+from omoide.stores import semantics as rules
 
 
 class Pocket:

@@ -10,11 +10,9 @@ from typing import Any
 
 from tests.stores.serving import postgres, redis
 
-from omoide.core.entry import Entry
-from omoide.core.recalling import RecallRequest
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest
-from omoide.stores.opening import open_store
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import RecallRequest, WriteRequest
+from omoide.stores.factory import open_store
 
 ADA = Scope(agent_id="ada")
 KINDS = ("memory", "sqlite", "redis", "postgres")

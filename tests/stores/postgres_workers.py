@@ -17,8 +17,8 @@ from typing import Any
 
 from tests.stores.places import ADA, asked, keep, recall
 
-from omoide.core.scope import Scope
-from omoide.stores.opening import open_store
+from omoide.core.entry import Scope
+from omoide.stores.factory import open_store
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from tests.stores.places import ADA, KINDS, a_store, asked, keep, listed, note, opened
 
-from omoide.core.entry import Entry
-from omoide.core.recalling import RecallRequest
-from omoide.core.scope import Scope
-from omoide.embedders.function import FromFunction
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import RecallRequest
+from omoide.embedders.vectors import FromFunction
 from omoide.errors import (
     Closed,
     EmbedderFailed,
@@ -23,7 +22,7 @@ from omoide.errors import (
     StoreFailed,
     Unsupported,
 )
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link, Query
 
 

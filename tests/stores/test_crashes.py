@@ -12,7 +12,7 @@ import pytest
 from tests.stores.places import a_store, keep, listed, recall, url
 from tests.stores.workers import OPTIONS, start, state, step
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 

@@ -16,7 +16,7 @@ import pytest
 from tests.stores.places import ADA, a_store, keep, listed, opened, recall
 from tests.stores.workers import OPTIONS, start
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import (
     Busy,
     Corrupted,
@@ -27,7 +27,7 @@ from omoide.errors import (
     StoreFailed,
     WrongVersion,
 )
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link
 from omoide.stores.sqlite import schema
 from omoide.testing import HashEmbedder

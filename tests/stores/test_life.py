@@ -14,12 +14,11 @@ import anyio.lowlevel
 import pytest
 
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, blocking, clock, open_store
-from omoide.embedders.function import FromFunction
-from omoide.embedders.hashing import HashEmbedder
+from omoide.embedders.vectors import FromFunction, HashEmbedder
 from omoide.errors import Closed, EmbedderChanged, Erased, Invalid, OmoideError, StoreFailed
-from omoide.stores.local import LocalStore
+from omoide.stores.async_store import LocalStore
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.secrets import refuse_secrets
+from omoide.stores.redaction import refuse_secrets
 from omoide.stores.sqlite.store import SQLiteStore
 from omoide.testing import FrozenClock
 

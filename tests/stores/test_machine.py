@@ -17,13 +17,11 @@ from tests.stores.naive import naively_stale
 from tests.stores.places import opened
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.recalling import Filter, RecallRequest, RecallResult
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest
 from omoide.errors import NotFound, OmoideError
 from omoide.stores.records import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
-from omoide.stores.sql import shelves
+from omoide.stores.sql import cache as shelves
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = ("a", "b", "c", "A", "á", "x'; --")

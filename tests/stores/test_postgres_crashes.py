@@ -16,8 +16,8 @@ import pytest
 from tests.stores.places import ADA, asked, keep
 from tests.stores.postgres_workers import opened
 
-from omoide.core.recalling import Filter, RecallRequest
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import Filter, RecallRequest
 from omoide.errors import Busy, StoreFailed, StoreUnreachable, Uncertain
 from omoide.stores.records import Document, Query
 from omoide.testing import eventually

@@ -10,7 +10,7 @@ import pytest
 from tests.stores.places import ADA, asked, keep, recall
 from tests.stores.postgres_workers import opened
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Busy
 from omoide.stores.records import Document, Link
 from omoide.testing import HashEmbedder

@@ -9,10 +9,10 @@ import pytest
 from tests.stores.places import asked, note
 from tests.stores.serving import postgres
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, MissingExtra, StoreFailed, StoreUnreachable
-from omoide.stores.opening import open_store
-from omoide.stores.postgres import opening
+from omoide.stores.factory import open_store
+from omoide.stores.postgres import store as opening
 
 
 def opened(more: str = "", **options: Any) -> Any:
@@ -97,7 +97,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_server_that_only_pretends_to_hold_locks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some speak the protocol and let two hold the same."""
-    monkeypatch.setattr("omoide.stores.postgres.connections.held", lambda *_: [])
+    monkeypatch.setattr("omoide.stores.postgres.connection.held", lambda *_: [])
     with pytest.raises(StoreFailed, match="advisory lock"):
         opened()
 

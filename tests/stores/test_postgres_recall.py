@@ -16,10 +16,11 @@ from tests.stores.places import a_store, asked, postgres_url
 from tests.stores.serving import postgres
 
 from omoide import clock
-from omoide.core.recalling import Filter, RecallRequest
-from omoide.core.scope import Scope
-from omoide.stores.opening import open_store
-from omoide.stores.sql import shelves, wide
+from omoide.core.entry import Scope
+from omoide.core.requests import Filter, RecallRequest
+from omoide.stores.factory import open_store
+from omoide.stores.sql import cache as shelves
+from omoide.stores.sql import candidates as wide
 from omoide.testing import FrozenClock, HashEmbedder
 
 WORDS = ("tea", "coffee", "Lisbon", "harbour", "moved", "lights", "never", "green", "Maria", "train", "2023")

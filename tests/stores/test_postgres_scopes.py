@@ -16,12 +16,12 @@ from tests.stores.postgres_workers import opened
 from tests.stores.serving import postgres
 
 from omoide import clock
-from omoide.core.recalling import Filter, RecallRequest
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import Filter, RecallRequest
 from omoide.errors import Invalid, OmoideError
-from omoide.stores.postgres.connections import Session
+from omoide.stores.postgres.connection import Session
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.sql import shelves
+from omoide.stores.sql import cache as shelves
 from omoide.testing import FrozenClock, HashEmbedder
 
 EVERYTHING = Filter(include_superseded=True, include_stale=True, include_expired=True)

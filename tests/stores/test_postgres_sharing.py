@@ -16,10 +16,10 @@ from tests.stores.places import ADA, keep, listed, recall
 from tests.stores.postgres_workers import opened, start
 from tests.stores.serving import postgres
 
-from omoide.core.recalling import Filter
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import Filter
 from omoide.errors import Conflict, NotFound
-from omoide.stores.postgres.connections import Session
+from omoide.stores.postgres.connection import Session
 from omoide.stores.records import Query
 from omoide.testing import eventually
 

@@ -10,8 +10,8 @@ import pytest
 from tests.stores.places import asked
 from tests.stores.serving import postgres
 
-from omoide.stores.opening import open_store
-from omoide.stores.postgres import waking
+from omoide.stores.factory import open_store
+from omoide.stores.postgres import store as waking
 from omoide.stores.protocols import Wakes
 from omoide.testing import eventually
 

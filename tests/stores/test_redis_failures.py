@@ -17,7 +17,7 @@ from tests.stores.serving import redis as redis_server
 from tests.stores.workers import ROOT
 
 from omoide import errors
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import (
     Busy,
     Closed,
@@ -30,11 +30,9 @@ from omoide.errors import (
     StoreUnreachable,
     Uncertain,
 )
-from omoide.stores.opening import open_store
-from omoide.stores.redis import working
-from omoide.stores.redis.connections import _digest
-from omoide.stores.redis.failures import FOREIGN, translated
-from omoide.stores.redis.scripts import COMMIT
+from omoide.stores.factory import open_store
+from omoide.stores.redis import transaction as working
+from omoide.stores.redis.connection import COMMIT, FOREIGN, _digest, translated
 from omoide.testing import HashEmbedder
 from omoide.testing.servers import RedisServer, free_port
 

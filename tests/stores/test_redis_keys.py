@@ -15,12 +15,12 @@ from tests.stores.places import ADA, a_store, asked, keep, listed, recall, redis
 from tests.stores.serving import redis as redis_server
 
 from omoide import clock
-from omoide.core.recalling import Filter
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import Filter
 from omoide.errors import Corrupted, Invalid, StoreFailed
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.redis.keys import KINDS, Keys, dimension, is_prefix, tag
+from omoide.stores.redis.codec import KINDS, Keys, dimension, is_prefix, tag
 from omoide.testing import FrozenClock, HashEmbedder
 from omoide.testing.servers import RedisServer, free_port
 

@@ -18,11 +18,12 @@ import pytest
 from tests.stores.places import ADA, a_store, asked, keep, listed, recall
 from tests.stores.workers import OPTIONS, state, step
 
-from omoide.core.recalling import RecallRequest
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import RecallRequest
 from omoide.errors import Invalid, StoreFailed
-from omoide.stores.opening import open_store
-from omoide.stores.redis import known, shelves
+from omoide.stores.factory import open_store
+from omoide.stores.redis import cache as shelves
+from omoide.stores.redis import snapshot as known
 from omoide.testing.servers import RedisServer
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.stores.places import url
 
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.protocols import Store
 from omoide.testing import HashEmbedder, StoreSuite
 

@@ -12,14 +12,13 @@ import pytest
 from tests.stores.places import ADA, a_store, postgres_url
 from tests.stores.serving import postgres
 
-from omoide.core.entry import Entry, MessageRef
-from omoide.core.recalling import RecallRequest
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest
+from omoide.core.entry import Entry, MessageRef, Scope
+from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import Busy, Uncertain
-from omoide.stores.opening import open_store
-from omoide.stores.postgres.connections import Session
-from omoide.stores.sql import shelves, writing
+from omoide.stores.factory import open_store
+from omoide.stores.postgres.connection import Session
+from omoide.stores.sql import cache as shelves
+from omoide.stores.sql import writes as writing
 from omoide.testing import HashEmbedder
 from omoide.testing.servers import RedisServer
 

@@ -15,10 +15,9 @@ from tests.stores.places import ADA, KINDS, a_store, asked, keep, recall, url
 from tests.turns.given import Talker, wants
 
 from omoide import verbs
-from omoide.core.entry import DELETED
-from omoide.core.scope import Scope
+from omoide.core.entry import DELETED, Scope
 from omoide.errors import Invalid
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.tools import memory_tools
 from omoide.turns import turn
 from omoide.turns.spec import AgentSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.protocols import Store
 from omoide.testing import HashEmbedder, StoreSuite
 

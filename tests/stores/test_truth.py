@@ -17,11 +17,12 @@ from tests.stores.places import ADA, KINDS, a_store, asked, keep, recall
 from tests.stores.workers import OPTIONS, start
 
 from omoide import clock
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Link
-from omoide.stores.reference_state import MemoryLedger
-from omoide.stores.sql import shelves, truth
+from omoide.stores.sql import cache as shelves
+from omoide.stores.sql import truth
+from omoide.stores.state import MemoryLedger
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = tuple("abcdefgh")

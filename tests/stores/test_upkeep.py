@@ -11,7 +11,7 @@ import pytest
 
 from omoide import Entry, RecallRequest, Scope, WriteRequest, open_store
 from omoide.embedders import Embedded
-from omoide.embedders.hashing import HashEmbedder
+from omoide.embedders.vectors import HashEmbedder
 from omoide.errors import Corrupted, EmbedderFailed, StoreFailed
 from omoide.stores.sqlite.store import SQLiteStore
 

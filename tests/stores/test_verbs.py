@@ -14,10 +14,10 @@ from tests.stores.own import Pocket
 from tests.stores.places import KINDS, url
 
 from omoide import blocking, clock, verbs
-from omoide.core.recalling import Filter
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import Filter
 from omoide.errors import Closed, Conflict, Invalid, NotFound
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 VERBS = ("remember", "recall", "forget", "restore", "erase")

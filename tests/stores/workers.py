@@ -22,12 +22,12 @@ from typing import Any
 from tests.stores.places import ADA, asked, keep, opened, recall
 
 from omoide import clock
-from omoide.core.recalling import RecallRequest
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
+from omoide.core.requests import RecallRequest
 from omoide.errors import Conflict, DiskFull, OmoideError, StoreFailed
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link
-from omoide.stores.sqlite import opening as _loaded  # noqa: F401 - while everything may be read
+from omoide.stores.sqlite import store as _loaded  # noqa: F401 - while everything may be read
 from omoide.testing import FrozenClock, HashEmbedder
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,7 @@ from tests.turns.given import Talker, wants
 from omoide import identity
 from omoide.core.action import Action
 from omoide.core.agent import Agent
-from omoide.core.entry import Entry
-from omoide.core.scope import Scope
+from omoide.core.entry import Entry, Scope
 from omoide.tools import memory_tools
 from omoide.turns import turn
 from omoide.turns.spec import AgentSpec

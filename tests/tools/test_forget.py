@@ -9,7 +9,7 @@ from tests.longterm.given import keep
 from tests.tools.given import ADA, a_spec, asked, refused
 from tests.turns.given import Spy
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.testing import reproducible
 from omoide.tools import memory_tools
 

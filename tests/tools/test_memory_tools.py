@@ -11,8 +11,8 @@ from tests.tools.given import ADA, a_spec, asked, declaring, refused, told
 from tests.turns.given import Talker, wants
 
 from omoide.core.agent import Agent, cmd
-from omoide.core.context import Context
-from omoide.core.memory_types import MEMORY_TYPES
+from omoide.core.entry import MEMORY_TYPES
+from omoide.core.state import Context
 from omoide.errors import Invalid, MissingStore, NotFound, WrongType
 from omoide.longterm.relations import RELATIONS
 from omoide.sessions import Session

@@ -8,7 +8,7 @@ import pytest
 from tests.longterm.given import connect, keep
 from tests.tools.given import ADA, a_spec, asked, refused
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.tools import memory_tools
 
 SHOP = Scope(agent_id="ada", project_id="shop")

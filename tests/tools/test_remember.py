@@ -14,14 +14,13 @@ from tests.tools.given import ADA, a_spec, asked, declaring, refused, remembered
 from tests.turns.given import Spy, Talker, wants
 
 from omoide import thread
-from omoide.core.memory_types import MEMORY_TYPES
-from omoide.core.scope import Scope
+from omoide.core.entry import MEMORY_TYPES, Scope
 from omoide.errors import StoreFailed
-from omoide.longterm.tracing import provenance
+from omoide.longterm.lineage import provenance
 from omoide.sessions import Session
 from omoide.tools import memory_tools
 from omoide.turns import turn
-from omoide.turns.context import Asked, TurnContext
+from omoide.turns.controls import Asked, TurnContext
 
 
 async def test_what_is_remembered_is_kept_before_the_answer(store: Any) -> None:

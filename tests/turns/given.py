@@ -9,11 +9,9 @@ from typing import Any
 
 from tests.stores.own import Pocket
 
-from omoide.core.entry import Entry
-from omoide.core.recalling import RecallRequest, RecallResult
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest, WriteResult
-from omoide.stores.opening import open_store
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
+from omoide.stores.factory import open_store
 from omoide.turns.model import Request
 from omoide.turns.prompt import Prompt
 from omoide.turns.spec import AgentSpec

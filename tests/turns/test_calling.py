@@ -21,9 +21,8 @@ from omoide.errors import (
     ModelUnreachable,
 )
 from omoide.testing import eventually
-from omoide.testing.scripted import ScriptedModel
-from omoide.turns.calling import ask, backoff
-from omoide.turns.model import FromFunction, Model, Reply, Request, Streams
+from omoide.testing.doubles import ScriptedModel
+from omoide.turns.model import FromFunction, Model, Reply, Request, Streams, ask, backoff
 from omoide.turns.provider import ProviderModel
 
 

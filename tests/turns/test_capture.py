@@ -12,7 +12,7 @@ from omoide import turns
 from omoide.core.action import action
 from omoide.errors import OmoideError
 from omoide.turns import turn, write
-from omoide.turns.window import Exchange
+from omoide.turns.messages import Exchange
 
 CONVERSATION = {"capture": "conversation"}
 

@@ -11,12 +11,11 @@ from tests.turns.given import Spy, Talker, a_spec, system_of, wants
 
 from omoide.core.action import action
 from omoide.errors import Invalid, InvalidDefinition, ModelMisbehaved, OverBudget
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.turns import capture_turn, preflight, turn, write
 from omoide.turns.controls import Control, Decision, Interrupt, Rewrite
-from omoide.turns.messages import Message
+from omoide.turns.messages import Exchange, Message
 from omoide.turns.result import Snapshot
-from omoide.turns.window import Exchange
 
 APPROVE = Decision(verdict="approve")
 

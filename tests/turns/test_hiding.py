@@ -14,10 +14,9 @@ from tests.turns.given import Spy, Talker, a_spec, text_of, wants
 from omoide.core.action import action
 from omoide.errors import Blocked, DiskFull, ModelFailed, StoreFailed
 from omoide.sessions import Session
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.turns import turn
-from omoide.turns.context import keepable
-from omoide.turns.controls import Control, Interrupt, Refuse, Rewrite
+from omoide.turns.controls import Control, Interrupt, Refuse, Rewrite, keepable
 
 SECRET = "hunter2-very-secret"
 CARD = "4111-RAWCARD"

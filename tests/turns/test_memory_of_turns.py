@@ -10,11 +10,10 @@ from tests.turns.given import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, s
 
 from omoide import turns
 from omoide.core.entry import Entry
-from omoide.core.recalling import RecallRequest
-from omoide.core.writing import WriteRequest
+from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import Invalid, MissingNamespace, MissingSession, MissingStore
 from omoide.turns import preflight, turn, write
-from omoide.turns.policy import MemoryPolicy
+from omoide.turns.spec import MemoryPolicy
 
 SESSION = MemoryPolicy(scope="session")
 TENANT = MemoryPolicy(namespace=("context", "tenant_id"))

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.strategies import maps, names
 
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.turns.limits import Limits, Window
-from omoide.turns.policy import MemoryPolicy, as_policy
+from omoide.turns.spec import Limits, MemoryPolicy, Window, as_policy
 
 DEFAULTS = {
     "enabled": True,

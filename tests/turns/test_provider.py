@@ -30,9 +30,7 @@ from omoide.testing import eventually
 from omoide.turns.messages import Message, ToolCall, Usage
 from omoide.turns.model import Model, Reply, Streams
 from omoide.turns.prompt import Operation
-from omoide.turns.provider import ProviderModel
-from omoide.turns.provider.failing import failure, meaning
-from omoide.turns.provider.translating import spoken_names
+from omoide.turns.provider import ProviderModel, failure, meaning, spoken_names
 
 NAMED = "openai-chat:local"
 USED = Usage(input_tokens=USAGE["prompt_tokens"], output_tokens=USAGE["completion_tokens"], requests=1)

@@ -13,12 +13,11 @@ from omoide import directives
 from omoide.core.action import action
 from omoide.core.signal import Signal
 from omoide.errors import Busy, Invalid, ModelFailed, ModelTimedOut
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.stores.records import Access
 from omoide.turns import Preflight, TurnResult, capture_turn, preflight, stream, turn, write
 from omoide.turns.controls import Control, Interrupt
-from omoide.turns.messages import Message
-from omoide.turns.window import Exchange
+from omoide.turns.messages import Exchange, Message
 
 CONVERSATION = {"capture": "conversation"}
 

@@ -10,9 +10,9 @@ from tests.turns.http_model import USAGE, Answer, HttpModel, failing, serving, w
 
 from omoide import AgentSpec, Scope, Session, action, open_store, stream, turn, write
 from omoide.errors import ModelFailed, ModelOverloaded, ModelTimedOut, ModelUnreachable
-from omoide.stores.local import LocalStore
+from omoide.stores.async_store import LocalStore
 from omoide.testing import eventually
-from omoide.turns import calling
+from omoide.turns import model as calling
 
 POLICY = {"scope": "session", "capture": "conversation"}
 

@@ -14,7 +14,7 @@ from tests.strategies import json_data, text
 
 from omoide.core.schema import Schema
 from omoide.errors import Invalid, InvalidDefinition
-from omoide.turns.shapes import shape
+from omoide.turns.json_schema import shape
 
 Even = Annotated[int, msgspec.Meta(ge=0, lt=10, multiple_of=2)]
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=3, pattern="^a")]

@@ -24,9 +24,7 @@ from omoide.errors import (
     NotFound,
     WrongType,
 )
-from omoide.turns.limits import Limits, Window
-from omoide.turns.policy import MemoryPolicy
-from omoide.turns.spec import MAX_YAML_BYTES, AgentSpec
+from omoide.turns.spec import MAX_YAML_BYTES, AgentSpec, Limits, MemoryPolicy, Window
 
 
 @action

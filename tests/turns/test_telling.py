@@ -15,9 +15,9 @@ from omoide import memory, thread
 from omoide.core.action import Action, action
 from omoide.core.agent import Agent
 from omoide.core.entry import Entry
-from omoide.core.recalling import RecallRequest, RecallResult
+from omoide.core.requests import RecallRequest, RecallResult
 from omoide.errors import ModelMisbehaved, OverBudget
-from omoide.stores.budget import estimate
+from omoide.stores.config import estimate
 from omoide.turns import preflight, turn
 from omoide.turns.messages import ToolCall
 from omoide.turns.model import Reply

@@ -15,7 +15,7 @@ import pytest
 from tests.turns.given import KINDS, Talker, a_spec, a_store
 
 from omoide import turns
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Invalid, MissingNamespace
 from omoide.turns import preflight, turn, write
 from omoide.turns.model import Request

@@ -22,7 +22,8 @@ from omoide.errors import (
     ModelTimedOut,
     OmoideError,
 )
-from omoide.turns import calling, chat, replay, turn, write
+from omoide.turns import chat, replay, turn, write
+from omoide.turns import model as calling
 from omoide.turns.controls import Decision
 from omoide.turns.journal import Journal
 from omoide.turns.messages import Usage

@@ -17,8 +17,8 @@ from playwright.async_api import Browser, Page, async_playwright
 from tests.web.serving import opened, served
 
 from omoide import Agent, AgentSpec, Evidence, Runtime, Scope, Session, forget, identity, memory
-from omoide.stores.local import LocalStore
-from omoide.web.inspecting import COOKIE, Visitors
+from omoide.stores.async_store import LocalStore
+from omoide.web.inspector import COOKIE, Visitors
 
 SHOTS = Path(__file__).parents[2] / ".cache" / "inspector"
 PAGES = ("memories", "graph", "session", "prompt", "timeline", "agents", "health")

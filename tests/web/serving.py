@@ -14,9 +14,9 @@ import uvicorn
 
 from omoide import Agent, Entry, Scope, WriteRequest, identity, memory, open_store
 from omoide.runtime.vaults import StoreVault, put_aside
-from omoide.service import access
+from omoide.service import auth as access
 from omoide.sessions.session import Session
-from omoide.stores.local import LocalStore
+from omoide.stores.async_store import LocalStore
 from omoide.stores.records import Link
 from omoide.turns.spec import AgentSpec
 from omoide.web import create_app

@@ -13,7 +13,7 @@ import pytest
 from tests.web.serving import OTHER, SECRET, Server, bearer, opened, served
 
 from omoide import Scope
-from omoide.stores.sqlite.connections import Connections
+from omoide.stores.sqlite.connection import Connections
 from omoide.web.app import document
 
 WORD = "marzipanlantern"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from omoide.client.verbs import Verbs
+from omoide.client.client import Verbs
 from omoide.web import app
 from omoide.web.app import create_app, document
-from omoide.web.problems import TITLES
+from omoide.web.middleware import TITLES
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "rest.md").read_text("utf-8")
 ROUTES = [(path, method) for path, methods in document()["paths"].items() for method in methods]

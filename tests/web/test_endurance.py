@@ -23,7 +23,7 @@ import httpx2
 import pytest
 from tests.web.serving import bearer, opened
 
-from omoide.service import access
+from omoide.service import auth as access
 
 SECONDS = float(os.environ.get("OMOIDE_WEB_SECONDS", "2"))
 CURVE = Path(__file__).parents[2] / ".cache" / "memory.txt"

@@ -21,7 +21,7 @@ from tests.web.browsing import (
     visiting,
 )
 
-from omoide.web.inspecting import CSRF
+from omoide.web.inspector import CSRF
 
 ROOT = Path(__file__).parents[2]
 QUERIES = {"memories": "?query=checkout", "session": "?id=monday", "prompt": "?message=what+about+carts"}

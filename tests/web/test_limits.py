@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from tests.web.serving import Server, bearer, opened, served
 
-from omoide.web.guarding import Counter, name_of
+from omoide.web.middleware import Counter, name_of
 
 START = "POST /v1/remember?agent=ada HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from tests.web.serving import HOME, OTHER, RIGHTS, SECRET, Secrets, bearer, opened, served
 
-from omoide.service.access import PLACE
+from omoide.service.auth import PLACE
 from omoide.web.app import document
 
 ID = f"{HOME}-1"

@@ -13,7 +13,7 @@ import pytest
 from tests.web.serving import HOME, Server, bearer, opened, served
 
 from omoide import Scope, blocking
-from omoide.service import access
+from omoide.service import auth as access
 from omoide.web.app import document
 
 ADA = {"agent": "ada"}

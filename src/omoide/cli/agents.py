@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omoide.cli.failing import NOTHING, OK
-from omoide.cli.printing import put_fields, put_rows, safe
-from omoide.cli.shell import Shell, command
+from omoide.cli.output import put_fields, put_rows, safe
+from omoide.cli.shell import NOTHING, OK, Shell, command
 from omoide.core import codec
 from omoide.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from omoide.core.space import Space
+    from omoide.core.memory import Space
+
 
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 

@@ -1,12 +1,15 @@
-"""Which commands are there?
+"""The command group.
 
 Each is loaded when it is called, so that the quick ones stay quick.
+
+`python -m omoide.cli.app > docs/commands.md` writes the page of the commands; a test holds it to what
+they say.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -14,52 +17,65 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from omoide.cli.failing import FAILED, INTERRUPTED, NOTHING, OK, code_of, line_of
-from omoide.cli.printing import safe
-from omoide.cli.shell import common_options, shown_examples
+from omoide.cli.output import safe
+from omoide.cli.shell import (
+    FAILED,
+    INTERRUPTED,
+    NOTHING,
+    OK,
+    Shell,
+    code_of,
+    command,
+    common_options,
+    line_of,
+    shown_examples,
+)
 from omoide.errors import OmoideError
 
+# app: Which commands are there?
+
+
 COMMANDS = {
-    "remember": "writing",
-    "recall": "recalling",
-    "forget": "writing",
-    "restore": "writing",
-    "list": "reading",
-    "show": "reading",
-    "history": "reading",
-    "erase": "erasing",
-    "scrub": "erasing",
-    "relate": "relating",
-    "related": "relating",
-    "provenance": "relating",
-    "review": "reviewing",
-    "conflicts": "reviewing",
-    "prune": "reviewing",
-    "sparql": "querying",
-    "validate": "validating",
-    "export": "exchanging",
-    "import": "exchanging",
-    "copy": "copying",
-    "chat": "chatting",
-    "preflight": "preflighting",
+    "remember": "memories",
+    "recall": "memories",
+    "forget": "memories",
+    "restore": "memories",
+    "list": "memories",
+    "show": "memories",
+    "history": "memories",
+    "erase": "memories",
+    "scrub": "memories",
+    "relate": "knowledge",
+    "related": "knowledge",
+    "provenance": "knowledge",
+    "review": "knowledge",
+    "conflicts": "knowledge",
+    "prune": "knowledge",
+    "sparql": "transfer",
+    "validate": "transfer",
+    "export": "transfer",
+    "import": "transfer",
+    "copy": "transfer",
+    "chat": "chat",
+    "preflight": "chat",
     "sessions": "sessions",
-    "context": "promoting",
-    "promote": "promoting",
-    "undo-promotion": "promoting",
+    "context": "sessions",
+    "promote": "sessions",
+    "undo-promotion": "sessions",
     "agents": "agents",
     "spaces": "agents",
     "identity": "agents",
     "who-can": "agents",
-    "token": "tokens",
-    "serve": "serving",
-    "mcp": "mcp",
-    "backup": "upkeep",
-    "restore-backup": "upkeep",
-    "reindex": "upkeep",
-    "doctor": "doctor",
-    "models": "models",
-    "eval": "evaluating",
-    "completion": "completing",
+    "token": "server",
+    "serve": "server",
+    "mcp": "server",
+    "backup": "maintenance",
+    "restore-backup": "maintenance",
+    "reindex": "maintenance",
+    "doctor": "maintenance",
+    "models": "maintenance",
+    "eval": "maintenance",
+    "completion": "app",
 }
 """The module of each command, in the order of the help."""
 
@@ -136,3 +152,78 @@ def app() -> None:
 
 
 app.params += common_options()
+
+
+# completing: How does a shell learn to complete the commands?
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@command(
+    "completion",
+    'eval "$(omoide completion bash)"',
+    "omoide completion fish > ~/.config/fish/completions/omoide.fish",
+)
+@click.argument("name", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
+def completion_command(shell: Shell, name: str) -> None:
+    """Print the script with which a shell completes commands and options."""
+    from click.shell_completion import get_completion_class
+
+    root = click.get_current_context().find_root().command
+    kind = get_completion_class(name)
+    assert kind is not None
+    script = kind(root, {}, "omoide", "_OMOIDE_COMPLETE").source()
+    shell.put({"shell": name, "script": script}, lambda: click.echo(script))
+
+
+# helping: What does each command say of itself?
+
+
+WIDTH = 98
+"""What a terminal of a hundred columns shows."""
+
+_BEGINNING = """\
+# Commands
+
+**What does each command take?** This is what `omoide COMMAND --help` says of all of them;
+[Command line](cli.md) explains them with examples. The page is written by `python -m omoide.cli.app`.
+
+```python
+from omoide.cli.app import COMMANDS
+
+COMMANDS["recall"]  # → 'memories'
+```
+"""
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """The full name and the help of every command, in the order of the help, a group before its parts."""
+    yield from _helps("omoide", app, None)
+
+
+def _helps(name: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    context = command.make_context(
+        name,
+        [],
+        parent=parent,
+        resilient_parsing=True,  # nothing is run, and nothing has to be given
+        terminal_width=WIDTH,
+        color=False,
+    )
+    text = command.get_help(context)
+    yield context.command_path, "\n".join(line.rstrip() for line in text.splitlines())
+    if isinstance(command, click.Group):
+        for part in command.list_commands(context):
+            found = command.get_command(context, part)
+            assert found is not None
+            yield from _helps(part, found, context)
+
+
+def page() -> str:
+    """The page of the commands."""
+    return "\n".join([_BEGINNING, *(f"## {name}\n\n```text\n{text}\n```\n" for name, text in helps())])
+
+
+if __name__ == "__main__":
+    click.echo(page(), nl=False)

@@ -1,4 +1,4 @@
-"""Which conversations are kept, and what was said in them?"""
+"""Sessions, context, promote."""
 
 from __future__ import annotations
 
@@ -8,17 +8,179 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omoide.cli.asking import visible
-from omoide.cli.failing import NOTHING, OK
-from omoide.cli.moments import shown
-from omoide.cli.printing import put_rows, safe
-from omoide.cli.settings import REPOSITORY, Setting
-from omoide.cli.shell import Shell, command, common_options, shown_examples
+from omoide.cli.chat import options_for, visible
+from omoide.cli.output import counted, put_rows, safe, shown
+from omoide.cli.shell import (
+    FAILED,
+    NOTHING,
+    NUMBER,
+    OK,
+    REPOSITORY,
+    Setting,
+    Shell,
+    apply_options,
+    command,
+    common_options,
+    shown_examples,
+)
 from omoide.core import codec
+from omoide.core.value import check_unit
 
 if TYPE_CHECKING:
     from omoide.core.thread import ThreadEntry
-    from omoide.sessions.header import Header
+    from omoide.promotion.plan import Run
+    from omoide.promotion.promoter import Promotion
+    from omoide.sessions.context import Context
+    from omoide.sessions.session import Session
+    from omoide.sessions.storage import Header
+    from omoide.stores.async_store import LocalStore
+
+
+# promoting: What does a session know, and what of it becomes lasting memory?
+
+
+REACHES = ("session", "project", "agent")
+
+
+@command(
+    "promote",
+    "omoide promote conv-1",
+    "omoide promote conv-1 --threshold 0.5 --apply",
+)
+@click.argument("id", metavar="SESSION")
+@click.option("--threshold", type=float, metavar="X", help="What is enough, from 0 to 1; 0.6 usually.")
+@apply_options
+def promote_command(shell: Shell, id: str, threshold: float | None, apply: bool) -> int:
+    """Show what of a session's short-term memory would become lasting, and why; --apply promotes it.
+
+    `omoide undo-promotion` takes a promotion back.
+    """
+    import anyio
+
+    if threshold is not None:
+        check_unit(threshold, "--threshold")
+
+    async def promote(store: LocalStore) -> tuple[Promotion, tuple[str, ...]]:
+        loaded = await _loaded(shell, store, id)
+        if not apply:
+            return await loaded.promote(dry_run=True, threshold=threshold), loaded.notices
+        loaded.set_promotion(enabled=False)  # what is asked for is promoted, and nothing more on leaving
+        async with loaded:
+            return await loaded.promote(threshold=threshold), loaded.notices
+
+    with shell.store(embeds=apply) as store:
+        done, notices = anyio.run(promote, store)
+    answer = {
+        "dry_run": done.dry_run,
+        "threshold": done.plan.threshold,
+        "candidates": done.plan.candidates,
+        "run": done.run,
+        "notices": notices,
+    }
+    shell.put(answer, lambda: _show(done, notices))
+    return FAILED if done.run is not None and done.run.failed else OK
+
+
+@command(
+    "undo-promotion",
+    "omoide undo-promotion conv-1",
+    "omoide undo-promotion conv-1 prm_0123",
+)
+@click.argument("id", metavar="SESSION")
+@click.argument("run", required=False)
+def undo_promotion_command(shell: Shell, id: str, run: str | None) -> None:
+    """Take the last promotion of a session back, or the one that is named.
+
+    Its memories are forgotten, and what they replaced counts again.
+    """
+    import anyio
+
+    async def undo(store: LocalStore) -> Run:
+        loaded = await _loaded(shell, store, id)
+        loaded.set_promotion(enabled=False)
+        async with loaded:
+            return await loaded.undo_promotion(run)
+
+    with shell.store() as store:
+        undone = anyio.run(undo, store)
+
+    def show() -> None:
+        made = [one.id for one in undone.promoted if one.made]
+        click.echo(f"{undone.id}  undone, {counted(len(made), 'memory', 'memories')}")
+        for one in made:
+            click.echo(safe(one))
+
+    shell.put(undone, show)
+
+
+@command(
+    "context",
+    "omoide context conv-1",
+    'omoide context conv-1 --hint "which database?" --budget 4000',
+)
+@click.argument("id", metavar="SESSION")
+@click.option("--hint", metavar="TEXT", help="What it is about; memories that fit are chosen.")
+@click.option(
+    "--budget", type=NUMBER, default=32_000, show_default=True, metavar="N", help="In so many tokens."
+)
+@click.option("--reach", type=click.Choice(REACHES), help="How far memory is searched.")
+def context_command(shell: Shell, id: str, hint: str | None, budget: int, reach: str | None) -> None:
+    """Show what a model should know about a session: what it understands, remembers, and what was said."""
+    import anyio
+
+    async def assemble(store: LocalStore) -> Context:
+        loaded = await _loaded(shell, store, id)
+        return await loaded.assemble_context(hint, budget, reach=reach)
+
+    with shell.store(embeds=hint is not None) as store:
+        context = anyio.run(assemble, store)
+
+    def show() -> None:
+        if context.text:
+            click.echo(visible(context.text), nl=not context.text.endswith("\n"))
+        counts = context.token_counts
+        parts = ", ".join(f"{name} {counts[name]:,}" for name in ("working", "long_term", "conversation"))
+        click.echo(f"{counts['total']:,} tokens of {budget:,}: {parts}", err=True)
+        for notice in context.notices:
+            click.echo(safe(notice), err=True)
+
+    shell.put(context, show)
+
+
+async def _loaded(shell: Shell, store: LocalStore, id: str) -> Session:
+    """The session of an id, with the agent it was begun with."""
+    from omoide.sessions.session import Session
+    from omoide.sessions.storage import spec_of
+
+    namespace = shell.scope.namespace
+    spec = await spec_of(store, id, namespace)
+    return await Session.load(id, spec, store=store, namespace=namespace, **options_for(shell, spec))
+
+
+def _show(done: Promotion, notices: tuple[str, ...]) -> None:
+    plan, run = done.plan, done.run
+    put_rows(
+        ("verdict", "score", "type", "content", "why"),
+        [
+            (one.verdict, f"{one.score:.3f}", one.entry.type or "", one.entry.content, one.why)
+            for one in plan.candidates
+        ],
+    )
+    if run is None:
+        share = f"{len(plan.promoted)} of {len(plan.candidates)}"
+        click.echo(f"{share} would be promoted; {plan.threshold:g} is enough.", err=True)
+        if plan.promoted:
+            click.echo("--apply promotes them.", err=True)
+    else:
+        click.echo(f"{run.id}  {counted(len(run.promoted), 'memory', 'memories')} promoted")
+        for one in run.failed:
+            click.echo(f"not promoted: {safe(one.id)}: {safe(one.problem)}", err=True)
+    for notice in notices:
+        click.echo(safe(notice), err=True)
+
+
+# sessions: Which conversations are kept, and what was said in them?
+
 
 _TOLD = (
     "session_id",
@@ -56,7 +218,7 @@ def list_command(shell: Shell) -> int:
     """
     import anyio
 
-    from omoide.sessions.listing import sessions
+    from omoide.sessions.storage import sessions
 
     agent, project = _said(shell.settings.agent), _said(shell.settings.project)
     with shell.store() as store:
@@ -89,8 +251,7 @@ def show_command(shell: Shell, id: str) -> None:
     """Show what was said in a session, and where it stands."""
     import anyio
 
-    from omoide.sessions.keeping import Keeper
-    from omoide.sessions.listing import missing
+    from omoide.sessions.storage import Keeper, missing
 
     with shell.store() as store:
         kept = anyio.run(Keeper(store, id, shell.scope.namespace).load)

@@ -1,4 +1,9 @@
-"""What does every command know?
+"""Context, options, settings, exit codes.
+
+With one line that says what happened and what to do, and a code that a script can go by.
+
+An option wins over an environment variable, and that over what is usual. An empty value means none: it lifts
+the limit to one agent, project or session.
 
 Which memory it works on, how the answer is wanted, and how to open the store.
 """
@@ -6,21 +11,171 @@ Which memory it works on, how the answer is wanted, and how to open the store.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import click
 
-from omoide.cli import printing, settings
-from omoide.cli.settings import Settings
-from omoide.core.scope import Scope
-from omoide.errors import NotFound
+from omoide.cli import output as printing
+from omoide.core.entry import DEFAULT_NAMESPACE, Scope
+from omoide.errors import Conflict, Invalid, MissingExtra, NotFound, OmoideError
 
 if TYPE_CHECKING:
-    from omoide.stores.local import LocalStore
+    from omoide.stores.async_store import LocalStore
+
+
+# applying: Is it done, or only shown?
+
+
+def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--apply`, and `--dry-run` for who wants to be sure; it gets `apply`."""
+
+    @wraps(function)
+    def run(*args: Any, apply: bool, dry_run: bool, **given: Any) -> Any:
+        if apply and dry_run:
+            raise Invalid("--apply", "comes with --dry-run", "choose one of them")
+        return function(*args, apply=apply, **given)
+
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only show it, as without --apply."),
+        click.option("--apply", is_flag=True, help="Do it; without this, only show what would happen."),
+    ):
+        run = option(run)
+    return run
+
+
+# failing: How does a command fail?
+
+
+OK = 0
+NOTHING = 1
+"""What was asked for is not there, nothing was found, or `doctor` or `validate` found a problem."""
+WRONG = 2
+"""The command was given wrongly."""
+CONFLICT = 3
+"""Someone else changed the entry meanwhile, or an idempotency key was used before."""
+FAILED = 4
+"""The store, a model or an embedder could not do what was asked."""
+INTERRUPTED = 130
+
+_CODES: tuple[tuple[type[OmoideError], int], ...] = (
+    (NotFound, NOTHING),
+    (Conflict, CONFLICT),
+    (Invalid, WRONG),
+    (MissingExtra, WRONG),
+    (OmoideError, FAILED),
+)
+
+
+def code_of(error: OmoideError) -> int:
+    """The exit code that tells of an error."""
+    return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def line_of(error: object) -> str:
+    """An error as one line, whatever it quotes, without the passwords of URLs."""
+    from omoide.service.problems import line
+
+    return line(error)
+
+
+# settings: Which memory does a command work on, and who said so?
+
+
+REPOSITORY = "repository"
+"""The origin of a project that is the repository around the working folder."""
+NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
+
+
+class Setting(NamedTuple):
+    """A value, and where it comes from."""
+
+    value: str | None
+    origin: str
+
+
+class Settings(NamedTuple):
+    """Everything that says which memory is meant."""
+
+    store: Setting
+    embedder: Setting
+    namespace: Setting
+    agent: Setting
+    project: Setting
+    session: Setting
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that commands see."""
+        return Scope(
+            namespace=self.namespace.value or DEFAULT_NAMESPACE,
+            agent_id=self.agent.value,
+            project_id=self.project.value,
+            session_id=self.session.value,
+        )
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"OMOIDE_{name.upper()}"
+
+
+def read(given: Mapping[str, str], environment: Mapping[str, str], folder: Path) -> Settings:
+    """The settings, from options, the environment and the folder in which a command runs."""
+    usual = {
+        "store": Setting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
+        "embedder": Setting("auto", "default"),
+        "namespace": Setting(DEFAULT_NAMESPACE, "default"),
+        "agent": Setting("default", "default"),
+        "project": _project(folder),
+        "session": Setting(None, "default"),
+    }
+    found = {name: _said(name, given, environment) or usual[name] for name in NAMES}
+    if found["store"].value:
+        found["store"] = found["store"]._replace(value=store_url(found["store"].value))
+    else:
+        found["store"] = usual["store"]
+    return Settings(**found)
+
+
+def _said(name: str, given: Mapping[str, str], environment: Mapping[str, str]) -> Setting | None:
+    if name in given:
+        return Setting(given[name] or None, f"--{name}")
+    if variable(name) in environment:
+        return Setting(environment[variable(name)] or None, variable(name))
+    return None
+
+
+def _data_folder(environment: Mapping[str, str]) -> Path:
+    user = environment.get("XDG_DATA_HOME") or environment.get("LOCALAPPDATA")
+    return (Path(user) if user else Path.home() / ".local" / "share") / "omoide"
+
+
+_SERVERS = ("postgresql", "postgres", "redis", "rediss")
+"""What begins so names a server, and never a file, though a slash be missing."""
+
+
+def store_url(given: str) -> str:
+    """The URL of a store that may have been given as the path of its file."""
+    if "://" in given or given.partition(":")[0] in _SERVERS:
+        return given
+    path = Path(given) if given.startswith("~") else Path(given).absolute()  # whose ~ it is, the opener knows
+    return f"sqlite:///{quote(path.as_posix(), safe='/:', errors='surrogatepass')}"
+
+
+def _project(folder: Path) -> Setting:
+    for place in (folder, *folder.parents):
+        if (place / ".git").exists():
+            return Setting(str(place), REPOSITORY)
+    return Setting(None, "default")
+
+
+# shell: What does every command know?
+
 
 _OPTIONS = {
     "store": ("URL", "The store: a URL or the path of its file."),
@@ -50,7 +205,7 @@ class Shell(NamedTuple):
     @contextmanager
     def store(self, *, create: bool = False, embeds: bool = False) -> Iterator[LocalStore]:
         """The store: with `create`, one is made if there is none; with `embeds`, an encoder is loaded."""
-        from omoide.stores.opening import open_store
+        from omoide.stores.factory import open_store
 
         url = self.settings.store.value or ""
         file = file_of(url)
@@ -64,7 +219,7 @@ class Shell(NamedTuple):
 
     def at(self, store: str, option: str) -> Shell:
         """The same surroundings with another store, which an option names."""
-        chosen = settings.Setting(settings.store_url(store), option)
+        chosen = Setting(store_url(store), option)
         return self._replace(settings=self.settings._replace(store=chosen))
 
     def put(self, answer: Any, show: Callable[[], None]) -> None:
@@ -78,14 +233,14 @@ class Shell(NamedTuple):
         """Tell a person that nothing was found, and where nobody looked."""
         click.echo("Nothing found.", err=True)
         project = self.settings.project
-        if project.origin == settings.REPOSITORY:
+        if project.origin == REPOSITORY:
             place = printing.safe(project.value or "")
             click.echo(f"Looked in project {place} only; --project '' looks everywhere.", err=True)
 
 
 def file_of(url: str) -> Path | None:
     """The file of a store, if it has one."""
-    from omoide.stores.sqlite.opening import path_of
+    from omoide.stores.sqlite.store import path_of
 
     return path_of(url) if url.partition(":")[0].lower() == "sqlite" else None
 
@@ -116,7 +271,7 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], 
         def run(**parameters: Any) -> int | None:
             given = dict(click.get_current_context().ensure_object(dict))
             as_json = bool(given.pop("json", False))
-            return function(Shell(settings.read(given, os.environ, Path.cwd()), as_json), **parameters)
+            return function(Shell(read(given, os.environ, Path.cwd()), as_json), **parameters)
 
         made = click.command(name, epilog=shown_examples(*examples))(run)
         own = {name for parameter in made.params for name in parameter.opts}

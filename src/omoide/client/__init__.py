@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from omoide.client.clients import AsyncClient, Client
+    from omoide.client.client import AsyncClient, Client
+
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -15,7 +16,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from omoide.client import clients
+        from omoide.client import client as clients
     except ModuleNotFoundError as error:
         from omoide.errors import MissingExtra
 

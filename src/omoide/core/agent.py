@@ -1,34 +1,117 @@
-"""Who is this, and what is its state?
+"""Agent: construction, cmd, receive, selection by capability.
+
+Defaults of the schema, defaults of each plugin's slice, what the caller gives; then each plugin is mounted
+and sees what those before it wrote.
 
 An agent is an immutable value. `cmd` turns it and an action into another agent and a list of directives, and
 does nothing else; the state holds the agent's own data, a slice for each plugin, and its memory, identity and
 thread under reserved keys.
+
+The pure half of an agent server: the plugins look at the signal, the routes lead it to actions, and `cmd`
+runs them.
+
+A candidate supports the action, carries every tag and allows for every limit. The most experienced comes
+first; agents without an age come last, and where two are of one age the order in which they were given
+decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import nullcontext
-from typing import Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 import msgspec
 
 from omoide import clock, ids
 from omoide.core import codec
-from omoide.core.action import ActionLike, Instruction
-from omoide.core.context import Context
+from omoide.core.action import Action, ActionLike, Directive, Error, Instruction, Stop
 from omoide.core.definition import Definition, Parts
-from omoide.core.directives import Directive
-from omoide.core.frozen import EMPTY_MAP, freeze_map
-from omoide.core.mounting import initial_state, mounted
-from omoide.core.running import failure, outcome, same
+from omoide.core.execution import STRATEGY_CMD, STRATEGY_TICK, Direct, Route, failure, matching, outcome, same
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_str, check_text, freeze_map
+from omoide.core.identity import Identity
+from omoide.core.plugin import Plugin
 from omoide.core.signal import Signal
-from omoide.core.slot import Stateful
-from omoide.core.state import check_state
-from omoide.core.strategy import Direct
-from omoide.core.texts import check_str, check_text
-from omoide.core.value import Id, Name, force
-from omoide.errors import Invalid, InvalidDefinition, WrongType
+from omoide.core.state import IDENTITY, SLOTS, Context, Stateful, check_state, slot_of, with_state
+from omoide.core.value import Id, Name, check_texts, force
+from omoide.errors import Invalid, InvalidDefinition, MountFailed, NotFound, OmoideError, WrongType
+
+# mounting: How does a new agent get its state?
+
+
+_ABSENT = object()
+
+
+def initial_state(definition: Definition, given: FrozenMap[str, Any]) -> FrozenMap[str, Any]:
+    """The state before any plugin is mounted."""
+    base = (
+        EMPTY_MAP
+        if definition.schema is None
+        else freeze_map(definition.schema.defaults(), "schema defaults")
+    )
+    state = base.update(given)
+    for plugin in definition.plugins:
+        if plugin.slice_schema is not None:
+            defaults = freeze_map(plugin.slice_schema.defaults(), f"defaults of {plugin.label}")
+            state = state.set(
+                plugin.key, defaults.update(freeze_map(given.get(plugin.key, EMPTY_MAP), plugin.key))
+            )
+    return state
+
+
+def mounted(agent: Agent, only: Set[str] | None = None) -> Agent:
+    """The agent with its plugins mounted, all or those that own these keys, or `MountFailed` and no agent."""
+    for plugin in agent.definition.plugins:
+        if only is not None and plugin.key not in only:
+            continue
+        try:
+            agent = _mount(agent, plugin)
+        except MountFailed:
+            raise
+        except Exception as error:
+            reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
+            raise MountFailed(plugin.label, reason) from error
+    return agent
+
+
+def _mount(agent: Agent, plugin: Plugin) -> Agent:
+    before = agent.state
+    result = plugin.mount(agent, plugin.config)
+    slice, written = _taken_apart(result, agent)
+    state = written.state
+    for key in {*state, *before}:
+        if key not in SLOTS and key != plugin.key and state.get(key, _ABSENT) is not before.get(key, _ABSENT):
+            raise Invalid(
+                f"state.{key}", "is not the plugin's to write", f"write {plugin.key!r}, memory or identity"
+            )
+    if slice is not None:
+        state = state.set(plugin.key, _merged(state.get(plugin.key), slice, plugin))
+    check_state(state)
+    plugin.check_slice(state.get(plugin.key))
+    return with_state(agent, state)
+
+
+def _taken_apart(result: Any, agent: Agent) -> tuple[Any, Agent]:
+    """The slice and the agent that a mount returned."""
+    slice, written = result if isinstance(result, tuple) and len(result) == 2 else (result, agent)
+    if isinstance(slice, type(agent)):
+        slice, written = (None if written is agent else written), slice
+    if not isinstance(written, type(agent)):
+        raise WrongType("the agent that mount returned", "an Agent", written)
+    return slice, written
+
+
+def _merged(old: Any, slice: Any, plugin: Plugin) -> Any:
+    """A slot takes its own kind of value whole; any other slice takes a mapping over what it holds."""
+    slot = slot_of(slice)
+    if slot is not None and slot.key == plugin.key:
+        return slice
+    return freeze_map(EMPTY_MAP if old is None else old, plugin.key).update(
+        freeze_map(slice, "what mount returned")
+    )
+
+
+# agent: Who is this, and what is its state?
 
 
 class Agent(Stateful, frozen=True, kw_only=True):
@@ -176,3 +259,166 @@ def _before(result: Any, agent: Agent, instructions: Instructions) -> tuple[Agen
 
 
 Instructions = tuple[Instruction, ...]
+
+
+# receiving: What does an agent do about a signal?
+
+
+STOP = "jido.agent.stop"
+
+
+def receive(agent: Agent, signal: Signal, *, now: int | None = None) -> tuple[Agent, list[Directive]]:
+    """The agent after a signal, and the directives it asks for; what goes wrong is an `Error` among them."""
+    check_agent(agent)
+    if not isinstance(signal, Signal):
+        raise WrongType("signal", "a Signal", signal)
+    with at(now):
+        return _received(agent, signal)
+
+
+def _received(agent: Agent, signal: Signal) -> tuple[Agent, list[Directive]]:
+    for plugin in agent.definition.plugins:
+        if plugin.sees(signal):
+            try:
+                answer = plugin.handle_signal(signal, Context(agent, signal, plugin.config))
+            except Exception as error:
+                return agent, [failure(error, "signal")]
+            if isinstance(answer, Signal):
+                signal = answer
+            elif answer is not None:
+                return agent.cmd(answer, signal=signal)
+    routes = matching(agent.definition.routes, signal.type)
+    if not routes:
+        return agent, [Stop(reason=STOP)] if signal.type == STOP else [_unrouted(agent, signal)]
+    directives: list[Directive] = []
+    for route in routes:
+        agent, more = _follow(agent, route, signal)
+        directives += more
+    return agent, directives
+
+
+def _follow(agent: Agent, route: Route, signal: Signal) -> tuple[Agent, list[Directive]]:
+    target = route.target
+    strategy = agent.definition.strategy
+    if target in (STRATEGY_TICK, (STRATEGY_TICK,)):
+        try:
+            return outcome(strategy.tick(agent, Context(agent, signal)), "the strategy's tick", agent)
+        except Exception as error:
+            return agent, [failure(error, "strategy")]
+    if isinstance(target, tuple) and target[0] == STRATEGY_CMD:
+        target = target[1]
+    return agent.cmd(_with_data(agent, target, signal), signal=signal)
+
+
+def _with_data(agent: Agent, target: Any, signal: Signal) -> Any:
+    """A target without parameters of its own takes those fields of the signal's data that it knows.
+
+    What else a sender may have added is left to `ctx.signal`: a field more must not break every receiver.
+    """
+    if isinstance(target, tuple):
+        return target
+    data = EMPTY_MAP if signal.data is None else signal.data
+    if not isinstance(data, FrozenMap):
+        data = FrozenMap({"data": data})
+    try:
+        known = (target if isinstance(target, Action) else agent.definition.action(target)).schema.fields
+    except NotFound:
+        return target, data
+    return target, {name: value for name, value in data.items() if name in known}
+
+
+def _unrouted(agent: Agent, signal: Signal) -> Error:
+    known = ", ".join(sorted({route.pattern for route in agent.definition.routes})) or "none"
+    return Error(
+        message=f"no route for signal {signal.type!r}; agent {agent.name!r} has routes for: {known}",
+        context="routing",
+        field="type",
+        kind="RoutingError",
+    )
+
+
+# routing: Who of many agents should do this, and why?
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that can do what was asked, and the reason to think so."""
+
+    agent: Agent
+    reason: str
+    age: int | None = None
+
+
+def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
+    """What the identity declares, then what the agent's plugins offer beyond that."""
+    declared = identity.actions()
+    return declared.extend(name for name in agent.definition.offered() if name not in declared)
+
+
+def rank(
+    agents: Iterable[Agent],
+    action: str | None,
+    tags: Iterable[str],
+    limits: Mapping[str, Any],
+) -> list[Candidate]:
+    """The agents that fit, best first, each with its reason."""
+    if action is not None:
+        check_text(action, "action")
+    wanted = check_texts(tags, "tags")
+    needed = freeze_map(limits, "limits")
+    if isinstance(agents, Agent) or not isinstance(agents, Iterable):
+        raise WrongType("agents", "a list of Agents", agents)
+    found = []
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise WrongType("agents", "Agents only", agent)
+        candidate = _considered(agent, action, wanted, needed)
+        if candidate is not None:
+            found.append(candidate)
+    return sorted(found, key=lambda one: by_experience(one.age))
+
+
+def by_experience(age: int | None) -> int:
+    """What candidates are sorted by, so that the most experienced comes first and one without an age last."""
+    return 1 if age is None else -age
+
+
+def _considered(
+    agent: Agent, action: str | None, tags: tuple[str, ...], limits: FrozenMap[str, Any]
+) -> Candidate | None:
+    identity = IDENTITY.get(agent)
+    if identity is None:
+        return None
+    reasons = []
+    if action is not None:
+        if action not in all_actions(agent, identity):
+            return None
+        how = "declares" if identity.supports_action(action) else "offers"
+        reasons.append(f"{how} {action}")
+    for tag in tags:
+        if not identity.has_tag(tag):
+            return None
+        reasons.append(f"carries the tag {tag}")
+    declared = identity.capabilities.get("limits", EMPTY_MAP)
+    for name in sorted(limits):
+        reason = _within(name, declared.get(name), limits[name])
+        if reason is None:
+            return None
+        reasons.append(reason)
+    reasons.append(_experience(identity.age))
+    return Candidate(agent=agent, reason=f"{agent.name}: {'; '.join(reasons)}", age=identity.age)
+
+
+def _within(name: str, allowed: Any, needed: Any) -> str | None:
+    """Why a limit is no obstacle, or None. A number must reach what is needed, all else must equal it."""
+    if allowed is None:
+        return f"declares no {name}"
+    numbers = all(isinstance(side, (int, float)) and not isinstance(side, bool) for side in (allowed, needed))
+    if allowed < needed if numbers else allowed != needed:
+        return None
+    return f"{name} {allowed} allows for {needed}" if numbers else f"{name} is {allowed}"
+
+
+def _experience(age: int | None) -> str:
+    if age is None:
+        return "has no age yet"
+    return f"is {age} year old" if age == 1 else f"is {age} years old"

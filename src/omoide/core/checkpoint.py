@@ -2,6 +2,7 @@
 
 Each plugin says what becomes of its slice. The checkpoint is data; keeping it, and what was kept out of it,
 is the business of others.
+
 """
 
 from __future__ import annotations
@@ -9,16 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from omoide import ids
-from omoide.core.agent import Agent, check_agent
+from omoide.core.agent import Agent, check_agent, initial_state, mounted
 from omoide.core.codec import MapField
-from omoide.core.context import Context
 from omoide.core.definition import Definition
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
-from omoide.core.mounting import initial_state, mounted
-from omoide.core.nesting import own
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, own
 from omoide.core.plugin import Externalize
-from omoide.core.slot import SLOTS, THREAD, with_state
-from omoide.core.state import check_state
+from omoide.core.state import SLOTS, THREAD, Context, check_state, with_state
 from omoide.core.value import Count, Id, Name, Value, check_count, force
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 

@@ -5,6 +5,7 @@ frozen data. What JSON has no word for is written as an object with one key: `{"
 …}`, `{"$set": […]}`, or `{"$Space": {…}}` for a value of our own inside free data; a map of the user's that
 looks like one is written inside `{"$map": …}`. Reading revives these few kinds of data and nothing else: no
 class is looked up by a name that came from outside.
+
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from omoide.core.frozen import (
+    DEPTH,
+    OWN,
     FrozenList,
     FrozenMap,
     freeze,
@@ -29,7 +32,6 @@ from omoide.core.frozen import (
     list_of,
     map_of,
 )
-from omoide.core.nesting import DEPTH, OWN
 from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 
 T = TypeVar("T")

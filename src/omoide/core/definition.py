@@ -2,6 +2,7 @@
 
 Name, schema of the state, plugins, actions, routes, strategy and hooks: the code of an agent, apart from its
 data. It is checked once, when it is made, and then serves any number of agents.
+
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ from typing import Any, Self, TypedDict
 import msgspec
 
 from omoide.core.action import Action
-from omoide.core.default_plugins import Overrides, chosen_defaults
-from omoide.core.frozen import EMPTY_MAP, FrozenMap
-from omoide.core.plugin import Plugin, PluginLike, as_plugin
-from omoide.core.router import AGENT_PRIORITY, STRATEGY_PRIORITY, Route, RouteLike, as_routes
+from omoide.core.execution import (
+    AGENT_PRIORITY,
+    STRATEGY_PRIORITY,
+    Direct,
+    Route,
+    Routed,
+    RouteLike,
+    Strategy,
+    as_routes,
+)
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text
+from omoide.core.plugin import Overrides, Plugin, PluginLike, as_plugin, chosen_defaults
 from omoide.core.schema import Schema
-from omoide.core.slot import SLOTS
-from omoide.core.strategy import Direct, Routed, Strategy
-from omoide.core.texts import check_str, check_text
+from omoide.core.state import SLOTS
 from omoide.core.value import check_count, check_instance
 from omoide.errors import InvalidDefinition, InvalidState, NotFound, WrongType
 

@@ -1,21 +1,136 @@
-"""What is one durable memory?"""
+"""Entry, Evidence, Scope, memory types.
+
+The 25 types of the Jido ontology with the type each one refines, as data. The root, `memory_item`, is what an
+untyped memory is.
+
+Every operation on a store, by id too, takes a scope. Each field that is given narrows it: an entry lies
+inside when its namespace is the same and every other field given is the same, byte by byte.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import msgspec
 
 from omoide import clock, ids
-from omoide.core import memory_types
 from omoide.core.codec import MapField, TextsField
-from omoide.core.contract import Record, check_choice, check_tuple, check_unit
-from omoide.core.frozen import EMPTY_MAP
-from omoide.core.nesting import own
-from omoide.core.scope import DEFAULT_NAMESPACE, Scope
-from omoide.core.value import Count, Id, Millis, Name, Value, force
+from omoide.core.frozen import EMPTY_MAP, own
+from omoide.core.value import (
+    Count,
+    Id,
+    Millis,
+    Name,
+    Record,
+    Value,
+    check_choice,
+    check_tuple,
+    check_unit,
+    force,
+)
 from omoide.errors import Invalid, InvalidRecord, NotFound
+
+# memory types: What kinds of memory are there?
+
+
+ROOT = "memory_item"
+
+PARENTS = MappingProxyType(
+    {
+        "fact": ROOT,
+        "assumption": ROOT,
+        "hypothesis": ROOT,
+        "discovery": ROOT,
+        "risk": ROOT,
+        "unknown": ROOT,
+        "decision": ROOT,
+        "architectural_decision": "decision",
+        "implementation_decision": "decision",
+        "alternative": ROOT,
+        "trade_off": ROOT,
+        "convention": ROOT,
+        "coding_standard": "convention",
+        "architectural_convention": "convention",
+        "agent_rule": "convention",
+        "process_convention": "convention",
+        "error": ROOT,
+        "bug": "error",
+        "failure": "error",
+        "incident": "error",
+        "root_cause": ROOT,
+        "lesson_learned": ROOT,
+        "task": ROOT,
+        "milestone": ROOT,
+        "plan": ROOT,
+    }
+)
+
+MEMORY_TYPES = tuple(PARENTS)
+
+
+def check(name: object) -> str:
+    """The name itself, if it is a type or the root."""
+    if not isinstance(name, str) or (name != ROOT and name not in PARENTS):
+        raise NotFound("memory type", name, f"use one of {', '.join(MEMORY_TYPES)}")
+    return name
+
+
+def ancestors(name: str) -> tuple[str, ...]:
+    """The types it refines, nearest first, up to the root."""
+    found = []
+    while check(name) != ROOT:
+        name = PARENTS[name]
+        found.append(name)
+    return tuple(found)
+
+
+def with_subtypes(name: str) -> tuple[str, ...]:
+    """The type and everything that refines it."""
+    check(name)
+    return (name, *(other for other in MEMORY_TYPES if name in ancestors(other)))
+
+
+def ontology_class(name: str) -> str:
+    """The name of its class in the ontology: `trade_off` is `TradeOff`."""
+    return "".join(part.capitalize() for part in check(name).split("_"))
+
+
+# scope: Whose is it?
+
+
+DEFAULT_NAMESPACE = "default"
+
+
+class Scope(Record, frozen=True, kw_only=True):
+    """The part of a store that an operation sees."""
+
+    LABEL: ClassVar[str] = "scope"
+
+    agent_id: Id | None = None
+    session_id: Id | None = None
+    project_id: Id | None = None
+    namespace: Id = DEFAULT_NAMESPACE
+
+    def holds(self, entry: Any) -> bool:
+        """Whether an entry, or anything else that says whose it is, lies inside."""
+        return (
+            entry.namespace == self.namespace
+            and self.agent_id in (None, entry.agent_id)
+            and self.session_id in (None, entry.session_id)
+            and self.project_id in (None, entry.project_id)
+        )
+
+    def owner(self) -> str:
+        """The agent that what is written here belongs to."""
+        if self.agent_id is None:
+            raise Invalid("scope.agent_id", "is missing", "name the agent whose memory this becomes")
+        return self.agent_id
+
+
+# entry: What is one durable memory?
+
 
 SOURCES = ("user", "agent", "tool", "external_document")
 EVIDENCE = ("entry", "message", "tool", "document")
@@ -82,7 +197,7 @@ class Entry(Record, frozen=True, kw_only=True):
             raise Invalid("id", f"is {DELETED!r}, which marks what was forgotten", "choose another id")
         if self.type is not None:
             try:
-                memory_types.check(self.type)
+                check(self.type)
             except NotFound as error:
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
         if self.source is not None:

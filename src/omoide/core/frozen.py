@@ -1,4 +1,7 @@
-"""How is data kept so that nobody can change it behind an agent's back?
+"""Deeply frozen maps, lists, sets; text and depth limits.
+
+Deep data can be made of frozen parts that are shallow themselves. So every map and list knows its depth, and
+is refused where it would go too deep: what is kept can always be compared, printed and written.
 
 `freeze` takes a copy of what a caller gives, deeply: a dict becomes a `FrozenMap`, a list or tuple a
 `FrozenList`, a set a frozenset. Both read as the Mapping or Sequence they came from, compare equal to a dict
@@ -21,21 +24,120 @@ from collections.abc import (
     Sequence,
     ValuesView,
 )
-from collections.abc import (
-    Set as AbstractSet,
-)
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timezone
 from enum import Enum
+from functools import cache
 from math import isfinite
 from operator import index
-from typing import Any, Self, SupportsIndex, TypeVar, cast, overload
+from typing import Any, Self, SupportsIndex, TypeVar, cast, get_args, overload
 
+import msgspec
 from immutables import Map
 
-from omoide.core.nesting import MAX_DEPTH, OWN, PLAIN, deeper, depth_around, depth_of
-from omoide.core.texts import keepable
 from omoide.core.vector import Vector
-from omoide.errors import Unsupported, WrongType
+from omoide.errors import Invalid, Unsupported, WrongType
+
+# nesting: How deeply may data be nested?
+
+
+S = TypeVar("S", bound=type)
+
+MAX_DEPTH = 64  # of what is given to be frozen
+DEPTH = 2 * MAX_DEPTH  # of what arises by keeping frozen data inside of other data
+
+PLAIN = frozenset({str, int, float, bool, type(None), bytes, datetime})
+"""The types that are no containers."""
+
+OWN: dict[type, str] = {}
+"""The frozen structs that may stand inside other data, with the names they are written under."""
+
+
+def own(cls: S) -> S:
+    """Decorator: values of this struct may be held in maps and lists, and come back as what they were."""
+    OWN[cls] = cls.__name__
+    return cls
+
+
+def depth_of(value: Any) -> int:
+    """How many levels of containers frozen data has."""
+    kind = type(value)
+    if kind in PLAIN:
+        return 0
+    if kind in OWN:
+        holders: tuple[str, ...] = _holders(cast("Any", kind))
+        return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
+    if kind in (frozenset, tuple):
+        return 1 + max(map(depth_of, value), default=0)
+    try:
+        depth: int = value._depth  # maps and lists keep theirs
+    except AttributeError:
+        depth = value._depth = 1 + max(map(depth_of, value.values()), default=0)
+    return depth
+
+
+@cache
+def _holders(kind: Any) -> tuple[str, ...]:
+    """The fields of a struct that can hold containers."""
+    return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_plain(field.type))
+
+
+def _is_plain(kind: Any) -> bool:
+    inner = [arg for arg in get_args(kind) if isinstance(arg, type)]
+    return kind in PLAIN if not inner else all(arg in PLAIN for arg in inner)
+
+
+def deeper(depth: int, held: Any, path: str) -> int:
+    """The depth of a container once it holds something more, if that is not too deep to be written."""
+    if type(held) in PLAIN:
+        return depth
+    depth = max(depth, 1 + depth_of(held))
+    # A value of ours has a few levels of its own around the data that it keeps.
+    if depth > (DEPTH + 8 if type(held) in OWN else DEPTH):
+        raise Unsupported(path, f"would be nested deeper than {DEPTH} levels", "keep less inside of it")
+    return depth
+
+
+def depth_around(items: Iterable[Any]) -> int:
+    """The depth of a container of these items."""
+    depth = 1
+    for item in items:
+        if type(item) not in PLAIN:
+            depth = deeper(depth, item, "value")
+    return depth
+
+
+# texts: Is this text that can be kept?
+
+
+def keepable(value: str, path: str) -> str:
+    """The plain text of a string, if every store and codec can hold it."""
+    if "\0" in value:
+        raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unsupported(path, "contains a lone surrogate", "decode the text properly first") from None
+    return str.__str__(value)
+
+
+def check_str(value: object, field: str) -> str:
+    """Text that can be kept, empty or not."""
+    if not isinstance(value, str):
+        raise WrongType(field, "a string", value)
+    return keepable(value, field)
+
+
+def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
+    """Text that can be kept and is not empty."""
+    text = check_str(value, field)
+    if not text.strip():
+        raise Invalid(field, "is empty", remedy)
+    return text
+
+
+# frozen: How is data kept so that nobody can change it behind an agent's back?
+
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -3,6 +3,7 @@
 A mostly stable self-model: `profile` (facts of its life), `capabilities` (the manifest others route by) and
 `extensions` (a slice for each plugin, which the core stores and never reads, but for `__public__`).
 `omoide.identity` offers the same operations on an agent.
+
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from omoide import clock
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, freeze, freeze_map, list_of
-from omoide.core.nesting import own
-from omoide.core.texts import check_text
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze, freeze_map, list_of, own
 from omoide.core.value import Count, Revised, check_count, check_function, force
 from omoide.errors import Conflict, Invalid, WrongType
 

@@ -1,4 +1,11 @@
-"""What does the agent believe and want right now?
+"""Memory, Space, Task values.
+
+A space holds a map or a list, and the type of its data decides which operations it has. Other data is
+allowed; whoever owns it changes it with `update_space`.
+
+Pure functions over the list of a `tasks` space. A task is `{"id", "text", "status": "open" | "done"}` and its
+position is its priority. Items that someone appended raw may lack a status, which counts as open, or be no
+maps at all, which are passed over.
 
 A memory is a container of named spaces. `world` (a map: what it knows) and `tasks` (a list: what it means to
 do) always exist; others are added as needed. Every change returns a new memory, counts up the revision of the
@@ -11,29 +18,161 @@ Every change takes `expected_rev`, most take `expected_space_rev` (a mismatch ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
 
 from omoide import clock, ids
-from omoide.core import tasks as task_list
+from omoide.core import codec
+from omoide.core.codec import Frozen, MapField
 from omoide.core.frozen import (
     EMPTY_LIST,
     EMPTY_MAP,
+    FrozenList,
     FrozenMap,
     bare_map,
+    check_text,
     freeze,
     freeze_key,
+    freeze_list,
     freeze_map,
+    list_of,
     map_of,
+    own,
 )
-from omoide.core.nesting import own
-from omoide.core.space import Space
-from omoide.core.tasks import Task, Tasks
-from omoide.core.texts import check_text
-from omoide.core.value import Id, Revised, check_function, copied, force
-from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, WrongType
+from omoide.core.value import Count, Id, Revised, Value, check_fields, check_function, copied, force
+from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
+
+# space: What does one partition of a memory hold, and how often has it changed?
+
+
+@own
+class Space(Value, frozen=True, kw_only=True):
+    """Data with a revision, metadata, and limits where someone set them."""
+
+    data: Frozen = EMPTY_MAP
+    rev: Count = 0
+    metadata: MapField = EMPTY_MAP
+    max_items: Count | None = None
+    max_item_bytes: Count | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self._limited:
+            if not (Space.is_map(self) or Space.is_list(self)):
+                raise WrongType("data", "a map or a list where a limit is set", self.data)
+            self._check_limits("(new)", *(self.data.values() if Space.is_map(self) else self.data))
+
+    @property
+    def _limited(self) -> bool:
+        """Whether a limit was set."""
+        return self.max_items is not None or self.max_item_bytes is not None
+
+    @classmethod
+    def new(cls, attrs: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
+        """A space from a mapping of its fields, from keywords, or from both."""
+        given = {**freeze_map(attrs, "attrs"), **fields}
+        check_fields(cls, given)
+        return cls(**given)
+
+    @classmethod
+    def new_kv(cls, data: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
+        """A map space."""
+        return cls(data=freeze_map(data, "data"), **fields)
+
+    @classmethod
+    def new_list(cls, data: Sequence[Any] = EMPTY_LIST, **fields: Any) -> Self:
+        """A list space."""
+        return cls(data=freeze_list(data, "data"), **fields)
+
+    def is_map(self: object) -> bool:
+        """Whether it is a space with map operations; `Space.is_map(x)` is False for what is not a space."""
+        return isinstance(self, Space) and type(self.data) is FrozenMap
+
+    def is_list(self: object) -> bool:
+        """Whether it is a space with list operations; `Space.is_list(x)` is False for what is not a space."""
+        return isinstance(self, Space) and type(self.data) is FrozenList
+
+    def _map_data(self, name: str) -> FrozenMap[str, Any]:
+        """The data of a map space."""
+        if type(self.data) is not FrozenMap:
+            raise WrongSpaceType(name, "map", self.data)
+        return self.data
+
+    def _list_data(self, name: str) -> FrozenList[Any]:
+        """The data of a list space."""
+        if type(self.data) is not FrozenList:
+            raise WrongSpaceType(name, "list", self.data)
+        return self.data
+
+    def _check_limits(self, name: str, *items: object) -> None:
+        """Refuse more items than allowed, and among these items any that is too large."""
+        if self.max_items is not None and len(self.data) > self.max_items:
+            raise TooLarge(name, "max_items", self.max_items, len(self.data))
+        if self.max_item_bytes is not None:
+            for item in items:
+                size = len(msgspec.json.encode(codec.dump(item)))
+                if size > self.max_item_bytes:
+                    raise TooLarge(name, "max_item_bytes", self.max_item_bytes, size)
+
+
+# tasks: What does an agent mean to do next?
+
+
+Task = FrozenMap[str, Any]
+Tasks = FrozenList[Any]
+
+OPEN, DONE = "open", "done"
+
+
+def make(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] | None) -> Task:
+    """A new open task whose id is not taken."""
+    check_text(text, "text", "say what is to be done")
+    extra = EMPTY_MAP if fields is None else freeze_map(fields, "fields")
+    for key in ("id", "text"):
+        if key in extra:
+            raise Invalid(f"fields.{key}", "has an argument of its own", f"pass {key}=… instead")
+    task_id = ids.new("task_") if id is None else ids.check(id)
+    if tasks.found(task_id):
+        raise Invalid("id", f"{task_id!r} is the id of another task", "leave it out, or choose another")
+    task = FrozenMap({"status": OPEN, **extra, "id": task_id, "text": text})
+    if task["status"] not in (OPEN, DONE):
+        raise Invalid("fields.status", f"must be 'open' or 'done', not {task['status']!r}", "leave it out")
+    return task
+
+
+def completed(task: Task) -> Task:
+    """The same task, done."""
+    return task.set("status", DONE)
+
+
+def is_open(task: object) -> bool:
+    """Whether a task waits to be done."""
+    return isinstance(task, FrozenMap) and task.get("status", OPEN) == OPEN
+
+
+def reordered(tasks: Tasks, order: Iterable[str]) -> Tasks:
+    """The tasks named in `order` first, then the others as they were."""
+    if isinstance(order, (str, bytes)) or not isinstance(order, Iterable):
+        raise WrongType("ids", "a list of strings", order)
+    wanted = [ids.check(task_id, "ids") for task_id in order]
+    twice = next((task_id for task_id, times in Counter(wanted).items() if times > 1), None)
+    if twice is not None:
+        raise Invalid("ids", f"names {twice!r} twice", "name each task once")
+    named, chosen = set(wanted), []
+    for task_id in wanted:
+        found = tasks.found(task_id)
+        if not found:
+            raise NotFound("task", task_id, "name ids that tasks() lists")
+        chosen += found
+    rest = [task for task in tasks if FrozenList.id_of(task) not in named]
+    return list_of([*chosen, *rest])
+
+
+# memory: What does the agent believe and want right now?
+
 
 _FRESH: FrozenMap[str, Space] = map_of({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
 
@@ -240,11 +379,11 @@ class Memory(Revised, frozen=True, kw_only=True):
 
     def tasks_open(self) -> list[Task]:
         """The tasks that wait to be done, in order."""
-        return [task for task in self.tasks() if task_list.is_open(task)]
+        return [task for task in self.tasks() if is_open(task)]
 
     def tasks_next(self) -> Task | None:
         """The first task that waits to be done."""
-        return next(filter(task_list.is_open, self.tasks()), None)
+        return next(filter(is_open, self.tasks()), None)
 
     def tasks_add(
         self,
@@ -255,7 +394,7 @@ class Memory(Revised, frozen=True, kw_only=True):
         **options: Unpack[Write],
     ) -> Self:
         """With a new open task at the end; `fields` may carry more about it."""
-        return self.append_to_space("tasks", task_list.make(self.tasks(), text, id, fields), **options)
+        return self.append_to_space("tasks", make(self.tasks(), text, id, fields), **options)
 
     def tasks_insert(
         self,
@@ -267,11 +406,11 @@ class Memory(Revised, frozen=True, kw_only=True):
         **options: Unpack[Write],
     ) -> Self:
         """With a new open task before `index`, counted as in `insert_in_space`."""
-        return self.insert_in_space("tasks", index, task_list.make(self.tasks(), text, id, fields), **options)
+        return self.insert_in_space("tasks", index, make(self.tasks(), text, id, fields), **options)
 
     def tasks_complete(self, task_id: str, *, strict: bool = False, **options: Unpack[Write]) -> Self:
         """With a task marked done; it stays in the list."""
-        return self.update_in_space("tasks", task_id, task_list.completed, strict=strict, **options)
+        return self.update_in_space("tasks", task_id, completed, strict=strict, **options)
 
     def tasks_remove(self, task_id: str, *, strict: bool = False, **options: Unpack[Write]) -> Self:
         """Without a task."""
@@ -280,7 +419,7 @@ class Memory(Revised, frozen=True, kw_only=True):
     def tasks_reorder(self, order: Iterable[str], **options: Unpack[Write]) -> Self:
         """With the tasks named first in this order, and the others after them as they were."""
         old = self._open("tasks", options)
-        return self._with_data("tasks", old, task_list.reordered(self.tasks(), order), options)
+        return self._with_data("tasks", old, reordered(self.tasks(), order), options)
 
     # How every change is made
 

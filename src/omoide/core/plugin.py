@@ -1,8 +1,11 @@
-"""How is an agent extended?
+"""Plugin base and the built-in plugins.
 
 A plugin owns one key of the state, its slice, and may offer actions, route and watch signals, and write the
 agent's memory, identity and thread when it is mounted. Plugins are pure: what they want done in the world,
 their actions ask for with directives.
+
+One for each of the three values an agent is made of. They own their slot, allocate nothing, and can be
+replaced or left out.
 """
 
 from __future__ import annotations
@@ -11,20 +14,24 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from omoide.core import pattern
+from omoide.core import signal as pattern
 from omoide.core.action import Action
 from omoide.core.codec import Frozen
-from omoide.core.context import Context
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
-from omoide.core.router import PLUGIN_PRIORITY, RouteLike, as_routes
+from omoide.core.execution import PLUGIN_PRIORITY, RouteLike, as_routes
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal
-from omoide.core.texts import check_str, check_text
+from omoide.core.state import IDENTITY, MEMORY, THREAD, Context
+from omoide.core.thread import Thread
 from omoide.core.value import Name, Value, check_instance, check_texts
 from omoide.errors import InvalidDefinition, InvalidState, WrongType
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
+
+
+# plugin: How is an agent extended?
+
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -189,3 +196,72 @@ def as_plugin(like: object) -> Plugin:
         case (type() as kind, Mapping() as config) if issubclass(kind, Plugin):
             return kind(config)
     raise WrongType("plugins", "Plugin classes, instances, or (class, config)", like)
+
+
+# default plugins: Which plugins does every agent have?
+
+
+class ThreadPlugin(Plugin):
+    """Owns what happened. A checkpoint holds a pointer to it; the log itself is kept beside."""
+
+    name = "thread"
+    state_key = THREAD.key
+    capabilities = ("thread",)
+    singleton = True
+
+    def on_checkpoint(self, state: Any, ctx: Context) -> Kept:
+        """The log grows without bound, so only its id and revision go into the checkpoint."""
+        if not isinstance(state, Thread):
+            return "keep"
+        return Externalize(key="thread", pointer={"id": state.id, "rev": state.rev})
+
+
+class IdentityPlugin(Plugin):
+    """Owns what the agent is."""
+
+    name = "identity"
+    state_key = IDENTITY.key
+    capabilities = ("identity",)
+    singleton = True
+
+
+class MemoryPlugin(Plugin):
+    """Owns what the agent believes and wants."""
+
+    name = "memory"
+    state_key = MEMORY.key
+    capabilities = ("memory",)
+    singleton = True
+
+
+DEFAULTS: tuple[type[Plugin], ...] = (ThreadPlugin, IdentityPlugin, MemoryPlugin)
+
+Overrides = None | bool | Mapping[str, Any]
+
+
+def chosen_defaults(overrides: Overrides = None) -> list[Plugin]:
+    """All of them for None, none for False; or changed by state key: False, a plugin, (class, config)."""
+    if overrides is None or overrides is True:
+        return [kind() for kind in DEFAULTS]
+    if overrides is False:
+        return []
+    if not isinstance(overrides, Mapping):
+        raise WrongType("default_plugins", "None, False or a mapping by state key", overrides)
+    known = {kind.state_key: kind for kind in DEFAULTS}
+    for key in overrides:
+        if key not in known:
+            raise InvalidDefinition(
+                f"default_plugins[{key!r}]", "is not a default plugin", f"use {', '.join(known)}"
+            )
+    chosen = []
+    for key, kind in known.items():
+        wanted = overrides.get(key, True)
+        if wanted is False:
+            continue
+        plugin = kind() if wanted is True else as_plugin(wanted)
+        if plugin.key != key:
+            raise InvalidDefinition(
+                f"default_plugins[{key!r}]", f"would own {plugin.key!r}", f"give it state_key = {key!r}"
+            )
+        chosen.append(plugin)
+    return chosen

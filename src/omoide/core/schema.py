@@ -2,6 +2,7 @@
 
 A shape is a class that its owner already has: a msgspec struct, a dataclass, a TypedDict or a pydantic model.
 All of them are asked the same questions here.
+
 """
 
 from __future__ import annotations

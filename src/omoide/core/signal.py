@@ -1,4 +1,7 @@
-"""What is the agent told?
+"""Signal value and type patterns.
+
+A signal type is dotted, as in `sensor.reading.raw`. In a pattern `*` stands for exactly one segment and `**`
+for any number of them, none included. Where several patterns match, the more specific comes first.
 
 A signal is a CloudEvents 1.0 event. `to_structured` and `to_binary` give the HTTP form that other programs
 read, `from_http` reads either; `to_json` keeps data exactly, with what CloudEvents has no word for.
@@ -9,18 +12,72 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from omoide import clock, ids
-from omoide.core import codec, pattern
+from omoide.core import codec
 from omoide.core.codec import Frozen, MapField
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap
-from omoide.core.nesting import own
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, own
 from omoide.core.value import Id, Millis, Name, Value, force
 from omoide.errors import Invalid, WrongType
+
+# pattern: Which signals does a pattern speak of?
+
+
+ANY_ONE, ANY = "*", "**"
+
+
+def check(pattern: object, field: str = "pattern") -> str:
+    """The pattern itself, if its segments are names, `*` or `**`."""
+    text = check_text(pattern, field, "use a dotted signal type, * or **")
+    for segment in text.split("."):
+        if not segment or (ANY_ONE in segment and segment not in (ANY_ONE, ANY)):
+            raise Invalid(
+                field, f"{text!r} has the segment {segment!r}", "use whole segments: a.b, a.*, a.**"
+            )
+    return text
+
+
+def matches(pattern: str, signal_type: str) -> bool:
+    """Whether a signal type fits a pattern."""
+    return pattern == signal_type or _match(tuple(pattern.split(".")), tuple(signal_type.split(".")))
+
+
+def specificity(pattern: str) -> tuple[int, int, int]:
+    """Sorts more specific patterns higher: more literal segments, then fewer `**`, then more `*`."""
+    segments = pattern.split(".")
+    open_ended, single = segments.count(ANY), segments.count(ANY_ONE)
+    return len(segments) - open_ended - single, -open_ended, single
+
+
+@lru_cache(maxsize=4096)
+def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> bool:
+    # Positions in the pattern reachable so far: backtracking over several ** would be exponential.
+    reachable = _skip({0}, pattern)
+    for segment in segments:
+        onward = {at + 1 for at in reachable if at < len(pattern) and pattern[at] in (segment, ANY_ONE)}
+        onward |= {at for at in reachable if at < len(pattern) and pattern[at] == ANY}
+        reachable = _skip(onward, pattern)
+    return len(pattern) in reachable
+
+
+def _skip(places: set[int], pattern: tuple[str, ...]) -> set[int]:
+    for at in sorted(places):
+        while at < len(pattern) and pattern[at] == ANY:
+            at += 1
+            places.add(at)
+    return places
+
+
+# signal: What is the agent told?
+
+
+pattern_matches = matches
+
 
 SPECVERSION = "1.0"
 READABLE_VERSIONS = ("1.0", "1.0.2")  # the Elixir family writes the second
@@ -64,7 +121,7 @@ class Signal(Value, frozen=True, kw_only=True):
 
     def matches(self, wanted: str) -> bool:
         """Whether its type fits a pattern: exact, `*` for one segment, `**` for any number."""
-        return pattern.matches(pattern.check(wanted), self.type)
+        return pattern_matches(check(wanted), self.type)
 
     def to_structured(self) -> Http:
         """Headers and body of the structured mode: one JSON object."""

@@ -1,4 +1,6 @@
-"""How does what an action returns become the new state?
+"""Slots of the state, state operations, action context.
+
+One mechanism serves every reserved key: get, put, update, ensure, has.
 
 A mapping is merged deeply: maps into maps, everything else (lists, values of our own) replaces what was
 there. State operations say the rarer things; they are applied by `cmd` and never leave it.
@@ -6,15 +8,198 @@ there. State operations say the rarer things; they are applied by `cmd` and neve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from omoide.core.codec import Frozen, MapField, TextsField
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, bare_map, freeze_map, map_of
-from omoide.core.slot import SLOTS, slot_of
-from omoide.core.texts import check_text
-from omoide.core.value import Value
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, bare_map, check_text, freeze_map, map_of, own
+from omoide.core.identity import Identity
+from omoide.core.memory import Memory
+from omoide.core.signal import Signal
+from omoide.core.thread import Thread
+from omoide.core.value import Id, Value, check_function, copied, force
 from omoide.errors import Invalid, InvalidState, WrongType
+
+if TYPE_CHECKING:
+    from omoide.core.agent import Agent
+
+
+# parent: Who started this agent?
+
+
+@own
+class Parent(Value, frozen=True, kw_only=True):
+    """The agent that spawned another, and under which tag; set once."""
+
+    id: Id
+    tag: Id | None = None
+    metadata: MapField = EMPTY_MAP
+
+
+# strategy state: How far has the strategy come?
+
+
+STATUSES = ("idle", "running", "waiting", "success", "failure")
+
+
+@own
+class StrategyState(Value, frozen=True, kw_only=True):
+    """What a strategy remembers between two commands."""
+
+    status: str = "idle"
+    data: MapField = EMPTY_MAP
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.status not in STATUSES:
+            raise Invalid("status", f"is {self.status!r}", f"use one of {', '.join(STATUSES)}")
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.status in ("success", "failure")
+
+
+# slot: Where in an agent's state does a value of the framework live?
+
+
+T = TypeVar("T")
+D = TypeVar("D")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Stateful(Value, frozen=True, kw_only=True):
+    """What slots are in: a value with a state."""
+
+    state: FrozenMap[str, Any] = EMPTY_MAP
+
+
+class Slot(Generic[T]):
+    """A reserved key of the state and the type of value it holds."""
+
+    def __init__(self, key: str, kind: type[T], make: Callable[..., T]) -> None:
+        self.key = key
+        self.kind = kind
+        self._make = make
+
+    @overload
+    def get(self, agent: Agent) -> T | None: ...
+    @overload
+    def get(self, agent: Agent, default: D) -> T | D | None: ...
+    def get(self, agent: Agent, default: Any = None) -> Any:
+        """The value, or the default where the key is absent."""
+        return _state(agent)._map.get(self.key, default)
+
+    def put(self, agent: Agent, value: T) -> Agent:
+        """The agent with another value in the slot; nothing else of its state changes."""
+        if not isinstance(value, self.kind):
+            raise WrongType(self.key, f"a {self.kind.__name__}", value)
+        state = _state(agent)
+        new = copied(agent)
+        force(new, "state", bare_map(state._map.set(self.key, value)))
+        return new
+
+    def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
+        """The agent with `change` applied to the value or None; revisions are the caller's."""
+        return self.put(agent, check_function(change)(self.get(agent)))
+
+    def ensure(self, agent: Agent, **options: Any) -> Agent:
+        """The agent with a value in the slot, made with `options` unless there is one already."""
+        return agent if self.get(agent) is not None else self.put(agent, self._make(**options))
+
+    def value(self, agent: Agent) -> T:
+        """The value, or the one that `ensure` would make."""
+        found: T | None = _state(agent)._map.get(self.key)
+        return self._make() if found is None else found
+
+    def has(self, agent: Agent) -> bool:
+        """Whether there is a value."""
+        return self.get(agent) is not None
+
+
+def _state(agent: Stateful) -> FrozenMap[str, Any]:
+    if not isinstance(agent, Stateful):
+        raise WrongType("agent", "an Agent", agent, "pass what Agent.new(…) returned")
+    return agent.state
+
+
+def with_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
+    """The agent with another state, taken as it is."""
+    new = copied(agent)
+    force(new, "state", state)
+    return new
+
+
+MEMORY = Slot("__memory__", Memory, Memory.new)
+IDENTITY = Slot("__identity__", Identity, Identity.new)
+THREAD = Slot("__thread__", Thread, Thread.new)
+STRATEGY = Slot("__strategy__", StrategyState, StrategyState)
+PARENT = Slot("__parent__", Parent, Parent)
+
+SLOTS: dict[str, Slot[Any]] = {slot.key: slot for slot in (MEMORY, IDENTITY, THREAD, STRATEGY, PARENT)}
+
+
+_BY_KIND: dict[type, Slot[Any]] = {slot.kind: slot for slot in SLOTS.values()}
+
+
+def slot_of(value: object) -> Slot[Any] | None:
+    """The slot that a value belongs into, by its type."""
+    return _BY_KIND.get(type(value))
+
+
+def described(function: F, method: Callable[..., Any], module: str) -> F:
+    """A function on agents made of a method: it takes its words, and says that it lives in `module`."""
+    signature = inspect.signature(method)
+    agent = inspect.Parameter("agent", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Agent")
+    parameters = [agent, *list(signature.parameters.values())[1:]]
+    vars(function)["__signature__"] = signature.replace(parameters=parameters, return_annotation="Agent")
+    function.__name__ = function.__qualname__ = method.__name__
+    function.__module__, function.__doc__ = module, method.__doc__
+    return function
+
+
+# context: What does an action know while it runs?
+
+
+class Context:
+    """The agent as it is before the action, the signal that led to it, if one did, and a plugin's config.
+
+    `memory`, `identity` and `thread` are always there: where the agent has none yet, they are the ones it
+    would get.
+    """
+
+    def __init__(
+        self, agent: Agent, signal: Signal | None = None, config: FrozenMap[str, Any] = EMPTY_MAP
+    ) -> None:
+        self.agent = agent
+        self.signal = signal
+        self.config = config
+
+    @property
+    def state(self) -> FrozenMap[str, Any]:
+        """The agent's state."""
+        return self.agent.state
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What the agent believes and wants."""
+        return MEMORY.value(self.agent)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What the agent is and can do."""
+        return IDENTITY.value(self.agent)
+
+    @cached_property
+    def thread(self) -> Thread:
+        """What happened to the agent."""
+        return THREAD.value(self.agent)
+
+
+# state: How does what an action returns become the new state?
+
 
 State = FrozenMap[str, Any]
 

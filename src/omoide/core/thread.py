@@ -2,6 +2,7 @@
 
 An append-only log: entries are added and never changed, each with the position it got. `omoide.thread` offers
 the same operations on an agent.
+
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import MapField
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap
-from omoide.core.nesting import own
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, own
 from omoide.core.value import Count, Id, Millis, Name, Revised, Value, check_texts, force
 from omoide.errors import Conflict, Invalid, WrongType
 

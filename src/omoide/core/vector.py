@@ -6,6 +6,7 @@ has its chunks numbered in order; once a chunk was cut in two or dropped, a spin
 which. Because numbers are stable, an index from an item's id to its chunk survives insertions and removals:
 finding, changing and removing by id do not depend on the length. The index is built at the first search by id
 and kept up to date from then on.
+
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 One text is encoded at a time, on one thread; many texts go through several threads. The int8 model takes the
 scale of its activations from the whole batch, so in a batch the vectors of a text would depend on the other
 texts in it, and a larger batch is hardly faster.
+
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omoide.embedders import cache
+from omoide.embedders import models as cache
 from omoide.embedders.protocol import Embedded
 from omoide.errors import MissingExtra, ModelUnavailable
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
 
 try:
     import numpy as np
@@ -23,9 +28,6 @@ try:
     from tokenizers import Tokenizer
 except ImportError as error:
     raise MissingExtra("the MiniLM embedder", "vector") from error
-
-if TYPE_CHECKING:
-    from tokenizers import Encoding
 
 MAX_TOKENS = 256
 MAX_CHARACTERS = 8_192  # more than 256 tokens take; the tokenizer need not read the rest

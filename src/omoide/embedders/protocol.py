@@ -1,4 +1,4 @@
-"""What does an embedder have to offer?
+"""Embedder protocol.
 
 A name, a size, and one method. The name is stored beside every vector, and only vectors of one name are
 compared with each other, so it has to change whenever the vectors would.
@@ -7,7 +7,19 @@ compared with each other, so it has to change whenever the vectors would.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+# installed: Is a package there to be imported?
+
+
+def installed(*packages: str) -> bool:
+    """Whether all of the packages could be imported; none of them is imported yet."""
+    return all(find_spec(package) is not None for package in packages)
+
+
+# protocol: What does an embedder have to offer?
+
 
 if TYPE_CHECKING:
     import numpy as np

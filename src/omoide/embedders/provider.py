@@ -2,6 +2,7 @@
 
 Through pydantic-ai, which knows the providers; a model is named as `provider:model`. Its clients belong to
 the event loop in which they were first used, so all calls go to one loop in a thread of its own.
+
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Coroutine, Sequence
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from omoide.embedders.checking import learned, reporting, rows
 from omoide.embedders.protocol import Embedded
+from omoide.embedders.vectors import learned, reporting, rows
 from omoide.errors import Invalid, MissingExtra
 
 try:

@@ -2,6 +2,7 @@
 
 The table is wordllama's: 32,000 pieces of words, 256 numbers each, in the wheel of that package. Its two
 files are read as they are; the package itself is not imported.
+
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from typing import TYPE_CHECKING
 from omoide.embedders.protocol import Embedded
 from omoide.errors import MissingExtra, ModelUnavailable
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
 try:
     import numpy as np
     from tokenizers import Tokenizer
 except ImportError as error:
     raise MissingExtra("the static embedder", "vector") from error
 
-from omoide.embedders.unit import unit
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from omoide.embedders.vectors import unit
 
 TABLE = "weights/l2_supercat_256.safetensors"
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"

@@ -1,6 +1,7 @@
 """How is recall evaluated from a shell?
 
 `python -m omoide.eval locomo --data locomo10.json` prints a table, with `--json` one object.
+
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from omoide.errors import OmoideError
-from omoide.eval.evaluation import LOADERS, evaluate, quiet
-from omoide.eval.report import details, encoded, table
+from omoide.eval.runner import LOADERS, details, encoded, evaluate, quiet, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 Memories are instances of the Jido ontology. `graph.open(store)` gives a view that is asked in SPARQL, says
 where a memory comes from, and reads and writes RDF files.
+
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from omoide.graph.answers import Answer
+    from omoide.graph.results import Answer
     from omoide.graph.terms import IRI
     from omoide.graph.view import GraphView, open
 
+
 __all__ = ["IRI", "Answer", "GraphView", "open"]
 
-_LAZY = {"Answer": "answers", "GraphView": "view", "IRI": "terms", "open": "view"}
+_LAZY = {"Answer": "results", "GraphView": "view", "IRI": "terms", "open": "view"}
 
 
 def __getattr__(name: str) -> Any:

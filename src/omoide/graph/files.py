@@ -1,4 +1,4 @@
-"""How do memories leave for a file, and come back from one?
+"""RDF files.
 
 Both go page by page, so that neither needs room for all memories at once. A file appears under its name only
 when it is complete, and nothing is given out from one before all of it was read and understood.
@@ -11,28 +11,77 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from shutil import copyfileobj
 from tempfile import SpooledTemporaryFile, TemporaryDirectory
+from types import MappingProxyType
 from typing import IO, Any, cast
 
-import msgspec
-
-from omoide.core.entry import Entry
 from omoide.errors import Invalid, InvalidRDF, MissingExtra, WrongType
-from omoide.graph import iris
-from omoide.graph.formats import Format, choose
-from omoide.graph.reading import NOTHING, Memories, Missing, by_namespace
-from omoide.graph.triples import all_to_nquads
-from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
-from omoide.stores import bodies
-from omoide.stores.files import complete, failing
-from omoide.stores.records import Access, Link
 
+try:
+    from pyoxigraph import RdfFormat
+except ImportError as error:
+    raise MissingExtra("the graph", "graph") from error
 try:
     from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, Store, Triple, parse, serialize
 except ImportError as error:
     raise MissingExtra("the graph", "graph") from error
+
+import msgspec
+
+from omoide.core.entry import Entry
+from omoide.graph import vocabulary as iris
+from omoide.graph.parser import NOTHING, Memories, Missing, by_namespace
+from omoide.graph.serializer import all_to_nquads
+from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
+from omoide.stores import codec as bodies
+from omoide.stores.records import Access, Link
+from omoide.stores.url import complete, failing
+
+# formats: In which format is a file of triples?
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to write triples down."""
+
+    name: str
+    ending: str
+    rdf: RdfFormat
+    graphs: bool = True
+    """Whether it can say in which named graph a triple lies."""
+
+
+FORMATS = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            Format(name="turtle", ending=".ttl", rdf=RdfFormat.TURTLE, graphs=False),
+            Format(name="trig", ending=".trig", rdf=RdfFormat.TRIG),
+            Format(name="jsonld", ending=".jsonld", rdf=RdfFormat.JSON_LD),
+            Format(name="nquads", ending=".nq", rdf=RdfFormat.N_QUADS),
+        )
+    }
+)
+
+_ENDINGS = MappingProxyType({kind.ending: kind for kind in FORMATS.values()})
+
+
+def choose(path: object = None, format: str | None = None) -> Format:
+    """The format that is named, or else the one that the ending of a path stands for."""
+    if format is not None:
+        if format not in FORMATS:
+            raise Invalid("format", f"is {format!r}", f"use one of {', '.join(FORMATS)}")
+        return FORMATS[format]
+    ending = PurePath(str(path)).suffix.lower() if path is not None else ""
+    if ending not in _ENDINGS:
+        told = f"cannot be told from {PurePath(str(path)).name!r}" if path is not None else "is missing"
+        raise Invalid("format", told, f"end the name in {', '.join(_ENDINGS)}, or pass format=")
+    return _ENDINGS[ending]
+
+
+# files: How do memories leave for a file, and come back from one?
+
 
 Progress = Callable[[int, int | None], object]
 """Called with how many memories are done, and how many there are where that is known."""

@@ -1,15 +1,323 @@
-"""How is an answer in the SPARQL results format read?"""
+"""Query results, from Oxigraph and from SPARQL JSON."""
 
 from __future__ import annotations
 
-from typing import Any
+import errno
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from typing import Any, Literal
 
 import msgspec
 
-from omoide.errors import Invalid
-from omoide.graph.answers import Answer, Row, Triple, distinct
-from omoide.graph.engine import oxigraph
+from omoide.errors import (
+    Busy,
+    Corrupted,
+    DiskFull,
+    Invalid,
+    InvalidQuery,
+    MissingExtra,
+    NotFound,
+    QueryStopped,
+    ReadOnly,
+    StoreFailed,
+)
+from omoide.graph.sparql import Bound
 from omoide.graph.terms import XSD, Term, from_oxigraph
+
+# answers: What did a query find?
+
+
+_WIDTH = 60
+
+
+class Row(Mapping[str, Any]):
+    """One answer: each variable of the query and its value, None where it has none."""
+
+    __slots__ = ("_terms", "_variables")
+
+    def __init__(self, variables: tuple[str, ...], terms: Mapping[str, Term]) -> None:
+        self._variables = variables
+        self._terms = dict(terms)
+
+    def __getitem__(self, name: str) -> Any:
+        term = self._terms.get(name)
+        if term is not None:
+            return term.python
+        if name in self._variables:
+            return None
+        raise NotFound("variable", name, f"use {', '.join(self._variables) or 'none'}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a variable, or the default where there is no such variable."""
+        return self[name] if name in self._variables else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._variables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Row):
+            return self._variables == other._variables and self._terms == other._terms
+        return NotImplemented if not isinstance(other, Mapping) else dict(self) == dict(other)
+
+    def __hash__(self) -> int:
+        return hash((self._variables, tuple(map(self._terms.get, self._variables))))
+
+    def __repr__(self) -> str:
+        return f"Row({dict(self)!r})"
+
+    def term(self, name: str) -> Term | None:
+        """The term itself, with its datatype and language."""
+        return self._terms.get(name)
+
+
+class Triple(msgspec.Struct, frozen=True):
+    """One statement."""
+
+    subject: Term
+    predicate: Term
+    object: Term
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.predicate} {self.object} ."
+
+    @property
+    def values(self) -> tuple[Any, Any, Any]:
+        """Subject, predicate and object as Python values."""
+        return self.subject.python, self.predicate.python, self.object.python
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query found: rows (SELECT), a truth (ASK), or triples (CONSTRUCT and DESCRIBE)."""
+
+    kind: Literal["rows", "truth", "triples"]
+    variables: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+    truth: bool | None = None
+    triples: tuple[Triple, ...] = ()
+    truncated: bool = False
+    """Whether there was more than the limit let through."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.triples if self.kind == "triples" else self.rows)
+
+    def __len__(self) -> int:
+        return len(self.triples if self.kind == "triples" else self.rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.truth) if self.kind == "truth" else len(self) > 0
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """The values of one variable, row by row."""
+        if name not in self.variables:
+            raise NotFound("variable", name, f"use {', '.join(self.variables) or 'none'}")
+        return tuple(row[name] for row in self.rows)
+
+    def to_json(self) -> bytes:
+        """This answer in the JSON format for SPARQL results; triples have three columns."""
+        if self.kind == "truth":
+            return _written({"head": {}, "boolean": self.truth})
+        names, terms = self._table()
+        bindings = [
+            {name: _told(term) for name, term in zip(names, row, strict=True) if term is not None}
+            for row in terms
+        ]
+        return _written({"head": {"vars": names}, "results": {"bindings": bindings}})
+
+    def to_ntriples(self) -> str:
+        """The triples as N-Triples."""
+        if self.kind != "triples":
+            raise Invalid("answer", f"has {self.kind} and no triples", "ask with CONSTRUCT or DESCRIBE")
+        return "".join(f"{triple}\n" for triple in self.triples)
+
+    def __str__(self) -> str:
+        """A table for reading."""
+        if self.kind == "truth":
+            return "yes" if self.truth else "no"
+        names, terms = self._table()
+        table = [names, *([_shown(term) for term in row] for row in terms)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        count = f"{len(self)} {'row' if self.kind == 'rows' else 'triple'}{'' if len(self) == 1 else 's'}"
+        more = ", and there are more" if self.truncated else ""
+        return "\n".join(
+            [lines[0], "  ".join("-" * width for width in widths), *lines[1:], f"({count}{more})"]
+        )
+
+    def _table(self) -> tuple[list[str], list[list[Term | None]]]:
+        if self.kind == "triples":
+            names = ["subject", "predicate", "object"]
+            return names, [[each.subject, each.predicate, each.object] for each in self.triples]
+        return list(self.variables), [[row.term(name) for name in self.variables] for row in self.rows]
+
+
+def distinct(triples: Iterable[Triple]) -> Iterator[Triple]:
+    """Each triple once, in the order it came."""
+    seen: set[Triple] = set()
+    for triple in triples:
+        if triple not in seen:
+            seen.add(triple)
+            yield triple
+
+
+_KINDS = {"iri": "uri", "literal": "literal", "blank": "bnode", "triple": "literal"}
+
+
+def _told(term: Term) -> dict[str, str]:
+    told = {"type": _KINDS[term.kind], "value": term.value}
+    if term.language is not None:
+        told["xml:lang"] = term.language
+    elif term.datatype is not None:
+        told["datatype"] = term.datatype
+    return told
+
+
+def _shown(term: Term | None) -> str:
+    if term is None:
+        return ""
+    text = (
+        f"<{term.value}>" if term.kind == "iri" else f"_:{term.value}" if term.kind == "blank" else term.value
+    )
+    line = " ".join(text.split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
+
+
+def _written(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+# engine: How do Oxigraph's answers and errors become ours?
+
+
+def oxigraph() -> Any:
+    """The package itself."""
+    try:
+        return import_module("pyoxigraph")
+    except ImportError as error:
+        raise MissingExtra("a graph of knowledge", "graph") from error
+
+
+def checked(bound: Bound) -> Bound:
+    """A query that Oxigraph can read; it is asked of nothing, and not even that is carried out."""
+    text = bound.text
+    if bound.form == "ASK":  # which would be answered at once, and rows are not
+        start = next(at for at, token in enumerate(bound.tokens) if token.kind == "word")
+        rest = "".join(token.text for token in bound.tokens[start + 1 :])
+        text = f"SELECT (1 AS ?omoide_checked) {rest}"
+    with asking():
+        oxigraph().Store().query(text)
+    return bound
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """A block in which a query that makes no sense is told as that."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise InvalidQuery(misread(str(error)), "see the SPARQL 1.1 query language") from error
+
+
+def misread(said: str) -> str:
+    """Where a query cannot be read, and why where that is said; what was expected there fills pages."""
+    place = re.search(r"error at (\d+):(\d+)", said)
+    reason = re.search(r"\b(?:The|Syntax|Duplicate)\b[^,\[]*", said)
+    # Prefixes and values are written out by now, so only the line is the caller's own.
+    where = f" in line {place[1]}" if place else f" ({' '.join(said.split())[:200]})"
+    return f"cannot be read{where}{f': {reason[0].strip()}' if reason else ''}"
+
+
+@contextmanager
+def translating(name: str) -> Iterator[None]:
+    """A block in which Oxigraph's errors become ours."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise translated(error, name) from error
+
+
+def translated(error: OSError | RuntimeError, name: str) -> StoreFailed:
+    """Our error for one of Oxigraph's."""
+    said = str(error)
+    number = error.errno if isinstance(error, OSError) else None
+    if "lock" in said.lower() and ("unavailable" in said or "No locks" in said):
+        return Busy(name, "is open elsewhere", "close it there, or give each process a path of its own")
+    if number == errno.ENOSPC or "No space left" in said or "File too large" in said:
+        return DiskFull(name, f"has no room left ({said})", "free some space and try again; nothing was lost")
+    if isinstance(error, PermissionError) or "Permission denied" in said or "Read-only" in said:
+        return ReadOnly(name, f"cannot be written to ({said})", "check the permissions of its folder")
+    if "orrupt" in said or "hecksum" in said:
+        return Corrupted(name, f"is damaged ({said})", "remove its folder: it is built again from the store")
+    return StoreFailed(name, f"failed ({said})", "check that its folder exists and is yours")
+
+
+class Deadline:
+    """The moment after which an answer is of no use."""
+
+    __slots__ = ("_at", "_name", "_timeout")
+
+    def __init__(self, name: str, timeout: float | None) -> None:
+        self._name, self._timeout = name, timeout
+        self._at = None if timeout is None else time.monotonic() + timeout
+
+    def held(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The same items, for as long as there is time."""
+        for item in items:
+            if self._at is not None and time.monotonic() > self._at:
+                raise QueryStopped(
+                    self._name,
+                    f"was asked something that took longer than {self._timeout} s",
+                    "ask for less, or allow more time",
+                )
+            yield item
+
+
+def answered(found: Any, bound: Bound, limit: int, deadline: Deadline) -> Answer:
+    """What Oxigraph found, as far as the limit lets it through."""
+    try:
+        return _answered(found, bound, limit, deadline)
+    except QueryStopped as stopped:
+        # What Oxigraph gave must be let go of in this thread, so nothing may hold on to it.
+        words = stopped.store, stopped.problem, stopped.remedy
+        found = None
+    raise QueryStopped(*words)
+
+
+def _answered(found: Any, bound: Bound, limit: int, deadline: Deadline) -> Answer:
+    match bound.form:
+        case "ASK":
+            return Answer(kind="truth", truth=bool(found))
+        case "SELECT":
+            names = [variable.value for variable in found.variables]
+            variables = tuple(name for name in names if name not in bound.hidden)
+            rows = tuple(_row(each, names, variables) for each in islice(deadline.held(found), limit + 1))
+            return Answer(kind="rows", variables=variables, rows=rows[:limit], truncated=len(rows) > limit)
+        case "CONSTRUCT" | "DESCRIBE":
+            told = distinct(map(_triple, deadline.held(found)))
+            triples = tuple(islice(told, limit + 1))
+            return Answer(kind="triples", triples=triples[:limit], truncated=len(triples) > limit)
+
+
+def _row(solution: Any, names: list[str], variables: tuple[str, ...]) -> Row:
+    found = zip(names, solution, strict=True)
+    told = {name: from_oxigraph(term) for name, term in found if term is not None and name in variables}
+    return Row(variables, told)
+
+
+def _triple(found: Any) -> Triple:
+    return Triple(from_oxigraph(found.subject), from_oxigraph(found.predicate), from_oxigraph(found.object))
+
+
+# results: How is an answer in the SPARQL results format read?
 
 
 class _Cell(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from omoide.core.texts import check_str
+from omoide.core.frozen import check_str
 from omoide.errors import Invalid, WrongType
 
 XSD = "http://www.w3.org/2001/XMLSchema#"

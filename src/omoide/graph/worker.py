@@ -3,6 +3,7 @@
 It is run as a script, by path: it imports nothing of Omoide's, so that it is quick to start and holds nothing
 but what it is sent. It reads one line of JSON and then N-Quads, and writes the answer: SPARQL results in
 JSON, or N-Triples. Its exit status tells what went wrong: `MISREAD` or `OUT_OF_MEMORY`.
+
 """
 
 from __future__ import annotations

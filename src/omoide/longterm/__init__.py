@@ -3,16 +3,15 @@
 Functions over a store and a scope: `by_type` and `everything` list, `relate` and `related` follow links,
 `provenance` leads back to what was said, `why_stale` says what no longer holds, `review` shows what needs
 somebody's eyes, and `prune` forgets what nobody needs.
+
 """
 
 from __future__ import annotations
 
-from omoide.longterm.pruning import PruneReport, prune
-from omoide.longterm.querying import by_type, count, everything
-from omoide.longterm.relating import relate
-from omoide.longterm.relations import RELATIONS
-from omoide.longterm.reviewing import ReviewReport, review
-from omoide.longterm.tracing import Chain, Provenance, Related, provenance, related, why_stale
+from omoide.longterm.lineage import Chain, Provenance, provenance, why_stale
+from omoide.longterm.queries import by_type, count, everything
+from omoide.longterm.relations import RELATIONS, Related, relate, related
+from omoide.longterm.upkeep import PruneReport, ReviewReport, prune, review
 
 __all__ = [
     "RELATIONS",

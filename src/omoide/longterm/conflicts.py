@@ -1,4 +1,4 @@
-"""Which memories cannot be true together?
+"""Contradictions and completeness.
 
 Those that somebody related by `contradicts`, and those that give the same `key` of the same project and type
 another value. Nothing is guessed from the words.
@@ -13,20 +13,50 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.memory_types import ROOT
-from omoide.core.recalling import Filter, check_positive
-from omoide.core.scope import Scope
+from omoide.core.entry import ROOT, Entry, Scope
+from omoide.core.requests import Filter, check_positive
 from omoide.core.value import check_instance
-from omoide.errors import Contradiction
-from omoide.longterm import reading, rendering, surveying
-from omoide.longterm.completeness import check_strict, missing
-from omoide.longterm.relations import CONTRADICTS
+from omoide.errors import Contradiction, Incomplete
+from omoide.longterm import lineage as rendering
+from omoide.longterm import queries as reading
+from omoide.longterm import queries as surveying
+from omoide.longterm.relations import CONTRADICTS, is_a
 from omoide.stores.protocols import Links
 from omoide.stores.records import Link
 from omoide.verbs import offering
 
-__all__ = ["Disagreement", "check_strict", "conflicts", "find", "missing", "note", "refuse"]
+# completeness: Does a memory have everything that the ontology asks of its type?
+
+
+ASSIGNED_TO = "assigned_to"
+"""Where the metadata of a task says which agent has it."""
+
+
+def missing(entry: Entry) -> tuple[str, ...]:
+    """The fields that a complete memory of this type would have, and this one lacks.
+
+    Content, agent, time and confidence are always there. Where scope and enforcement of a convention or the
+    status of an error are not said, they have their defaults.
+    """
+    check_instance(entry, "entry", kind=Entry)
+    wanted = {
+        "project_id": entry.project_id is not None,
+        "session_id": entry.session_id is not None,
+        "rationale": not is_a(entry, "decision") or bool((entry.rationale or "").strip()),
+        f"metadata.{ASSIGNED_TO}": entry.type != "task" or bool(entry.metadata.get(ASSIGNED_TO)),
+    }
+    return tuple(name for name, given in wanted.items() if not given)
+
+
+def check_strict(entry: Entry) -> None:
+    """Raise where a memory lacks something."""
+    lacking = missing(entry)
+    if lacking:
+        raise Incomplete(entry.id, lacking)
+
+
+# conflicts: Which memories cannot be true together?
+
 
 KEY = "key"
 VALUE = "value"

@@ -2,18 +2,28 @@
 
 A projector compiles the thread into memory: a summary, tasks, things to look up later. `project` runs several
 of them over what is new, `Projecting` does so by itself, and `SignalCapture` keeps signals as memories.
+
 """
 
 from __future__ import annotations
 
-from omoide.projection.capturing import CaptureRule, Captures, SignalCapture
-from omoide.projection.confirming import ProjectionPlugin, projection_result
-from omoide.projection.embedding import MessageEmbedder
-from omoide.projection.next_actions import ACTION_RULES, ActionRule, NextActions
-from omoide.projection.projecting import Projecting, projecting_action
-from omoide.projection.projector import ProjectionContext, Projector
-from omoide.projection.running import project, waiting
-from omoide.projection.summary import ConversationSummary
+from omoide.projection.engine import ProjectionContext, Projector, project, waiting
+from omoide.projection.plugins import (
+    CaptureRule,
+    Captures,
+    Projecting,
+    ProjectionPlugin,
+    SignalCapture,
+    projecting_action,
+    projection_result,
+)
+from omoide.projection.projectors import (
+    ACTION_RULES,
+    ActionRule,
+    ConversationSummary,
+    MessageEmbedder,
+    NextActions,
+)
 
 __all__ = [
     "ACTION_RULES",

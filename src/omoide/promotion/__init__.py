@@ -2,12 +2,12 @@
 
 `scoring` says how much something matters, `planning` what would be promoted and why, `promoting` does it and
 takes it back, and `extracting` can notice memories in what was said.
+
 """
 
 from __future__ import annotations
 
-from omoide.promotion.extracting import RULES, Rule, extract
-from omoide.promotion.policy import PromotionPolicy
-from omoide.promotion.scoring import Score, Weights, score
+from omoide.promotion.extraction import RULES, Rule, extract
+from omoide.promotion.plan import PromotionPolicy, Score, Weights, score
 
 __all__ = ["RULES", "PromotionPolicy", "Rule", "Score", "Weights", "extract", "score"]

@@ -2,6 +2,7 @@
 
 One small blob a memory: its length, what it tells, and its terms as numbers. It is computed once, when the
 memory is written; windows and statistics are made from it when a question is asked.
+
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from array import array
 from sys import byteorder
 from typing import NamedTuple
 
-from omoide.retrieval import words
+from omoide.retrieval import text as words
 
 VERSION = 2
 """Raised whenever the blob of the same text would differ, so that stores know to compute it again."""

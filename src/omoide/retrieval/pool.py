@@ -3,6 +3,7 @@
 The candidates of one scope as columns, cheap to build from what a store keeps and cheap to change: rows are
 appended and dropped in place. What follows from the columns (neighbours, windows) is worked out when it is
 first needed and forgotten with the next change.
+
 """
 
 from __future__ import annotations

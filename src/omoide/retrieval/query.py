@@ -1,4 +1,8 @@
-"""What does a question ask for?
+"""Query understanding: terms, people, dates.
+
+Absolute dates ("8 May 2023", "2023-05", "summer 2022"), dates without a year ("in May"), times relative to
+the moment of asking ("yesterday", "two weeks ago", "last Friday"), and times relative to a date ("three days
+before 5 June"). English; numbers in ISO form work in every language.
 
 Its terms, the people it names, the times it speaks of, and the words in which a memory would say it: a memory
 of Ann's is told by Ann, in the first person, so her name in the question leads a vector astray.
@@ -7,13 +11,241 @@ of Ann's is told by Ann, in the first person, so her name in the question leads 
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import normalize
 
-from omoide.retrieval import words
-from omoide.retrieval.dates import MONTHS, Interval, intervals
+from omoide.retrieval import text as words
+
+# dates: Which times does a question speak of?
+
+
+MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+    "november", "december",
+)  # fmt: skip
+_MONTH_NUMBERS = {short: at for at, name in enumerate(MONTHS, 1) for short in (name, name[:3])} | {"sept": 9}
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SEASONS = {"spring": (3, 5), "summer": (6, 8), "autumn": (9, 11), "fall": (9, 11), "winter": (12, 2)}
+_FEASTS = {
+    "christmas": (12, 18, 31), "xmas": (12, 18, 31), "halloween": (10, 25, 31), "thanksgiving": (11, 20, 30),
+    "valentine": (2, 10, 16), "new year's": (12, 30, 31), "new years": (12, 30, 31),
+}  # fmt: skip
+_COUNTS = {
+    name: at
+    for at, name in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+    )
+} | {"a": 1, "an": 1, "the": 1, "couple": 2, "few": 3, "several": 4}
+_YEARS_BACK = 6
+"""A date without a year is looked for in this many years before the moment of asking."""
+
+_MONTH = r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?" + (
+    r"|sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\b"
+_YEAR = r"(?P<year>(?:19|20)\d\d)\b"
+_COUNT = r"(?P<count>\d{1,3}|an?|the|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve" + (
+    r"|(?:a )?couple(?: of)?|(?:a )?few|several)"
+)
+_UNIT = r"(?P<unit>day|week|weekend|month|year)s?\b"
+_NAMED = r"(?P<named>week(?:end)?|month|year|monday|tuesday|wednesday|thursday|friday|saturday|sunday" + (
+    r"|spring|summer|autumn|fall|winter|night)\b"
+)
+
+_PART = r"(?P<part>\b(?:early|mid|late|(?:the )?(?:beginning|start|middle|end) of)[ -])"
+
+_PATTERNS = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        ("iso", r"\b(?P<year>(?:19|20)\d\d)-(?P<month>[01]\d)(?:-(?P<day>[0-3]\d))?\b"),
+        ("date", rf"\b{_DAY}(?: of)? {_MONTH},?(?: (?:of )?{_YEAR})?"),
+        ("date", rf"\b{_MONTH} {_DAY}(?:,? {_YEAR})?"),
+        ("date", rf"{_PART}?\b{_MONTH},?(?: of)? {_YEAR}"),
+        ("season", rf"\b(?P<season>spring|summer|autumn|fall|winter)(?: of|,)? {_YEAR}"),
+        ("feast", rf"\b(?P<feast>{'|'.join(_FEASTS)})(?:'?s)?(?: (?:of |in )?{_YEAR})?"),
+        ("past", rf"\b(?:(?:last|past|previous) {_COUNT} {_UNIT})"),
+        ("ago", rf"\b{_COUNT} {_UNIT} ago\b"),
+        ("relative", rf"\b(?P<which>last|this|next|previous|past) {_NAMED}"),
+        ("word", r"\b(?P<word>yesterday|today|tonight|tomorrow)\b"),
+        ("date", rf"\b(?:in|during|since|until|by|early|mid|late|before|after|of|last|this)[ -]{_MONTH}"),
+        ("season", r"\b(?:in|during|over|since|that|the)(?: the)? (?P<season>spring|summer|autumn|winter)\b"),
+        ("year", rf"\b{_YEAR}"),
+    )
+)
+_SHIFT = re.compile(
+    rf"\b(?P<many>{_COUNT} {_UNIT} )?(?P<way>before|after|prior to|following|since|until|by) (?:the )?$"
+)
+
+
+class Interval(NamedTuple):
+    """A stretch of time, in milliseconds; the end is not part of it."""
+
+    start: int
+    end: int
+    weight: float = 1.0
+
+
+def intervals(text: str, now: int) -> tuple[Interval, ...]:
+    """The times that the text names, understood at the moment `now`."""
+    lowered = text.lower()
+    taken = [False] * len(lowered)
+    found: list[Interval] = []
+    at_now = datetime.fromtimestamp(min(max(now, 0), 32_503_680_000_000) / 1000, UTC)
+    for kind, pattern in _PATTERNS:
+        for match in pattern.finditer(lowered):
+            start, end = match.span()
+            if any(taken[start:end]):
+                continue
+            read = _read(kind, match.groupdict(), at_now)
+            if read:
+                taken[start:end] = [True] * (end - start)
+                before = _SHIFT.search(lowered[:start])
+                found.extend(_shifted(read, before) if before else read)
+    return tuple(one for one in found if one.start < one.end)  # what ends before 1970 began is no time at all
+
+
+def _read(kind: str, given: dict[str, str | None], now: datetime) -> list[Interval]:
+    try:
+        if kind in ("iso", "date"):
+            return _date(given, now)
+        if kind in ("season", "feast", "year"):
+            return _named_part(given, now)
+        if kind in ("past", "ago"):
+            return _counted(kind, given, now)
+        return _relative(given, now)
+    except (ValueError, OverflowError):  # the 31st of June, the year 1900 before 1970
+        return []
+
+
+def _years(year: str | None, now: datetime) -> list[int]:
+    return [int(year)] if year else list(range(now.year, now.year - _YEARS_BACK, -1))
+
+
+def _date(given: dict[str, str | None], now: datetime) -> list[Interval]:
+    month_text = (given["month"] or "").rstrip(".")
+    month = int(month_text) if month_text.isdigit() else _MONTH_NUMBERS[month_text]
+    day_text = given.get("day")
+    day = int(day_text) if day_text else None
+    found = []
+    for year in _years(given.get("year"), now):
+        first, last = (day, day) if day else _part(given.get("part"), monthrange(year, month)[1])
+        if last <= monthrange(year, month)[1]:
+            found.append(_span(datetime(year, month, first, tzinfo=UTC), last - first + 1))
+    return found
+
+
+def _part(part: str | None, days: int) -> tuple[int, int]:
+    if part is None:
+        return 1, days
+    if "early" in part or "beginning" in part or "start" in part:
+        return 1, 12
+    if "mid" in part:
+        return 9, 22
+    return 18, days
+
+
+def _named_part(given: dict[str, str | None], now: datetime) -> list[Interval]:
+    found = []
+    for year in _years(given.get("year"), now):
+        if season := given.get("season"):
+            first, last = _SEASONS[season]
+            start = datetime(year, first, 1, tzinfo=UTC)
+            found.append(_between(start, _month_start(year + (last < first), last + 1)))
+        elif feast := given.get("feast"):
+            month, begin, end = _FEASTS[feast]
+            found.append(_span(datetime(year, month, begin, tzinfo=UTC), end - begin + 1))
+        else:
+            found.append(_between(datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)))
+    return found
+
+
+def _counted(kind: str, given: dict[str, str | None], now: datetime) -> list[Interval]:
+    days = _number(given["count"]) * _LENGTH[given["unit"] or "day"]
+    if kind == "past":
+        return [_between(now - timedelta(days=days), now + timedelta(days=1))]
+    slack = days / 4 if days > 2 else 0.5
+    return [_between(now - timedelta(days=days + slack), now - timedelta(days=days - slack))]
+
+
+_LENGTH = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
+
+
+def _number(text: str | None) -> int:
+    words = (text or "one").removeprefix("a ").removesuffix(" of") or "one"
+    return int(words) if words.isdigit() else _COUNTS.get(words, 1)
+
+
+def _relative(given: dict[str, str | None], now: datetime) -> list[Interval]:
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    word = given.get("word")
+    if word:
+        return [_span(today + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(word, 0)), 1)]
+    which, named = given["which"], given["named"] or "week"
+    step = {"this": 0, "next": 1}.get(which or "last", -1)
+    if named in _DAYS:
+        away = (_DAYS.index(named) - today.weekday()) % 7 or (7 if step else 0)
+        return [_span(today + timedelta(days=away if step >= 0 else away - 7 if away != 7 else -7), 1)]
+    if named in _SEASONS:
+        return _season(named, step, today)
+    if named == "night":
+        return [_span(today + timedelta(days=step), 1)]
+    if named == "month":
+        month = today.year * 12 + today.month - 1 + step
+        year, number = month // 12, month % 12 + 1
+        return [_between(_month_start(year, number), _month_start(year, number + 1))]
+    if named == "year":
+        return [_between(_month_start(today.year + step, 1), _month_start(today.year + step + 1, 1))]
+    monday = today + timedelta(days=7 * step - today.weekday())
+    return [_span(monday + timedelta(days=5), 2) if named == "weekend" else _span(monday, 7)]
+
+
+def _season(name: str, step: int, today: datetime) -> list[Interval]:
+    first, last = _SEASONS[name]
+    for year in (today.year, today.year - 1):
+        start, end = datetime(year, first, 1, tzinfo=UTC), _month_start(year + (last < first), last + 1)
+        if step >= 0 or end <= today:
+            return [_between(start, end)]
+    return []
+
+
+def _shifted(found: list[Interval], before: re.Match[str]) -> list[Interval]:
+    """The intervals that lie so far before or after the ones found; open-ended without a distance."""
+    earlier = before["way"] in ("before", "prior to", "until", "by")
+    if before["many"]:
+        away = _number(before["count"]) * _LENGTH[before["unit"]] * 86_400_000
+        slack = max(away // 4, 86_400_000)
+        if before["count"] == "the":  # "the week before" is the week itself
+            return [
+                Interval(start - away, start) if earlier else Interval(end, end + away)
+                for start, end, _ in found
+            ]
+        if earlier:
+            return [Interval(start - away - slack, start - away + slack) for start, _, _ in found]
+        return [Interval(end + away - slack, end + away + slack) for _, end, _ in found]
+    if earlier:
+        until = before["way"] in ("until", "by")
+        return [Interval(0, end if until else start, 0.5) for start, end, _ in found[:1]]
+    return [Interval(end, 2**62, 0.5) for _, end, _ in found[:1]]
+
+
+def _month_start(year: int, month: int) -> datetime:
+    return datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1, tzinfo=UTC)
+
+
+def _span(start: datetime, days: int) -> Interval:
+    return _between(start, start + timedelta(days=days))
+
+
+def _between(start: datetime, end: datetime) -> Interval:
+    return Interval(int(start.timestamp() * 1000), int(end.timestamp() * 1000))
+
+
+# query: What does a question ask for?
+
 
 _KINDS = (
     ("when", re.compile(r"\b(?:when|how long|(?:what|which) (?:date|day|month|year|time))\b", re.IGNORECASE)),

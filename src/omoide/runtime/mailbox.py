@@ -1,4 +1,4 @@
-"""What waits for an agent?
+"""Mailbox, envelopes, dropped signals.
 
 Signals from others wait in a mailbox of limited size: who sends to a full one waits, in the order of coming.
 What the agent's own work brings back is let in beyond that limit, up to another one, because nobody could
@@ -7,17 +7,85 @@ wait for it.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from anyio import Event
 
+from omoide import clock
+from omoide.core.action import Directive, Error
 from omoide.core.signal import Signal
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
-    from omoide.core.directives import Directive
+
+
+# drops: Which signals were not handled, and why?
+
+
+log = logging.getLogger("omoide.runtime")
+
+KEPT = 1_000
+"""How many are remembered."""
+
+
+class Drop(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that was accepted, or tried, and will not be handled."""
+
+    agent_id: str
+    signal: Signal
+    reason: str
+    at: int
+    accepted: bool = True
+    """Whether the agent had accepted it; one that was turned away was never its own."""
+
+
+class Drops:
+    """The last signals that were dropped, and how many there were in all."""
+
+    def __init__(self, listener: Callable[[Drop], Any] | None = None) -> None:
+        self._kept: deque[Drop] = deque(maxlen=KEPT)
+        self._listener = listener
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Drop]:
+        return iter([*self._kept])
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, agent_id: str, signal: Signal, reason: str, *, accepted: bool) -> None:
+        """Report one; a listener that fails is written down."""
+        drop = Drop(agent_id=agent_id, signal=signal, reason=reason, at=clock.now(), accepted=accepted)
+        self.count += 1
+        self._kept.append(drop)
+        log.warning("agent %s: dropped a signal of type %s: %s", agent_id, signal.type, reason)
+        if self._listener is not None:
+            try:
+                self._listener(drop)
+            except Exception as error:
+                log.warning("on_dropped failed with %s", type(error).__name__)
+
+
+def is_unrouted(directive: Directive) -> bool:
+    """Whether it says that no route leads a signal anywhere."""
+    return isinstance(directive, Error) and directive.context == "routing"
+
+
+def unheard(signal: Signal) -> list[Directive]:
+    """What the runtime told and nobody listens to: nothing, unless it is a failure."""
+    data = signal.data
+    if not hasattr(data, "get") or data.get("status") != "error":
+        return []
+    reason = str(data.get("error", "no reason given"))
+    return [Error(message=f"{signal.type}: {reason}", context="memory", kind="ProviderFailed")]
+
+
+# mailbox: What waits for an agent?
+
 
 OWN_LIMIT = 10_000
 """How many letters of its own making may wait beyond the size of a mailbox."""

@@ -1,4 +1,6 @@
-"""Where do agents live?
+"""Runtime.
+
+What its plugins subscribed to is put into its mailbox, and what they have scheduled is begun.
 
 A runtime holds agents and sessions under supervision. It is the only place where directives touch the world.
 """
@@ -6,19 +8,19 @@ A runtime holds agents and sessions under supervision. It is the only place wher
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from anyio import CancelScope, create_task_group, fail_after, move_on_after
 
-from omoide.core.agent import Agent, check_agent
+from omoide.core.action import Cron, Directive, MemoryDelete, MemoryQuery, MemoryUpsert
+from omoide.core.agent import Agent, Candidate, check_agent, rank
 from omoide.core.definition import Definition
-from omoide.core.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.recalling import check_positive
-from omoide.core.routing import Candidate, rank
+from omoide.core.requests import check_positive
 from omoide.core.signal import Signal
 from omoide.core.value import check_function, check_instance
 from omoide.errors import (
@@ -31,30 +33,142 @@ from omoide.errors import (
     NotRunning,
     TimedOut,
     TooManyAgents,
+    WrongType,
 )
-from omoide.runtime import adapters, beginning, capabilities
-from omoide.runtime.bus import Bus
-from omoide.runtime.conversations import Conversations
-from omoide.runtime.drops import Drop, Drops
-from omoide.runtime.effects import Executor
-from omoide.runtime.fleet.asking import REPLY, as_agent
+from omoide.runtime import server as capabilities
+from omoide.runtime.executors import Executor
+from omoide.runtime.fleet.directory import REPLY, Found, as_agent
 from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
-from omoide.runtime.fleet.held import Held
-from omoide.runtime.fleet.member import Member
-from omoide.runtime.given import check_seconds, check_signal, noting
-from omoide.runtime.keeping import Hold
-from omoide.runtime.known import Known, Named
-from omoide.runtime.mailbox import Letter, Reply, Save
-from omoide.runtime.providers.resolving import Providers
+from omoide.runtime.fleet.leases import Held
+from omoide.runtime.mailbox import Drop, Drops, Letter, Reply, Save
+from omoide.runtime.persistence import Hold
+from omoide.runtime.policy import Terms
+from omoide.runtime.providers import resolver as adapters
+from omoide.runtime.providers.resolver import Providers
+from omoide.runtime.registry import Known, Named
+from omoide.runtime.scheduler import SystemTiming, Timers, Timing
 from omoide.runtime.server import AgentServer
-from omoide.runtime.supervising import ended_within, finished, supervise
-from omoide.runtime.terms import Terms
-from omoide.runtime.timing import SystemTiming, Timers, Timing
-from omoide.runtime.transport import Subscription, Transport
+from omoide.runtime.sessions import Conversations
+from omoide.runtime.supervisor import ended_within, finished, supervise
+from omoide.runtime.transport import Bus, Subscription, Transport
 from omoide.runtime.vaults import StoreVault, Vault, taken_up
 from omoide.sessions.session import Session
 from omoide.stores.protocols import Documents
 from omoide.turns.spec import AgentSpec
+
+# beginning: What goes on for an agent from the first moment of its life?
+
+
+def begin(server: AgentServer, runtime: Runtime) -> None:
+    """Subscribe and schedule what the plugins of an agent ask for."""
+    for plugin in server.agent.definition.plugins:
+        for pattern in plugin.subscriptions:
+            server.job(partial(_subscribe, str(pattern), server, runtime), "subscription")
+        for at, (line, message) in enumerate(plugin.schedules):
+            server.carry_out([Cron(expression=line, message=message, job_id=f"{plugin.label}:{at}")])
+
+
+async def _subscribe(pattern: str, server: AgentServer, runtime: Runtime) -> None:
+    life = server.life
+
+    async def heard(signal: Signal) -> None:
+        if life.over:
+            return  # whoever has the agent by now hears it, too
+        if signal.type != capabilities.REQUEST:  # that is answered for all
+            await runtime.cast(server.id, signal)
+
+    subscription = await runtime.transport.subscribe(pattern, heard)
+    if life.over:
+        await subscription.close()
+    else:
+        life.closing.append(partial(runtime.spawn, subscription.close))
+
+
+# given: Is what a runtime was given what it can use?
+
+
+def check_signal(signal: Signal) -> Signal:
+    """A signal."""
+    if not isinstance(signal, Signal):
+        raise WrongType("signal", "a Signal", signal)
+    return signal
+
+
+def check_seconds(given: float | None, field: str) -> float | None:
+    """A number of seconds above 0, or None."""
+    if given is not None and (
+        isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0
+    ):
+        raise Invalid(field, f"is {given!r}", "use a number of seconds above 0, or None")
+    return given
+
+
+async def noting(work: Callable[[], Awaitable[object]], failed: list[Exception]) -> None:
+    """Do something, and note what it fails with."""
+    try:
+        await work()
+    except Exception as error:
+        failed.append(error)
+
+
+# member: What can a runtime be asked about the fleet that it is one of?
+
+
+ASK_S = 30.0
+"""Longer than a takeover needs with the usual lease."""
+WHO_CAN_S = 1.0
+
+
+class Member:
+    """A runtime with a name among others; one without has no fleet to ask."""
+
+    fleet: Fleet | None = None
+    """What the runtime does as one of several, if it has a name among them."""
+
+    async def ask(self, id: str, signal: Signal, *, within: float | None = None) -> Signal:
+        """The answer of an agent elsewhere in the fleet: `agent_id`, `name`, `runtime` and `state`, as data.
+
+        It comes when the agent has handled the signal and was saved; `TimedOut` where it does not.
+        """
+        check_signal(signal)
+        return await self._in_fleet().asking.ask(id, signal, check_seconds(within, "within") or ASK_S)
+
+    async def who_can(
+        self,
+        *,
+        action: str | None = None,
+        tags: Iterable[str] = (),
+        limits: Mapping[str, Any] = EMPTY_MAP,
+        within: float = WHO_CAN_S,
+    ) -> list[Found]:
+        """The agents of the whole fleet that can do something, best first, as far as they answer in time."""
+        seconds = check_seconds(within, "within") or WHO_CAN_S
+        return await self._in_fleet().asking.who_can(action, tags, limits, seconds)
+
+    async def where(self, id: str) -> str | None:
+        """The name of the runtime where an agent lives, or did until it was gone; None for one at rest."""
+        return await self._in_fleet().where(id)
+
+    async def look(self) -> list[str]:
+        """Take up agents whose runtime is gone, now; their ids. A fleet looks by itself, too."""
+        return await self._in_fleet().look()
+
+    def _in_fleet(self) -> Fleet:
+        if self.fleet is None:
+            raise Invalid("name", "is missing", "pass name= and a store that the fleet shares")
+        return self.fleet
+
+    async def _given_back(self, id: str) -> None:
+        """Return when an agent that ended may be let live by others."""
+        if self.fleet is not None:
+            await self.fleet.given_back(id)
+
+
+# runtime: Where do agents live?
+
+
+beginning_begin = begin
+
 
 log = logging.getLogger("omoide.runtime")
 
@@ -419,7 +533,7 @@ class Runtime(Member):
 
     def begun(self, server: AgentServer) -> None:
         """At the begin of a life: what its plugins subscribed to, and what they have scheduled."""
-        beginning.begin(server, self)
+        beginning_begin(server, self)
 
     def forget(self, server: AgentServer) -> None:
         """An agent is gone, and its id is free again."""

@@ -1,4 +1,7 @@
-"""How does one agent live?
+"""AgentServer: one agent's task.
+
+An agent that is asked so answers from a snapshot of its identity. Nothing about it changes, and no route is
+needed; one without an identity says what its plugins offer.
 
 One task takes its letters in order: plugins look at a signal, routes lead it to actions, `cmd` makes another
 agent of it, and then its directives are carried out, one after the other. Whatever takes time goes on beside
@@ -17,27 +20,62 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope, Event, get_cancelled_exc_class, move_on_after
 from anyio.lowlevel import checkpoint
 
-from omoide.core.agent import Agent
-from omoide.core.context import Context
-from omoide.core.directives import Directive, Error, Stop
-from omoide.core.receiving import receive
-from omoide.core.running import failure, outcome
+from omoide import identity
+from omoide.core.action import Directive, Emit, Error, Stop
+from omoide.core.agent import Agent, all_actions, receive
+from omoide.core.execution import failure, outcome
+from omoide.core.frozen import FrozenMap
+from omoide.core.identity import Identity
 from omoide.core.signal import Signal
+from omoide.core.state import Context
 from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
-from omoide.runtime import capabilities
-from omoide.runtime.drops import is_unrouted, unheard
-from omoide.runtime.ending import SHUTDOWN, Exit
-from omoide.runtime.keeping import Hold, Keeping
-from omoide.runtime.living import Life, Tag, Work, guarded, run
-from omoide.runtime.mailbox import Change, Letter, Mailbox, Reply, Save
-from omoide.runtime.policies import is_report, note
-from omoide.runtime.providers.calling import is_cancelled
-from omoide.runtime.terms import Terms
-from omoide.runtime.waiting import Waiting
+from omoide.runtime.mailbox import Change, Letter, Mailbox, Reply, Save, is_unrouted, unheard
+from omoide.runtime.persistence import Hold, Keeping
+from omoide.runtime.policy import Terms, is_report, note
+from omoide.runtime.providers.protocol import is_cancelled
+from omoide.runtime.tasks import SHUTDOWN, Exit, Life, Tag, Waiting, Work, guarded, run
 
 if TYPE_CHECKING:
-    from omoide.runtime.adapters import Adapters
+    from omoide.runtime.providers.resolver import Adapters
     from omoide.runtime.runtime import Runtime
+
+
+# capabilities: Who are you, and what can you do?
+
+
+REQUEST = "jido.identity.capabilities.request"
+RESPONSE = "jido.identity.capabilities.response"
+
+
+def answer(server: AgentServer, request: Signal) -> list[Directive]:
+    """The response, sent to whom the request says, else the agent's usual way, else over the bus."""
+    data = request.data if isinstance(request.data, FrozenMap) else {}
+    wanted = data.get("reply_to")
+    dispatch = server.terms.dispatch or FrozenMap({"bus": True})
+    if isinstance(wanted, str) and wanted:
+        dispatch = FrozenMap({"to": wanted})
+    return [Emit(signal=response(server.agent, request), dispatch=dispatch)]
+
+
+def response(agent: Agent, request: Signal) -> Signal:
+    """What an agent shows of itself, in answer to a request."""
+    shown = identity.snapshot(agent)
+    if shown is None:
+        bare = Identity()
+        shown = bare.snapshot().set(
+            "capabilities", bare.capabilities.set("actions", all_actions(agent, bare))
+        )
+    data: dict[str, Any] = {
+        "request_id": request.id,
+        "agent_id": agent.id,
+        "name": agent.name,
+        **shown,
+    }
+    return Signal(type=RESPONSE, data=data, source=f"/omoide/agents/{agent.id}", subject=request.id)
+
+
+# server: How does one agent live?
+
 
 log = logging.getLogger("omoide.runtime")
 
@@ -208,8 +246,8 @@ class AgentServer:
         self.at = None
 
     def _received(self, signal: Signal) -> list[Directive]:
-        if signal.type == capabilities.REQUEST:
-            return capabilities.answer(self, signal)
+        if signal.type == REQUEST:
+            return answer(self, signal)
         self.agent, directives = receive(self.agent, signal)
         return directives
 
@@ -463,7 +501,7 @@ class AgentServer:
     def adapters(self) -> Adapters:
         """The memory providers that it uses."""
         if self._adapters is None:
-            from omoide.runtime.adapters import Adapters
+            from omoide.runtime.providers.resolver import Adapters
 
             self._adapters = Adapters()
         return self._adapters

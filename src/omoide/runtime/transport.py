@@ -1,4 +1,4 @@
-"""How do signals get from one agent to another?
+"""Transport protocol and in-process bus.
 
 A transport has three methods. `publish` tells a signal to all who subscribed to its type, or `to` one agent
 by its id, wherever it lives. Every transport promises this:
@@ -12,14 +12,36 @@ by its id, wherever it lives. Every transport promises this:
 It does not promise that a signal arrives once: one that keeps signals on a network may bring them again.
 A handler that minds remembers `source` and `id`, which are unique together. Nor is there an order among
 signals of several publishers, or an answer: that is another signal.
+
+The bus is a transport that needs nothing but an event loop. Each subscription has a queue of its own: a slow
+handler holds up the publisher, who waits for it, but no other subscriber. A handler may publish; it does not
+wait then, so that no two handlers wait for each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol, runtime_checkable
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from inspect import isawaitable
+from itertools import count
+from math import inf
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 
+import anyio
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+
+from omoide import ids
+from omoide.core import signal as patterns
 from omoide.core.signal import Signal
+from omoide.core.value import check_count, check_function, check_instance
+from omoide.errors import Dropped, Invalid, MailboxFull, NotRunning
+
+# transport: How do signals get from one agent to another?
+
 
 Handler = Callable[[Signal], Awaitable[object] | object]
 """A plain or async function that takes a signal; with its return the signal is accepted."""
@@ -55,3 +77,267 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Tell nobody anything any more; doing it again is no error."""
         ...
+
+
+# bus: How do signals travel inside one process?
+
+
+AT_ONCE = 16
+"""How many signals a handler is told of before others have their turn."""
+
+OnError = Callable[[Signal, Exception], object]
+
+_log = logging.getLogger("omoide")
+
+
+class _Handling:
+    """Whether a handler is at work in this task, or in the one that started it."""
+
+    def __init__(self) -> None:
+        self.going_on = True
+
+
+_handling: ContextVar[_Handling | None] = ContextVar("omoide_bus_handling", default=None)
+
+
+class _Sending:
+    """A signal that was published, and how many have not accepted it yet."""
+
+    def __init__(self, signal: Signal, to: int) -> None:
+        self.signal = signal
+        self.left = to
+        self.lost = False
+        self.settled = anyio.Event()
+
+    def settle(self, *, lost: bool = False) -> None:
+        self.left -= 1
+        self.lost = self.lost or lost
+        if not self.left:
+            self.settled.set()
+
+
+class BusSubscription:
+    """A handler on the bus, and what waits for it."""
+
+    def __init__(self, bus: Bus, pattern: str, handler: Handler, agent: str | None, number: int) -> None:
+        self.pattern = pattern
+        self.agent = agent
+        self._handler = handler
+        self._bus = bus
+        self._number = number
+        self._queue: deque[_Sending] = deque()
+        self._busy = False
+
+    @property
+    def name(self) -> str:
+        """Whom it is for: an agent, or else a pattern."""
+        return self.pattern if self.agent is None else self.agent
+
+    async def close(self) -> None:
+        """Be told no more; a call that is going on ends by itself."""
+        self._end(lost=False)
+
+    def _end(self, *, lost: bool) -> None:
+        self._bus._forget(self)
+        while self._queue:
+            self._queue.popleft().settle(lost=lost)
+
+
+class _Place:
+    """A node in the tree of patterns, one segment deeper each time, so that publishing scans no list."""
+
+    def __init__(self, segment: str = "") -> None:
+        self.here: dict[int, BusSubscription] = {}
+        self.next: dict[str, _Place] = {}
+        self._segment = segment
+
+    def add(self, subscription: BusSubscription) -> None:
+        place = self
+        for segment in subscription.pattern.split("."):
+            place = place.next.setdefault(segment, _Place(segment))
+        place.here[subscription._number] = subscription
+
+    def remove(self, subscription: BusSubscription) -> None:
+        """Forget a subscription, and the branch that it leaves empty."""
+        way = [self]
+        for segment in subscription.pattern.split("."):
+            if segment not in way[-1].next:
+                return
+            way.append(way[-1].next[segment])
+        way[-1].here.pop(subscription._number, None)
+        while len(way) > 1 and not way[-1].here and not way[-1].next:
+            del way[-2].next[way.pop()._segment]
+
+    def told(self, signal_type: str) -> list[BusSubscription]:
+        """Who subscribed to a type of signal, the oldest subscription first."""
+        places = set(self._with_open_ends())
+        for segment in signal_type.split("."):
+            onward = {place for place in places if place._segment == patterns.ANY}
+            for place in places:
+                for wanted in (segment, patterns.ANY_ONE):
+                    if (found := place.next.get(wanted)) is not None:
+                        onward.update(found._with_open_ends())
+            places = onward
+        found_here = (subscription for place in places for subscription in place.here.values())
+        return sorted(found_here, key=lambda subscription: subscription._number)
+
+    def all(self) -> list[BusSubscription]:
+        """Every subscription from here on."""
+        deeper = (one for place in self.next.values() for one in place.all())
+        return [*self.here.values(), *deeper]
+
+    def _with_open_ends(self) -> Iterator[_Place]:
+        place: _Place | None = self
+        while place is not None:
+            yield place
+            place = place.next.get(patterns.ANY)
+
+
+class Bus:
+    """The transport inside a process, used as `async with Bus() as bus`.
+
+    `on_error` is told what handlers raise; otherwise it is logged. At most `waiting` signals wait for one
+    subscription: what handlers publish beyond that is dropped, and reported as `MailboxFull`.
+    """
+
+    def __init__(self, *, on_error: OnError | None = None, waiting: int = 10_000) -> None:
+        self._on_error = on_error if on_error is None else check_function(on_error, "on_error")
+        self._waiting = check_count(waiting, "waiting")
+        self._places: dict[str | None, _Place] = {}
+        self._count = count()
+        self._tasks: TaskGroup | None = None
+        self._working: set[anyio.CancelScope] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise Invalid("bus", "was opened before", "make another one")
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        tasks = self._opened()
+        await self.close()
+        if isinstance(error, Exception):
+            # The group would wrap it, and it is none of its tasks that failed.
+            await tasks.__aexit__(None, None, None)
+            return None
+        return await tasks.__aexit__(kind, error, trace)
+
+    async def publish(self, signal: Signal, *, to: str | None = None) -> None:
+        """Tell all who subscribed to its type, or one agent; it returns when every handler has.
+
+        If it is cancelled while it waits, the signal arrives nevertheless. `NotRunning` if nobody subscribed
+        for the agent.
+        """
+        check_instance(signal, "signal", kind=Signal)
+        tasks = self._opened(for_use=True)
+        place = self._places.get(None if to is None else ids.check(to, "to"))
+        if place is None:
+            if to is not None:
+                raise NotRunning(to)
+            return
+        inside = (handling := _handling.get()) is not None and handling.going_on
+        told = [one for one in place.told(signal.type) if not inside or self._has_room(one, signal)]
+        sending = _Sending(signal, len(told))
+        for one in told:
+            one._queue.append(sending)
+            if not one._busy:
+                one._busy = True
+                tasks.start_soon(self._work, one)
+        if told and not inside:
+            await sending.settled.wait()
+            if sending.lost:
+                raise _closed()
+
+    async def subscribe(self, pattern: str, handler: Handler, *, agent: str | None = None) -> BusSubscription:
+        """Have a handler told of what is published to all, or of what is published to one agent."""
+        self._opened(for_use=True)
+        subscription = BusSubscription(
+            self,
+            patterns.check(pattern),
+            check_function(handler, "handler"),
+            None if agent is None else ids.check(agent, "agent"),
+            next(self._count),
+        )
+        self._places.setdefault(agent, _Place()).add(subscription)
+        return subscription
+
+    async def close(self) -> None:
+        """Tell nobody anything any more; handlers that are at work are cancelled."""
+        self._closed = True
+        for scope in self._working:
+            scope.cancel()
+        places = [*self._places.values()]
+        for place in places:
+            for one in place.all():
+                one._end(lost=True)
+
+    async def _work(self, one: BusSubscription) -> None:
+        """Hand over what waits for a subscription, until nothing does."""
+        handled = 0
+        with anyio.CancelScope() as scope:
+            self._working.add(scope)
+            try:
+                while one._queue:
+                    await self._deliver(one, one._queue.popleft())
+                    handled += 1
+                    if handled % AT_ONCE == 0:
+                        await checkpoint()
+            finally:
+                one._busy = False
+                self._working.discard(scope)
+
+    async def _deliver(self, one: BusSubscription, sending: _Sending) -> None:
+        handling = _Handling()
+        _handling.set(handling)
+        lost = False
+        try:
+            given = one._handler(sending.signal)
+            if isawaitable(given):
+                await given
+        except anyio.get_cancelled_exc_class():
+            lost = anyio.current_effective_deadline() == -inf
+            if lost:
+                raise
+            self._report(one, sending.signal, Dropped(one.name, sending.signal.type, "its handler gave up"))
+        except Exception as error:
+            self._report(one, sending.signal, error)
+        finally:
+            handling.going_on = False
+            sending.settle(lost=lost)
+
+    def _has_room(self, one: BusSubscription, signal: Signal) -> bool:
+        if len(one._queue) < self._waiting:
+            return True
+        self._report(one, signal, MailboxFull(one.name, signal.type, self._waiting))
+        return False
+
+    def _report(self, one: BusSubscription, signal: Signal, error: Exception) -> None:
+        try:
+            if self._on_error is not None:
+                self._on_error(signal, error)
+                return
+        except Exception as other:
+            _log.error("on_error of a bus failed with %s", type(other).__name__)
+        _log.error("signal %s: the handler for %s failed with %s", signal.id, one.name, type(error).__name__)
+
+    def _forget(self, one: BusSubscription) -> None:
+        place = self._places.get(one.agent)
+        if place is not None:
+            place.remove(one)
+            if not place.next:
+                del self._places[one.agent]
+
+    def _opened(self, *, for_use: bool = False) -> TaskGroup:
+        if self._tasks is None:
+            raise Invalid("bus", "is not open", "use it inside async with")
+        if self._closed and for_use:
+            raise _closed()
+        return self._tasks
+
+
+def _closed() -> Invalid:
+    return Invalid("bus", "is closed", "publish and subscribe before that, or open another one")

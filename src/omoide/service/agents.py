@@ -2,6 +2,7 @@
 
 Agents that a runtime put into the store can be looked at without their code: their checkpoints hold their
 memory and their identity.
+
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from typing import Any
 import msgspec
 
 from omoide import identity
-from omoide.core.agent import Agent
+from omoide.core.agent import Agent, Candidate, rank
 from omoide.core.definition import Definition
 from omoide.core.frozen import EMPTY_MAP, FrozenMap
-from omoide.core.memory import Memory
-from omoide.core.routing import Candidate, rank
-from omoide.core.slot import MEMORY
-from omoide.core.space import Space
+from omoide.core.memory import Memory, Space
+from omoide.core.state import MEMORY
 from omoide.errors import Invalid, NotFound, RestoreFailed
 from omoide.runtime.vaults import StoreVault
 

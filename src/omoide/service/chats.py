@@ -1,12 +1,15 @@
-"""What was said in conversations that another program kept?
+"""Import of chat logs.
 
 A file holds messages with `role` and `content`, as a JSON list, under `messages`, or one a line; or a list of
 such conversations. What is known about a message besides, such as calls of tools, is passed over.
+
+Each message becomes an entry that knows its place, its role and its speaker, and whose id follows from what
+it says and where: the same conversation is remembered once, and one that went on only where it went on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +17,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omoide import clock, ids
+from omoide.core.entry import Entry, MessageRef, Scope
+from omoide.core.requests import WriteRequest
+from omoide.core.value import check_instance
 from omoide.errors import Invalid, WrongType
-from omoide.service import lines
-from omoide.stores.files import failing
+from omoide.service import transfer as lines
+from omoide.service.transfer import Imported, Progress, quiet
+from omoide.stores.async_store import hop
+from omoide.stores.protocols import Store, WritesMany
+from omoide.stores.url import failing
+from omoide.verbs import offering
+
+# chats: What was said in conversations that another program kept?
+
 
 _TIMES = ("timestamp", "created_at")
 _NAMES = ("id", "conversation_id", "thread_id")
@@ -176,3 +189,74 @@ def _moment(given: Mapping[str, Any], place: str) -> int | None:
         return clock.check(int(number if abs(number) >= _SECONDS else number * 1000), field)
     except (TypeError, ValueError, OverflowError) as error:
         raise Invalid(field, f"is {value!r}"[:200], remedy) from error
+
+
+# hearing: How does a conversation that another program kept become memory?
+
+
+_SOURCES = {"user": "user", "human": "user", "assistant": "agent", "tool": "tool", "function": "tool"}
+
+
+async def read(
+    store: Any,
+    path: Path,
+    scope: Scope,
+    *,
+    thread: str | None = None,
+    progress: Progress | None = None,
+) -> Imported:
+    """Remember what a file of conversations says, all of it or nothing; what is known already is passed over.
+
+    A conversation is called what `thread` says, or else what the file says, or else like the file.
+    """
+    check_instance(scope, "scope", kind=Scope)
+    scope.owner()
+    offering(store, Store, "list its memories")
+    able: WritesMany = offering(store, WritesMany, "keep many memories at once")
+    found = await hop(conversations, path, thread)
+    given = {entry.id: (message, entry) for one in found for message, entry in _entries(one, scope)}
+    kept = [entry for entry in await store.list_entries(scope) if entry.scope == scope]
+    known = {entry.id for entry in kept}
+    _refuse_others(given.values(), kept)
+    new = [entry for id, (_, entry) in given.items() if id not in known]
+    told = progress or quiet
+    told("remembering", 0, len(new))
+    await able.write_many([WriteRequest(entry=entry, expected_rev=0) for entry in new])
+    told("remembering", len(new), len(new))
+    return Imported(len(given), len(new), sum(one.left_out for one in found))
+
+
+def _entries(one: Conversation, scope: Scope) -> Iterator[tuple[Message, Entry]]:
+    whose = [getattr(scope, name) for name in Scope.__struct_fields__]
+    for message in one.messages:
+        said = [one.thread, message.seq, message.role, message.speaker, message.content]
+        try:
+            entry = Entry(
+                id=lines.digest("msg_", [whose, said]),
+                agent_id=scope.owner(),
+                session_id=scope.session_id,
+                project_id=scope.project_id,
+                namespace=scope.namespace,
+                content=message.content,
+                source=_SOURCES.get(message.role),
+                occurred_at=message.at,
+                message=MessageRef(
+                    thread=one.thread, seq=message.seq, role=message.role, speaker=message.speaker
+                ),
+            )
+        except Invalid as error:
+            raise lines.under(message.place, error) from error
+        yield message, entry
+
+
+def _refuse_others(given: Iterable[tuple[Message, Entry]], kept: Iterable[Entry]) -> None:
+    """Raise where a thread has something else in the place of a message."""
+    places = {
+        (entry.message.thread, entry.message.seq): entry.id for entry in kept if entry.message is not None
+    }
+    for message, entry in given:
+        assert entry.message is not None
+        there = places.get((entry.message.thread, message.seq), entry.id)
+        if there != entry.id:
+            problem = f"is not the one that thread {entry.message.thread!r} has there ({there})"
+            raise Invalid(message.place, problem, "name another thread")

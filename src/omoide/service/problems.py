@@ -2,6 +2,7 @@
 
 An error becomes a `Problem`: a word that programs can go by, a status, one line for people, and what to do.
 None of it quotes what was remembered beyond what the error itself says.
+
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 from omoide import errors
 from omoide.errors import OmoideError
-from omoide.stores.masking import masked
+from omoide.stores.redaction import masked
 
 _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.Erased, 410),

@@ -1,6 +1,7 @@
 """How does a conversation go on, after a pause, a crash, or in another process?
 
 `Session` is one conversation; `sessions` tells which ones a store keeps, each as a `Header`.
+
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from omoide.sessions.header import Header as Header
-    from omoide.sessions.listing import sessions as sessions
-    from omoide.sessions.session import Session as Session
+    from omoide.sessions.session import Session
+    from omoide.sessions.storage import Header, sessions
+
 
 _LAZY = {
-    "Header": "omoide.sessions.header",
+    "Header": "omoide.sessions.storage",
     "Session": "omoide.sessions.session",
-    "sessions": "omoide.sessions.listing",
+    "sessions": "omoide.sessions.storage",
 }
 
 __all__ = ["Header", "Session", "sessions"]

@@ -1,26 +1,124 @@
-"""What does a session hold before anything of it is durable knowledge?
+"""Notes document, scratchpad, transcript listener.
 
 The transcript is the conversation, so that is not kept again here: only the working context, what waits to be
 promoted, and what was promoted already.
+
+A live face of the working context: reading counts as access, and whatever is put here is saved at the end of
+the turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import Any, ClassVar
 
 import msgspec
 
 from omoide import clock
 from omoide.core import codec
-from omoide.core.contract import Record
-from omoide.core.entry import Evidence
+from omoide.core.entry import Entry, Evidence, MessageRef
 from omoide.core.frozen import thaw
-from omoide.core.value import Count, Id, Millis, Value
+from omoide.core.thread import Thread, ThreadEntry
+from omoide.core.value import Count, Id, Millis, Record, Value, check_instance
 from omoide.errors import RestoreFailed
-from omoide.promotion.marks import Mark, Promoted, Run
-from omoide.shortterm.access_log import AccessLog
-from omoide.shortterm.context import WorkingContext
-from omoide.shortterm.pending import PendingMemories
+from omoide.promotion import extraction as extracting
+from omoide.promotion.plan import Mark, Promoted, Run, Weights, score
+from omoide.shortterm.context import ContextItem, WorkingContext
+from omoide.shortterm.importance import AccessLog
+from omoide.shortterm.memory import BufferMessage
+from omoide.shortterm.pending import PendingItem, PendingMemories
+from omoide.turns.prompt import Counter
+
+# hearing: What of a transcript does short-term memory hear?
+
+
+Extractor = Callable[..., Iterable[PendingItem]]
+"""Proposes memories from a message: called with its text and `role`, `thread`, `seq`, `agent_id`, `at`."""
+
+SOURCES = {**extracting.SOURCES, "tool": "tool"}
+SURE = 0.7
+"""How sure a message is that nobody judged."""
+
+
+def message(entry: ThreadEntry, thread_id: str, count: Counter) -> BufferMessage | None:
+    """A message, or what a tool answered, as the buffer holds it; None for anything else."""
+    said = entry.payload
+    content = said.get("content")
+    if not isinstance(content, str):
+        return None
+    role = {"message": said.get("role"), "tool_result": "tool"}.get(entry.kind)
+    if role not in ("user", "assistant", "system", "tool"):
+        return None
+    calls = said.get("calls")
+    text = content if not calls else f"{content}{thaw(calls)}"
+    about = {name: said[name] for name in ("request_id", "call_id", "name") if name in said}
+    return BufferMessage(
+        id=entry.id,
+        role=role,
+        content=content,
+        timestamp=entry.at,
+        token_count=max(1, count(text)),
+        tool_calls=None if not calls else tuple(calls),
+        metadata=about,
+        seq=entry.seq,
+    )
+
+
+def place(thread: Thread, source: str) -> Evidence | None:
+    """The last message of a thread, or the last tool result, as evidence; None where nothing was said yet."""
+    wanted = ("tool_result",) if source == "tool" else ("message",)
+    for kinds in (wanted, ("message", "tool_result")):
+        for entry in reversed(thread.entries):
+            if entry.kind in kinds:
+                kind = "tool" if entry.kind == "tool_result" else "message"
+                return Evidence(kind=kind, ref=f"{thread.id}:{entry.seq}")
+    return None
+
+
+def left_behind(
+    evicted: Sequence[BufferMessage], thread_id: str, agent_id: str, now: int, weights: Weights
+) -> list[PendingItem]:
+    """Messages that no longer fit into the buffer, as candidates for promotion."""
+    found = []
+    for one in evicted:
+        if one.role == "system" or not one.content.strip() or one.seq is None:
+            continue
+        importance = score(
+            last_accessed=one.timestamp, access_count=1, confidence=SURE, type=None, now=now, weights=weights
+        )
+        entry = Entry(
+            id="mem_" + sha256(f"{thread_id}\0{one.seq}\0message".encode()).hexdigest()[:32],
+            agent_id=agent_id,
+            content=one.content,
+            confidence=SURE,
+            importance=importance.total,
+            source=SOURCES[one.role],
+            message=MessageRef(thread=thread_id, seq=one.seq, role=one.role),
+            evidence=(_evidence(one, thread_id),),
+            created_at=one.timestamp,
+        )
+        found.append(PendingItem(entry=entry))
+    return found
+
+
+def extracted(
+    extractor: Extractor, said: BufferMessage, thread_id: str, agent_id: str
+) -> Iterable[PendingItem]:
+    """What an extractor finds worth remembering in a message that somebody said."""
+    if said.role not in ("user", "assistant") or said.seq is None:
+        return ()
+    return extractor(
+        said.content, role=said.role, thread=thread_id, seq=said.seq, agent_id=agent_id, at=said.timestamp
+    )
+
+
+def _evidence(said: BufferMessage, thread_id: str) -> Evidence:
+    return Evidence(kind="tool" if said.role == "tool" else "message", ref=f"{thread_id}:{said.seq}")
+
+
+# notes: What does a session hold before anything of it is durable knowledge?
+
 
 VERSION = 1
 RUNS = 20
@@ -139,3 +237,107 @@ def read(body: object, session_id: str) -> Notes:
         return codec.from_builtins(plain, Notes)
     except ValueError as error:
         raise RestoreFailed(f"notes of session {session_id!r}", error) from error
+
+
+# scratchpad: What does the session understand right now?
+
+
+Change = Callable[[Notes], Notes]
+
+
+class Scratchpad:
+    """The working context of a session."""
+
+    def __init__(
+        self,
+        notes: Callable[[], Notes],
+        apply: Callable[[Change], None],
+        place: Callable[[str], Evidence | None],
+        dropped: Callable[[Notes, ContextItem], Notes],
+        count: Counter,
+    ) -> None:
+        self._count = count
+        self._dropped = dropped
+        """What becomes of a value for which there is no room any more."""
+        self._notes = notes
+        self._apply = apply
+        self._place = place
+
+    @property
+    def value(self) -> WorkingContext:
+        """The working context as a value."""
+        return self._notes().context
+
+    def put(
+        self,
+        key: str,
+        value: Any,
+        *,
+        source: str = "inferred",
+        confidence: float = 0.7,
+        memory_type: str | None = None,
+        evidence: Evidence | None = None,
+    ) -> None:
+        """Note a value; its evidence, where none is given, is what was said last."""
+        now = clock.now()
+        if evidence is not None:
+            check_instance(evidence, "evidence", kind=Evidence)
+
+        def change(notes: Notes) -> Notes:
+            context, dropped = notes.context.put(
+                key, value, source=source, confidence=confidence, memory_type=memory_type, now=now,
+                count=self._count,
+            )  # fmt: skip
+            notes = notes.replace(context=context, access_log=notes.access_log.record(key, "write", now))
+            for item in dropped:
+                notes = self._dropped(notes, item).with_origin(item.key, None)
+            return notes.without_dropped(key).with_origin(key, evidence or place)
+
+        place = self._place(source)
+        self._apply(change)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value, or the default; an access is counted."""
+        now = clock.now()
+        if not self.value.has(key):
+            return default
+        found = self.value.peek(key)
+
+        def change(notes: Notes) -> Notes:
+            context, _ = notes.context.get(key, now=now)
+            return notes.replace(context=context, access_log=notes.access_log.record(key, "read", now))
+
+        self._apply(change)
+        return found
+
+    def peek(self, key: str, default: Any = None) -> Any:
+        """A value, or the default; nothing is counted."""
+        return self.value.peek(key, default)
+
+    def item(self, key: str) -> ContextItem | None:
+        """All that is known about a value."""
+        return self.value.item(key)
+
+    def delete(self, key: str) -> bool:
+        """Remove a value; whether there was one. What was promoted of it stays."""
+        if not self.value.has(key):
+            return False
+        self._apply(lambda notes: notes.replace(context=notes.context.delete(key)).with_origin(key, None))
+        return True
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._apply(lambda notes: notes.replace(context=notes.context.clear(), origins=()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values; nothing is counted."""
+        return self.value.to_dict()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.value.has(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.value.to_dict())
+
+    def __len__(self) -> int:
+        return self.value.size

@@ -3,6 +3,7 @@
 A scratchpad of named values, each with where it comes from and how sure it is. What it would be as a memory
 follows from its name and source, unless somebody says so. When there is no room for a new value, the least
 important ones leave.
+
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from typing import Any, ClassVar, Self, cast
 import msgspec
 
 from omoide import clock
-from omoide.core import codec, memory_types
+from omoide.core import codec
+from omoide.core import entry as memory_types
 from omoide.core.codec import Frozen
-from omoide.core.contract import Record, check_choice, check_unit
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze
-from omoide.core.nesting import depth_of, own
-from omoide.core.recalling import check_positive
-from omoide.core.texts import check_text
-from omoide.core.value import Count, Millis, Name, copied, force
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, depth_of, freeze, own
+from omoide.core.requests import check_positive
+from omoide.core.value import Count, Millis, Name, Record, check_choice, check_unit, copied, force
 from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
-from omoide.retrieval.tokens import Counter, estimate
+from omoide.retrieval.text import TokenCounter as Counter
+from omoide.retrieval.text import estimate
 from omoide.shortterm.importance import score
 
 SUMMARY = "conversation_summary"

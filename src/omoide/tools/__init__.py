@@ -2,23 +2,28 @@
 
 `memory_tools()` gives them for an agent's `tools`: remember, recall, forget, relate and review. Whose memory
 it is, and how far it reaches, is said by the program and the turn, never by the model.
+
 """
 
 from __future__ import annotations
 
 from omoide.core.action import Action
 from omoide.errors import NotFound
-from omoide.tools import forgetting, recalling, relating, remembering, reviewing
-from omoide.tools.desk import Setting
+from omoide.tools import memory as forgetting
+from omoide.tools import memory as recalling
+from omoide.tools import memory as relating
+from omoide.tools import memory as remembering
+from omoide.tools import memory as reviewing
+from omoide.tools.context import Setting
 
 __all__ = ["MEMORY_TOOLS", "memory_tools"]
 
 _MAKERS = {
-    "remember": remembering.make,
-    "recall": recalling.make,
+    "remember": remembering.remembering_make,
+    "recall": recalling.recalling_make,
     "forget": forgetting.make,
-    "relate": relating.make,
-    "review": reviewing.make,
+    "relate": relating.relating_make,
+    "review": reviewing.reviewing_make,
 }
 
 MEMORY_TOOLS = tuple(_MAKERS)

@@ -1,4 +1,4 @@
-"""May this be said, done or answered?
+"""Controls, reviews, turn context.
 
 A control looks at what goes in, at each tool before it runs, and at what comes out. It lets it pass, refuses,
 rewrites, or interrupts the turn until a person has decided.
@@ -7,18 +7,161 @@ rewrites, or interrupts the turn until a person has decided.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable, Sequence
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from omoide import clock
-from omoide.core.codec import Frozen
-from omoide.core.contract import check_choice
-from omoide.core.value import Id, Millis, Name, Value
-from omoide.errors import Invalid, WrongType
-from omoide.turns.context import Asked, TurnContext
+from omoide.core.agent import Agent
+from omoide.core.codec import Frozen, MapField, TextsField
+from omoide.core.entry import Scope
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze, freeze_map
+from omoide.core.state import Context
+from omoide.core.value import Id, Millis, Name, Value, check_choice
+from omoide.errors import Invalid, Unsupported, WrongType
+from omoide.stores.protocols import Store
+from omoide.stores.redaction import is_secret, names_secret
 from omoide.turns.messages import ToolCall, Usage
+
+# context: What do tools and controls know about the turn they are part of?
+
+
+REMOVED = "[removed]"
+SHORTEST = 6
+"""Shorter texts are too common to be taken out of what a tool says."""
+
+
+class Asked(Value, frozen=True, kw_only=True):
+    """What a turn was asked, by whom and when: data that may be kept."""
+
+    id: Id
+    input: str
+    session_id: Id | None = None
+    project_id: Id | None = None
+    context: MapField = EMPTY_MAP
+    """What the program said about the turn, without what must not be kept."""
+    controls: TextsField = ()
+    """The kinds of controls that watch over it; a turn that is taken up again needs them again."""
+    off_record: bool = False
+    """Whether a session was told to leave its memory out of it; that holds however often it is resumed."""
+    namespace: Id | None = None
+    """Where the turn's memory lies; resolved once, so that a turn taken up again finds it there."""
+    at: Millis
+
+
+class TurnContext(Context):
+    """The agent, what it was asked, and what the program gave it for this turn.
+
+    `scope` is where the turn's memory lies, `reach` what its recall sees. `data` is the whole context,
+    `secrets` what is for tools only; neither is written down. A tool that must not happen twice can pass
+    `idempotency_key` on: it is the same when the call is repeated after a crash.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        asked: Asked,
+        *,
+        data: Mapping[str, Any] = EMPTY_MAP,
+        secrets: Mapping[str, Any] = EMPTY_MAP,
+        store: Store | None = None,
+        scope: Scope | None = None,
+        reach: Scope | None = None,
+        call: ToolCall | None = None,
+    ) -> None:
+        super().__init__(agent)
+        self.asked = asked
+        self.request_id = asked.id
+        self.session_id = asked.session_id
+        self.data = data
+        self.secrets = secrets
+        self.store = store
+        self.scope = scope
+        self.reach = reach
+        self.call = call
+
+    @property
+    def idempotency_key(self) -> str:
+        """What this call is called, today and when it is repeated."""
+        call = "" if self.call is None else self.call.id
+        return f"{self.session_id or 'direct'}:{self.request_id}:{call}"
+
+
+def check_context(context: object, field: str = "context") -> Mapping[str, Any]:
+    """What a program says about a turn: a mapping whose keys are text."""
+    if not isinstance(context, Mapping):
+        raise WrongType(field, "a mapping", context, "pass a dict")
+    for key in context:
+        if not isinstance(key, str) or not key:
+            raise Invalid(f"{field} key", f"is {key!r}", "use text")
+    return context
+
+
+def keepable(context: Mapping[str, Any]) -> FrozenMap[str, Any]:
+    """The part of a context that may be kept: data, and no secrets."""
+    return freeze_map(_parted(context, "", [])[1], "context")
+
+
+def hidden(context: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts that must not be written down, as they are and as they stand in JSON, the longest first."""
+    found: list[str] = []
+    _parted(context, "", found)
+    found += _texts(secrets)
+    whole = {text for text in found if len(text) >= SHORTEST}
+    written = {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in whole for ascii in (True, False)}
+    return tuple(sorted(whole | written, key=len, reverse=True))
+
+
+def without(text: str, hidden: tuple[str, ...]) -> str:
+    """A text from which what is hidden was taken out."""
+    for secret in hidden:
+        text = text.replace(secret, REMOVED)
+    return text
+
+
+def _parted(value: Any, key: str, secret: list[str]) -> tuple[bool, Any]:
+    """Whether anything of a value may be kept, and what; the texts of what is secret are collected."""
+    if key and names_secret(key):
+        secret += _texts(value)
+        return False, None
+    if isinstance(value, Mapping):
+        inner = {str(name): _parted(one, str(name), secret) for name, one in value.items()}
+        return True, {name: kept for name, (some, kept) in inner.items() if some}
+    if isinstance(value, (list, tuple)):
+        several = [_parted(one, key, secret) for one in value]
+        return True, [kept for some, kept in several if some]
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool) and is_secret(key, value):
+        secret += _texts(value)
+        return False, None
+    try:
+        return True, freeze(value, f"context.{key}")
+    except Unsupported:
+        return False, None  # a connection, a function: for tools, not for keeping
+
+
+def _texts(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case bool() | None:
+            return []
+        case int() | float():
+            return [str(value)]
+        case bytes():
+            return [value.decode(errors="ignore"), b64encode(value).decode()]
+        case Mapping():
+            return [text for inner in value.values() for text in _texts(inner)]
+        case list() | tuple() | set() | frozenset():
+            return [text for inner in value for text in _texts(inner)]
+        case _:
+            return []
+
+
+# controls: May this be said, done or answered?
+
 
 BOUNDARIES = ("input", "tool", "output")
 VERDICTS = ("approve", "deny", "settle")

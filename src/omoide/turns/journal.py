@@ -1,4 +1,10 @@
-"""What did a turn do to the world, and what came back?
+"""Events, journal, transcript.
+
+Events tell what was done, with ids and figures and never with content. The one exception is `text`, a piece
+of an answer on its way to the reader, which is streamed and not kept.
+
+Every message, tool call and result is one entry of the thread, under the id of the request it belongs to. A
+turn is part of the conversation once its answer is there.
 
 The journal names every effect of a turn: what was recalled, what the model replied, what each tool answered.
 A turn that is run again with its journal takes the answers from there and calls nothing.
@@ -6,14 +12,292 @@ A turn that is run again with its journal takes the answers from there and calls
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
-from omoide.core.codec import Frozen
-from omoide.core.contract import check_choice, check_tuple
-from omoide.core.recalling import RecallResult
+import msgspec
+
+from omoide import clock
+from omoide.core import codec
+from omoide.core.codec import Frozen, MapField
+from omoide.core.frozen import EMPTY_MAP, FrozenList, thaw
+from omoide.core.requests import RecallResult
 from omoide.core.thread import ThreadEntry
-from omoide.core.value import Id, Name, Value, force
-from omoide.turns.transcript import Course, course
+from omoide.core.value import Id, Millis, Name, Value, check_choice, check_tuple, force
+from omoide.errors import Invalid
+from omoide.turns.messages import Exchange, Message, ToolCall, Usage
+from omoide.turns.model import Reply
+
+# events: What happened in the course of a turn, in one vocabulary?
+
+
+KINDS = (
+    "turn_started",
+    "resumed",
+    "control_applied",
+    "memory_recalled",
+    "context_compacted",
+    "prompt_assembled",
+    "model_called",
+    "model_retried",
+    "model_replied",
+    "tool_started",
+    "tool_finished",
+    "tool_failed",
+    "review_requested",
+    "hibernated",
+    "turn_finished",
+    "memory_written",
+    "memory_not_written",
+    "text",
+)
+
+
+class Event(Value, frozen=True, kw_only=True):
+    """One thing that happened in a turn."""
+
+    kind: str
+    at: Millis = msgspec.field(default_factory=clock.now)
+    data: MapField = EMPTY_MAP
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self.kind, "kind", KINDS)
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, *(f"{key}={_short(self.data[key])}" for key in sorted(self.data))])
+
+
+def _short(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, FrozenList) else str(value)
+
+
+Listener = Callable[[Event], Awaitable[Any] | Any]
+"""Somebody who is told each event as it happens."""
+
+
+class Events:
+    """The events of one turn, and who listens."""
+
+    def __init__(self, listener: Listener | None = None) -> None:
+        self.kept: list[Event] = []
+        self._listener = listener
+
+    async def tell(self, kind: str, **data: Any) -> None:
+        """Keep an event and pass it on; what a listener raises ends the turn."""
+        event = Event(kind=kind, data={key: value for key, value in data.items() if value is not None})
+        if kind != "text":
+            self.kept.append(event)
+        if self._listener is not None:
+            answer = self._listener(event)
+            if isinstance(answer, Awaitable):
+                await answer
+
+
+# transcript: How is a turn written down in a thread, and read back?
+
+
+Written = dict[str, Any]
+
+
+def user(request_id: str, content: str) -> Written:
+    """What was asked."""
+    return _entry("message", request_id, role="user", content=content)
+
+
+def assistant(request_id: str, round: int, reply: Reply, *, final: bool) -> Written:
+    """What a model replied; the final reply ends the turn."""
+    calls = [codec.to_builtins(call) for call in reply.calls]
+    return _entry(
+        "message",
+        request_id,
+        role="assistant",
+        content=reply.content,
+        round=round,
+        **({"final": True} if final else {"calls": calls}),
+        usage=codec.to_builtins(reply.usage),
+        model=reply.model,
+    )
+
+
+def said(role: str, content: str, about: Mapping[str, Any]) -> Written:
+    """A message that belongs to no turn: later prompts do not show it, and memory hears it."""
+    return {"kind": "message", "payload": {**about, "role": role, "content": content}}
+
+
+def began(request_id: str, call: ToolCall) -> Written:
+    """That a tool is about to run."""
+    return _entry("tool_call", request_id, call_id=call.id, name=call.name, params=call.params)
+
+
+def ended(request_id: str, call: ToolCall, ok: bool, content: str) -> Written:
+    """What a tool answered."""
+    status = "ok" if ok else "error"
+    return _entry("tool_result", request_id, call_id=call.id, name=call.name, status=status, content=content)
+
+
+def failed(request_id: str, error: str, problem: str) -> Written:
+    """That something went wrong in a turn; it may still go on."""
+    return _entry("error", request_id, error=error, problem=problem)
+
+
+def resumed(request_id: str) -> Written:
+    """That somebody goes on with a turn."""
+    return _entry("note", request_id, resumed=True)
+
+
+def given_up(request_id: str, reason: str) -> Written:
+    """That a turn will not go on, and is no part of the conversation."""
+    return _entry("error", request_id, given_up=True, problem=reason)
+
+
+def _entry(kind: str, request_id: str, **payload: Any) -> Written:
+    given = {key: value for key, value in payload.items() if value is not None}
+    return {"kind": kind, "payload": {"request_id": request_id, **given}}
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What a tool answered, and whether that was an error."""
+
+    call: ToolCall
+    ok: bool
+    content: str
+
+
+class Course(msgspec.Struct):
+    """What a turn has done so far, read from the thread."""
+
+    user: ThreadEntry | None = None
+    replies: dict[int, Reply] = {}
+    began: dict[str, ToolCall] = {}
+    tries: dict[str, int] = {}
+    ended: dict[str, Answered] = {}
+    final: Reply | None = None
+    final_seq: int | None = None
+    given_up: bool = False
+    rounds: int = 0
+
+    @property
+    def usage(self) -> Usage:
+        """What all replies took together."""
+        given = [*self.replies.values(), *([] if self.final is None else [self.final])]
+        return sum((reply.usage for reply in given), Usage())
+
+    def take(self, entry: ThreadEntry) -> None:
+        """Take in what comes next; what an action wrote into the thread in another form is passed over."""
+        with suppress(KeyError, TypeError, Invalid):
+            self._take(entry)
+
+    def _take(self, entry: ThreadEntry) -> None:
+        said = entry.payload
+        match entry.kind, said.get("role"):
+            case "message", "user":
+                self.user = entry
+            case "message", "assistant":
+                reply = _reply(said)
+                self.rounds = said["round"] + 1
+                if said.get("final"):
+                    self.final, self.final_seq = reply, entry.seq
+                else:
+                    self.replies[said["round"]] = reply
+            case "tool_call", _:
+                self.began[said["call_id"]] = _call(said)
+                self.tries[said["call_id"]] = self.tries.get(said["call_id"], 0) + 1
+            case "error", _:
+                self.given_up = self.given_up or said.get("given_up", False)
+            case "tool_result", _:
+                call = self.began.get(said["call_id"]) or _call(said)
+                self.ended[call.id] = Answered(call, said["status"] == "ok", said["content"])
+            case _:
+                pass  # what an action wrote: not part of what was said
+
+    def messages(self) -> list[Message]:
+        """What was said in the turn after the user's words, as far as it is complete."""
+        found: list[Message] = []
+        for at in sorted(self.replies):
+            reply = self.replies[at]
+            results = [self.ended.get(call.id) for call in reply.calls]
+            if any(one is None for one in results):
+                break
+            found.append(
+                Message(role="assistant", content=reply.content, calls=reply.calls, native=reply.native)
+            )
+            found += [
+                Message(role="tool", content=one.content, call_id=one.call.id, name=one.call.name)
+                for one in results
+                if one is not None
+            ]
+        return found
+
+
+def course(entries: Iterable[ThreadEntry], request_id: str) -> Course:
+    """What a request has led to, among the entries of a thread."""
+    found = Course()
+    for entry in entries:
+        if entry.payload.get("request_id") == request_id:
+            found.take(entry)
+    return found
+
+
+def courses(entries: Iterable[ThreadEntry]) -> dict[str, Course]:
+    """What each request of a thread has led to."""
+    found: dict[str, Course] = {}
+    for entry in entries:
+        request_id = entry.payload.get("request_id")
+        if isinstance(request_id, str):
+            found.setdefault(request_id, Course()).take(entry)
+    return found
+
+
+def conversation(entries: Iterable[ThreadEntry]) -> list[Exchange]:
+    """The turns that are over, in the order of their answers; what was given up is not part of it."""
+    over = [(id, done) for id, done in courses(entries).items() if done.final and not done.given_up]
+    return [exchange(done, id) for id, done in sorted(over, key=lambda one: one[1].final_seq or 0)]
+
+
+def exchange(course: Course, request_id: str) -> Exchange:
+    """A turn that is over, as it stands in later prompts."""
+    asked = "" if course.user is None else course.user.payload["content"]
+    answer = "" if course.final is None else course.final.content
+    return Exchange(
+        request_id=request_id,
+        messages=(
+            Message(role="user", content=asked),
+            *(one.replace(native=None) if one.native is not None else one for one in course.messages()),
+            Message(role="assistant", content=answer),
+        ),
+    )
+
+
+def _reply(said: Any) -> Reply:
+    return Reply(
+        content=said["content"],
+        calls=tuple(_written(call, ToolCall) for call in said.get("calls", ())),
+        usage=_written(said["usage"], Usage),
+        model=said.get("model"),
+    )
+
+
+def _written(plain: Any, kind: type[Any]) -> Any:
+    return codec.from_builtins(thaw(plain), kind)
+
+
+def _call(said: Any) -> ToolCall:
+    return ToolCall(id=said["call_id"], name=said["name"], params=said.get("params", EMPTY_MAP))
+
+
+def requests(entries: Iterable[ThreadEntry]) -> list[str]:
+    """The ids of the requests in a thread, in the order in which they were made."""
+    return [
+        entry.payload["request_id"]
+        for entry in entries
+        if entry.kind == "message" and entry.payload.get("role") == "user" and "request_id" in entry.payload
+    ]
+
+
+# journal: What did a turn do to the world, and what came back?
+
 
 EFFECTS = ("recall", "model", "tool")
 STATUSES = ("finished", "failed", "unknown")

@@ -1,16 +1,23 @@
-"""What do people, models and tools say to each other?"""
+"""Message, ToolCall, Usage, context window.
+
+Whole turns leave, the oldest first: a question never stands without its answer, nor a tool's result without
+its call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from omoide import ids
+from omoide.core import codec
 from omoide.core.codec import MapField
-from omoide.core.contract import check_choice, check_tuple
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.value import Count, Id, Name, Value, force
+from omoide.core.value import Count, Id, Name, Value, check_choice, check_tuple, force
 from omoide.errors import Invalid, WrongType
+
+# messages: What do people, models and tools say to each other?
+
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -85,3 +92,112 @@ def said(content: object, field: str = "input") -> str:
     if not content.strip():
         raise Invalid(field, "is empty", "say something")
     return content
+
+
+# window: Which turns of a conversation does a model still see?
+
+
+Counter = Callable[[str], int]
+
+AROUND = 4
+"""About how many tokens a message takes besides its words."""
+
+
+class Exchange(Value, frozen=True, kw_only=True):
+    """One turn that is over: what was said, from the user's words to the answer."""
+
+    messages: tuple[Message, ...] = ()
+    request_id: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        force(self, "messages", check_tuple(self.messages, "messages", Message))
+
+
+def exchanges(history: object) -> tuple[Exchange, ...]:
+    """A conversation as turns; messages given one after the other are parted where the user speaks."""
+    if isinstance(history, (str, bytes)) or not isinstance(history, Sequence):
+        raise WrongType("history", "a list of messages or of turns", history)
+    found: list[Exchange] = []
+    loose: list[Message] = []
+    for at, one in enumerate(history):
+        if isinstance(one, Exchange):
+            found += [*_closed(loose), one]
+            loose = []
+            continue
+        if isinstance(one, Mapping):
+            one = _message(one, f"history[{at}]")
+        if not isinstance(one, Message):
+            raise WrongType(f"history[{at}]", "a Message", one)
+        if one.role == "user":
+            found += _closed(loose)
+            loose = []
+        loose.append(one)
+    return (*found, *_closed(loose))
+
+
+def _message(given: Mapping[str, Any], field: str) -> Message:
+    """A message in the form that most programs have it."""
+    try:
+        return Message(**given)
+    except Invalid as error:
+        raise error.under(field) from error
+    except TypeError as error:
+        raise Invalid(field, f"is no message ({error})", "give it role and content") from error
+
+
+def _closed(loose: list[Message]) -> list[Exchange]:
+    return [Exchange(messages=tuple(loose))] if loose else []
+
+
+def size(messages: Sequence[Message], count: Counter) -> int:
+    """How many tokens messages take."""
+    return sum(_size(message, count) for message in messages)
+
+
+def _size(message: Message, count: Counter) -> int:
+    calls = "".join(
+        f"{call.name}{call.invalid or codec.encode(call.params).decode()}" for call in message.calls
+    )
+    return AROUND + count(message.content) + (count(calls) if calls else 0)
+
+
+class Sizes:
+    """How many tokens each turn of a conversation takes, counted once."""
+
+    def __init__(self, count: Counter) -> None:
+        self.count = count
+        self._known: dict[int, tuple[Exchange, int]] = {}  # the turn is held, so its number stays its own
+
+    def of(self, turn: Exchange) -> int:
+        """What a turn takes."""
+        known = self._known.get(id(turn))
+        if known is None:
+            known = self._known[id(turn)] = (turn, size(turn.messages, self.count))
+        return known[1]
+
+
+def newest(turns: Sequence[Exchange], room: int, sizes: Sizes) -> tuple[Exchange, ...]:
+    """The newest turns that fit into the room, in their order."""
+    kept = 0
+    for turn in reversed(turns):
+        room -= sizes.of(turn)
+        if room < 0:
+            break
+        kept += 1
+    return tuple(turns[len(turns) - kept :])
+
+
+def clipped(text: str, room: int, count: Counter) -> str:
+    """A text, or as much of its beginning as the room holds, with a remark that it was cut."""
+    if len(text) <= room or count(text) <= room:
+        return text
+
+    def cut(length: int) -> str:
+        return f"{text[:length]}\n(cut, {len(text) - length:,} characters more)"
+
+    low, high = 0, min(len(text), room * 16)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count(cut(middle)) <= room else (low, middle - 1)
+    return cut(low)

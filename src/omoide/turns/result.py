@@ -1,29 +1,34 @@
-"""What came of a turn?"""
+"""TurnResult, Snapshot, structured output."""
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
+import msgspec
+
 from omoide.core import codec
+from omoide.core.action import Directive
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.codec import MapField, TextsField
-from omoide.core.contract import check_tuple
-from omoide.core.directives import Directive
 from omoide.core.frozen import EMPTY_MAP, thaw
-from omoide.core.recalling import RecallResult
+from omoide.core.requests import RecallResult, WriteResult
+from omoide.core.schema import Schema
 from omoide.core.thread import ThreadEntry
-from omoide.core.value import Count, Id, Value, force
-from omoide.core.writing import WriteResult
-from omoide.errors import Invalid
-from omoide.turns.context import Asked
-from omoide.turns.controls import Decision, Review
-from omoide.turns.events import Event
-from omoide.turns.journal import Journal
-from omoide.turns.messages import Usage
+from omoide.core.value import Count, Id, Value, check_tuple, force
+from omoide.errors import Invalid, ModelMisbehaved
+from omoide.turns.controls import Asked, Decision, Review
+from omoide.turns.journal import Event, Journal
+from omoide.turns.json_schema import shape
+from omoide.turns.messages import Exchange, Usage
 from omoide.turns.prompt import Prompt
-from omoide.turns.window import Exchange
+from omoide.turns.spec import AgentSpec
+
+# result: What came of a turn?
+
 
 VERSION = 1
 
@@ -119,3 +124,54 @@ class TurnResult(Value, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.content
+
+
+# shaping: Does an answer have the shape that was asked for?
+
+
+_FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
+_BRACES = re.compile(r"\{.*\}", re.DOTALL)
+
+
+def wanted(spec: AgentSpec) -> Schema | None:
+    """The shape of the answer, if it was asked for one; a shape that cannot be checked is refused."""
+    if spec.result is None:
+        return None
+    made = spec.answer or _made(msgspec.json.encode(spec.result.to_python()))
+    return Schema(made, "result")
+
+
+@lru_cache(maxsize=64)
+def _made(schema: bytes) -> type:
+    return shape(msgspec.json.decode(schema), "result")
+
+
+def shaped(spec: AgentSpec, content: str, model: str | None = None) -> Any:
+    """The answer as data of the spec's result, or None where text was all that was asked for."""
+    schema = wanted(spec)
+    if schema is None:
+        return None
+    name = model or spec.model or spec.id
+    plain = _read(content)
+    if plain is None:
+        raise ModelMisbehaved(name, "answered with no JSON object", "ask again")
+    known = {key: value for key, value in plain.items() if key in schema.fields}
+    try:
+        found = schema.check(known)
+    except Invalid as error:
+        raise ModelMisbehaved(name, f"answered in another shape ({error})", "ask again") from error
+    return known if spec.answer is None else found
+
+
+def _read(content: str) -> dict[str, Any] | None:
+    """The object in an answer: all of it, the last fenced block, or what stands in braces."""
+    fenced = _FENCED.findall(content)
+    braces = _BRACES.search(content)
+    for text in (content, *fenced[-1:], *([] if braces is None else [braces.group()])):
+        try:
+            plain = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue
+        if isinstance(plain, dict):
+            return plain
+    return None

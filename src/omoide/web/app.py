@@ -14,13 +14,19 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 
 from omoide.errors import OmoideError
-from omoide.service.answers import Health
-from omoide.web import agents, conversations, events, inspecting, knowledge, memories, problems, standing
-from omoide.web.asking import open_to_all, whose
-from omoide.web.describing import OPENAPI, described
-from omoide.web.guarding import Counter, Doorkeeper, guard
-from omoide.web.inspecting import Visitors
-from omoide.web.telling import Told
+from omoide.service.schemas import Health
+from omoide.web import inspector as inspecting
+from omoide.web import middleware as problems
+from omoide.web import routes as agents
+from omoide.web import routes as conversations
+from omoide.web import routes as events
+from omoide.web import routes as knowledge
+from omoide.web import routes as memories
+from omoide.web import routes as standing
+from omoide.web.inspector import Visitors
+from omoide.web.middleware import Counter, Doorkeeper, Told, guard
+from omoide.web.openapi import OPENAPI, described
+from omoide.web.schemas import open_to_all, whose
 
 VERSION = "v1"
 BODY_BYTES = 2 * 1024 * 1024
@@ -28,12 +34,12 @@ BODY_SECONDS = 30.0
 A_MINUTE = 6_000
 POLL_SECONDS = 0.5
 HANDLERS = [
-    *memories.HANDLERS,
-    *knowledge.HANDLERS,
-    *conversations.HANDLERS,
+    *memories.HANDLERS_MEMORIES,
+    *knowledge.HANDLERS_KNOWLEDGE,
+    *conversations.HANDLERS_CONVERSATIONS,
     *agents.HANDLERS,
-    *events.HANDLERS,
-    *standing.HANDLERS,
+    *events.HANDLERS_EVENTS,
+    *standing.HANDLERS_STANDING,
 ]
 
 

@@ -21,7 +21,7 @@ from tests.longterm.given import connect, keep
 from omoide import identity, memory
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.integrations.mcp import create_server
 from omoide.runtime.vaults import StoreVault, put_aside
 

@@ -15,7 +15,7 @@ from tests.integrations.mcp.given import ADA, CALLS, a_client, furnish, http_ser
 from tests.integrations.mcp.test_slips import JSON, SCHEMAS, WORDS
 from tests.longterm.given import a_store, keep
 
-from omoide.integrations.mcp import calling
+from omoide.integrations.mcp import tools as calling
 
 CRASHED = "Error executing tool"
 """How the SDK tells of an error that nobody foresaw."""

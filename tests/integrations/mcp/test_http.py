@@ -17,10 +17,10 @@ from tests.longterm.given import a_store
 from omoide import clock
 from omoide.errors import Invalid
 from omoide.integrations.mcp import create_server, serve_http
-from omoide.integrations.mcp.serving import http_app
-from omoide.service import access
-from omoide.service.addresses import is_loopback
-from omoide.stores.opening import open_store
+from omoide.integrations.mcp.server import http_app
+from omoide.service import auth as access
+from omoide.service.auth import is_loopback
+from omoide.stores.factory import open_store
 
 HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
 STATUS = {

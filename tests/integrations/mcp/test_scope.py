@@ -9,7 +9,7 @@ from mcp import MCPError
 from tests.integrations.mcp.given import ADA, a_client, furnish, refused, told
 from tests.longterm.given import keep
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 
 HOME = Scope(namespace="home", agent_id="ada", project_id="shop")
 ELSEWHERE = {
@@ -103,7 +103,7 @@ async def test_agents_are_those_of_the_namespace_and_spaces_those_of_the_agent(s
 
 async def test_tokens_are_no_memories(store: Any) -> None:
     """The place where tokens are kept holds nothing that a server for it would show."""
-    from omoide.service import access
+    from omoide.service import auth as access
 
     await access.create(store, "editor", ["admin"], ["*"])
     async with a_client(store, access.PLACE.replace(agent_id="ada"), all_tools=True) as client:

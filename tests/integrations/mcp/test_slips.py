@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.integrations.mcp.given import ADA, a_client, refused, told
 
-from omoide.core.memory_types import MEMORY_TYPES, ontology_class
-from omoide.integrations.mcp.offers import ALL
-from omoide.integrations.mcp.slips import tidied
-from omoide.tools.desk import Setting
+from omoide.core.entry import MEMORY_TYPES, ontology_class
+from omoide.integrations.mcp.arguments import tidied
+from omoide.integrations.mcp.tools import OFFERED_ALL as ALL
+from omoide.tools.context import Setting
 
 SCHEMAS = {name: offer.make(Setting()).json_schema() for name, offer in ALL.items()}
 JSON = st.recursive(

@@ -26,9 +26,9 @@ from tests.integrations.mcp.given import (
 )
 from tests.longterm.given import a_store
 
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import QueryStopped, WrongType
-from omoide.graph import isolating
+from omoide.graph import sandbox as isolating
 from omoide.integrations.mcp import create_server
 
 

@@ -24,7 +24,7 @@ from omoide.directives import Emit
 from omoide.errors import OmoideError
 from omoide.runtime import Runtime
 from omoide.runtime.nats import NatsTransport
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 
 PATIENCE_S = 60.0
 

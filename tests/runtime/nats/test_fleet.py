@@ -35,7 +35,7 @@ from omoide.errors import (
     TooManyAgents,
 )
 from omoide.runtime import FileVault, Runtime
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import ManualTiming, eventually
 
 

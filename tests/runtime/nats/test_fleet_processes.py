@@ -22,7 +22,7 @@ from tests.stores.places import url
 from omoide import Agent, Signal
 from omoide.runtime.nats import NatsTransport
 from omoide.runtime.vaults import StoreVault, taken_up
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import eventually
 from omoide.testing.servers import NatsServer
 

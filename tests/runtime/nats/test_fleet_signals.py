@@ -22,16 +22,10 @@ from tests.runtime.nats.yard import (
 )
 
 from omoide import Agent, identity, memory
-from omoide.errors import (
-    NotFound,
-    NotRunning,
-    StoreFailed,
-    TimedOut,
-    Unrouted,
-)
+from omoide.errors import NotFound, NotRunning, StoreFailed, TimedOut, Unrouted
 from omoide.runtime import Bus, Runtime
-from omoide.runtime.fleet.arriving import Arriving
-from omoide.stores.opening import open_store
+from omoide.runtime.fleet.fleet import Arriving
+from omoide.stores.factory import open_store
 from omoide.testing import eventually
 
 

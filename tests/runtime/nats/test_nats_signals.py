@@ -14,7 +14,9 @@ from tests.runtime.nats.yard import OpenTransport
 
 from omoide import Signal
 from omoide.errors import Invalid, SignalTooLarge
-from omoide.runtime.nats import NatsTransport, channel, subjects
+from omoide.runtime.nats import NatsTransport
+from omoide.runtime.nats import connection as subjects
+from omoide.runtime.nats import transport as channel
 from omoide.testing import eventually
 from omoide.testing.servers import NatsServer
 

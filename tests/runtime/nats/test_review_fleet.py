@@ -15,8 +15,9 @@ from tests.runtime.nats.yard import OpenTransport, Yard, a_member, gone, taken_o
 
 from omoide import identity
 from omoide.errors import OwnedElsewhere, TooManyAgents, Unreachable
-from omoide.runtime import Runtime, capabilities
-from omoide.runtime.fleet.held import Held
+from omoide.runtime import Runtime
+from omoide.runtime import server as capabilities
+from omoide.runtime.fleet.leases import Held
 from omoide.testing import eventually
 
 

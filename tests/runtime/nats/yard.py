@@ -14,7 +14,7 @@ from omoide.directives import Emit
 from omoide.runtime import Runtime
 from omoide.runtime.nats import NatsTransport
 from omoide.runtime.vaults import StoreVault, taken_up
-from omoide.stores.opening import open_store
+from omoide.stores.factory import open_store
 from omoide.testing import eventually
 
 LEASE_MS = 600

@@ -2,6 +2,7 @@
 
 The Jido ontology in ten modules, the few words that a memory needs beyond it, and the shapes that a complete
 memory has: Turtle files beside this one.
+
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from importlib.resources import files
 from io import BytesIO
 
 from omoide.errors import MissingExtra, NotFound
-from omoide.graph.iris import ONTOLOGY_GRAPH
+from omoide.graph.vocabulary import ONTOLOGY_GRAPH
 
 MODULES = (
     "jido-core",

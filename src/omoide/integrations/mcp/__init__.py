@@ -2,6 +2,7 @@
 
 `create_server(store, scope)` makes a server of the official SDK; `omoide mcp` runs it. The SDK takes a second
 to load, and is loaded when it is needed.
+
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from omoide.integrations.mcp.server import create_server
-    from omoide.integrations.mcp.serving import serve_http, serve_stdio
+    from omoide.integrations.mcp.server import create_server, serve_http, serve_stdio
+
 
 __all__ = ["create_server", "serve_http", "serve_stdio"]
 
-_LAZY = {"create_server": "server", "serve_http": "serving", "serve_stdio": "serving"}
+_LAZY = {"create_server": "server", "serve_http": "server", "serve_stdio": "server"}
 _NEEDED = ("mcp", "mcp_types", "starlette", "uvicorn")
 
 

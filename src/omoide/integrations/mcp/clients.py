@@ -1,6 +1,7 @@
 """How is a client told about the server?
 
 Each client has a file, and a shape in it. What `omoide mcp --print-config` prints can be put there as it is.
+
 """
 
 from __future__ import annotations

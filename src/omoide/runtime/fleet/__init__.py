@@ -2,13 +2,12 @@
 
 Runtimes that share a store and a transport are a fleet. The store says who may let an agent live, and the
 transport brings it its signals, wherever that is.
+
 """
 
 from __future__ import annotations
 
-from omoide.runtime.fleet.asking import Found
+from omoide.runtime.fleet.directory import Found, Place
 from omoide.runtime.fleet.fleet import Fleet
-from omoide.runtime.fleet.member import Member
-from omoide.runtime.fleet.places import Place
 
-__all__ = ["Fleet", "Found", "Member", "Place"]
+__all__ = ["Fleet", "Found", "Place"]

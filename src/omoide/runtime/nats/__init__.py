@@ -1,6 +1,7 @@
 """How do signals travel between machines?
 
 Over NATS with JetStream, which keeps a signal until whoever it is for has accepted it.
+
 """
 
 from __future__ import annotations

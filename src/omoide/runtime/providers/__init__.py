@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from omoide.runtime.providers.inline import Inline
-from omoide.runtime.providers.operating import UNOPENED, carried_out, refused
+from omoide.runtime.providers.backends import Inline, StoreProvider, Table, drop_table, drop_tables_of
 from omoide.runtime.providers.protocol import NOT_FOUND, Answered, Failed, Outcome, Provider, Queries
-from omoide.runtime.providers.resolving import Providers, Resolved
-from omoide.runtime.providers.store import StoreProvider
-from omoide.runtime.providers.table import Table, drop_table, drop_tables_of
+from omoide.runtime.providers.resolver import UNOPENED, Providers, Resolved, carried_out, refused
 
 __all__ = [
     "NOT_FOUND",

@@ -2,6 +2,7 @@
 
 Two documents for each agent, the checkpoint and the journal of its thread. Both belong to the agent, so that
 they go when it is erased.
+
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from urllib.parse import quote
 
 from omoide.core import codec
 from omoide.core.checkpoint import Checkpoint
-from omoide.core.scope import DEFAULT_NAMESPACE, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, Scope
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Conflict, NotFound
 from omoide.ids import MAX_BYTES
-from omoide.runtime.vaults.protocol import Journal, Kept
-from omoide.runtime.vaults.written import damaged, read_checkpoint, read_entries
+from omoide.runtime.vaults.protocol import Journal, Kept, damaged, read_checkpoint, read_entries
 from omoide.stores.protocols import Documents, ListsDocuments
 from omoide.stores.records import Document
 from omoide.verbs import offering

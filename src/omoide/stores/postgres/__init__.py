@@ -1,1 +1,3 @@
 """How does a PostgreSQL server keep memories?"""
+
+from __future__ import annotations

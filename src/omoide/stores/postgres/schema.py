@@ -3,6 +3,7 @@
 All tables lie in one schema of the database, by default `omoide`. Each migration is a number and the
 statements that lead to it; whoever opens the store first carries it forward, in one transaction that others
 who start at the same time wait for. Nothing but bookkeeping is in the log: no content.
+
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from secrets import randbelow
 from omoide import ids
 from omoide.errors import Corrupted, StoreFailed, WrongVersion
 from omoide.retrieval import features
-from omoide.stores.sql import models
+from omoide.stores.sql import rows as models
 from omoide.stores.sql.database import Database, Hold
 
 TABLES = (

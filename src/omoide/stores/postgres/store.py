@@ -1,18 +1,165 @@
-"""How does a PostgreSQL server answer what a store is asked?"""
+"""PostgresStore: open, LISTEN/NOTIFY.
+
+One connection of the store listens, while anybody waits, and rings for whoever waits for that namespace. A
+message may be lost, with its server or in a pooler that does not pass it on: whoever waits looks from time to
+time by himself.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from math import ceil
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlunsplit
 
-from omoide.errors import ReadOnly
-from omoide.stores.findings import Finding
+from omoide.errors import Invalid, MissingExtra, OmoideError, ReadOnly, StoreFailed
+
+try:
+    import psycopg
+except ImportError as error:
+    raise MissingExtra("postgresql://", "postgres") from error
+
+import anyio
+import psycopg
+from anyio import from_thread
+from anyio.lowlevel import current_token
+
+from omoide.stores.async_store import LocalStore, hop
+from omoide.stores.config import Settings
 from omoide.stores.postgres import schema
-from omoide.stores.postgres.connections import Connections
-from omoide.stores.postgres.waking import Bells
-from omoide.stores.records import EraseReceipt
+from omoide.stores.postgres import schema as tables
+from omoide.stores.postgres.connection import PATIENCE, WORDS, Connections, Session, channel, key, message
+from omoide.stores.records import EraseReceipt, Finding
+from omoide.stores.redaction import masked
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.sql.store import SQLStore
+from omoide.stores.url import Address, embedder_for
+
+# waking: Who is told at once when something changes?
+
+
+LOOK_S = 2.0
+"""How often who waits looks by himself."""
+
+_PORTION_S = 0.2  # that the listener waits before it sees whether it is still needed
+_IDLE_S = 30.0  # that it stays when nobody waits
+_JOIN_S = 2.0  # it may be about to ring for the very thread that waits for it
+_AGAIN_S = 0.5  # until it tries again to reach a server that is gone
+
+Ring = Callable[[], object]
+
+
+class Bells:
+    """Rings for those who wait for a change."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._lock = Lock()
+        self._waiting: dict[str, list[Ring]] = {}
+        self._thread: Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def hung(self, namespace: str, ring: Ring) -> Iterator[None]:
+        """Ring inside the block when a namespace changes, and sometimes without need."""
+        key = message(self._connections.schema, namespace)
+        with self._lock:
+            self._waiting.setdefault(key, []).append(ring)
+            if self._thread is None and not self._closed:
+                self._thread = Thread(target=self._listen, name="omoide-listens", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting[key].remove(ring)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+
+    def close(self) -> None:
+        """Listen no more."""
+        with self._lock:
+            self._closed, thread = True, self._thread
+        if thread is not None:
+            thread.join(_JOIN_S)
+
+    def _listen(self) -> None:
+        while not self._closed:
+            try:
+                with self._connections.connected() as connection:
+                    connection.execute(f"LISTEN {channel(self._connections.schema)}")
+                    self._ring(None)  # something may have changed before
+                    if self._hear(connection):
+                        return
+            except (psycopg.Error, OmoideError):
+                if self._over(time.monotonic()):
+                    return
+                time.sleep(_AGAIN_S)
+
+    def _hear(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+        """Ring for what is heard; whether nobody has waited for long."""
+        used = time.monotonic()
+        while not self._closed:
+            for told in connection.notifies(timeout=_PORTION_S, stop_after=1):
+                self._ring(told.payload)
+            if self._waiting:
+                used = time.monotonic()
+            elif self._over(used + _IDLE_S):
+                return True
+        return True
+
+    def _over(self, until: float) -> bool:
+        """Whether nobody waits, and a time has passed; then the next one starts another listener."""
+        with self._lock:
+            over = not self._waiting and time.monotonic() >= until
+            if over:
+                self._thread = None
+            return over
+
+    def _ring(self, key: str | None) -> None:
+        with self._lock:
+            chosen = self._waiting.values() if key is None else [self._waiting.get(key, [])]
+            rings = [ring for some in chosen for ring in some]
+        for ring in rings:
+            with suppress(RuntimeError):  # whose event loop is over waits no more
+                ring()
+
+
+class WakingStore(LocalStore):
+    """A store whose users can wait for a change."""
+
+    def __init__(self, sync: PostgresStore, url: str) -> None:
+        super().__init__(sync, url)
+        self._core = sync
+
+    async def wait(self, namespace: str, *, after: int, within: float) -> bool:
+        """Wait for a change after a sequence number, at most so many seconds; whether there is one."""
+        deadline = time.monotonic() + within
+        token = current_token()
+        rung = anyio.Event()
+
+        def ring() -> None:
+            from_thread.run_sync(rung.set, token=token)
+
+        with self._core.bells.hung(namespace, ring):
+            while True:
+                if await hop(self._core.last_change, namespace) > after:
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                with anyio.move_on_after(min(left, LOOK_S)):
+                    await rung.wait()
+                rung = anyio.Event()
+
+
+# store: How does a PostgreSQL server answer what a store is asked?
+
 
 PENDING = "the space of deleted rows, until the server uses it again: scrub() has the tables rewritten"
 
@@ -98,3 +245,140 @@ def _told(found: dict[str, Any]) -> list[Finding]:
             )
         )
     return told
+
+
+# opening: Which server, which database and which schema does a URL mean?
+
+
+_OWN = ("schema", "pool", "prepare")
+_SERVER = ("application_name", "connect_timeout", "host", "hostaddr", "keepalives", "keepalives_count",
+           "keepalives_idle", "keepalives_interval", "options", "passfile", "port", "service", "sslcert",
+           "sslcrl", "sslkey", "sslmode", "sslrootcert", "target_session_attrs",
+           "tcp_user_timeout", "user")  # fmt: skip
+OPTIONS = (*_OWN, *_SERVER)
+"""What a URL may say beside the settings that all stores have."""
+
+SCHEMA = "omoide"
+POOL = 16
+"""Connections that one store has at most."""
+
+_CONNECT_S = 10
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
+    """The store in a schema of a database; whoever opens it first makes its tables."""
+    options = dict(address.options)
+    schema = _schema(options.pop("schema", SCHEMA))
+    size = _size(options.pop("pool", str(POOL)))
+    prepare = _switch(options.pop("prepare", "1"))
+    name = masked(address.url.partition("?")[0])
+    connections = Connections(
+        _conninfo(address, options, settings.timeout),
+        name if schema == SCHEMA else f"{name}?schema={schema}",
+        schema=schema,
+        size=size,
+        timeout=settings.timeout,
+        prepare=prepare,
+        read_only=settings.read_only,
+    )
+    try:
+        kept = _prepared(connections, settings)
+        core = PostgresStore(connections, embedder_for(connections.name, embedder, kept), settings)
+    except BaseException:
+        connections.close()
+        raise
+    return WakingStore(core, address.url)
+
+
+def _prepared(connections: Connections, settings: Settings) -> str | None:
+    """See that the tables are there and of our version; the embedder whose vectors they hold."""
+    schema, name = connections.schema, connections.name
+    with connections.reading() as db:
+        found = tables.version(db, schema)
+        tables.check_text(db, name)
+        tables.check_known(found, name)
+        if found == tables.VERSION:
+            tables.check_whole(db, schema, name)
+    if found != tables.VERSION:
+        if settings.read_only:
+            problem = "has an older schema" if found else f"holds no memories in schema {schema!r}"
+            raise ReadOnly(name, problem, "open it once without mode=ro")
+        with connections.writing() as db:
+            tables.migrate(db, schema, name)
+            tables.check_whole(db, schema, name)  # what failed is known from here on
+            _check_holds(connections)
+    connections.patience = PATIENCE
+    with connections.reading() as db:
+        connections.words = WORDS._replace(near=_near(db, schema))
+        (commit,) = db.execute("SELECT current_setting('synchronous_commit')").fetchone()
+        if commit == "off":  # then the server answers before anything is on its disk
+            connections.terms = ("SET LOCAL synchronous_commit = local",)
+        row = db.execute(
+            "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
+        ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _check_holds(connections: Connections) -> None:
+    """Raise where the server, being another than PostgreSQL itself, only pretends to hold anything."""
+    number = key(connections.schema, tables.MIGRATING.name)
+    with connections.connected() as beside:
+        (taken,) = beside.execute(f"SELECT pg_try_advisory_xact_lock({number})").fetchone() or (True,)
+    if taken:
+        raise StoreFailed(
+            connections.name,
+            "lets two hold an advisory lock, so that changes would not be told in the order of their commits",
+            "use a server that keeps others from what is held",
+        )
+
+
+def _near(db: Session, schema: str) -> str:
+    """How codes are compared by an index of pgvector's, where somebody made one."""
+    row = db.execute(
+        "SELECT n.nspname FROM pg_catalog.pg_extension e"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace"
+        " JOIN pg_catalog.pg_indexes i ON i.schemaname = ? AND i.tablename = 'vectors'"
+        " WHERE e.extname = 'vector' AND i.indexdef LIKE '%USING hnsw%'",
+        (schema,),
+    ).fetchone()
+    if row is None:
+        return ""
+    return f'v.code::bit({{dim}}) OPERATOR("{row[0]}".<~>) ?::bit({{dim}})'
+
+
+def _conninfo(address: Address, options: dict[str, Any], timeout: float) -> str:
+    given = {
+        "connect_timeout": str(min(_CONNECT_S, ceil(timeout))),
+        "application_name": "omoide",
+        **options,
+        "client_encoding": "utf8",  # whatever the database is in
+    }
+    parts = address.parts._replace(scheme="postgresql", query=urlencode(given, quote_via=quote))
+    try:
+        if parts.netloc.count("@") > 1 or "@" in parts.path:
+            raise psycopg.ProgrammingError("an @ that ends neither user nor password")
+        return psycopg.conninfo.make_conninfo(urlunsplit(parts))
+    except psycopg.Error:
+        # What the driver says may repeat a part of the password, which then is not where it belongs.
+        problem = f"{masked(''.join(address.url.split()))!r} cannot be read"
+        remedy = "use postgresql://user:password@host:5432/database, with %40 for @ and the like"
+        raise Invalid("url", problem, remedy) from None
+
+
+def _schema(name: str) -> str:
+    if not _NAME.fullmatch(name) or name.startswith("pg_"):
+        raise Invalid("schema", f"is {name!r}", "use small letters, digits and _, at most 63")
+    return name
+
+
+def _size(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 1_000:
+        raise Invalid("pool", f"is {text!r}", "pass a number of connections from 1 to 1000")
+    return int(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise Invalid("prepare", f"is {text!r}", "use 1, or 0 behind a pooler that cannot prepare")
+    return text == "1"

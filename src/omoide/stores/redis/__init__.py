@@ -1,1 +1,3 @@
 """Memories on a Redis server, for several machines at once."""
+
+from __future__ import annotations

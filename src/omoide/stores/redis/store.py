@@ -1,4 +1,4 @@
-"""How does a server answer what a store is asked?
+"""RedisStore: open, pages, feed.
 
 By the rules of the reference: each operation fetches the part of the state that it needs, does with it what
 the store in memory would do, and hands in what changed.
@@ -6,38 +6,266 @@ the store in memory would do, and hands in what changed.
 
 from __future__ import annotations
 
+try:
+    import redis as _redis  # noqa: F401
+except ImportError as error:
+    from omoide.errors import MissingExtra
+
+    raise MissingExtra("redis://", "redis") from error
+
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from urllib.parse import urlunsplit
 from weakref import WeakSet
 
+import msgspec
+
 from omoide import clock
-from omoide.core.entry import Entry
+from omoide.core.entry import Entry, Scope
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.recalling import Filter, RecallRequest, RecallResult
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest, WriteResult
+from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.embedders import Embedder
-from omoide.errors import EmbedderChanged
+from omoide.errors import EmbedderChanged, Invalid, MissingExtra
 from omoide.retrieval import features
-from omoide.stores import recalling
-from omoide.stores.arguments import checked
-from omoide.stores.findings import Finding
-from omoide.stores.recalling import Candidates, Read
-from omoide.stores.records import Access, Change, EraseReceipt, Feed, Link, Page, Query, Stats
-from omoide.stores.redis import checking, feeding, pages, reindexing, upkeep
-from omoide.stores.redis.connections import Connections
-from omoide.stores.redis.keys import of_store
-from omoide.stores.redis.working import Work
-from omoide.stores.reference import MemoryStore
-from omoide.stores.reference_state import State
-from omoide.stores.settings import Settings
+from omoide.stores import recall as recalling
+from omoide.stores import records as cursors
+from omoide.stores import semantics as rules
+from omoide.stores.async_store import LocalStore
+from omoide.stores.config import Settings
+from omoide.stores.memory import MemoryStore
+from omoide.stores.recall import Candidates, Read
+from omoide.stores.records import Access, Change, EraseReceipt, Feed, Finding, Link, Page, Query, Stats
+from omoide.stores.redaction import masked
+from omoide.stores.redis import codec as keys
+from omoide.stores.redis import codec as packing
+from omoide.stores.redis import maintenance as checking
+from omoide.stores.redis import maintenance as reindexing
+from omoide.stores.redis import maintenance as upkeep
+from omoide.stores.redis.codec import Keys, dimension, of_store, parted
+from omoide.stores.redis.connection import Ask, Connections
+from omoide.stores.redis.snapshot import portions
+from omoide.stores.redis.transaction import Unit, Work
+from omoide.stores.state import State
+from omoide.stores.url import Address, embedder_for
+from omoide.stores.validation import checked
 
 if TYPE_CHECKING:
-    from omoide.stores.redis.shelves import RedisSource
+    from omoide.stores.redis.cache import RedisSource
+
+
+# feeding: What changed, and what did it become?
+
+
+Line = tuple[bytes, list[bytes]]
+
+
+def changes(server: Connections, keys: Keys, namespace: str, after: int, limit: int) -> list[Change]:
+    """The changes after a sequence number, in the order of their commits."""
+    (lines,) = server.read([_since(keys, after, limit)])
+    return [_change(namespace, line) for line in lines]
+
+
+def changed(unit: Unit, namespace: str, after: int, limit: int, used_since: int | None, life: str) -> Feed:
+    """What changed after a sequence number, and what it became since."""
+    keys = unit.part(namespace).keys
+    meta, here, size, lines = unit.ask(
+        [
+            ["HMGET", keys("meta"), "seq", "stones"],
+            _at(keys, after),
+            ["HLEN", keys("rows")],
+            _since(keys, after, limit + 1),
+        ]
+    )
+    more = len(lines) > limit
+    if more and after == 0 and size + int(meta[1] or 0) <= limit:
+        # What is asked for from the start and fits is told at once, however often it changed.
+        meta, lines = unit.ask([["HMGET", keys("meta"), "seq", "stones"], _since(keys, after, None)])
+        more = False
+    told = [_change(namespace, line) for line in (lines[:limit] if more else lines)]
+    latest = dict.fromkeys(change.id for change in reversed(told))
+    ids = [*reversed(latest)]
+    held = unit.among(namespace, ids)
+    written = {(change.id, change.rev) for change in told if change.op == "write"}
+    born = {id for id, one in held.items() if (id, one.first) in written}
+    seq = told[-1].seq if more else int(meta[0] or 0)
+    (there,) = unit.ask([_at(keys, seq)])
+    return Feed(
+        life=life,
+        seq=seq,
+        since=_mark(namespace, here),
+        mark=_mark(namespace, there),
+        more=more,
+        entries=tuple(held[id].entry for id in ids if id in held),
+        links=tuple(_links(unit, namespace, [id for id in ids if id in held])),
+        access=_used(unit, namespace, held, used_since),
+        gone=tuple(dict.fromkeys(change.id for change in told if change.op == "erase")),
+        fresh=frozenset(born - unit.erased(namespace, born)),
+    )
+
+
+def _since(keys: Keys, after: int, limit: int | None) -> Ask:
+    count = [] if limit is None else ["COUNT", str(min(limit, 1 << 40))]
+    return ["XRANGE", keys("log"), f"({after}-0", "+", *count]
+
+
+def _at(keys: Keys, seq: int) -> Ask:
+    return ["XRANGE", keys("log"), f"{seq}-0", f"{seq}-0"]
+
+
+def _change(namespace: str, line: Line) -> Change:
+    number, fields = line
+    id, op, rev, at = packing.noted(fields[1])
+    return Change(seq=int(number.split(b"-")[0]), namespace=namespace, id=id, op=op, rev=rev, at=at)
+
+
+def _mark(namespace: str, lines: Sequence[Line]) -> str:
+    if not lines:
+        return ""
+    told = [namespace, *packing.noted(lines[0][1][1])]
+    return blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
+
+
+def _links(unit: Unit, namespace: str, ids: Sequence[str]) -> list[Link]:
+    """All links that begin at some entries."""
+    keys = unit.part(namespace).keys
+    (count,) = unit.ask([["HLEN", keys("links")]])
+    if not count or not ids:
+        return []
+    fields: set[bytes] = set()
+    for some in portions(ids):
+        for id, ends in zip(some, unit.ask([["SMEMBERS", keys("ends", id)] for id in some]), strict=True):
+            fields.update(field for field in ends if parted(field, 3)[0] == id)
+    found = []
+    for few in portions(sorted(fields)):
+        (values,) = unit.ask([["HMGET", keys("links"), *few]])
+        for field, raw in zip(few, values, strict=True):
+            if raw is not None:
+                source, target, relation = parted(field, 3)
+                found.append(Link(source=source, relation=relation, target=target, created_at=int(raw)))
+    return sorted(found, key=lambda link: (link.source, link.relation, link.target))
+
+
+def _used(unit: Unit, namespace: str, held: Mapping[str, Any], since: int | None) -> dict[str, Access]:
+    """How often entries were used: those that changed, and those used since a moment."""
+    keys = unit.part(namespace).keys
+    names = dict.fromkeys(held)
+    if since is not None:
+        (recent,) = unit.ask([["ZRANGEBYSCORE", keys("used"), str(since), "+inf"]])
+        names.update(dict.fromkeys(name.decode() for name in recent))
+    found: dict[str, Access] = {}
+    for some in portions([*names]):
+        counts, lasts = unit.ask([["HMGET", keys("access"), *some], ["ZMSCORE", keys("used"), *some]])
+        for id, count, last in zip(some, counts, lasts, strict=True):
+            if count is not None:
+                found[id] = Access(count=int(count), last=None if last is None else int(float(last)))
+    return found
+
+
+# opening: Which server does a URL mean, and which store on it?
+
+
+OPTIONS: tuple[str, ...] = ("prefix", "cluster", "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname")
+"""What a URL may say beside the settings that all stores have."""
+
+PREFIX = "omoide:"
+_YES = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
+
+
+def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
+    """The store on a server."""
+    prefix = address.options.get("prefix", PREFIX)
+    if not keys.is_prefix(prefix):
+        raise Invalid("prefix", f"is {prefix!r}", "use up to 64 letters without spaces and braces")
+    server = _connected(address, settings)
+    try:
+        kept = kept_in(server, prefix) if embedder == "auto" else None
+        store = RedisStore(server, prefix, embedder_for(server.name, embedder, kept), settings)
+    except BaseException:
+        server.close()
+        raise
+    return LocalStore(store, address.url)
+
+
+def _connected(address: Address, settings: Settings) -> Connections:
+    from omoide.stores.redis.connection import Connections
+
+    parts, options = address.parts, address.options
+    if parts.path.strip("/") and not parts.path.strip("/").isdecimal():
+        raise Invalid("url", f"{masked(address.url)!r} names no database", "write its number: redis://host/0")
+    cluster = _YES.get(str(options.get("cluster", "no")).lower())
+    if cluster is None:
+        raise Invalid("cluster", f"is {options['cluster']!r}", "write cluster=yes, or leave it out")
+    tls = {name: value for name, value in options.items() if name.startswith("ssl_")}
+    if tls and parts.scheme != "rediss":
+        raise Invalid(next(iter(tls)), "is for rediss:// only", "leave it out, or use rediss://")
+    if "ssl_check_hostname" in tls:
+        tls["ssl_check_hostname"] = _YES.get(str(tls["ssl_check_hostname"]).lower(), True)
+    try:
+        port = parts.port or 6379
+    except ValueError as error:
+        raise Invalid("url", f"{masked(address.url)!r} has no such port", "write a number") from error
+    where = f"{parts.scheme}://{parts.hostname or 'localhost'}:{port}/{parts.path.strip('/') or 0}"
+    plain = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+    return Connections(plain, where, timeout=settings.timeout, cluster=cluster, options=tls)
+
+
+# pages: Which entries fit, newest first, a page at a time?
+
+
+_PORTION = 200
+
+
+def page(state: State, query: Query) -> Page:
+    """The next entries that fit."""
+    assert isinstance(state, Unit)
+    place = (1 << 63, 1 << 63) if query.cursor is None else cursors.read(query.cursor)
+    passes = rules.passing(query.filter, query.at)
+    found: list[tuple[tuple[int, int], Entry]] = []
+    portion = min(_PORTION, query.limit + 1)
+    since = 0 if query.filter.since is None else query.filter.since
+    offset = 0
+    while len(found) <= query.limit:
+        members = _portion(state, query, place[0], since, offset, portion)
+        offset += len(members)
+        ids = [member[packing.STAMP :].decode() for member in members]
+        held = state.among(query.scope.namespace, ids)
+        for id in ids:
+            one = held.get(id)
+            if one is not None and query.scope.holds(one.entry) and passes(one.entry):
+                at = (rules.time_of(one.entry), one.no)
+                if at < place:
+                    found.append((at, one.entry))
+        if len(members) < portion:
+            break
+        portion = _PORTION
+    shown = found[: query.limit]
+    cursor = cursors.write(*shown[-1][0]) if len(found) > len(shown) else None
+    return Page(entries=tuple(entry for _, entry in shown), cursor=cursor)
+
+
+def _portion(state: Unit, query: Query, until: int, since: int, offset: int, count: int) -> list[bytes]:
+    part, name = state.part(query.scope.namespace), dimension(query.scope)
+    until = until if query.filter.until is None else min(until, query.filter.until)
+    asked = ["ZREVRANGEBYSCORE", part.keys("time", name), str(until), str(since)]
+    members: list[bytes]
+    members, stamp = state.ask(
+        [[*asked, "LIMIT", str(offset), str(count)], ["HGET", part.keys("watch"), name]]
+    )
+    part.check("watch", name, stamp)
+    return members
+
+
+# store: How does a server answer what a store is asked?
+
+
+feeding_changes = changes
+feeding_changed = changed
+
 
 T = TypeVar("T")
 
@@ -158,7 +386,7 @@ class RedisStore(MemoryStore):
         return recalling.recall(request, self._shelved(), self.embedder, self.settings.count_tokens)
 
     def _shelved(self) -> RedisSource:
-        from omoide.stores.redis.shelves import RedisSource  # needs NumPy
+        from omoide.stores.redis.cache import RedisSource  # needs NumPy
 
         with self._source_lock:
             if self._source is None:
@@ -177,7 +405,7 @@ class RedisStore(MemoryStore):
         """The entries that fit, newest first."""
         if query.as_of is not None:
             return super().query(query)
-        return self._work.look(lambda state: pages.page(state, query))
+        return self._work.look(lambda state: page(state, query))
 
     def stats(self, scope: Scope) -> Stats:
         """Figures about a scope."""
@@ -201,7 +429,7 @@ class RedisStore(MemoryStore):
 
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """The changes after a sequence number, in the order of their commits."""
-        return feeding.changes(self._server, self._work.keys(namespace), namespace, after, limit)
+        return feeding_changes(self._server, self._work.keys(namespace), namespace, after, limit)
 
     def changed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -209,7 +437,7 @@ class RedisStore(MemoryStore):
         """What changed after a sequence number, and what it became."""
         # Asked each time: a server that was emptied lives another life.
         life = upkeep.enter(self._server, self._store_key, SCHEMA, read_only=True)
-        return feeding.changed(self._work.unit(), namespace, after, limit, used_since, life)
+        return feeding_changed(self._work.unit(), namespace, after, limit, used_since, life)
 
     # Erasing and upkeep
 

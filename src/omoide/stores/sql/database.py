@@ -2,6 +2,7 @@
 
 They are written once, in the SQL that SQLite and PostgreSQL share, with `?` for what users say. Where the two
 speak differently, `Words` has the word of each.
+
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from omoide.core import codec
-from omoide.core.scope import Scope
+from omoide.core.entry import Scope
 from omoide.errors import Conflict, IdTaken, NotFound
 from omoide.stores.records import Document, Lease
 from omoide.stores.sql.database import Database

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from omoide import clock
-from omoide.core.entry import Entry
+from omoide.core.entry import Entry, Scope
 from omoide.core.frozen import EMPTY_MAP, freeze
-from omoide.core.recalling import RecallRequest, RecallResult
-from omoide.core.scope import Scope
-from omoide.core.writing import WriteRequest, WriteResult
+from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, Uncertain
-from omoide.stores import recalling
-from omoide.stores import taking as admission
-from omoide.stores.arguments import checked
-from omoide.stores.findings import Finding
-from omoide.stores.indexing import Indexed, index, with_vector
+from omoide.stores import recall as recalling
+from omoide.stores import validation as admission
+from omoide.stores.codec import Indexed, index, with_vector
+from omoide.stores.config import Settings
 from omoide.stores.records import (
     Access,
     Change,
     Document,
     EraseReceipt,
     Feed,
+    Finding,
     Lease,
     Link,
     Page,
@@ -36,19 +34,15 @@ from omoide.stores.records import (
     Stats,
     Version,
 )
-from omoide.stores.settings import Settings
-from omoide.stores.sql import (
-    documents,
-    erasing,
-    feeding,
-    linking,
-    models,
-    querying,
-    rows,
-    taking,
-    upkeep,
-    writing,
-)
+from omoide.stores.sql import documents, rows
+from omoide.stores.sql import maintenance as upkeep
+from omoide.stores.sql import queries as feeding
+from omoide.stores.sql import queries as querying
+from omoide.stores.sql import rows as models
+from omoide.stores.sql import writes as erasing
+from omoide.stores.sql import writes as linking
+from omoide.stores.sql import writes as taking
+from omoide.stores.sql import writes as writing
 from omoide.stores.sql.database import (
     VECTORS,
     Connections,
@@ -58,9 +52,11 @@ from omoide.stores.sql.database import (
     everything_in,
     one_document,
 )
+from omoide.stores.validation import checked
 
 if TYPE_CHECKING:
-    from omoide.stores.sql.source import SQLSource
+    from omoide.stores.sql.candidates import SQLSource
+
 
 _log = logging.getLogger("omoide")
 
@@ -197,7 +193,7 @@ class SQLStore:
         return recalling.recall(request, self._shelved(), self.embedder, self.settings.count_tokens)
 
     def _shelved(self) -> SQLSource:
-        from omoide.stores.sql.source import SQLSource  # needs NumPy
+        from omoide.stores.sql.candidates import SQLSource  # needs NumPy
 
         with self._source_lock:
             if self._source is None:

@@ -2,6 +2,7 @@
 
 How an entry stands is in its row. It changes in the same transaction as what it rests on, and each change is
 in the log, so that what others hold in memory hears of it.
+
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any
 import msgspec
 
 from omoide import clock
-from omoide.stores import bodies, standing
+from omoide.stores import codec as bodies
+from omoide.stores import truth as standing
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
-from omoide.stores.standing import BOTH, INVALIDATED_BY, LIVE, STALE, Flip
+from omoide.stores.truth import BOTH, INVALIDATED_BY, LIVE, STALE, Flip
 
 _FLIPS = "op IN ('stale', 'current', 'erase')"  # as in the index
 _NEEDED = 3

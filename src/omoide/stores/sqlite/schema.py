@@ -2,6 +2,7 @@
 
 Each migration is a number and the statements that lead to it; a file is carried forward to the newest one
 when it is opened, in one transaction. Nothing but bookkeeping is in the log: no content.
+
 """
 
 from __future__ import annotations

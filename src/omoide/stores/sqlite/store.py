@@ -1,19 +1,138 @@
-"""How does a file answer what a store is asked?"""
+"""SQLiteStore: open, backup, check."""
 
 from __future__ import annotations
 
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
+from omoide import ids
 from omoide.embedders import Embedder
-from omoide.errors import StoreFailed
-from omoide.stores.findings import Finding
-from omoide.stores.records import EraseReceipt
-from omoide.stores.settings import Settings
+from omoide.errors import Corrupted, Invalid, StoreFailed
+from omoide.ids import has_controls
+from omoide.stores.async_store import LocalStore
+from omoide.stores.config import Settings
+from omoide.stores.records import EraseReceipt, Finding
+from omoide.stores.redaction import masked
+from omoide.stores.sql import rows, truth
+from omoide.stores.sql import rows as models
+from omoide.stores.sql.maintenance import Progress
 from omoide.stores.sql.store import SQLStore
-from omoide.stores.sql.upkeep import Progress
-from omoide.stores.sqlite import schema, upkeep
-from omoide.stores.sqlite.connections import Connections
+from omoide.stores.sqlite import schema
+from omoide.stores.sqlite.connection import Connection, Connections, make_private, translating
+from omoide.stores.url import REMEDY, Address, embedder_for, read
+
+# upkeep: Is the file sound, and how is all of it copied?
+
+
+_PATIENCE_MS = 300  # for readers; whoever reads longer leaves something for scrub()
+
+
+def damage(db: sqlite3.Connection) -> list[str]:
+    """What SQLite itself finds wrong with a file."""
+    return [text for (text,) in db.execute("PRAGMA integrity_check(20)") if text != "ok"]
+
+
+def size_bytes(db: sqlite3.Connection) -> int:
+    """How large the file is."""
+    pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return int(pages * size)
+
+
+def backup(connections: Connections, target: Path, progress: Progress | None) -> None:
+    """Copy the whole store to another file while it is in use."""
+    if target.exists():
+        raise StoreFailed(str(target), "exists already", "choose another path, or remove it first")
+    part = target.with_name(f"{target.name}.{ids.uuid7()[-8:]}.part")
+    try:
+        with connections.reading() as db, translating(str(part)):
+            rows.last_seq(db)  # from now on one state is seen, whoever writes meanwhile
+            _copy(db, part, progress)
+        part.rename(target)
+    except OSError as error:
+        raise StoreFailed(str(target), f"cannot be written ({error})", "choose another path") from error
+    finally:
+        if part.is_file():
+            part.unlink()
+
+
+def _copy(db: sqlite3.Connection, target: Path, progress: Progress | None) -> None:
+    make_private(target)
+    with closing(sqlite3.connect(target)) as copy:
+        db.backup(copy, pages=2_000, progress=_told(progress))
+        copy.execute("PRAGMA journal_mode = DELETE")
+
+
+def restore_backup(connections: Connections, source: Path, progress: Progress | None) -> None:
+    """Put a backup in the place of everything that the store holds, at one stroke."""
+    if not source.is_file():
+        raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
+    if source.samefile(connections.path):
+        raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
+    fresh = connections.path.with_name(f"{connections.path.name}.{ids.uuid7()[-8:]}.restored")
+    try:
+        with translating(str(source)), closing(_opened(source)) as kept:
+            _check_backup(kept, source)
+            _copy(kept, fresh, None)
+        # What others hold in memory must not outlive the copy: the copy is another life of the file.
+        with translating(str(fresh)), closing(_alone(fresh)) as copy:
+            copy.execute("BEGIN")
+            truth.carry(copy, schema.migrate(copy, str(fresh)))
+            models.renew(copy)
+            copy.execute("COMMIT")
+            with connections.alone() as db:
+                copy.backup(db, pages=-1)
+                db.execute("PRAGMA journal_mode = WAL")  # the copy's header said otherwise
+    finally:
+        fresh.unlink(missing_ok=True)
+    if progress is not None:
+        progress(1, 1)
+
+
+def _check_backup(db: sqlite3.Connection, source: Path) -> None:
+    schema.check_ours(db, str(source))
+    damage = [text for (text,) in db.execute("PRAGMA integrity_check(5)") if text != "ok"]
+    if damage or not schema.version(db):
+        problem = "; ".join(damage) or "it is empty"
+        raise Corrupted(str(source), f"is no sound backup ({problem})", "use another")
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+
+
+def _told(progress: Progress | None) -> Callable[[int, int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda _status, remaining, total: progress(total - remaining, total)
+
+
+def _alone(path: Path) -> Connection:
+    return sqlite3.connect(path, isolation_level=None, factory=Connection)
+
+
+def empty_log(db: sqlite3.Connection) -> bool:
+    """Empty the write-ahead log, outside of a transaction; whether nobody stood in the way."""
+    (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
+    db.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+    try:
+        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {int(patience)}")
+    return not busy
+
+
+# store: How does a file answer what a store is asked?
+
+
+upkeep_damage = damage
+upkeep_backup = backup
+upkeep_restore_backup = restore_backup
 
 
 class SQLiteStore(SQLStore):
@@ -39,21 +158,21 @@ class SQLiteStore(SQLStore):
     def check(self) -> list[str]:
         """What is wrong with the file; empty when it is sound."""
         with self._db.reading() as db:
-            damage = upkeep.damage(db)
+            damage = upkeep_damage(db)
         return damage or super().check()
 
     def backup(self, target: Path | str, progress: Progress | None = None) -> None:
         """Copy the store to another file while it is in use."""
-        upkeep.backup(self._db, Path(target), progress)
+        upkeep_backup(self._db, Path(target), progress)
 
     def restore_backup(self, source: Path | str, progress: Progress | None = None) -> None:
         """Put a backup in the place of everything that is here."""
-        upkeep.restore_backup(self._db, Path(source), progress)
+        upkeep_restore_backup(self._db, Path(source), progress)
 
     def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
         try:
             with self._db.alone() as db:
-                done = upkeep.empty_log(db)
+                done = empty_log(db)
         except StoreFailed as error:  # what was erased stays erased
             return receipt.replace(pending=(f"the write-ahead log ({error}): call scrub() later",))
         if done:
@@ -61,4 +180,92 @@ class SQLiteStore(SQLStore):
         return receipt.replace(pending=("the write-ahead log, which somebody reads: call scrub() later",))
 
     def _size_bytes(self, db: Any) -> int:
-        return upkeep.size_bytes(db)
+        return size_bytes(db)
+
+
+# opening: Which file does a URL mean, and can it be one of ours?
+
+
+OPTIONS: tuple[str, ...] = ()
+"""What a URL may say beside the settings that all stores have."""
+
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "ncpfs")
+_NAME_BYTES = 200  # of a file's name; SQLite puts others beside it
+
+_log = logging.getLogger("omoide")
+
+
+def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
+    """The store in a file."""
+    return LocalStore(_open_file(path_of(address.url), embedder, settings), address.url)
+
+
+def path_of(url: str) -> Path:
+    """The file that a `sqlite:` URL names."""
+    parts = read(url).parts
+    if parts.netloc:
+        raise Invalid("url", f"{masked(url)!r} names a host", "use three slashes: sqlite:///file.db")
+    try:
+        name = unquote(parts.path.removeprefix("/"), errors="strict")
+        path = Path(name).expanduser().absolute()
+    except (UnicodeError, RuntimeError) as error:
+        raise Invalid("url", f"{url!r} names no file ({error})", REMEDY) from error
+    if not name or name.endswith("/") or has_controls(name):
+        raise Invalid("url", f"{url!r} names no file", REMEDY)
+    if len(os.fsencode(path.name)) > _NAME_BYTES:
+        raise Invalid("url", f"names a file of {len(os.fsencode(path.name))} bytes", f"use {_NAME_BYTES}")
+    return path
+
+
+def _open_file(path: Path, embedder: Any, settings: Settings) -> SQLiteStore:
+    if path.is_dir():
+        raise StoreFailed(str(path), "is a folder", "name a file in it")
+    if not settings.read_only:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreFailed(
+                str(path), f"has no folder ({error})", "make it, or choose another path"
+            ) from error
+    elif not path.exists():
+        raise StoreFailed(str(path), "does not exist", "open it once without mode=ro")
+    kind = network_file_system(path)
+    if kind is not None:
+        _log.warning(
+            "%s lies on a network file system (%s), where SQLite's locks may fail: "
+            "keep it on a local disk, or let only one machine use it",
+            path,
+            kind,
+        )
+    kept = kept_in(path) if embedder == "auto" and path.exists() else None
+    return SQLiteStore(path, embedder_for(str(path), embedder, kept), settings)
+
+
+def kept_in(path: Path) -> str | None:
+    """The name of the embedder whose vectors a file holds, if it is a file of ours and holds any."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as db:
+            row = db.execute(
+                "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
+            ).fetchone()
+    except sqlite3.Error:
+        return None  # opening it for good says what is wrong
+    return None if row is None else str(row[0])
+
+
+def network_file_system(path: Path) -> str | None:
+    """The kind of network file system that a path lies on, if it does and the system tells."""
+    try:
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    best, kind = "", ""
+    where = os.path.realpath(path.parent)
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 2:
+            mount = fields[1].replace("\\040", " ")
+            inside = where == mount or where.startswith(mount.rstrip("/") + "/")
+            if inside and len(mount) >= len(best):
+                best, kind = mount, fields[2]
+    return kind if kind in _NETWORK else None

@@ -1,0 +1,238 @@
+"""Printing, times, explanations.
+
+Moments are written as ISO dates or times (`2026-05-08`, `2026-05-08T13:56`; UTC unless a zone is given), or
+as durations from now (`7d`, `12h`, `1w2d`).
+
+To people in words, to programs as JSON. What was remembered is data: nothing in it can move the cursor,
+change colours or pass for our own words.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from unicodedata import category
+
+import click
+import msgspec
+
+from omoide import clock
+from omoide.core import codec
+from omoide.core.requests import Hit
+from omoide.errors import Invalid
+from omoide.service.reasons import in_words
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+
+# moments: When does somebody mean?
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_PART = re.compile(r"(\d{1,9})([smhdw])")
+_DURATION = re.compile(r"(?:\d{1,9}[smhdw])+")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_REMEDY = "write a date like 2026-05-08, a time like 2026-05-08T13:56, or a duration like 7d, 12h or 30m"
+
+
+def after(text: str, now: int, field: str) -> int:
+    """A moment in milliseconds; a duration counts forward from now."""
+    return _at(text, now, 1, field)
+
+
+def before(text: str, now: int, field: str) -> int:
+    """A moment in milliseconds; a duration counts back from now."""
+    return _at(text, now, -1, field)
+
+
+def until(text: str, now: int, field: str) -> int:
+    """Like `before`, but a day is meant to its end."""
+    start = _at(text, now, -1, field)
+    return start + 86_400_000 - 1 if _DAY.fullmatch(text.strip()) else start
+
+
+def _at(text: str, now: int, sign: int, field: str) -> int:
+    given = text.strip()
+    if _DURATION.fullmatch(given):
+        seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(given))
+        found = now + sign * seconds * 1000
+    else:
+        try:
+            read = datetime.fromisoformat(given)
+        except ValueError:
+            raise Invalid(field, f"is {text!r}", _REMEDY) from None
+        found = int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
+    if found < 0:
+        raise Invalid(field, f"is {text!r}, before 1970", _REMEDY)
+    if found > clock.LATEST:
+        raise Invalid(field, f"is {text!r}, after the year 9999", _REMEDY)
+    return found
+
+
+def shown(at: int | None) -> str:
+    """A moment as people read it."""
+    if at is None:
+        return ""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)).strftime("%Y-%m-%d %H:%M:%SZ")
+    except OverflowError:
+        return str(at)
+
+
+# printing: How is an answer shown?
+
+
+Progress = Callable[[str, int, int | None], None]
+
+HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""The kinds of characters that a terminal acts on, or that nobody sees."""
+ROW = 200
+"""How many characters of a memory a row of a table shows."""
+_NARROWEST = 10
+"""Below this a column is not worth reading; the table is then wider than the terminal."""
+
+
+def safe(text: str) -> str:
+    """A text on one line, with everything that a terminal would act on written out."""
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    return "".join(
+        char if category(char) not in HIDDEN else char.encode("unicode_escape").decode() for char in line
+    )
+
+
+def clipped(text: str, width: int) -> str:
+    """A safe text, no longer than this."""
+    line = safe(text)
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number of things."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def put_json(answer: Any) -> None:
+    """Print one JSON value."""
+    click.echo(msgspec.json.format(msgspec.json.encode(raw(answer)), indent=2).decode())
+
+
+def raw(answer: Any) -> Any:
+    """The answer with our own values written the way they always are."""
+    if isinstance(answer, msgspec.Struct):
+        return msgspec.Raw(codec.encode(answer))
+    if isinstance(answer, Mapping):
+        return {name: raw(value) for name, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [raw(value) for value in answer]
+    return answer
+
+
+def put_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table: on a terminal laid out, elsewhere one line a row with tabs between.
+
+    What stands under "id" is never shortened or broken, for it will be copied; the other columns give way.
+    """
+    if not sys.stdout.isatty():
+        for row in rows:
+            click.echo("\t".join(map(safe, row)))
+        return
+    cells = [[safe(cell) for cell in row] for row in rows]
+    if not cells:
+        return
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    needed = 0
+    for title, *column in zip(titles, *cells, strict=True):
+        widest = max(map(cell_len, (title, *column)))
+        least = widest if title == "id" else min(widest, _NARROWEST)
+        table.add_column(title, no_wrap=title == "id", min_width=least, overflow="fold")
+        needed += least + 2
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console = Console(highlight=False)
+    console.width = max(console.width, needed)
+    console.print(table)
+
+
+def put_fields(fields: Mapping[str, str]) -> None:
+    """Print names and values, one a line; what is empty is left out."""
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        if value:
+            click.echo(f"{name:<{width}}  {safe(value)}")
+
+
+@contextmanager
+def progress() -> Iterator[Progress | None]:
+    """A bar on standard error while the block runs, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(safe(name), total=total)
+            bars.update(tasks[name], completed=done, total=total)
+
+        yield tell
+
+
+# explaining: How is it said why a memory was found?
+
+
+def about(hit: Hit) -> str:
+    """What a memory is, in short."""
+    entry = hit.entry
+    at = shown(entry.created_at if entry.occurred_at is None else entry.occurred_at)
+    parts = [
+        entry.id,
+        entry.type or "",
+        at[:10],
+        f"confidence {entry.confidence:g}" if entry.confidence < 1 else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def explained(hit: Hit, width: int) -> Tree:
+    """A memory, in no more than so many characters, with the parts of its score."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    content = clipped(hit.entry.content, width)
+    tree = Tree(Text.assemble((f"{hit.rank}. ", "dim"), (content, "bold"), f"  {hit.score:+.2f}"))
+    tree.add(Text(about(hit), style="dim"))
+    for reason in hit.why.reasons:
+        rank = "" if reason.rank is None else f", #{reason.rank}"
+        note = "" if reason.note is None else f": {safe(reason.note)}"
+        words = in_words(reason.part, reason.value)
+        tree.add(Text(f"{reason.value:+.2f}  {words} ({reason.part}{rank}){note}"))
+    if not hit.why.reasons:
+        tree.add(Text("nothing matched: among the newest"))
+    if hit.why.evidence:
+        tree.add(Text(f"from {', '.join(map(safe, hit.why.evidence))}"))
+    return tree
+
+
+def put_tree(tree: Tree) -> None:
+    """Print a tree, as wide as the terminal is."""
+    from rich.console import Console
+
+    terminal = sys.stdout
+    Console(file=terminal, highlight=False, width=None if terminal.isatty() else 200).print(tree)

@@ -1,0 +1,322 @@
+"""Router, instruction execution, strategies.
+
+Several routes may match; they run in this order: the more specific pattern, then the higher priority, then
+the one registered earlier.
+
+Nothing is raised for what an action does wrong: it is reported as an `Error`, and the agent stays as it was.
+
+A strategy turns instructions into a new agent and directives. `Direct` runs them one after the other and
+keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+
+from omoide.core import signal as pattern
+from omoide.core import state as slot
+from omoide.core.action import Action, Directive, Error, Instruction, RunInstruction, check_name
+from omoide.core.frozen import FrozenMap, freeze_map
+from omoide.core.signal import Signal
+from omoide.core.state import Context, StateOp, StrategyState, check_state, merged
+from omoide.core.value import force
+from omoide.errors import (
+    Invalid,
+    InvalidDefinition,
+    InvalidParams,
+    InvalidState,
+    OmoideError,
+    Unsupported,
+    WrongType,
+)
+
+if TYPE_CHECKING:
+    from omoide.core.agent import Agent
+
+
+# router: Which instructions does a signal lead to?
+
+
+STRATEGY_PRIORITY, AGENT_PRIORITY, PLUGIN_PRIORITY = 50, 0, -10
+STRATEGY_CMD, STRATEGY_TICK = "strategy_cmd", "strategy_tick"
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """A pattern of signal types and where matching signals go."""
+
+    pattern: str
+    target: Any
+    priority: int = AGENT_PRIORITY
+
+    def __post_init__(self) -> None:
+        pattern.check(self.pattern)
+        if type(self.priority) is not int or not -100 <= self.priority <= 100:
+            raise Invalid("priority", f"is {self.priority!r}", "use an int from -100 to 100")
+        match self.target:
+            case (kind,) | kind if kind == STRATEGY_TICK:
+                return
+            case (kind, _) if kind == STRATEGY_CMD:
+                return
+            case Action():
+                return
+            case str(name):
+                check_name(name, "target")
+            case (Action() | str() as first, Mapping() as params):
+                if isinstance(first, str):
+                    check_name(first, "target")
+                force(self, "target", (first, freeze_map(params, "target params")))
+            case _:
+                raise WrongType("target", "an Action, its name, or (action, params)", self.target)
+
+    @property
+    def action(self) -> str | None:
+        """The name of the action it leads to, where it names one."""
+        first = self.target[0] if isinstance(self.target, tuple) else self.target
+        return first if isinstance(first, str) and first not in (STRATEGY_CMD, STRATEGY_TICK) else None
+
+    @classmethod
+    def of(cls, like: object, owner: str, priority: int) -> Route:
+        """A route from `(pattern, target)`, `(pattern, target, priority)` or a Route."""
+        match like:
+            case Route():
+                return like
+            case (str(wanted), target):
+                return cls(pattern=wanted, target=target, priority=priority)
+            case (str(wanted), target, int(own)):
+                return cls(pattern=wanted, target=target, priority=own)
+            case _:
+                raise InvalidDefinition(
+                    f"route of {owner}",
+                    f"is {like!r}",
+                    "use (pattern, target) or (pattern, target, priority)",
+                )
+
+
+def as_routes(likes: object, owner: str, priority: int) -> tuple[Route, ...]:
+    """Routes from a list of them in any of their forms."""
+    if isinstance(likes, (str, bytes)) or not isinstance(likes, Sequence):
+        raise WrongType(f"routes of {owner}", "a list of (pattern, target)", likes)
+    return tuple(Route.of(like, owner, priority) for like in likes)
+
+
+RouteLike = Route | tuple[str, Any] | tuple[str, Any, int]
+
+
+def matching(routes: Iterable[Route], signal_type: str) -> list[Route]:
+    """The routes for a signal type, in the order they run."""
+    found = [route for route in routes if pattern.matches(route.pattern, signal_type)]
+    return sorted(found, key=lambda route: (pattern.specificity(route.pattern), route.priority), reverse=True)
+
+
+# running: How is one instruction run, and what becomes of its result?
+
+
+def run(
+    agent: Agent, instruction: Instruction, signal: Signal | None = None
+) -> tuple[Agent, list[Directive], str]:
+    """The agent after one instruction, its directives, and a status: ok, error, or deferred."""
+    stage = "normalize"
+    try:
+        action = instruction.target or agent.definition.action(instruction.action)
+        stage = "params"
+        params = action.check(instruction.params)
+        if action.effectful:
+            return agent, [RunInstruction(instruction=_complete(action, instruction, params))], "deferred"
+        stage = "run"
+        result = action.run(Context(agent, signal), **params)
+        stage = "result"
+        agent, directives = apply_result(agent, result)
+    except Exception as error:
+        return agent, [failure(error, stage, instruction.action)], "error"
+    return agent, directives, "ok"
+
+
+def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
+    """The agent with what an action returned merged into it, and the directives it returned."""
+    effects: Sequence[Any] = ()
+    if isinstance(result, tuple):
+        if len(result) != 2:
+            raise WrongType("result", "a result, or (result, [directives])", result)
+        if not isinstance(result[1], (list, tuple)):
+            raise WrongType("the second part of the result", "a list of directives", result[1])
+        result, effects = result
+    for effect in effects:
+        if not isinstance(effect, (Directive, StateOp)):
+            raise WrongType("directives", "Directives and state operations only", effect)
+    state = merged(agent.state, result)
+    for effect in effects:
+        if isinstance(effect, StateOp):
+            state = effect.apply(state)
+    return changed(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+
+
+def changed(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
+    """The agent with another state, if the state is one that it may have after its own."""
+    if state is agent.state:
+        return agent
+    check_state(state)
+    before, after = slot.THREAD.get(agent), state.get(slot.THREAD.key)
+    if before is not None and after is not before and (after is None or not after.extends(before)):
+        raise InvalidState(
+            "state.__thread__", "would lose or rewrite entries", "append to ctx.thread and return that"
+        )
+    for key, kept in slot.SLOTS.items():
+        if kept.has(agent) and state.get(key) is None:
+            raise InvalidState(f"state.{key}", "would be lost", f"return a {kept.kind.__name__} in its place")
+    agent.definition.check_state(state, agent.state)
+    return slot.with_state(agent, state)
+
+
+def outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive]]:
+    """What a strategy or a hook made of an agent, if it only changed what it may, and the directives."""
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], type(before)):
+        raise WrongType(f"the result of {who}", "(agent, [directives])", result)
+    agent, directives = result
+    if not isinstance(directives, (list, tuple)):
+        raise WrongType(f"the directives of {who}", "a list", directives)
+    for directive in directives:
+        if not isinstance(directive, Directive):
+            raise WrongType(f"the directives of {who}", "Directives only", directive)
+    return same(agent, who, before), list(directives)
+
+
+def same(agent: Agent, who: str, before: Agent) -> Agent:
+    """The agent itself, if it is the one before with another state that it may have."""
+    if agent is not before:
+        if (agent.id, agent.name, agent.definition) != (before.id, before.name, before.definition):
+            raise InvalidState(
+                f"the agent of {who}", f"is {agent.id!r}, not {before.id!r}", "change its state only"
+            )
+        changed(before, agent.state)
+    return agent
+
+
+def failure(error: Exception, context: str, action: str | None = None) -> Error:
+    """The directive that reports an exception."""
+    message, trace = _words(error), ""
+    if not isinstance(error, OmoideError):
+        import traceback  # only a failing action pays for it
+
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        trace = _clean("".join(traceback.format_exception(error)))
+    field = error.parameter if isinstance(error, InvalidParams) else getattr(error, "field", None)
+    return Error(
+        message=message,
+        context=context,
+        action=action,
+        field=_clean(field) if isinstance(field, str) else None,
+        kind=type(error).__name__,
+        trace=trace,
+    )
+
+
+def _words(error: Exception) -> str:
+    try:
+        return _clean(str(error)).strip()
+    except Exception:
+        return "it cannot say what happened"
+
+
+def _clean(text: str) -> str:
+    """Text that a directive can hold, whatever an exception said."""
+    return text.replace("\0", "␀").encode(errors="replace").decode()
+
+
+def _complete(action: Action, instruction: Instruction, params: dict[str, Any]) -> Instruction:
+    """The instruction as it will be run: with the defaults filled in where they are plain data."""
+    complete = instruction.params
+    for name in params.keys() - complete.keys():
+        with suppress(Unsupported):
+            complete = complete.set(name, params[name])
+    return Instruction(action=action.name, params=complete, target=action)
+
+
+# strategy: How does the agent act on what it is told to do?
+
+
+Outcome = tuple["Agent", list[Directive]]
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """How an agent acts. `init` may run more than once and must not mind."""
+
+    def init(self, agent: Agent, ctx: Context) -> Outcome:
+        """Prepare the agent's `__strategy__` state."""
+        ...
+
+    def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Outcome:
+        """Act on instructions."""
+        ...
+
+    def tick(self, agent: Agent, ctx: Context) -> Outcome:
+        """Go on with what is under way."""
+        ...
+
+    def snapshot(self, agent: Agent) -> StrategyState:
+        """How far it has come."""
+        ...
+
+
+@runtime_checkable
+class Routed(Protocol):
+    """A strategy that wants signals routed its own way."""
+
+    def signal_routes(self) -> Sequence[RouteLike]:
+        """Patterns and targets; `("strategy_cmd", x)` and `("strategy_tick",)` come back to the strategy."""
+        ...
+
+
+class Direct:
+    """Runs each instruction at once, in order; one that fails changes nothing, and the next ones still run.
+
+    With `thread=True`, or where the agent has a thread already, each run leaves `instruction_start` and
+    `instruction_end` there; the status of an effectful action, which only will be run, is `deferred`.
+    """
+
+    def __init__(self, *, thread: bool = False) -> None:
+        self.thread = thread
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.thread == self.thread
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.thread))
+
+    def init(self, agent: Agent, ctx: Context) -> Outcome:
+        """Nothing to prepare."""
+        return agent, []
+
+    def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Outcome:
+        """Run the instructions; the state threads through them."""
+        directives: list[Directive] = []
+        for instruction in instructions:
+            agent, more = self._tracked(agent, instruction, ctx)
+            directives += more
+        return agent, directives
+
+    def tick(self, agent: Agent, ctx: Context) -> Outcome:
+        """Nothing is ever under way."""
+        return agent, []
+
+    def snapshot(self, agent: Agent) -> StrategyState:
+        """Always ready."""
+        return slot.STRATEGY.get(agent) or StrategyState()
+
+    def _tracked(self, agent: Agent, instruction: Instruction, ctx: Context) -> Outcome:
+        if not (self.thread or slot.THREAD.has(agent)):
+            agent, directives, _ = run(agent, instruction, ctx.signal)
+            return agent, directives
+        started = {"action": instruction.action, "param_keys": sorted(instruction.params)}
+        agent = _noted(agent, "instruction_start", started)
+        agent, directives, status = run(agent, instruction, ctx.signal)
+        ended = {"action": instruction.action, "status": status}
+        return _noted(agent, "instruction_end", ended), directives
+
+
+def _noted(agent: Agent, kind: str, payload: dict[str, Any]) -> Agent:
+    return slot.THREAD.put(agent, slot.THREAD.value(agent).append({"kind": kind, "payload": payload}))

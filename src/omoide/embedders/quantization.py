@@ -1,0 +1,82 @@
+"""How is a published encoder brought into the form in which it is used?
+
+Its weights become 8-bit numbers, and what follows the last layer (the mean over the tokens, the projection of
+each token, lengths of 1, bytes) becomes part of the model: it is a little work on small matrices, for which
+waking the threads of a BLAS library takes longer than the work.
+
+The projection keeps the 64 directions in which the encoder's own words differ most: the leading eigenvectors
+of the second moments of its last layer, over the first 6,000 words of its vocabulary that are three or more
+letters from a to z, each encoded alone. It is a file of this package, because computed anew it could come out
+turned, and stored vectors would fit no longer.
+
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omoide.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+try:
+    import numpy as np
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.quant_utils import add_pre_process_metadata
+except ImportError as error:
+    raise MissingExtra("making a model ready", "vector") from error
+
+PROJECTION = Path(__file__).with_name("minilm_projection.npy")
+STEPS = 127  # of a byte, for a number of 1
+
+
+def quantise(published: Path, ready: Path) -> None:
+    """Write the encoder in `published` to `ready`, with the outputs `pooled` and `tokens`."""
+    model = onnx.load(published)
+    add_pre_process_metadata(model)  # else it warns, through the root logger, that we skip a step
+    # One scale per channel: cosine 0.99 with the original, against 0.95 with one scale per matrix.
+    quantize_dynamic(model, ready, weight_type=QuantType.QInt8, per_channel=True)
+    model = onnx.load(ready)
+    _finish(model.graph)
+    onnx.checker.check_model(model)
+    onnx.save(model, ready)
+
+
+def projection() -> NDArray[np.float32]:
+    """What takes a token's 384 numbers to 64."""
+    return np.asarray(np.load(PROJECTION, allow_pickle=False), dtype=np.float32)
+
+
+def _finish(graph: onnx.GraphProto) -> None:
+    states = graph.output[0].name
+    size, kept = projection().shape
+    node = onnx.helper.make_node
+    graph.initializer.extend(
+        [
+            onnx.numpy_helper.from_array(projection(), "omoide_projection"),
+            onnx.numpy_helper.from_array(np.array(STEPS, dtype=np.float32), "omoide_steps"),
+        ]
+    )
+    graph.node.extend(
+        [
+            node("ReduceMean", [states], ["omoide_mean"], axes=[1], keepdims=0),
+            node("LpNormalization", ["omoide_mean"], ["pooled"], axis=-1, p=2),
+            node("MatMul", [states, "omoide_projection"], ["omoide_projected"]),
+            node("LpNormalization", ["omoide_projected"], ["omoide_directions"], axis=-1, p=2),
+            node("Mul", ["omoide_directions", "omoide_steps"], ["omoide_scaled"]),
+            node("Round", ["omoide_scaled"], ["omoide_rounded"]),
+            node("Cast", ["omoide_rounded"], ["tokens"], to=onnx.TensorProto.INT8),
+        ]
+    )
+    output, types = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    del graph.output[:]
+    graph.output.extend(
+        [
+            output("pooled", types.FLOAT, ["texts", size]),
+            output("tokens", types.INT8, ["texts", "tokens", kept]),
+        ]
+    )

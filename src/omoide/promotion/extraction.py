@@ -1,0 +1,298 @@
+"""Which memories does somebody speak of?
+
+A few rules look at the sentences of a message: who says that something was decided, is always done, or turned
+out so, often means a memory. Each proposal points at the sentence it was found in. Rules are data: give
+others, or leave this out altogether, as sessions do unless they are told otherwise.
+
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from hashlib import sha256
+from types import MappingProxyType
+from typing import ClassVar
+
+from omoide import clock
+from omoide.core import entry as memory_types
+from omoide.core.codec import TextsField
+from omoide.core.entry import Entry, Evidence
+from omoide.core.frozen import check_str
+from omoide.core.value import Name, Record, check_choice, check_count, check_unit, force
+from omoide.errors import Invalid, NotFound
+from omoide.shortterm.importance import score
+from omoide.shortterm.pending import PendingItem
+from omoide.shortterm.summary import sentences
+
+SHORTEST, LONGEST = 12, 400
+"""How many characters a sentence has that is looked at."""
+MOST = 20
+"""How many memories one message is taken for, at most."""
+AGENT_CONFIDENCE = 0.6
+"""How sure an assistant's own words can be."""
+
+SOURCES = MappingProxyType({"user": "user", "assistant": "agent"})
+"""Whose words are looked at, and what that makes the source of a memory."""
+
+_WHY = re.compile(r"\b(?:because(?: of)?|due to|so that)\s+(.{3,})", re.IGNORECASE)
+_ASKED = re.compile(r"\?[\"')\]]{0,3}$")
+
+
+class Rule(Record, frozen=True, kw_only=True):
+    """A pattern that sentences of one kind of memory have."""
+
+    LABEL: ClassVar[str] = "rule"
+
+    name: Name
+    type: str
+    pattern: Name
+    """A regular expression, searched for in a sentence without regard to case."""
+    unless: str | None = None
+    """Another one, which a sentence must not have."""
+    confidence: float = 0.7
+    roles: TextsField = ("user", "assistant")
+    """Whose sentences it is for."""
+    questions: bool = False
+    """Whether it is for questions as well."""
+    reasons: bool = False
+    """Whether what follows a "because" is the rationale."""
+
+    def _check(self) -> None:
+        try:
+            memory_types.check(self.type)
+        except NotFound as error:
+            raise Invalid("type", f"is {self.type!r}", error.remedy) from error
+        force(self, "confidence", check_unit(self.confidence, "confidence"))
+        for role in self.roles:
+            check_choice(role, "roles", tuple(SOURCES))
+        for field in ("pattern", "unless"):
+            written = getattr(self, field)
+            try:
+                _compiled(written or "")
+            except re.error as error:
+                raise Invalid(field, f"is no regular expression ({error})", "correct it") from error
+
+    def finds(self, sentence: str, role: str) -> bool:
+        """Whether a sentence, said by this role, is one of these."""
+        if role not in self.roles or (_ASKED.search(sentence) and not self.questions):
+            return False
+        if not _compiled(self.pattern).search(sentence):
+            return False
+        return self.unless is None or not _compiled(self.unless).search(sentence)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def extract(
+    text: str,
+    *,
+    role: str,
+    thread: str,
+    seq: int,
+    agent_id: str,
+    at: int | None = None,
+    rules: Iterable[Rule] | None = None,
+) -> tuple[PendingItem, ...]:
+    """What a message may be remembered for; the first rule that fits a sentence decides its type.
+
+    The same message always gives the same items under the same ids.
+    """
+    check_str(text, "text")
+    place, now = f"{thread}:{check_count(seq, 'seq')}", clock.resolve(at)
+    if role not in SOURCES:
+        return ()
+    known = RULES if rules is None else tuple(rules)
+    found: dict[str, PendingItem] = {}
+    for sentence in sentences(text):
+        if SHORTEST <= len(sentence) <= LONGEST:
+            said = sentence.replace("’", "'")
+            rule = next((rule for rule in known if rule.finds(said, role)), None)
+            if rule is not None:
+                item = _proposed(rule, sentence, role, place, agent_id, now)
+                found.setdefault(item.id, item)
+    return tuple(found.values())[:MOST]
+
+
+def _proposed(rule: Rule, sentence: str, role: str, place: str, agent_id: str, now: int) -> PendingItem:
+    sure = rule.confidence if role == "user" else min(rule.confidence, AGENT_CONFIDENCE)
+    why = _WHY.search(sentence) if rule.reasons else None
+    name = f"{place}\0{rule.name}\0{sentence}"
+    entry = Entry(
+        id="mem_" + sha256(name.encode()).hexdigest()[:32],
+        agent_id=agent_id,
+        content=sentence,
+        type=rule.type,
+        confidence=sure,
+        importance=score(now, 1, sure, rule.type, now).total,
+        source=SOURCES[role],
+        rationale=None if why is None else why[1].rstrip(" .!"),
+        evidence=(Evidence(kind="message", ref=place, quote=sentence),),
+        created_at=now,
+    )
+    return PendingItem(entry=entry, access_count=1)
+
+
+_IDLE = (
+    r"\b(?:if|unless|whether|suppose|imagine|would|could|should|might|may|maybe|perhaps|probably|used to)\b"
+)
+"""Words that make a statement less than one."""
+_WHEN = (
+    r"\b(?:before|until|once|if|when|whether|unless|why|what|how|wish|suppose|imagine) (?:we|i|the team)\b"
+)
+_NOT = r"(?:n't|\bnot|\bnever|\bno longer)\b"
+_WE = r"\b(?:we|i|the team)(?:'ve|'re| have| has| are)?(?: all| both| also| just| finally| now)? "
+_DO = (
+    r"(?:add|answer|ask|assume|avoid|back|build|call|catch|change|check|close|commit|confirm|create|delete|"
+    r"deploy|disable|do|document|edit|encrypt|ensure|escape|expose|format|handle|hard-?code|import|include|keep|"
+    r"leave|let|lint|log|make|mention|merge|mix|mock|name|open|order|pass|pin|prefer|push|put|quote|raise|rebase|"
+    r"rely|reply|respond|return|review|round|run|sanitise|sanitize|send|set|show|skip|sort|squash|start|store|"
+    r"tag|tell|test|throw|touch|treat|trust|update|use|validate|verify|wrap|write)"
+)
+_THING = (
+    r"(?:api|app|application|back ?end|build|client|cluster|code ?base|company|database|front ?end|library|"
+    r"pipeline|project|queue|repo|repository|server|service|site|stack|system|team|test suite|website|worker)"
+)
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="decision",
+        type="decision",
+        pattern=r"^(?:final )?decision: |^(?:ok(?:ay)?|so|then|right)?,? ?let's go with |"
+        + _WE
+        + r"(?:decided (?:to|on|that|against|in favou?r)|agreed (?:to|on|that)|opted (?:to|for)|settled on|"
+        r"chose|picked(?! up| on)|went with|going with|choosing)\b",
+        unless=_NOT + r" (?:yet |really |quite )?(?:have |been )?(?:decided|agreed|settled|going)|" + _WHEN,
+        confidence=0.8,
+        reasons=True,
+    ),
+    Rule(
+        name="convention",
+        type="convention",
+        pattern=r"^(?:please,? |and |so )?(?:always|never) " + _DO + r"\b|"
+        r"\b(?:we|you|agents?|everyone|everybody) (?:must|should) (?:always|never) |"
+        r"\b(?:we|you|agents?|everyone|everybody) must(?: not)? " + _DO + r"\b|"
+        r"\bour (?:convention|rule|policy|standard|style) is\b",
+        unless=r"\?",
+        roles=("user",),
+        confidence=0.8,
+        reasons=True,
+    ),
+    Rule(
+        name="stated convention",
+        type="convention",
+        pattern=r"^(?:convention|house rule|coding standard|rule|policy): \w",
+        confidence=0.8,
+        reasons=True,
+    ),
+    Rule(
+        name="lesson",
+        type="lesson_learned",
+        pattern=r"^(?:note to self|lessons?(?: learn(?:ed|t))?|takeaway|til): |"
+        r"\b(?:we|i) (?:have |'ve )?learn(?:ed|t) (?:that|the hard way)\b|"
+        r"\b(?:the|a|one) lesson (?:here |learn(?:ed|t) )?(?:is|was)\b|"
+        r"^next time,? (?:we|i|let's|you|remember|check|make sure)\b|^in hindsight,? \w",
+        unless=_NOT + r" (?:have )?learn",
+        confidence=0.8,
+        reasons=True,
+    ),
+    Rule(
+        name="risk",
+        type="risk",
+        pattern=r"^risks?: |\bthere(?:'s| is| are) (?:an?|some|the|real) (?:\w+ )?(?:risks?|danger)\b|"
+        r"\b(?:could|might|may|can|would|will) (?:easily |silently |also |well )?"
+        r"(?:break|corrupt|leak|lose|deadlock|overload|exhaust|crash|overwrite|wipe|take down)\b",
+        unless=_NOT
+        + r" (?:break|corrupt|leak|lose|crash|be)|\bno (?:risk|danger)\b|\bhow (?:could|might|can)\b",
+    ),
+    Rule(
+        name="hypothesis",
+        type="hypothesis",
+        pattern=r"^(?:hypothesis|theory): |\bmy (?:guess|hypothesis|theory|hunch) is\b|\b(?:i|we) suspect\b|"
+        r"\b(?:might|may|could|probably|possibly|maybe|perhaps)(?: \w+){0,3} "
+        r"(?:because|due to|caused by|the (?:root )?cause|the culprit|to blame)\b|"
+        r"\b(?:maybe|perhaps|possibly) (?:it|this|that|the)(?:'s| \w+){0,4} "
+        r"(?:because|due to|causing|a race)\b",
+        unless=_NOT + r" (?:because|due to|caused)",
+        confidence=0.6,
+    ),
+    Rule(
+        name="root cause",
+        type="root_cause",
+        pattern=r"^root cause: |\b(?:root|the) cause (?:of \S+(?: \S+){0,6} )?(?:is|was|turned out to be) |"
+        r"\b(?:bug|crash|error|failure|issue|leak|outage|problem|slowdown|timeout)s? "
+        r"(?:is|was|were) caused by ",
+        unless=_IDLE + r"|" + _NOT + r"|\bunknown\b|\bunclear\b",
+        confidence=0.8,
+    ),
+    Rule(
+        name="bug",
+        type="bug",
+        pattern=r"^bug: |\b(?:has|have) a bug\b|"
+        r"\b(?:there(?:'s| is)|found|hit|it's|it is|this is) (?:an?|another|the) (?:\w+ )?bug\b",
+        unless=_NOT + r"|\b(?:no bug|fixed|solved|closed)\b|" + _IDLE,
+    ),
+    Rule(
+        name="error",
+        type="error",
+        pattern=r"^\w*(?:error|exception): |"
+        r"\b(?:fails|failed|crashes|crashed|throws|threw|raises|raised|hangs|panics|times out|timed out) "
+        r"(?:with|on|when|whenever|while|during|after|for|at|in) ",
+        unless=_NOT + r"|\b(?:fixed|solved|raised (?:in|at))\b|" + _IDLE,
+    ),
+    Rule(
+        name="discovery",
+        type="discovery",
+        pattern=r"^(?:so |and |ah,? |well,? |oh,? )?(?:it )?turns out,? |^(?:finding|discovery): |"
+        r"\b(?:we|i)(?:'ve| have)?(?: just| also)? "
+        r"(?:(?:found(?: out)?|discovered|noticed|realised|realized) that"
+        r"|(?:found|discovered) (?:an? )?(?:undocumented|hidden|unused|secret))\b",
+        unless=_NOT + r" (?:found|discovered|noticed|realised|realized)|" + _WHEN,
+    ),
+    Rule(
+        name="unknown",
+        type="unknown",
+        pattern=r"^(?:open question|unknown|unclear|tbd|question)s?: |\ban open question\b|"
+        r"\b(?:is|are|it's|still|remains?) (?:still |yet )?(?:unclear|unknown|undecided|tbd)\b|"
+        r"\b(?:we|i) (?:still )?(?:do not|don't) (?:yet |actually )?"
+        r"know (?:if|whether|why|how|which|what|where|who)\b|"
+        r"\b(?:we|i) (?:have not|haven't) (?:yet )?"
+        r"decided (?:yet )?(?:if|whether|which|what|how|on|between)\b|"
+        r"\b(?:need|needs|have) to (?:find out|figure out|clarify)\b",
+        unless=r"\bknow (?:if|why|what|how) (?:you|i|i'd|we|to (?:say|thank|do))\b|\bno longer\b",
+        questions=True,
+    ),
+    Rule(
+        name="task",
+        type="task",
+        pattern=r"^(?:todo|fixme|action item|next step)s?: \w",
+    ),
+    Rule(
+        name="fact",
+        type="fact",
+        pattern=r"\b(?:the|this|our|my) (?:[\w-]+ ){0,2}?" + _THING + r" (?:currently |already |now )?"
+        r"(?:uses|runs (?:on|in|under)|depends on|requires|targets|lives (?:in|at)|talks to|stores|"
+        r"is (?:built|written|implemented|deployed|hosted|based|running) (?:with|on|in|to|at))\b|"
+        r"^(?:currently,? |today,? |here,? )?we(?:'re| are)? (?:currently |already |now )?"
+        r"(?:use|using|run|deploy) \S+|^(?:fact|fyi): \w",
+        unless=_IDLE
+        + r"|"
+        + _NOT
+        + r"|\b(?:plan|planning|want|going|hope|like) to\b|\bus(?:e|ing) (?:it|that|them)\b",
+        confidence=0.8,
+    ),
+    Rule(
+        name="preference",
+        type="fact",
+        pattern=r"\bi (?:strongly |really |usually |generally |always )?prefer \w|\bmy name is \w|"
+        r"^(?:please )?call me \w+|\bi(?:'m| am) allergic to\b",
+        unless=_IDLE + r"|\bcall me (?:after|at|back|crazy|if|in|later|on|today|tomorrow|tonight|when)\b",
+        roles=("user",),
+        confidence=0.9,
+    ),
+)
+"""What is looked for unless other rules are given; the first that fits a sentence decides."""

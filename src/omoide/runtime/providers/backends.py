@@ -1,0 +1,397 @@
+"""Inline, table and store providers.
+
+A key is an entry of the asking agent's, with an id made from whose it is and the key, so that two agents can
+use the same key. Text is the content of its entry; any other value is written there as JSON, and comes back
+from the metadata as what it was. Memories that came another way are found, too, under their ids.
+
+Tables live as long as the process. One that has a name is the same for everybody who names it; without a name
+each agent has one of its own for each alias, which nobody else can reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
+from hashlib import blake2b
+from threading import RLock
+from typing import Any, Concatenate, ParamSpec
+
+import msgspec
+from anyio import Lock
+
+from omoide import clock, ids
+from omoide.core import codec
+from omoide.core import entry as memory_types
+from omoide.core.entry import Entry, Scope
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze, freeze_map
+from omoide.core.requests import Filter, RecallRequest, WriteRequest
+from omoide.core.value import check_instance, check_texts
+from omoide.errors import Invalid, NotFound, OmoideError, WrongType
+from omoide.runtime.providers.protocol import (
+    NOT_FOUND,
+    Answered,
+    Failed,
+    Outcome,
+    check_fields,
+    check_key,
+    check_top_k,
+    matching,
+)
+from omoide.stores.async_store import hop
+from omoide.stores.factory import open_store
+from omoide.stores.protocols import Closes, Erases, Gets, Store, Supersedes, WritesVectors
+
+# inline: How does an agent keep values in itself?
+
+
+Data = FrozenMap[str, Any]
+
+
+class Inline:
+    """Its state is the data: a frozen map, which lives in the agent's memory and is saved with it."""
+
+    name = "inline"
+    instant = True
+    keeps_in_memory = True
+
+    def init(self, opts: Mapping[str, Any]) -> Data:
+        """No data yet."""
+        return EMPTY_MAP
+
+    def get(self, state: Data, key: str, opts: Mapping[str, Any]) -> Outcome:
+        """The value under a key."""
+        return Answered(state, state[key]) if key in state else Failed(state, NOT_FOUND)
+
+    def put(self, state: Data, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
+        """The data with a value under a key; a vector is passed over, for nothing here compares any."""
+        try:
+            return Answered(state.set(check_key(key), value))
+        except Invalid as error:
+            return Failed(state, str(error))
+
+    def delete(self, state: Data, key: str, opts: Mapping[str, Any]) -> Outcome:
+        """The data without a key."""
+        return Answered(state.delete(key))
+
+    def query(self, state: Data, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
+        """The items by `prefix` and `where`, in the order of their keys."""
+        try:
+            return Answered(state, matching(state, query))
+        except Invalid as error:
+            return Failed(state, str(error))
+
+
+# store: How does a store of memories serve as a provider of values under keys?
+
+
+P = ParamSpec("P")
+Operation = Callable[Concatenate["StoreProvider", Any, P], Coroutine[Any, Any, Outcome]]
+
+_RESULTS = 5
+_NARROWING = ("types", "tags", "tags_any", "min_confidence", "since", "until")
+_FIELDS = ("text", "top_k", "type", *_NARROWING)
+
+
+def _answering(operation: Operation[P]) -> Operation[P]:
+    """An operation that answers with what goes wrong, instead of raising it."""
+
+    @wraps(operation)
+    async def answering(self: StoreProvider, state: Any, /, *args: P.args, **kwargs: P.kwargs) -> Outcome:
+        try:
+            return await operation(self, state, *args, **kwargs)
+        except OmoideError as error:
+            return Failed(state, str(error))
+
+    return answering
+
+
+class StoreProvider:
+    """Values as entries of a store, or of the one at a URL, which is opened when it is first needed."""
+
+    def __init__(
+        self,
+        store: Store | str,
+        scope: Scope | None = None,
+        *,
+        type: str | None = None,
+        tags: tuple[str, ...] = (),
+        name: str = "store",
+    ) -> None:
+        if not isinstance(store, (str, Store)):
+            raise WrongType("store", "a store or its URL", store)
+        self.name = check_text(name, "name")
+        self.scope = Scope() if scope is None else check_instance(scope, "scope", kind=Scope)
+        self.type = None if type is None else memory_types.check(type)
+        self.tags = check_texts(tags, "tags")
+        self._url = store if isinstance(store, str) else None
+        self._store = None if isinstance(store, str) else store
+        self._lock = Lock()
+
+    async def open(self) -> Store:
+        """The store, opened now if it was not."""
+        async with self._lock:
+            if self._store is None:
+                self._store = await hop(open_store, self._url or "")
+            return self._store
+
+    async def close(self) -> None:
+        """Close the store, if it was opened here."""
+        async with self._lock:
+            opened: object = None if self._url is None else self._store
+            if isinstance(opened, Closes):
+                self._store = None
+                await opened.close()
+
+    async def init(self, opts: Mapping[str, Any]) -> None:
+        """Nothing but the store is kept; raises where it cannot be opened or the options name no place."""
+        self._place(opts)
+        await self.open()
+
+    @_answering
+    async def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
+        """The value under a key, or the content of the memory with this id."""
+        scope = self._place(opts)
+        for id in _ids(scope, key):
+            entry = await self._found(id, scope)
+            if entry is not None and entry.is_live(clock.now()):
+                return Answered(state, _value(entry))
+        return Failed(state, NOT_FOUND)
+
+    @_answering
+    async def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
+        """Keep a value as the next revision of its key's entry; what was deleted counts again.
+
+        The options may say what the entry is: a `type`, more `tags`, and `metadata`.
+        """
+        scope, store = self._place(opts), await self.open()
+        request = WriteRequest(entry=self._entry(scope, check_key(key), freeze(value, "value"), opts))
+        vector = opts.get("embedding")
+        if vector is None:
+            written = await store.write(request)
+        elif isinstance(store, WritesVectors):
+            written = await store.write_with_vector(request, vector)
+        else:
+            raise Invalid("embedding", "is nothing that this store takes", "leave it out")
+        if written.entry.superseded_by is not None:
+            if not isinstance(store, Supersedes):
+                raise Invalid("key", "was forgotten, and this store cannot restore", "use another key")
+            await store.restore(written.entry.id, scope)
+        return Answered(state)
+
+    @_answering
+    async def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
+        """Forget what is under a key, or remove it for good where the options say `{"erase": True}`."""
+        scope = self._place(opts)
+        for id in _ids(scope, key):
+            entry = await self._found(id, scope)
+            if entry is not None:
+                await self._remove(entry, scope, erase=opts.get("erase") is True)
+        return Answered(state)
+
+    @_answering
+    async def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
+        """The memories that answer `text` best, at most `top_k`, among those of a type or with tags."""
+        check_fields(query, _FIELDS)
+        scope, store = self._place(opts), await self.open()
+        text = check_text(query.get("text"), "query.text")
+        top_k = check_top_k(query, _RESULTS)
+        asked = RecallRequest.within(scope, text, limit=top_k, filter=self._filter(query))
+        hits = sorted((await store.recall(asked)).hits, key=lambda hit: -hit.score)
+        found = [
+            {"key": _key(hit.entry, scope), "score": hit.score, "value": _value(hit.entry)} for hit in hits
+        ]
+        return Answered(state, found[:top_k])
+
+    def _place(self, opts: Mapping[str, Any]) -> Scope:
+        """Where an operation happens: what was configured, the asking agent, and an index inside of it."""
+        agent = self.scope.agent_id or opts.get("agent_id")
+        if agent is None:
+            raise Invalid("agent_id", "is missing", "configure the scope with one, or pass it as an option")
+        session, index = self.scope.session_id, opts.get("index")
+        if index is not None and session not in (None, index):
+            raise Invalid("index", "lies outside of the session that was configured", "leave it out")
+        if index is not None:
+            session = ids.check(index, "index")
+        return msgspec.structs.replace(self.scope, agent_id=ids.check(agent, "agent_id"), session_id=session)
+
+    def _entry(self, scope: Scope, key: str, value: Any, opts: Mapping[str, Any]) -> Entry:
+        said = isinstance(value, str) and bool(value.strip())
+        more = freeze_map(opts.get("metadata") or {}, "metadata")
+        for name in ("key", "value"):
+            if name in more:
+                raise Invalid(f"metadata.{name}", "is where the provider keeps its own", "use another name")
+        kind = opts.get("type")
+        return Entry(
+            id=_id(scope, key),
+            agent_id=scope.owner(),
+            session_id=scope.session_id,
+            project_id=scope.project_id,
+            namespace=scope.namespace,
+            content=value if said else codec.encode(value).decode(),
+            metadata=more | ({"key": key} if said else {"key": key, "value": value}),
+            type=self.type if kind is None else kind,
+            tags=(*self.tags, *check_texts(opts.get("tags") or (), "tags")),
+        )
+
+    def _filter(self, query: Mapping[str, Any]) -> Filter:
+        given = {name: query[name] for name in _NARROWING if query.get(name) is not None}
+        if query.get("type") is not None:
+            given["types"] = (*given.get("types", ()), query["type"])
+        elif self.type is not None:
+            given.setdefault("types", (self.type,))
+        given["tags"] = (*self.tags, *check_texts(given.get("tags", ()), "query.tags"))
+        return Filter.new(given)
+
+    async def _found(self, id: str, scope: Scope) -> Entry | None:
+        """The entry with an id, whether it counts or not."""
+        store = await self.open()
+        if not isinstance(store, Gets):
+            return next((entry for entry in await store.list_entries(scope) if entry.id == id), None)
+        try:
+            return await store.get(id, scope)
+        except NotFound:
+            return None
+
+    async def _remove(self, entry: Entry, scope: Scope, *, erase: bool) -> None:
+        store = await self.open()
+        try:
+            if erase:
+                if not isinstance(store, Erases):
+                    raise Invalid("erase", "is nothing that this store can do", "delete without it")
+                await store.erase(scope, id=entry.id)
+            elif entry.superseded_by is None:
+                if not isinstance(store, Supersedes):
+                    raise Invalid("key", "cannot be deleted: this store does not forget", "use another store")
+                await store.supersede(entry.id, scope)
+        except NotFound:
+            return  # somebody else was faster
+
+
+def _id(scope: Scope, key: str) -> str:
+    """The id of the entry that a key means in a scope."""
+    place = [scope.agent_id, scope.session_id, scope.project_id, key]
+    return f"kv_{blake2b(msgspec.json.encode(place), digest_size=16).hexdigest()}"
+
+
+def _ids(scope: Scope, key: str) -> list[str]:
+    """The ids that a key can mean: that of its own entry, and that of a memory with this id."""
+    own = _id(scope, check_key(key))
+    try:
+        return [own, ids.check(key, "key")]
+    except Invalid:
+        return [own]
+
+
+def _key(entry: Entry, scope: Scope) -> str:
+    """The key under which an entry is found from this scope."""
+    key = entry.metadata.get("key")
+    return key if isinstance(key, str) and entry.id == _id(scope, key) else entry.id
+
+
+def _value(entry: Entry) -> Any:
+    """What was put, or what a memory says that came another way."""
+    key = entry.metadata.get("key")
+    own = isinstance(key, str) and entry.id == _id(entry.scope, key)
+    return entry.metadata["value"] if own and "value" in entry.metadata else entry.content
+
+
+# table: How do agents of one process share values that need not last?
+
+
+Place = tuple[str, ...]
+
+
+class Items:
+    """The items of one table; every operation happens at once, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._held: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any) -> Any:
+        """The value under a key, or the default."""
+        with self._lock:
+            return self._held.get(key, default)
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep a frozen value."""
+        with self._lock:
+            self._held[key] = value
+
+    def delete(self, key: str) -> None:
+        """Remove a key."""
+        with self._lock:
+            self._held.pop(key, None)
+
+    def seen(self) -> dict[str, Any]:
+        """All items as they are in one moment."""
+        with self._lock:
+            return self._held.copy()
+
+
+_tables: dict[Place, Items] = {}
+_tables_lock = RLock()
+_ABSENT = object()
+
+
+def items_of(place: Place, *, make: bool = False) -> Items:
+    """The table at a place; where there is none yet, an empty one, which lasts only if it is to be made."""
+    with _tables_lock:
+        return _tables.setdefault(place, Items()) if make else _tables.get(place, Items())
+
+
+def drop_table(name: str) -> bool:
+    """Remove a named table with all that is in it; whether there was one."""
+    with _tables_lock:
+        return _tables.pop(("named", name), None) is not None
+
+
+def drop_tables_of(agent_id: str) -> None:
+    """Remove the tables that belong to one agent alone."""
+    with _tables_lock:
+        for place in [place for place in _tables if place[:2] == ("agent", agent_id)]:
+            del _tables[place]
+
+
+class Table:
+    """Values in tables of the process; `{"table": name}` among the options says which."""
+
+    name = "table"
+    instant = True
+
+    def init(self, opts: Mapping[str, Any]) -> None:
+        """Nothing but the table is kept; raises where its name is none."""
+        _place(opts)
+
+    def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
+        """The value under a key."""
+        found = items_of(_place(opts)).get(key, _ABSENT)
+        return Failed(state, NOT_FOUND) if found is _ABSENT else Answered(state, found)
+
+    def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
+        """Keep a value, frozen; a vector is passed over, for nothing here compares any."""
+        try:
+            items_of(_place(opts), make=True).put(check_key(key), freeze(value, "value"))
+        except Invalid as error:
+            return Failed(state, str(error))
+        return Answered(state)
+
+    def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
+        """Remove a key."""
+        items_of(_place(opts)).delete(key)
+        return Answered(state)
+
+    def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
+        """The items by `prefix` and `where`, in the order of their keys."""
+        try:
+            return Answered(state, matching(items_of(_place(opts)).seen(), query))
+        except Invalid as error:
+            return Failed(state, str(error))
+
+
+def _place(opts: Mapping[str, Any]) -> Place:
+    """Where a table is kept; what belongs to one agent has a place that no name leads to."""
+    name = opts.get("table")
+    if name is not None:
+        return ("named", check_text(name, "table"))
+    return ("agent", str(opts.get("agent_id", "")), str(opts.get("alias", "")))

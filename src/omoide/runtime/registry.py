@@ -1,0 +1,107 @@
+"""What does a runtime know by name?
+
+Directives are data, so they name what they want done: a kind of agent, a sensor, a process, a way to send a
+signal. Here the names become code.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
+
+from omoide.core.action import Directive
+from omoide.core.definition import Definition
+from omoide.core.frozen import EMPTY_MAP, check_text
+from omoide.core.value import check_function
+from omoide.errors import IdTaken, Invalid, NotFound, WrongType
+from omoide.runtime.executors import BUILT_IN, WAYS, Executor
+
+Named = Mapping[str, Callable[..., Any]]
+T = TypeVar("T")
+
+
+class Known:
+    """Kinds of agents, sensors, processes, ways to send, and executors of directives."""
+
+    def __init__(
+        self,
+        *,
+        kinds: Iterable[Definition] = (),
+        sensors: Named = EMPTY_MAP,
+        processes: Named = EMPTY_MAP,
+        dispatchers: Named = EMPTY_MAP,
+        executors: Mapping[type[Directive], Executor] = EMPTY_MAP,
+    ) -> None:
+        self.kinds: dict[str, Definition] = {}
+        for kind in kinds:
+            self.add_kind(kind)
+        self.sensors = _functions(sensors, "sensors")
+        self.processes = _functions(processes, "processes")
+        self.dispatchers = _functions(dispatchers, "dispatchers")
+        for way in self.dispatchers:
+            if way in WAYS:
+                raise Invalid(f"dispatchers.{way}", "is a way that is built in", "choose another word")
+        for name, process in self.processes.items():
+            if not iscoroutinefunction(process):
+                raise WrongType(f"processes.{name}", "an async function of its config", process)
+        for name, sensor in self.sensors.items():
+            if iscoroutinefunction(sensor):
+                raise WrongType(f"sensors.{name}", "an async generator of its config", sensor, "let it yield")
+        self._executors: dict[type[Directive], Executor | None] = {**BUILT_IN}
+        for directive, executor in executors.items():
+            self.add_executor(directive, executor)
+
+    def add_kind(self, kind: Definition) -> None:
+        """Know a kind of agent by its name."""
+        if not isinstance(kind, Definition):
+            raise WrongType("kinds", "Definitions", kind, "pass agent.definition or Definition.new(…)")
+        if self.kinds.get(kind.name, kind) != kind:
+            raise IdTaken(kind.name)
+        self.kinds[kind.name] = kind
+
+    def add_executor(self, directive: type[Directive], executor: Executor) -> None:
+        """Know how a directive is carried out; one that is built in can be replaced."""
+        if not isinstance(directive, type) or not issubclass(directive, Directive):
+            raise WrongType("executors", "classes of directives as keys", directive, "subclass Directive")
+        self._executors = {
+            kind: known for kind, known in self._executors.items() if kind in BUILT_IN or known is not None
+        }
+        self._executors[directive] = check_function(executor, f"executor of {directive.__name__}")
+
+    def executor(self, directive: Directive) -> Executor | None:
+        """How a directive is carried out; what is known of its class goes for subclasses, too."""
+        kind = type(directive)
+        if kind not in self._executors:
+            found = (self._executors.get(parent) for parent in kind.__mro__)
+            self._executors[kind] = next((one for one in found if one is not None), None)
+        return self._executors[kind]
+
+    def kind(self, name: str) -> Definition:
+        """A kind of agent."""
+        return _known(self.kinds, "kind of agent", name)
+
+    def sensor(self, name: str) -> Callable[..., Any]:
+        """A sensor."""
+        return _known(self.sensors, "sensor", name)
+
+    def process(self, name: str) -> Callable[..., Any]:
+        """A process that is not an agent."""
+        return _known(self.processes, "process", name)
+
+
+def _known(among: Mapping[str, T], what: str, name: str) -> T:
+    if name not in among:
+        known = ", ".join(sorted(among)) or "none"
+        raise NotFound(what, name, f"the runtime knows: {known}")
+    return among[name]
+
+
+def _functions(given: Named, field: str) -> dict[str, Callable[..., Any]]:
+    if not isinstance(given, Mapping):
+        raise WrongType(field, "functions by their names", given)
+    return {
+        check_text(name, field): check_function(function, f"{field}.{name}")
+        for name, function in given.items()
+    }

@@ -1,0 +1,455 @@
+"""Timers and cron.
+
+A line has five fields (minute, hour, day, month, weekday), or six with the second first. The time of day is
+that of a time zone. Where clocks go forward, a time that is left out fires at the first moment after the
+gap; where they go back, a time that comes twice fires the first time. A line for every hour keeps its
+rhythm instead: it skips what is left out and fires in both of the two hours.
+
+`Timing` tells the time and waits for it. `Timers` keeps any number of moments in one task: `at` goes by the
+clock on the wall, `after` counts milliseconds. When that clock is set back, nothing fires twice, and a delay
+grows by no more than what passed since the timers last looked: a few seconds, and not the hour that the
+clock was wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from calendar import monthrange
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import NamedTuple, Protocol
+from zoneinfo import ZoneInfo
+
+import anyio
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from omoide import clock
+from omoide.core.frozen import check_text
+from omoide.core.value import check_count, check_function, check_number
+from omoide.errors import Invalid
+
+# cron: When does a cron line fire next?
+
+
+LONGEST = 500
+"""So many characters a line may have."""
+
+WORDS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone until they are looked up in one
+_SECOND = timedelta(seconds=1)
+_LONGEST_MONTHS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+
+
+class _Field(NamedTuple):
+    name: str
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+
+
+_DAY, _WEEKDAY = _Field("day", 1, 31), _Field("weekday", 0, 7, _WEEKDAYS)
+_FIELDS = (
+    _Field("second", 0, 59),
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _DAY,
+    _Field("month", 1, 12, _MONTHS),
+    _WEEKDAY,
+)
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """What a line stands for: the values of its fields, in order."""
+
+    seconds: tuple[int, ...]
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: tuple[int, ...]
+    months: tuple[int, ...]
+    weekdays: tuple[int, ...]
+    either_day: bool
+    every_hour: bool
+
+    def first_from(self, start: datetime) -> datetime | None:
+        """The first local time that fits, from `start` on."""
+        if start.month in self.months and self._fits(start.date()):
+            at = (start.hour, start.minute, start.second)
+            for hour in self.hours:
+                for minute in self.minutes if hour >= start.hour else ():
+                    for second in self.seconds if (hour, minute) >= at[:2] else ():
+                        if (hour, minute, second) >= at:
+                            return start.replace(hour=hour, minute=minute, second=second)
+        day = self._day_after(start.date())
+        if day is None:
+            return None
+        return datetime(day.year, day.month, day.day, self.hours[0], self.minutes[0], self.seconds[0])  # noqa: DTZ001
+
+    def _day_after(self, day: date) -> date | None:
+        year, month, first = day.year, day.month, day.day + 1
+        while year <= date.max.year:
+            if month in self.months:
+                for number in range(first, monthrange(year, month)[1] + 1):
+                    if self._fits(found := date(year, month, number)):
+                        return found
+            year, month, first = year + month // 12, month % 12 + 1, 1
+        return None
+
+    def _fits(self, day: date) -> bool:
+        in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return in_month or in_week if self.either_day else in_month and in_week
+
+
+def next_after(expression: str, at: int, timezone: str = "UTC") -> int:
+    """The first moment after `at` at which a line fires, in milliseconds UTC."""
+    line, zone = _parsed(_checked(expression)), _zone(timezone)
+    second = clock.check(at, "at") // 1000
+    try:
+        found = min(_fires(line, start, second, zone) for start in _starts(line, second, zone))
+        return clock.check(found * 1000, "at")
+    except (OverflowError, ValueError):  # a local time, or the moment found, is beyond the last year
+        raise Invalid(
+            "expression", f"{expression!r} does not fire before the year 10000", "ask for an earlier time"
+        ) from None
+
+
+def check(expression: str, timezone: str = "UTC") -> None:
+    """Raise unless this is a line that fires, in a time zone that is known."""
+    _parsed(_checked(expression))
+    _zone(timezone)
+
+
+def _fires(line: _Line, start: datetime, after: int, zone: tzinfo) -> int:
+    """The first second after another at which a line fires, looking from a local time on."""
+    while (local := line.first_from(start)) is not None:
+        early, late = _second(local, zone, 0), _second(local, zone, 1)
+        start = local + _SECOND
+        if early > late:  # it is left out
+            end = _change(late, early, zone)
+            if line.every_hour:
+                start = _local(end, zone)
+                continue
+            early = end
+        if early > after:
+            return early
+        if line.every_hour and late > after:
+            return late
+    raise OverflowError
+
+
+def _starts(line: _Line, second: int, zone: tzinfo) -> list[datetime]:
+    """The local times to look from; two, if a line for every hour has the same hour before it once more."""
+    local = _local(second, zone)
+    starts = [local + _SECOND]
+    again = _second(local, zone, 1)
+    if line.every_hour and second < again:
+        starts.append(_local(_change(second, again, zone), zone))
+    return starts
+
+
+def _local(second: int, zone: tzinfo) -> datetime:
+    return datetime.fromtimestamp(second, zone).replace(tzinfo=None, fold=0)
+
+
+def _second(local: datetime, zone: tzinfo, fold: int) -> int:
+    offset = local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta()
+    return (local - _EPOCH - offset) // _SECOND
+
+
+def _change(before: int, after: int, zone: tzinfo) -> int:
+    """The first second after the clocks of a zone were changed, somewhere between two seconds."""
+
+    def offset(second: int) -> timedelta | None:
+        return datetime.fromtimestamp(second, zone).utcoffset()
+
+    was = offset(before)
+    while after - before > 1:
+        middle = (before + after) // 2
+        before, after = (middle, after) if offset(middle) == was else (before, middle)
+    return after
+
+
+def _zone(name: str) -> tzinfo:
+    if check_text(name, "timezone") == "UTC":
+        return UTC  # known without a database of zones
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise Invalid(
+            "timezone", f"{name!r} is not known here", "use a name such as Europe/Berlin, or install tzdata"
+        ) from None
+
+
+def _checked(expression: str) -> str:
+    text = check_text(expression, "expression", "use 5 fields, or @hourly")
+    if len(text) > LONGEST:
+        raise Invalid("expression", f"has {len(text)} characters", f"use at most {LONGEST}")
+    return text
+
+
+@lru_cache(maxsize=1024)
+def _parsed(expression: str) -> _Line:
+    text = expression.strip().lower()
+    if text.startswith("@") and text not in WORDS:
+        raise Invalid("expression", f"{expression!r} is no word for a time", f"use {', '.join(WORDS)}")
+    parts = WORDS.get(text, text).split()
+    if len(parts) not in (5, 6):
+        raise Invalid(
+            "expression", f"{expression!r} has {len(parts)} fields", "use 5, or 6 with seconds first"
+        )
+    if len(parts) == 5:
+        parts = ["0", *parts]
+    seconds, minutes, hours, days, months, weekdays = map(_values, parts, _FIELDS)
+    either = not set("*?") & {*parts[3], *parts[5]}
+    if not either and not any(day <= _LONGEST_MONTHS[month] for day in days for month in months):
+        raise Invalid("expression", f"{expression!r} never fires", "use a day that one of the months has")
+    week = tuple(sorted({day % 7 for day in weekdays}))
+    return _Line(seconds, minutes, hours, days, months, week, either, len(hours) == 24)
+
+
+def _values(part: str, field: _Field) -> tuple[int, ...]:
+    """All values that one field of a line stands for."""
+    return tuple(sorted({value for item in part.split(",") for value in _range(item, field)}))
+
+
+def _range(item: str, field: _Field) -> range:
+    span, slash, step = item.partition("/")
+    first, dash, last = span.partition("-")
+    end = field.high - (field is _WEEKDAY)  # 7 is Sunday once more, for those who write it
+    if span == "*" or (item == "?" and field in (_DAY, _WEEKDAY)):
+        low, high = field.low, end
+    else:
+        low = _number(first, field, item)
+        high = _number(last, field, item) if dash else max(low, end) if slash else low
+    if field is _WEEKDAY and high == 0:
+        high = 7 if low else 0  # sat-sun
+    if low > high:
+        raise Invalid(f"expression.{field.name}", f"{item!r} runs backwards", "write it as two ranges")
+    every = _step(step, field, item) if slash else 1
+    return range(low, high + 1, every)
+
+
+def _number(text: str, field: _Field, item: str) -> int:
+    if text in field.names:
+        return field.names.index(text) + field.low
+    number = _digits(text)
+    if number is None or not field.low <= number <= field.high:
+        names = f" or {field.names[0]} to {field.names[-1]}" if field.names else ""
+        raise Invalid(
+            f"expression.{field.name}", f"holds {item!r}", f"use {field.low} to {field.high}{names}, or *"
+        )
+    return number
+
+
+def _step(text: str, field: _Field, item: str) -> int:
+    step, longest = _digits(text), field.high - field.low + 1
+    if step is None or not 0 < step <= longest:
+        raise Invalid(f"expression.{field.name}", f"holds {item!r}", f"use a step from 1 to {longest}")
+    return step
+
+
+def _digits(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
+
+
+# timing: When is it time?
+
+
+BATCH = 256
+"""How many timers fire before other tasks get their turn."""
+
+FEW = 64
+"""So many cancelled timers may lie about without being cleared away."""
+
+NEVER = clock.LATEST + 1
+
+_log = logging.getLogger("omoide")
+
+
+class Timing(Protocol):
+    """Tells the time and waits for it."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        ...
+
+    async def wait(self, until: int) -> None:
+        """Return at a moment, or earlier: who waits looks again. Other tasks run in the meantime."""
+        ...
+
+
+class SystemTiming:
+    """The time of the clock in use; it sleeps in slices, so that a clock that was set is noticed."""
+
+    def __init__(self, longest: float = 5.0) -> None:
+        if not check_number(longest, "longest") > 0:
+            raise Invalid("longest", f"is {longest}", "pass seconds above 0")
+        self._longest = longest
+
+    def now(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return clock.now()
+
+    async def wait(self, until: int) -> None:
+        """Sleep until a moment, but not longer than one slice."""
+        await anyio.sleep(min(max(0, until - clock.now()) / 1000, self._longest))
+
+
+class Timer:
+    """One call that is to be made at about `when`, unless it is cancelled."""
+
+    __slots__ = ("_call", "_line", "when")
+
+    def __init__(self, when: int, call: Callable[[], object], line: _timing_Line) -> None:
+        self.when = when
+        self._call: Callable[[], object] | None = call
+        self._line = line
+
+    @property
+    def active(self) -> bool:
+        """Whether the call is still to come."""
+        return self._call is not None
+
+    def cancel(self) -> None:
+        """Call nothing any more; of a timer that fired or was cancelled this is no error."""
+        if self._call is not None:
+            self._call = None
+            self._line.forget_one()
+
+    def _fire(self) -> None:
+        call, self._call = self._call, None
+        try:
+            if call is not None:
+                call()
+        except Exception as error:
+            _log.error("what a timer called failed with %s", type(error).__name__)
+
+
+class _timing_Line:
+    """Timers in the order of their moments; those of one moment in the order they were set."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._cancelled = 0
+        self._count = count()
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._cancelled
+
+    def add(self, when: int, call: Callable[[], object], shift: int = 0) -> Timer:
+        timer = Timer(when, check_function(call, "call"), self)
+        heappush(self._heap, (when + shift, next(self._count), timer))
+        return timer
+
+    def first(self) -> int | None:
+        """The moment of the next timer."""
+        while self._heap and not self._heap[0][2].active:
+            heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self) -> Timer:
+        return heappop(self._heap)[2]
+
+    def forget_one(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > FEW and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].active]
+            heapify(self._heap)
+            self._cancelled = 0
+
+
+class Timers:
+    """Any number of timers in one task: start `run` in a task group, and set timers from the same loop."""
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        self.timing: Timing = SystemTiming() if timing is None else timing
+        self._wall, self._elapsed = _timing_Line(), _timing_Line()
+        self._seen = self.timing.now()
+        self._set_back = 0
+        self._until = NEVER
+        self._waiting: anyio.CancelScope | None = None
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._wall) + len(self._elapsed)
+
+    def at(self, when: int, call: Callable[[], object]) -> Timer:
+        """Make a call when the clock shows a moment, or at once if that has passed."""
+        timer = self._wall.add(clock.check(when, "when"), call)
+        self._hurry(when)
+        return timer
+
+    def after(self, ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call when so many milliseconds have passed."""
+        due = self._now() + check_count(ms, "ms")
+        timer = self._elapsed.add(due, call, self._set_back)
+        self._hurry(due)
+        return timer
+
+    async def run(self) -> None:
+        """Fire what is due, until cancelled; timers that are left then wait for the next run."""
+        if self._running:
+            raise Invalid("timers", "are run by another task", "run them once")
+        self._running = True
+        try:
+            while True:
+                if self._fire_due():
+                    await checkpoint()
+                else:
+                    await self._wait()
+        finally:
+            self._running = False
+
+    def _fire_due(self) -> int:
+        """Fire up to a batch of what is due, the earliest first; how many there were."""
+        now, fired = self._now(), 0
+        while fired < BATCH and (line := self._line_due(now)) is not None:
+            line.pop()._fire()
+            fired += 1
+        return fired
+
+    def _line_due(self, now: int) -> _timing_Line | None:
+        when, line = min((self._first_at(), 0), (self._first_after(), 1))
+        return None if when > now else (self._wall, self._elapsed)[line]
+
+    async def _wait(self) -> None:
+        self._until = min(self._first_at(), self._first_after())
+        with anyio.CancelScope() as self._waiting:
+            if self._until > clock.LATEST:
+                await anyio.sleep_forever()
+            await self.timing.wait(self._until)
+        self._waiting = None
+
+    def _hurry(self, when: int) -> None:
+        """Wake the task that waits for something later."""
+        if self._waiting is not None and when < self._until:
+            self._waiting.cancel()
+
+    def _now(self) -> int:
+        now = self.timing.now()
+        self._set_back += max(0, self._seen - now)
+        self._seen = now
+        return now
+
+    def _first_at(self) -> int:
+        first = self._wall.first()
+        return NEVER if first is None else first
+
+    def _first_after(self) -> int:
+        first = self._elapsed.first()
+        return NEVER if first is None else first - self._set_back

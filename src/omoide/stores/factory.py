@@ -1,0 +1,68 @@
+"""Which store does a URL mean?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from omoide import embedders
+from omoide.errors import Invalid
+from omoide.stores.async_store import LocalStore
+from omoide.stores.config import Settings
+from omoide.stores.redaction import masked, named_guard
+from omoide.stores.url import REMEDY, Address, read
+
+_ELSEWHERE = {
+    "redis": "omoide.stores.redis.store",
+    "rediss": "omoide.stores.redis.store",
+    "sqlite": "omoide.stores.sqlite.store",
+    "postgresql": "omoide.stores.postgres.store",
+    "postgres": "omoide.stores.postgres.store",
+}
+"""Where the stores are opened that need more than memory, by the first word of their URLs."""
+
+
+def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> LocalStore:
+    """The store at a URL: `memory://`, or `sqlite:///path` with `?durability=power&mode=ro` and the like.
+
+    `embedder` is a name (`auto`, `minilm`, `static`, `none`, `provider:model`), an embedder, a function from
+    texts to vectors, or None; `auto` takes the one whose vectors the store holds already. The settings are
+    those of `omoide.stores.config.Settings`.
+    """
+    address = read(url)
+    scheme = address.parts.scheme
+    if scheme == "memory":
+        from omoide.stores.memory import MemoryStore
+
+        chosen = _settings({**address.options, **settings})
+        return LocalStore(MemoryStore(embedders.choose(embedder), chosen), url)
+    if scheme not in _ELSEWHERE:
+        raise Invalid("url", f"{masked(url)!r} names no kind of store that is known", REMEDY)
+    place = import_module(_ELSEWHERE[scheme])
+    own = {name: address.options[name] for name in address.options if name in place.OPTIONS}
+    others = {name: address.options[name] for name in address.options if name not in own}
+    chosen = _settings({**others, **settings}, also=place.OPTIONS)
+    open_at: Callable[[Address, Any, Settings], LocalStore] = place.open_at
+    return open_at(address._replace(options=own), embedder, chosen)
+
+
+def _settings(given: dict[str, Any], also: Sequence[str] = ()) -> Settings:
+    known = Settings.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise Invalid(name, "is no setting of a store", f"use {', '.join((*known, *also))}")
+    given["guard"] = named_guard(given.get("guard"))
+    texts = {name: value for name, value in given.items() if isinstance(value, str)}
+    try:
+        read = msgspec.convert(texts, Settings, strict=False)
+        return msgspec.structs.replace(
+            read, **{name: value for name, value in given.items() if name not in texts}
+        )
+    except msgspec.ValidationError as error:
+        cause = error.__cause__
+        if isinstance(cause, Invalid):
+            raise cause from error
+        raise Invalid("settings of the store", f"are wrong: {error}", "correct them") from error

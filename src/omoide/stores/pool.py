@@ -1,0 +1,40 @@
+"""How do entries become candidates?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from omoide.core.entry import Entry
+from omoide.retrieval.pool import Array, Pool
+from omoide.stores import semantics as rules
+from omoide.stores.codec import Indexed
+
+TOKEN_DIM = 64
+
+
+def pool_of(
+    held: Sequence[tuple[Entry, Indexed]], dim: int, passing: Sequence[bool]
+) -> tuple[Pool, Array | None]:
+    """A pool of entries, and which of them a filter lets pass; None for all."""
+    messages = [entry.message for entry, _ in held]
+
+    def tokens(places: Array) -> list[Array]:
+        found = [held[int(place)][1].tokens or b"" for place in places]
+        return [np.frombuffer(blob, np.int8).reshape(-1, TOKEN_DIM) for blob in found]
+
+    pool = Pool.build(
+        [found.features for _, found in held],
+        time=[rules.time_of(entry) for entry, _ in held],
+        thread=[None if message is None else message.thread for message in messages],
+        seq=[0 if message is None else message.seq for message in messages],
+        role=[None if message is None else message.role for message in messages],
+        speaker=[None if message is None else message.speaker for message in messages],
+        confidence=[entry.confidence for entry, _ in held],
+        importance=[entry.importance for entry, _ in held],
+        vectors=[found.pooled or b"" for _, found in held],
+        dim=dim,
+        tokens=tokens if any(found.tokens for _, found in held) else None,
+    )
+    return pool, None if all(passing) else np.array(passing, np.bool_)

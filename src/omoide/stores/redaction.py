@@ -1,0 +1,214 @@
+"""Secrets and passwords kept out of stores and logs.
+
+A guard sees every entry before it is written. `refuse_secrets` lets none with a key, a token or a password
+pass; `mask_secrets` keeps the rest of the text. Patterns can be added, and a guard can be any function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from omoide.core.entry import Entry, Evidence
+from omoide.core.frozen import thaw
+from omoide.errors import Invalid, Refused
+from omoide.stores.config import Guard
+
+# masking: How is a URL shown to people?
+
+
+def masked(url: str) -> str:
+    """A URL without the password in it."""
+    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
+
+
+# secrets: Does a text hold something that must not be remembered?
+
+
+MASK = "[{name} removed]"
+
+_WORD = r"[A-Za-z0-9_\-]"
+
+PATTERNS: Mapping[str, str] = MappingProxyType(
+    {
+        "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)",
+        "an AWS key": r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA)[A-Z0-9]{16}\b",
+        "a GitHub token": rf"\b(?:gh[pousr]_[A-Za-z0-9]{{30,}}|github_pat_{_WORD}{{40,}})",
+        "a Slack token": r"\bxox[abeprs]-[A-Za-z0-9\-]{10,}",
+        "a Google key": rf"\bAIza{_WORD}{{35}}",
+        "a Stripe key": r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}",
+        "an API key": rf"\bsk-(?:ant-|proj-|or-)?{_WORD}{{20,}}",
+        "a JSON web token": rf"\beyJ{_WORD}{{8,2000}}\.eyJ{_WORD}{{8,4000}}\.{_WORD}{{8,}}",
+        "a bearer token": r"(?i)\bauthorization\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+"
+        r"[A-Za-z0-9._~+/\-]{8,}=*",
+        "a password in a URL": r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]{0,20}://[^\s/:@]{1,200}:[^\s/@]{1,200}@",
+        "a password": r"(?i)\b(?:password|passwd|passphrase|pwd|secret|api[_\- ]?key"
+        r"|access[_\- ]?token|client[_\- ]?secret)"
+        r"\b[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?(?=[^\s\"']*[0-9!@#$%^&*])[^\s\"',;]{6,}",
+        "a card number": r"\b(?:\d[ \-]?){13,19}\b",
+    }
+)
+
+
+def refuse_secrets(more: Mapping[str, str] | None = None) -> Guard:
+    """A guard that lets no entry with a secret pass: it raises `Refused`, which names what was found."""
+    patterns = _compiled(more)
+
+    def guard(entry: Entry) -> Entry:
+        for field, text in _texts(entry):
+            found = [name for name, pattern in patterns.items() if _found(name, pattern, text)]
+            if found:
+                raise Refused(field, found)
+        return entry
+
+    return guard
+
+
+def mask_secrets(more: Mapping[str, str] | None = None) -> Guard:
+    """A guard that takes secrets out of entries and leaves the rest."""
+    patterns = _compiled(more)
+
+    def clean(text: str) -> str:
+        for name, pattern in patterns.items():
+            text = pattern.sub(lambda match, name=name: _masked(name, match), text)  # type: ignore[misc]
+        return text
+
+    def guard(entry: Entry) -> Entry:
+        if all(clean(text) == text for _, text in _texts(entry)):
+            return entry
+        return entry.replace(
+            content=clean(entry.content),
+            rationale=None if entry.rationale is None else clean(entry.rationale),
+            tags=tuple(clean(tag) for tag in entry.tags),
+            metadata=_cleaned(thaw(entry.metadata), clean),
+            evidence=tuple(_clean_evidence(one, clean) for one in entry.evidence),
+        )
+
+    return guard
+
+
+_SECRET_KEY = re.compile(
+    r"(?:^|_)(?:password|passwd|pwd|passphrase|passcode|secret|token|jwt|bearer|otp|pin|credential|o?auth"
+    r"|authorization|cookie|(?:api|access|secret|private|signing|encryption|ssh)_?key)s?$"
+)
+_COUNTED = re.compile(
+    r"(?:^|_)(?:max|min|num|input|output|total|prompt|completion|reserve|used)_(?:\w+_)?tokens?$"
+)
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+
+
+_KNOWN = {name: re.compile(pattern, re.DOTALL) for name, pattern in PATTERNS.items()}
+
+
+def names_secret(key: str) -> bool:
+    """Whether a key says that what is under it is a secret."""
+    words = _WORDS.sub("_", key).lower()
+    return _SECRET_KEY.search(words) is not None and _COUNTED.search(words) is None
+
+
+def is_secret(key: str, value: str | int | float) -> bool:
+    """Whether a value under a key is, or holds, a secret."""
+    text = f"{key}: {value}"
+    return names_secret(key) or any(_found(name, pattern, text) for name, pattern in _KNOWN.items())
+
+
+GUARDS: Mapping[str, Any] = MappingProxyType({"refuse": refuse_secrets, "mask": mask_secrets})
+
+
+def named_guard(guard: object) -> Guard | None:
+    """The guard that a setting means: `refuse`, `mask`, `off`, or a function."""
+    if guard is None or guard == "off":
+        return None
+    if isinstance(guard, str):
+        if guard not in GUARDS:
+            raise Invalid("guard", f"is {guard!r}", "use refuse, mask, off, or a function")
+        made: Guard = GUARDS[guard]()
+        return made
+    if not callable(guard):
+        raise Invalid("guard", f"is a {type(guard).__name__}", "use refuse, mask, off, or a function")
+    return guard
+
+
+def _compiled(more: Mapping[str, str] | None) -> dict[str, re.Pattern[str]]:
+    patterns = {}
+    for name, pattern in {**PATTERNS, **(more or {})}.items():
+        try:
+            patterns[name] = re.compile(pattern, re.DOTALL)
+        except re.error as error:
+            raise Invalid(
+                f"pattern for {name!r}", f"is no regular expression ({error})", "correct it"
+            ) from error
+    return patterns
+
+
+def _found(name: str, pattern: re.Pattern[str], text: str) -> bool:
+    return any(_counts(name, match) for match in pattern.finditer(text))
+
+
+def _masked(name: str, match: re.Match[str]) -> str:
+    return MASK.format(name=name) if _counts(name, match) else match.group()
+
+
+def _counts(name: str, match: re.Match[str]) -> bool:
+    """Card numbers carry a check digit; other long numbers are none."""
+    if name != "a card number":
+        return True
+    digits = [int(letter) for letter in match.group() if letter.isdigit()]
+    doubled = [digit if at % 2 == 0 else sum(divmod(2 * digit, 10)) for at, digit in enumerate(digits[::-1])]
+    return sum(doubled) % 10 == 0 and len({*digits}) > 1
+
+
+def _texts(entry: Entry) -> Iterator[tuple[str, str]]:
+    yield "content", entry.content
+    if entry.rationale is not None:
+        yield "rationale", entry.rationale
+    for at, tag in enumerate(entry.tags):
+        yield f"tags[{at}]", tag
+    for at, one in enumerate(entry.evidence):
+        yield f"evidence[{at}].ref", one.ref
+        if one.quote is not None:
+            yield f"evidence[{at}].quote", one.quote
+    if entry.metadata:
+        yield from _within(thaw(entry.metadata), "metadata")
+
+
+def _within(data: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(data, str):
+        yield path, data
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            yield f"{path}.{key}", f"{key}: {value}" if isinstance(value, (str, int, float)) else str(key)
+            if not isinstance(value, (str, int, float)):
+                yield from _within(value, f"{path}.{key}")
+    elif isinstance(data, (list, tuple, set, frozenset)):
+        for at, value in enumerate(data):
+            yield from _within(value, f"{path}[{at}]")
+
+
+def _cleaned(data: Any, clean: Any) -> Any:
+    if isinstance(data, str):
+        return clean(data)
+    if isinstance(data, dict):
+        return {clean(key): _cleaned_value(key, value, clean) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_cleaned(value, clean) for value in data]
+    if isinstance(data, (set, frozenset)):
+        return {_cleaned(value, clean) for value in data}
+    return data
+
+
+def _cleaned_value(key: str, value: Any, clean: Any) -> Any:
+    """A value whose key says that it is a secret is masked as a whole."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        pair, alone = f"{key}: {value}", clean(str(value))
+        if clean(pair) == pair:
+            return value
+        return alone if alone != str(value) else clean(pair)
+    return _cleaned(value, clean)
+
+
+def _clean_evidence(one: Evidence, clean: Any) -> Evidence:
+    quote = None if one.quote is None else clean(one.quote)
+    return one.replace(ref=clean(one.ref), quote=quote)

@@ -1,0 +1,489 @@
+"""Connections, Lua scripts, error mapping.
+
+Every error of the server and of its client is turned into one of ours here, and nowhere else.
+
+`READ` answers several questions about one moment. `COMMIT` changes everything or nothing: it first makes sure
+that what was read is still so and that every key holds what it should, and only then begins to write, since
+Redis takes nothing back. It numbers the changes as it writes them into the log, so that their order is that
+of the commits.
+
+Both take a job as `ARGV[1]`. Keys stand in it by their places in `KEYS`, bytes by their places in `ARGV`, as
+negative numbers: what Redis unpacks has no word for bytes.
+
+Through a pool of connections that threads share and a forked process does not. Questions are asked again when
+a connection breaks; so are commits, which the server knows by their numbers and does at most once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha1
+from typing import Any
+from weakref import WeakSet
+
+from redis import BlockingConnectionPool, Redis, exceptions
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.retry import Retry
+
+from omoide import ids
+from omoide.errors import (
+    Busy,
+    Closed,
+    Corrupted,
+    DiskFull,
+    ReadOnly,
+    StoreFailed,
+    StoreUnreachable,
+    Uncertain,
+)
+from omoide.stores.redis.codec import pack
+
+# failures: What does an error of Redis' mean to the caller?
+
+
+FOREIGN = (
+    exceptions.RedisError,
+    exceptions.RedisClusterException,
+    exceptions.ChildDeadlockedError,
+    OSError,
+)
+"""All that the client may raise."""
+
+REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+
+_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (exceptions.NoPermissionError, "NOPERM"),
+    (exceptions.OutOfMemoryError, "OOM"),
+    (exceptions.BusyLoadingError, "LOADING"),
+    (exceptions.ReadOnlyError, "READONLY"),
+    (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
+    (exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (exceptions.MasterDownError, "MASTERDOWN"),
+    (exceptions.TryAgainError, "TRYAGAIN"),
+    (exceptions.AskError, "MOVED"),
+)
+"""The words that the client takes off an answer before it raises an error of its own for it."""
+
+_BY_WORD: dict[str, tuple[type[StoreFailed], str, str]] = {
+    "OOM": (
+        DiskFull,
+        "has no memory left",
+        "erase something, or raise maxmemory (CONFIG SET maxmemory …); nothing was lost",
+    ),
+    "READONLY": (ReadOnly, "is a replica, which cannot be written to", "use the address of the primary"),
+    "MISCONF": (
+        DiskFull,
+        "refuses writes, because it cannot save them to its disk",
+        "free space where it keeps its files, and look into its log",
+    ),
+    "LOADING": (Busy, "is still loading its data", "try again in a moment"),
+    "BUSY": (Busy, "is busy with a script", "try again in a moment"),
+    "MASTERDOWN": (Busy, "has lost its primary", "try again, or use the address of the new primary"),
+    "CLUSTERDOWN": (Busy, "is a cluster of which a part is away", "try again when it is whole again"),
+    "TRYAGAIN": (Busy, "is a cluster that moves keys", "try again in a moment"),
+    "NOREPLICAS": (Busy, "has too few replicas to take writes", "try again when they are back"),
+    "MOVED": (StoreFailed, "is one node of a cluster", "open it with ?cluster=yes"),
+    "CROSSSLOT": (
+        StoreFailed,
+        "is a cluster, which cannot change several namespaces at once",
+        "write one namespace at a time",
+    ),
+    "WRONGTYPE": (
+        Corrupted,
+        "holds something else under a key of ours",
+        "let nobody else write under its prefix, or choose another with ?prefix=",
+    ),
+    "NOPERM": (
+        ReadOnly,
+        "does not allow this user the command",
+        "give the user the rights, see docs/redis.md",
+    ),
+}
+"""What the first word of an answer means."""
+
+
+def translated(error: Exception, name: str) -> StoreFailed:
+    """Our error for one of Redis'."""
+    if isinstance(error, exceptions.TimeoutError):
+        return StoreUnreachable(
+            name, "does not answer in time", "try again, or open it with a longer timeout"
+        )
+    word = _word(error)
+    if word in _BY_WORD:
+        kind, problem, remedy = _BY_WORD[word]
+        return kind(name, problem, remedy)
+    if isinstance(error, REFUSED) or word in ("NOAUTH", "WRONGPASS"):
+        return StoreUnreachable(
+            name, "refuses the name or the password", "write redis://user:password@host with the right ones"
+        )
+    if isinstance(error, (exceptions.ConnectionError, OSError)):
+        problem = f"cannot be reached ({_reason(error)})"
+        return StoreUnreachable(name, problem, "check that it runs and the address")
+    return StoreFailed(name, f"failed ({error})", "`omoide doctor` says more")
+
+
+def uncertain(name: str) -> Uncertain:
+    """Our error for a commit that was sent and never answered."""
+    return Uncertain(
+        name,
+        "was lost while it was to keep something",
+        "repeat it with the same id or idempotency key: it is kept once",
+    )
+
+
+def was_sent(error: Exception) -> bool:
+    """Whether a command may have reached the server before something went wrong."""
+    return not isinstance(error, REFUSED) and "connecting to" not in str(error)
+
+
+def _word(error: Exception) -> str:
+    """The word that says what kind of error it is; inside a script, it is not always the first one."""
+    for kind, word in _WORDS:
+        if isinstance(error, kind):
+            return word
+    said = str(error).split(" ")
+    return said[1] if said[0] == "ERR" and len(said) > 1 else said[0]
+
+
+def _reason(error: Exception) -> str:
+    """What the system says, without where the client wanted to connect."""
+    cause = error.__cause__ or error.__context__ or error
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+
+
+@contextmanager
+def translating(name: str) -> Iterator[None]:
+    """A block in which errors of Redis become ours."""
+    try:
+        yield
+    except FOREIGN as error:
+        raise translated(error, name) from error
+
+
+# scripts: What does the server do in one step?
+
+
+READ = """
+local job, out = cmsgpack.unpack(ARGV[1]), {}
+
+local function many(key, fields)
+  local found = {}
+  for at = 1, #fields, 1000 do
+    local some = redis.call('HMGET', key, unpack(fields, at, math.min(at + 999, #fields)))
+    for i = 1, math.min(1000, #fields - at + 1) do found[at + i - 1] = some[i] end
+  end
+  return found
+end
+
+for i, ask in ipairs(job) do
+  local verb, key = ask[1], KEYS[ask[2]]
+  if verb == 'INSIDE' then
+    local ids = redis.call('ZRANGE', key, 0, -1)
+    for at, member in ipairs(ids) do ids[at] = string.sub(member, 17) end
+    out[i] = {ids, many(KEYS[ask[3]], ids)}
+  elseif verb == 'SINCE' then
+    local ids = redis.call('ZRANGEBYSCORE', key, '(' .. ask[5], '+inf')
+    if #ids > ask[6] then
+      out[i] = {ids}
+    else
+      out[i] = {ids, many(KEYS[ask[3]], ids), many(KEYS[ask[4]], ids)}
+    end
+  else
+    local args = {}
+    for at = 3, #ask do args[at - 2] = type(ask[at]) == 'number' and ARGV[-ask[at]] or ask[at] end
+    out[i] = redis.call(verb, key, unpack(args))
+  end
+end
+return out
+"""
+
+COMMIT = """
+local job = cmsgpack.unpack(ARGV[1])
+local number, done = job.number, KEYS[job.done]
+
+local function pad(n) return string.format('%016.0f', n) end
+local function text(arg) return type(arg) == 'number' and ARGV[-arg] or arg end
+
+-- A writer that got no answer asks again with the same number: what is done is not done twice.
+local last = redis.call('GET', done)
+if last then
+  local before, told = string.match(last, '^(%d+) (.*)$')
+  if tonumber(before) == number then return {'done', told} end
+  if tonumber(before) > number then return {'late'} end
+end
+
+for _, part in ipairs(job.parts) do
+  local gate = redis.call('GET', KEYS[part.gate])
+  if gate and gate ~= job.writer then return {'wait'} end
+  for _, check in ipairs(part.checks) do
+    local value, expected = redis.call('HGET', KEYS[check[1]], text(check[2])) or '', text(check[3])
+    if string.sub(value, 1, math.max(16, #expected)) ~= expected then return {'changed'} end
+  end
+  for _, kind in ipairs(part.kinds) do
+    local held = redis.call('TYPE', KEYS[kind[1]]).ok
+    if held ~= 'none' and held ~= kind[2] then return {'broken', KEYS[kind[1]]} end
+  end
+end
+if job.look == 1 then return {'done', ''} end
+
+local told = {}
+for _, part in ipairs(job.parts) do
+  local meta = KEYS[part.meta]
+  local counters = redis.call('HMGET', meta, 'seq', 'tick', 'life')
+  local seq, tick = tonumber(counters[1] or '0'), tonumber(counters[2] or '0') + 1
+
+  local function filled(arg)
+    if type(arg) ~= 'table' then return text(arg) end
+    local whole = ''
+    for _, piece in ipairs(arg) do
+      if type(piece) ~= 'number' or piece < 0 then
+        piece = text(piece)
+      else
+        piece = pad(piece == 0 and tick or seq + piece)
+      end
+      whole = whole .. piece
+    end
+    return whole
+  end
+
+  local function act(command)
+    local verb, key = command[1], KEYS[command[2]]
+    if verb == 'JOIN' then
+      local field = text(command[3])
+      local value = redis.call('HGET', key, field)
+      local rest = value and string.sub(value, 17) or '\\31'
+      redis.call('HSET', key, field, pad(tick) .. rest .. text(command[4]) .. '\\31')
+    elseif verb == 'PART' then
+      local field = text(command[3])
+      local value = redis.call('HGET', key, field)
+      local from, to = string.find(value or '', '\\31' .. text(command[4]) .. '\\31', 17, true)
+      if from then
+        local rest = string.sub(value, 17, from) .. string.sub(value, to + 1)
+        if rest == '\\31' then
+          redis.call('HDEL', key, field)
+        else
+          redis.call('HSET', key, field, pad(tick) .. rest)
+        end
+      end
+    elseif verb == 'MOST' then
+      if tonumber(command[4]) > tonumber(redis.call('HGET', key, command[3]) or '-1') then
+        redis.call('HSET', key, command[3], command[4])
+      end
+    else
+      local args = {}
+      for at = 3, #command do args[at - 2] = filled(command[at]) end
+      redis.call(verb, key, unpack(args))
+    end
+  end
+
+  -- What only frees memory goes first: the server lets it pass when memory is full, and then the rest too.
+  for _, command in ipairs(part.frees) do act(command) end
+  redis.call('HSET', meta, 'seq', pad(seq + #part.notes), 'tick', pad(tick))
+  if not counters[3] then redis.call('HSET', meta, 'life', job.life) end
+  for at, note in ipairs(part.notes) do
+    redis.call('XADD', KEYS[part.log], string.format('%.0f-0', seq + at), 'c', text(note))
+  end
+  for _, command in ipairs(part.commands) do act(command) end
+  if job.alone == 1 then redis.call('DEL', KEYS[part.gate]) end
+  told[#told + 1] = pad(seq)
+end
+redis.call('SET', done, string.format('%.0f ', number) .. table.concat(told, ' '), 'PX', job.keep)
+return {'done', table.concat(told, ' ')}
+"""
+
+LEAVE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
+
+# connections: How does a process talk to the server?
+
+
+Ask = Sequence[Any]
+"""A command: its word, its key, and what else it needs; further keys as bytes in a `Key`."""
+
+_POOL = 64
+_TRIES = 4
+_PAUSE_S = 0.02
+_KEEP_S = 600.0
+
+_log = logging.getLogger("omoide")
+
+
+class Key(bytes):
+    """A key among the arguments of a command."""
+
+
+class Writer:
+    """One who commits one thing after another, each under the next number."""
+
+    def __init__(self) -> None:
+        self.token = ids.uuid7()
+        self.number = 0
+
+
+class Connections:
+    """The server, as one process sees it."""
+
+    def __init__(
+        self, url: str, name: str, *, timeout: float, cluster: bool = False, options: Mapping[str, Any]
+    ) -> None:
+        self.name = name
+        self.timeout = timeout
+        self.cluster = cluster
+        self.closed = False
+        self.epoch = 0
+        """Grows when a connection broke: another server may have taken over, which knows less."""
+        given: dict[str, Any] = {
+            "socket_timeout": timeout,
+            "socket_connect_timeout": min(timeout, 10.0),
+            "retry": Retry(NoBackoff(), 0),
+            "redis_connect_func": self._connected,
+            **options,
+        }
+        self._met: WeakSet[Any] = WeakSet()
+        self.client: Any
+        with translating(name):
+            if cluster:
+                self.client = RedisCluster.from_url(url, **given)
+            else:
+                pool = BlockingConnectionPool.from_url(url, max_connections=_POOL, timeout=timeout, **given)
+                self.client = Redis(connection_pool=pool)
+        self.begin()
+
+    def _connected(self, connection: Any) -> None:
+        """Note that a connection is new: the client replaces those that broke while idle without a word."""
+        if not self.cluster:  # whose client has greeted the server already
+            connection.on_connect()
+        if self.cluster or connection in self._met:
+            self.epoch += 1
+        self._met.add(connection)
+
+    def begin(self) -> None:
+        """Begin anew, as a forked process does: numbers of commits are its own."""
+        self._writers: deque[Writer] = deque()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.closed = True
+        with translating(self.name):
+            self.client.close()
+            if not self.cluster:  # a pool that is given to a client is not closed with it
+                self.client.connection_pool.disconnect()
+
+    @contextmanager
+    def writer(self) -> Iterator[Writer]:
+        """Somebody to commit as, whom nobody else is meanwhile."""
+        try:
+            one = self._writers.pop()
+        except IndexError:
+            one = Writer()
+        try:
+            yield one
+        finally:
+            self._writers.append(one)
+
+    def read(self, asks: Sequence[Ask]) -> list[Any]:
+        """The answers to some questions about keys of one namespace, at one moment."""
+        keys: dict[bytes, int] = {}
+        job = [[ask[0], _place(keys, ask[1]), *(_placed(keys, part) for part in ask[2:])] for ask in asks]
+        found: list[Any] = self._run(READ, [*keys], _args(job))
+        return found
+
+    def commit(self, writer: Writer, keys: Sequence[bytes], job: dict[str, Any]) -> list[bytes]:
+        """Do a job at most once; what the server said."""
+        writer.number += 1
+        job.update(
+            number=writer.number,
+            writer=writer.token,
+            life=ids.uuid7(),
+            keep=int(1_000 * max(_KEEP_S, 4 * self.timeout)),
+        )
+        told: list[bytes] = self._run(COMMIT, keys, _args(job), changing=not job["look"])
+        return told
+
+    def enter(self, gate: bytes, writer: Writer, ms: int) -> bool:
+        """Whether a writer may now write alone for a while."""
+        with translating(self.name):
+            return bool(self.client.set(gate, writer.token, nx=True, px=ms)) or (
+                self.client.get(gate) == writer.token.encode()
+            )
+
+    def leave(self, gate: bytes, writer: Writer) -> None:
+        """Let the others write again."""
+        self._run(LEAVE, [gate], [writer.token.encode()])
+
+    def ask(self, *command: Any) -> Any:
+        """The answer to a plain command that changes nothing, or nothing that counts when done twice."""
+        return self._trying(lambda: self.client.execute_command(*command), changing=False)
+
+    def _run(
+        self, script: str, keys: Sequence[bytes], args: Sequence[bytes], *, changing: bool = False
+    ) -> Any:
+        def run() -> Any:
+            try:
+                return self.client.evalsha(_digest(script), len(keys), *keys, *args)
+            except exceptions.NoScriptError:
+                return self.client.eval(script, len(keys), *keys, *args)
+
+        return self._trying(run, changing=changing)
+
+    def _trying(self, run: Callable[[], Any], *, changing: bool) -> Any:
+        """Ask again when a connection breaks; but not when the server takes too long, which helps nobody."""
+        sent, left = False, _TRIES
+        while True:
+            if self.closed:
+                raise Closed(self.name, "is closed", "open it again")
+            try:
+                return run()
+            except (exceptions.TimeoutError, exceptions.ConnectionError, OSError) as error:
+                self.epoch += 1
+                left -= 1
+                sent = sent or was_sent(error)
+                if left and not isinstance(error, (exceptions.TimeoutError, *REFUSED)):
+                    _log.info("%s: connection lost (%s), trying again", self.name, type(error).__name__)
+                    time.sleep(_PAUSE_S * (_TRIES - left))
+                    continue
+                raise (uncertain(self.name) if changing and sent else translated(error, self.name)) from error
+            except FOREIGN as error:
+                raise translated(error, self.name) from error
+
+
+def _place(keys: dict[bytes, int], key: bytes) -> int:
+    return keys.setdefault(bytes(key), len(keys) + 1)
+
+
+def _placed(keys: dict[bytes, int], part: Any) -> Any:
+    return _place(keys, part) if isinstance(part, Key) else part
+
+
+def _args(job: Any) -> list[bytes]:
+    """A job as a script takes it: packed, and after it the bytes that it mentions."""
+    blobs: list[bytes] = []
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            blobs.append(value)
+            return -1 - len(blobs)
+        if isinstance(value, (list, tuple)):
+            return [plain(part) for part in value]
+        return {name: plain(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+    packed = pack(plain(job))
+    return [packed, *blobs]
+
+
+def _digest(script: str) -> str:
+    found = _DIGESTS.get(script)
+    if found is None:
+        found = _DIGESTS[script] = sha1(script.encode(), usedforsecurity=False).hexdigest()
+    return found
+
+
+_DIGESTS: dict[str, str] = {}

@@ -1,0 +1,225 @@
+"""Which entries of a scope are held in memory, ready to be scored?
+
+A shelf is a scope of moderate size as columns. It knows the change that it covers: before each use the
+changes since are applied, inside the same read transaction, so that what another process erased is gone.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from omoide.retrieval.pool import Array, Pool, Row, Statistics
+from omoide.stores import truth as standing
+from omoide.stores.pool import TOKEN_DIM
+from omoide.stores.sql import rows
+from omoide.stores.sql.database import SLOTS, Database
+
+SHELF = 10_000
+"""Entries that a shelf holds at most; larger scopes are searched by `wide`."""
+
+_MANY = 2_000  # changes from which on a shelf is filled anew
+
+_SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
+    e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
+
+Found = tuple[Any, ...]
+
+
+class Shelf:
+    """A scope as columns, and the change that it covers."""
+
+    def __init__(self, slot: int, dim: int) -> None:
+        self.slot = slot
+        self.pool = Pool(dim=dim)
+        self.life: str | None = None
+        self.covers = 0
+        self.numbers: list[int] = []
+        self.written: list[int] = []
+        self.lost_until = 0
+        """The latest moment at which something on the shelf expired; earlier ones cannot be asked about."""
+        self._places: dict[int, int] = {}
+        self._expires: dict[int, int] = {}
+
+    def fill(self, found: Sequence[Found], statistics: Statistics | None = None, reach: int = 8) -> None:
+        """Hold these rows and nothing else."""
+        columns = [*zip(*found, strict=True)] if found else [()] * 12
+        no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
+            columns
+        )
+        self.pool = Pool.build(
+            features,
+            time=time,
+            thread=thread,
+            seq=[place or 0 for place in seq],
+            role=role,
+            speaker=speaker,
+            confidence=confidence,
+            importance=importance,
+            vectors=[vector or b"" for vector in pooled],
+            dim=self.pool.dim,
+            statistics=statistics,
+            reach=reach,
+        )
+        self.numbers = [*no]
+        self.written = [*written]
+        self._places = dict(zip(no, range(len(no)), strict=True))
+        self._expires = {number: at for number, at in zip(no, expires, strict=True) if at is not None}
+
+    def put(self, found: Found) -> None:
+        """Hold one more row."""
+        no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
+            found
+        )
+        row = Row(
+            features=features,
+            time=time,
+            thread=thread,
+            seq=seq or 0,
+            role=role,
+            speaker=speaker,
+            confidence=confidence,
+            importance=importance,
+            vectors=pooled or b"",
+        )
+        self._places[no] = self.pool.append(row)
+        self.numbers.append(no)
+        self.written.append(written)
+        if expires is not None:
+            self._expires[no] = expires
+
+    def drop(self, number: int) -> None:
+        """Hold one row less, if it is here."""
+        place = self._places.pop(number, None)
+        self._expires.pop(number, None)
+        if place is not None:
+            self.pool.drop(place)
+
+    def expire(self, at: int) -> None:
+        """Let go of what has expired by a moment."""
+        for number, end in [*self._expires.items()]:
+            if end <= at:
+                self.lost_until = max(self.lost_until, end)
+                self.drop(number)
+
+    def is_sparse(self) -> bool:
+        """Whether most of its rows are gone."""
+        return self.pool.size > 2 * len(self._places) + 64
+
+    def expires_between(self, earlier: int, later: int) -> bool:
+        """Whether something on it expires after one moment and until another."""
+        return any(earlier < end <= later for end in self._expires.values())
+
+    def speakers(self) -> list[str]:
+        """Who speaks here, by number; nobody in the place of one whose words are all gone."""
+        names = self.pool.speakers
+        if len(self._places) == self.pool.size:
+            return names
+        held = {*np.unique(self.pool.column("speaker")[self.pool.live]).tolist()}
+        return [name if code in held else "" for code, name in enumerate(names)]
+
+    def tokens(self, db: Database) -> None:
+        """Read token vectors through this connection from now on."""
+
+        def read(places: Array) -> list[Array]:
+            keys = [self.numbers[place] * SLOTS + self.slot for place in places]
+            found: dict[int, bytes] = {}
+            for some in rows.batches(keys):
+                marks = ",".join("?" * len(some))
+                found.update(db.execute(f"SELECT key, tokens FROM tokens WHERE key IN ({marks})", some))
+            empty = np.zeros((0, TOKEN_DIM), np.int8)
+            return [
+                np.frombuffer(found[key], np.int8).reshape(-1, TOKEN_DIM) if key in found else empty
+                for key in keys
+            ]
+
+        self.pool.tokens = read if self._has_tokens(db) else None
+
+    def _has_tokens(self, db: Database) -> bool:
+        return bool(self.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
+
+
+def bring_up(db: Database, shelf: Shelf, inside: rows.Where, namespace: str) -> bool:
+    """Apply what changed since the shelf was last used; False if the scope is too large for one."""
+    life, last = rows.state(db, namespace)
+    if shelf.life != life or not _apply(db, shelf, inside, namespace, last):
+        if _is_large(db, inside):
+            return False
+        shelf.lost_until = 0
+        shelf.fill(read(db, inside, shelf.slot))
+    shelf.life, shelf.covers = life, last
+    return True
+
+
+def _apply(db: Database, shelf: Shelf, inside: rows.Where, namespace: str, last: int) -> bool:
+    """Apply single changes, if they are not too many."""
+    if last == shelf.covers:
+        return True
+    numbers = changed_since(db, namespace, shelf.covers, _MANY)
+    if last < shelf.covers or numbers is None or shelf.is_sparse():
+        return False
+    for number in numbers:
+        shelf.drop(number)
+    for found in read(db, inside, shelf.slot, numbers=numbers):
+        if shelf.written and _written(found) < shelf.written[-1]:
+            return False  # something came back that belongs before others
+        shelf.put(found)
+    return shelf.pool.size <= SHELF + _MANY
+
+
+def changed_since(db: Database, namespace: str, covers: int, limit: int) -> list[int] | None:
+    """The numbers of the entries of a namespace that changed since; None after too many changes."""
+    found = db.execute(
+        "SELECT no FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (namespace, covers, limit + 1),
+    ).fetchall()
+    return None if len(found) > limit else [*dict.fromkeys(no for (no,) in found)]
+
+
+def _is_large(db: Database, inside: rows.Where) -> bool:
+    """Whether a scope holds more than fits on a shelf, found before any of it is read."""
+    condition, parameters = inside
+    (count,) = db.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM entries e WHERE {condition} AND live = 1 LIMIT ?) AS held",
+        (*parameters, SHELF + 1),
+    ).fetchone()
+    return int(count) > SHELF
+
+
+def read(
+    db: Database,
+    inside: rows.Where,
+    slot: int,
+    *,
+    numbers: Sequence[int] | None = None,
+    lives: Sequence[int] = (standing.LIVE,),
+) -> list[Found]:
+    """The rows of a scope that count, or some of them, in the order in which they were last written."""
+    condition, parameters = inside
+    condition += rows.standing_in(lives)
+    if numbers is None:
+        found = db.execute(f"{_SELECT}{condition}", (slot, *parameters)).fetchall()
+    else:
+        found = [*_some(db, condition, parameters, slot, numbers)]
+    found.sort(key=_written)
+    return found
+
+
+def _some(
+    db: Database, condition: str, parameters: Sequence[Any], slot: int, numbers: Sequence[int]
+) -> Iterator[Found]:
+    for some in rows.batches(sorted(numbers)):
+        marks = ",".join("?" * len(some))
+        # Otherwise SQLite walks an index of the scope instead of looking the numbers up.
+        mark = db.words.unindexed
+        looser = condition.replace("owner", f"{mark}owner", 1).replace("session=", f"{mark}session=")
+        statement = f"{_SELECT}e.no IN ({marks}) AND {looser}"
+        yield from db.execute(statement, (slot, *some, *parameters))
+
+
+def _written(found: Found) -> int:
+    written: int = found[11]
+    return written

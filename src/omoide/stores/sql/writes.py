@@ -1,0 +1,565 @@
+"""Write, link, import, erase.
+
+Everything here happens inside one transaction of the caller's: row, terms, vectors, links and log together.
+
+The file is opened with secure_delete, so what is deleted is overwritten; what the write-ahead log still holds
+goes when it is emptied, which waits for readers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from omoide.core.entry import Entry, Scope
+from omoide.core.requests import WriteRequest, WriteResult
+from omoide.errors import Conflict, KeyReused
+from omoide.stores import codec as bodies
+from omoide.stores import semantics as rules
+from omoide.stores import semantics as transcripts
+from omoide.stores import truth as standing
+from omoide.stores import validation as taking
+from omoide.stores.codec import Indexed, indexed
+from omoide.stores.records import Access, EraseReceipt, Link
+from omoide.stores.sql import rows, truth
+from omoide.stores.sql import rows as models
+from omoide.stores.sql.database import SLOTS, Database
+from omoide.stores.sql.rows import Model
+
+# linking: How are links kept?
+
+
+def link(db: Database, given: Link, scope: Scope, now: int) -> Link:
+    """Keep a link; the scope must hold both ends."""
+    source = rows.get(db, given.source, scope)
+    rows.get(db, given.target, scope)
+    link = add(db, given, scope.namespace, source, now)
+    _settle(db, given, scope, source[1], now)
+    return link
+
+
+def add(db: Database, given: Link, namespace: str, source: tuple[int, Entry], now: int) -> Link:
+    """Keep a link between entries that are known to be there."""
+    key = (namespace, given.source, given.relation, given.target)
+    known = db.execute(
+        "SELECT at FROM links WHERE namespace=? AND source=? AND relation=? AND target=?", key
+    ).fetchone()
+    if known is not None:
+        return given.replace(created_at=known[0])
+    db.execute(
+        "INSERT INTO links (namespace, source, relation, target, at) VALUES (?,?,?,?,?)",
+        (*key, given.created_at),
+    )
+    rows.log(db, source[1], source[0], "link", now)
+    return given
+
+
+def unlink(db: Database, given: Link, scope: Scope, now: int) -> bool:
+    """Remove a link; whether there was one."""
+    no, entry = rows.get(db, given.source, scope)
+    rows.get(db, given.target, scope)
+    done = db.execute(
+        "DELETE FROM links WHERE namespace=? AND source=? AND relation=? AND target=?",
+        (scope.namespace, given.source, given.relation, given.target),
+    )
+    if done.rowcount == 0:
+        return False
+    rows.log(db, entry, no, "unlink", now)
+    _settle(db, given, scope, entry, now)
+    return True
+
+
+def _settle(db: Database, given: Link, scope: Scope, source: Entry, now: int) -> None:
+    if given.relation == standing.INVALIDATED_BY:
+        truth.settle(db, scope.namespace, {source.id: standing.of(source) != standing.LIVE}, now)
+
+
+def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Link]:
+    """The links from and to an entry whose other end the scope holds, oldest first."""
+    rows.get(db, id, scope)
+    found = db.execute(
+        "SELECT source, relation, target, at FROM links WHERE namespace=? AND source=?"
+        " UNION SELECT source, relation, target, at FROM links WHERE namespace=? AND target=?"
+        " ORDER BY at, source, relation, target",
+        (scope.namespace, id, scope.namespace, id),
+    ).fetchall()
+    kept = []
+    for source, name, target, at in found:
+        other = rows.find(db, scope.namespace, target if source == id else source)
+        if relation in (None, name) and other is not None and scope.holds(other[1]):
+            kept.append(Link(source=source, relation=name, target=target, created_at=at))
+    return kept
+
+
+# writing: How is a write carried out?
+
+
+class Batch:
+    """Some writes in one transaction; terms are indexed together, in the order of the index."""
+
+    def __init__(self, db: Database, *, model: Model | None, limit: int | None, now: int) -> None:
+        self._db = db
+        self._model = model
+        self._limit = limit
+        self._now = now
+        self._first = self._seq = rows.last_seq(db)
+        self._terms: list[tuple[int, int, int, int]] = []
+        self._settled = False
+
+    def write(self, request: WriteRequest, found: Indexed) -> WriteResult:
+        """Keep an entry, and say what became of it."""
+        key = request.idempotency_key
+        if key is None:
+            return self._write(request, found)
+        db, namespace, print_ = self._db, request.entry.namespace, rules.fingerprint(request)
+        known = _receipt(db, request, key, print_, self._now)
+        if known is not None:
+            return known
+        result = self._write(request, found)
+        db.execute(
+            "INSERT INTO receipts VALUES (?,?,?,?,?,?,?) ON CONFLICT (namespace, key) DO UPDATE SET"
+            " print = excluded.print, id = excluded.id, rev = excluded.rev,"
+            " outcome = excluded.outcome, at = excluded.at",
+            (namespace, key, print_, result.entry.id, result.entry.rev, result.outcome, self._now),
+        )
+        db.execute(
+            "DELETE FROM receipts WHERE (namespace, key) IN"
+            f" (SELECT namespace, key FROM receipts WHERE at < ? {db.words.unless_held})",
+            (self._now - rules.KEY_LIFETIME_MS,),
+        )
+        return result
+
+    def take(self, entry: Entry, found: Indexed) -> int:
+        """Keep an entry that is not here exactly as it is; its number."""
+        no = self._store(entry, None, found)
+        if entry.rev != 1:
+            self._db.execute("UPDATE entries SET first=? WHERE no=?", (entry.rev, no))
+        return no
+
+    def finish(self) -> None:
+        """Index what is still to be indexed."""
+        if self._terms:
+            rows.post(self._db, self._terms)
+            self._terms = []
+
+    def _write(self, request: WriteRequest, found: Indexed) -> WriteResult:
+        given = request.entry
+        kept = rows.find(self._db, given.namespace, given.id)
+        if request.dedupe and kept is None and request.supersedes is None:
+            twin = _twin(self._db, given, self._now)
+            if twin is not None:
+                return rules.receipt(request, twin, "duplicate_of")
+        renewed = kept is not None and found.given and self._is_new(kept[0], found)
+        outcome, entry = rules.decide(request, None if kept is None else kept[1], renewed=renewed)
+        if outcome == "stored":
+            same = kept is not None and kept[1].content == entry.content
+            no = self._store(entry, None if kept is None else kept[0], found, but_given=same)
+            if kept is None:
+                self._settle_new(entry, no)
+            elif standing.premises(entry) != standing.premises(kept[1]):
+                self._settle(entry.namespace, entry.id, was_out=standing.of(kept[1]) != standing.LIVE)
+        if request.supersedes is not None:
+            self.finish()
+            self._settled = True
+            agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
+            supersede(
+                self._db,
+                request.supersedes,
+                agent,
+                by=entry.id,
+                reason=None,
+                expected_rev=None,
+                now=self._now,
+            )
+            self._seq = rows.last_seq(self._db)
+            outcome = "superseded"
+        if self._limit is not None:
+            check_session(self._db, entry, self._limit)
+        return rules.receipt(request, entry, outcome)
+
+    def _settle_new(self, entry: Entry, no: int) -> None:
+        """Find out whether a new entry is stale, or others are because of it; most often neither."""
+        db, namespace, id = self._db, entry.namespace, entry.id
+        if truth.is_premise(db, namespace, id) or (standing.premises(entry) and truth.has_reason(db, no)):
+            self._settle(namespace, id, was_out=truth.is_erased(db, namespace, id))
+
+    def _settle(self, namespace: str, id: str, *, was_out: bool) -> None:
+        self._settled = True
+        truth.settle(self._db, namespace, {id: was_out}, self._now)
+        self._seq = rows.last_seq(self._db)
+
+    def told(self, results: list[WriteResult]) -> list[WriteResult]:
+        """The receipts, each saying whether its entry is stale once all is written."""
+        if not self._settled:
+            return results
+        flipped = self._db.execute(
+            "SELECT 1 FROM log WHERE seq > ? AND op IN ('stale', 'current') LIMIT 1", (self._first,)
+        )
+        return results if flipped.fetchone() is None else [self._retold(result) for result in results]
+
+    def _retold(self, result: WriteResult) -> WriteResult:
+        kept = rows.find(self._db, result.entry.namespace, result.entry.id)
+        if kept is None or kept[1].stale == result.entry.stale:
+            return result
+        return rules.receipt(result.request, rules.changed(result.entry, stale=kept[1].stale), result.outcome)
+
+    def _is_new(self, no: int, found: Indexed) -> bool:
+        """Whether a vector is another than the one that was given before."""
+        model = self._model
+        return model is not None and rows.given_vector(self._db, no * SLOTS + model.slot) != found.pooled
+
+    def _store(self, entry: Entry, no: int | None, found: Indexed, *, but_given: bool = False) -> int:
+        db = self._db
+        self._seq += 1
+        owner = rows.make_owner(db, entry.namespace, entry.agent_id)
+        row = rows.columns(entry, owner, self._now, self._seq, found)
+        fresh = no is None
+        if no is None:
+            no = rows.insert(db, row)
+        else:
+            self.finish()
+            archive(db, no)
+            rows.update(db, no, row)
+            rows.drop_vectors(db, no, but_given=but_given and not found.given)
+        if entry.superseded_by is None:
+            self._terms += found.postings(owner, no)
+        if self._model is not None:
+            models.put_vectors(db, no, self._model, found, fresh=fresh)
+        if entry.evidence or entry.rev > 1:
+            rows.support(db, entry, no)
+        rows.log(db, entry, no, "write", self._now)
+        return no
+
+
+def check_session(db: Database, entry: Entry, limit: int) -> None:
+    """Raise when a session holds more entries than the store allows."""
+    if entry.session_id is None:
+        return
+    owner = rows.owner_of(db, entry.namespace, entry.agent_id)
+    (count,) = db.execute(
+        "SELECT count(*) FROM entries WHERE owner=? AND session=? AND live=1", (owner, entry.session_id)
+    ).fetchone()
+    rules.check_session(entry.session_id, count, limit)
+
+
+def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) -> None:
+    """Raise when one of the sessions of some entries holds too many."""
+    if limit is not None:
+        for entry in {(entry.agent_id, entry.session_id): entry for entry in entries}.values():
+            check_session(db, entry, limit)
+
+
+def _receipt(db: Database, request: WriteRequest, key: str, print_: bytes, now: int) -> WriteResult | None:
+    row = db.execute(
+        "SELECT print, id, rev, outcome FROM receipts WHERE namespace=? AND key=? AND at >= ?",
+        (request.entry.namespace, key, now - rules.KEY_LIFETIME_MS),
+    ).fetchone()
+    if row is None:
+        return None
+    if row[0] != print_:
+        raise KeyReused(key)
+    kept = rows.find(db, request.entry.namespace, row[1])
+    if kept is None:
+        return None
+    no, entry = kept
+    if entry.rev != row[2]:
+        body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
+        entry = entry if body is None else rules.changed(bodies.unpack(body[0]), stale=entry.stale)
+    return rules.receipt(request, entry, row[3])
+
+
+def _twin(db: Database, given: Entry, now: int) -> Entry | None:
+    found = db.execute(
+        "SELECT body FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
+        (rules.content_key(given), given.namespace),
+    )
+    for (body,) in found:
+        entry = bodies.unpack(body)
+        if rules.is_twin(entry, given, now):
+            return entry
+    return None
+
+
+def archive(db: Database, no: int) -> None:
+    """Keep the present version of an entry as an old one, and take its terms out of the index."""
+    db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
+    owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
+    if not standing.is_superseded(live):
+        rows.unpost(db, owner, no, terms_in(blob))
+
+
+def terms_in(blob: bytes) -> list[int]:
+    """The terms that were indexed, as they were then."""
+    numbers = array("q")
+    numbers.frombytes(blob)
+    return numbers.tolist()[1:]
+
+
+def supersede(
+    db: Database,
+    id: str,
+    scope: Scope,
+    *,
+    by: str | None,
+    reason: str | None,
+    expected_rev: int | None,
+    now: int,
+) -> Entry:
+    """Mark an entry as replaced by another, or by nothing."""
+    no, entry = rows.get(db, id, scope)
+    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    other = (
+        None if by is None else rows.get(db, by, Scope(namespace=scope.namespace, agent_id=entry.agent_id))[1]
+    )
+    new = rules.superseded(entry, other, reason, now)
+    if entry.superseded_by == new.superseded_by:
+        return entry
+    return _changed(db, no, entry, new, "supersede", now)
+
+
+def restore(db: Database, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
+    """Bring a superseded entry back."""
+    no, entry = rows.get(db, id, scope)
+    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    if entry.superseded_by is None:
+        return entry
+    return _changed(db, no, entry, rules.restored(entry), "restore", now)
+
+
+def _changed(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
+    """Keep a new version whose words are the old ones."""
+    owner, written = db.execute("SELECT owner, written FROM entries WHERE no=?", (no,)).fetchone()
+    archive(db, no)
+    found = indexed(new)
+    rows.update(db, no, rows.columns(new, owner, now, written, found))
+    if new.superseded_by is None:
+        rows.post(db, found.postings(owner, no))
+    rows.log(db, new, no, op, now)
+    changed = truth.settle(db, new.namespace, {new.id: standing.of(old) != standing.LIVE}, now)
+    # It may rest on itself, through others.
+    return rules.changed(new, stale=changed[new.id] >= standing.STALE) if new.id in changed else new
+
+
+# erasing: How does content leave the file for good?
+
+
+UNREACHABLE = (
+    "backups made before",
+    "exports and copies",
+    "graphs that have not caught up",
+    "what other programs read",
+)
+
+
+def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now: int) -> EraseReceipt:
+    """Remove an entry, or all that a scope holds."""
+    documents: list[tuple[str, str]] = []
+    if id is not None:
+        numbers = [rows.get(db, id, scope)[0]]
+    else:
+        numbers = _numbers(db, scope)
+        documents = _erase_documents(db, scope)
+    said = transcripts.transcripts_named(_versions(db, numbers), documents)
+    erased = [_erase_one(db, no, scope.namespace, reason, now) for no in numbers]
+    ids = tuple(one.id for one in erased)
+    _erasing_settle(db, scope.namespace, erased, now)
+    return EraseReceipt(
+        ids=ids,
+        versions=sum(one.versions for one in erased),
+        links=sum(one.links for one in erased),
+        documents=len(documents),
+        at=now,
+        reason=reason,
+        unreachable=(*_quoting(db, scope, ids), *said, *UNREACHABLE),
+    )
+
+
+def _numbers(db: Database, scope: Scope) -> list[int]:
+    inside = rows.where(db, scope)
+    if inside is None:
+        return []
+    found = db.execute(f"SELECT no FROM entries WHERE {inside[0]} ORDER BY no", inside[1])
+    return [no for (no,) in found.fetchall()]
+
+
+def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
+    """Entries as they are and as they were."""
+    for no in numbers:
+        found = db.execute(
+            "SELECT rev, body FROM versions WHERE no=? UNION ALL SELECT rev, body FROM entries WHERE no=?"
+            " ORDER BY rev",
+            (no, no),
+        )
+        for _, body in found:
+            with suppress(msgspec.DecodeError):  # a damaged old version does not stand in the way
+                yield bodies.unpack(body)
+
+
+def _quoting(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
+    """What is left in the store that may repeat what was erased."""
+    found = []
+    for id in ids:
+        resting = db.execute(
+            "SELECT e.id FROM supports s JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id=?",
+            (scope.namespace, id),
+        )
+        found += [rules.quoting(other, id) for (other,) in resting]
+    whose = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
+    (documents,) = db.execute(
+        f"SELECT count(*) FROM documents WHERE namespace=?{whose}",
+        (scope.namespace, *([] if scope.agent_id is None else [scope.agent_id])),
+    ).fetchone()
+    return rules.named(found, documents)
+
+
+class _Erased(NamedTuple):
+    """An entry that is gone."""
+
+    id: str
+    versions: int
+    links: int
+    was_out: bool
+    sources: list[tuple[str, str]]
+    """The ids and relations of the links that led to it."""
+
+
+def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: int) -> _Erased:
+    owner, live, blob, body = db.execute(
+        "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
+    ).fetchone()
+    entry = bodies.unpack(body)
+    if not standing.is_superseded(live):
+        rows.unpost(db, owner, no, terms_in(blob))
+    rows.drop_vectors(db, no)
+    versions = db.execute("DELETE FROM versions WHERE no=?", (no,)).rowcount + 1
+    sources = db.execute(
+        "SELECT source, relation FROM links WHERE namespace=? AND target=?", (namespace, entry.id)
+    ).fetchall()
+    links = db.execute(
+        "DELETE FROM links WHERE namespace=? AND (source=? OR target=?)", (namespace, entry.id, entry.id)
+    ).rowcount
+    db.execute("DELETE FROM supports WHERE no=?", (no,))
+    db.execute("DELETE FROM receipts WHERE namespace=? AND id=?", (namespace, entry.id))
+    # The entry before its figures, as others do who note uses, so that no two wait for each other.
+    db.execute("DELETE FROM entries WHERE no=?", (no,))
+    db.execute("DELETE FROM access WHERE no=?", (no,))
+    db.execute(
+        rows.BURY,
+        (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
+    )
+    rows.log(db, entry, no, "erase", now)
+    return _Erased(entry.id, versions, links, live != standing.LIVE, sources)
+
+
+def _erasing_settle(db: Database, namespace: str, erased: Sequence[_Erased], now: int) -> None:
+    """Note which entries lost a link, and which have lost what they rest on."""
+    was_out = {one.id: one.was_out for one in erased}
+    sources = sorted({pair for one in erased for pair in one.sources if pair[0] not in was_out})
+    for source in sorted({id for id, _ in sources}):
+        found = rows.find(db, namespace, source)
+        if found is not None:
+            rows.log(db, found[1], found[0], "unlink", now)
+    # Whatever was invalidated was out.
+    was_out.update((id, True) for id, relation in sources if relation == standing.INVALIDATED_BY)
+    truth.settle(db, namespace, was_out, now)
+
+
+def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
+    """The kinds and ids of what is removed: documents belong to an agent and a session, not a project."""
+    if scope.project_id is not None:
+        return []
+    condition, parameters = "namespace=?", [scope.namespace]
+    for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
+        if value is not None:
+            condition += f" AND {column}=?"
+            parameters.append(value)
+    found = db.execute(f"SELECT no, kind, id FROM documents WHERE {condition}", parameters).fetchall()
+    db.execute(
+        f"DELETE FROM leases WHERE (namespace, kind, id) IN"
+        f" (SELECT namespace, kind, id FROM documents WHERE {condition})",
+        parameters,
+    )
+    if scope == Scope(namespace=scope.namespace):  # also of what was claimed and never saved
+        db.execute("DELETE FROM leases WHERE namespace=?", (scope.namespace,))
+    numbers = [(no,) for no, _, _ in found]
+    db.executemany("DELETE FROM document_log WHERE document=?", numbers)
+    db.executemany("DELETE FROM documents WHERE no=?", numbers)
+    return [(kind, id) for _, kind, id in found]
+
+
+# taking: How are entries taken over from another store?
+
+
+def unknown(db: Database, entries: Sequence[Entry]) -> list[Entry]:
+    """Those of the entries that are not here as they are."""
+    found = ((entry, _kept(db, entry)) for entry in entries)
+    return [entry for entry, kept in found if kept is None or not taking.is_same(entry, kept)]
+
+
+def _kept(db: Database, entry: Entry) -> Entry | None:
+    found = rows.find(db, entry.namespace, entry.id)
+    return None if found is None else found[1]
+
+
+def take(
+    db: Database,
+    batch: Batch,
+    fresh: Sequence[tuple[Entry, Indexed]],
+    access: Mapping[str, Access],
+) -> list[Entry]:
+    """Keep entries exactly as they are, with their figures; those that were still new."""
+    new = []
+    for entry, found in fresh:
+        if not taking.is_new(entry, _kept(db, entry)):
+            continue
+        no = batch.take(entry, found)
+        new.append(entry)
+        used = access.get(entry.id)
+        if used is not None and used.count:
+            last = -1 if used.last is None else used.last
+            db.execute("INSERT INTO access (no, count, last) VALUES (?,?,?)", (no, used.count, last))
+    batch.finish()
+    return new
+
+
+def leave(db: Database, namespace: str, left: Mapping[str, Entry], now: int) -> list[str]:
+    """Count what was left behind as erased, where it is not here; the ids of it."""
+    gone = []
+    for id, entry in left.items():
+        if rows.find(db, namespace, id) is None and not truth.is_erased(db, namespace, id):
+            whose = (entry.agent_id, entry.session_id, entry.project_id)
+            db.execute(
+                rows.BURY,
+                (namespace, id, *whose, 0, now, taking.LEFT_BEHIND),
+            )
+            gone.append(id)
+    return gone
+
+
+def settle(
+    db: Database,
+    namespace: str,
+    new: Sequence[Entry],
+    links: Sequence[Link],
+    left: Sequence[str],
+    now: int,
+) -> None:
+    """Find out what is stale, now that all is here."""
+    linked = [link.source for link in links if link.relation == standing.INVALIDATED_BY]
+    was_out = {id: live != standing.LIVE for id, live in truth.Ledger(db, namespace).standing(linked).items()}
+    was_out.update((entry.id, truth.is_erased(db, namespace, entry.id)) for entry in new)
+    was_out.update((id, False) for id in left)
+    truth.settle(db, namespace, was_out, now)
+
+
+def take_links(db: Database, namespace: str, links: Sequence[Link], now: int) -> None:
+    """Keep links as they are; both ends must be here by now."""
+    for link in links:
+        source = rows.find(db, namespace, link.source)
+        if source is None or rows.find(db, namespace, link.target) is None:
+            raise rules.missing(link.source if source is None else link.target)
+        add(db, link, namespace, source, now)

@@ -1,0 +1,122 @@
+"""Store URLs and their options; file preparation."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Any, NamedTuple, cast
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from omoide import embedders
+from omoide.embedders import Embedder
+from omoide.errors import DiskFull, Invalid, NotFound, OmoideError, StoreFailed
+from omoide.stores.redaction import masked
+
+# addresses: What does the URL of a store say, and which embedder belongs to what lies there?
+
+
+REMEDY = "use memory://, sqlite:///path/to/file.db, postgresql://user@host/database or redis://host"
+
+_BY_START = {"all-MiniLM": "minilm", "wordllama": "static"}
+
+_log = logging.getLogger("omoide")
+
+
+class Address(NamedTuple):
+    """A URL that has been read."""
+
+    url: str
+    parts: SplitResult
+    options: dict[str, Any]
+    """What stands after the question mark, by name."""
+
+
+def read(url: object) -> Address:
+    """The parts of a URL; `Invalid` if it is none."""
+    if not isinstance(url, str):
+        raise Invalid("url", f"must be text, not {type(url).__name__}", REMEDY)
+    if any(ord(letter) < 32 for letter in url):
+        raise Invalid("url", "holds control characters", "write them as %09 and the like")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Invalid("url", f"{masked(url)!r} cannot be read ({error})", REMEDY) from error
+    if parts.fragment or url.endswith("#"):
+        raise Invalid("url", f"{masked(url)!r} has a #", "write it as %23")
+    served = parts.scheme not in ("memory", "sqlite")
+    if served and "@" in parts.path + parts.query and "@" not in parts.netloc:
+        # Whatever stands before it was meant as a password, and would be named as something else.
+        raise Invalid("url", "has an @ behind its path", "write /, ? and # in a password as %2F, %3F and %23")
+    return Address(url, parts, _options(parts.query))
+
+
+def _options(query: str) -> dict[str, Any]:
+    found: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    mode = found.pop("mode", None)
+    if mode not in (None, "ro", "rw"):
+        raise Invalid("url", f"has mode={mode}", "use mode=ro, or leave it out")
+    if mode == "ro":
+        found["read_only"] = True
+    return found
+
+
+def embedder_for(name: str, wanted: Any, kept: str | None) -> Embedder | None:
+    """The embedder to use; `auto` follows the one whose vectors a store of this name holds."""
+    if wanted != "auto" or kept is None:
+        return embedders.choose(wanted)
+    chosen = _kept_embedder(kept)
+    if chosen is None:
+        _log.warning(
+            "%s holds vectors of %r, which is not available here: recall goes by words alone "
+            "until it is, or until the store is reindexed",
+            name,
+            kept,
+        )
+    return chosen
+
+
+def _kept_embedder(kept: str) -> Embedder | None:
+    """The embedder of this name, if it is here."""
+    name = next((name for start, name in _BY_START.items() if kept.startswith(start)), kept)
+    try:
+        found = embedders.choose(name)
+    except OmoideError:
+        return None
+    return found if found is not None and found.name == kept else None
+
+
+# files: How does a file come to be complete, and what if it cannot be used?
+
+
+@contextmanager
+def complete(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name when the block ends well, and otherwise vanishes."""
+    file = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
+    try:
+        with file:
+            yield cast("IO[bytes]", file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).replace(path)
+    except BaseException:
+        Path(file.name).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def failing(name: str, done: str) -> Iterator[None]:
+    """What the system says about a file, in words of ours; `done` is what was to be done with it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound("file", name, "check the path; folders are not made") from error
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DiskFull(name, "has no room left", "free some space and try again") from error
+        told = error.strerror or str(error)
+        raise StoreFailed(name, f"cannot be {done} ({told})", "check the path and who may use it") from error

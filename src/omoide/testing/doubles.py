@@ -1,0 +1,171 @@
+"""FrozenClock, eventually, ScriptedModel."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from inspect import isawaitable
+from typing import Any, TypeVar, overload
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from omoide import clock
+from omoide.core.value import check_count
+from omoide.errors import ModelFailed
+from omoide.turns.model import Reply, Request, as_reply
+
+# scripted: What answers in place of a model, so that a test knows the answers beforehand?
+
+
+_WORDS = re.compile(r"\s*\S+\s*")
+
+
+class ScriptedModel:
+    """A model that gives the replies it was made with, one after the other, and keeps what it was asked.
+
+    A reply is text, a `Reply`, a mapping such as `{"type": "operations", …}`, an exception to raise, or a
+    function of the request that gives any of these and may be async. With `repeat` they start over.
+    """
+
+    name = "scripted"
+
+    def __init__(self, *replies: Any, repeat: bool = False) -> None:
+        self.replies = replies
+        self.repeat = repeat
+        self.requests: list[Request] = []
+        """What it was asked, in turn."""
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply."""
+        self.requests.append(request)
+        at, count = len(self.requests) - 1, len(self.replies)
+        if at >= count and not (self.repeat and count):
+            raise ModelFailed(
+                self.name,
+                f"was asked {at + 1} times and has {count} replies",
+                "script more of them",
+            )
+        return await self._given(self.replies[at % count], request)
+
+    async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
+        """The words of the next reply, then the reply."""
+        reply = await self.complete(request)
+        for word in _WORDS.findall(reply.content):
+            yield word
+        yield reply
+
+    async def _given(self, reply: Any, request: Request) -> Reply:
+        if isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException)):
+            raise reply
+        if callable(reply):
+            answer = reply(request)
+            return await self._given(await answer if inspect.isawaitable(answer) else answer, request)
+        return as_reply(reply, self.name)
+
+
+# timing: How does a test make time pass?
+
+
+ROUNDS = 25
+"""How often the loop goes round before anybody looks whether all tasks wait."""
+
+
+class ManualTiming:
+    """A timing that stands still until `advance` moves it.
+
+    It is a clock as well: `clock.using(timing)` stamps values with its time.
+    """
+
+    def __init__(self, at: int = 1_000) -> None:
+        self._at = clock.check(at, "at")
+        self._waiting: list[tuple[int, anyio.Event]] = []
+
+    def __call__(self) -> int:
+        return self._at
+
+    def now(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return self._at
+
+    async def wait(self, until: int) -> None:
+        """Return when it has been moved to a moment, or beyond."""
+        if until <= self._at:
+            return await checkpoint()
+        waiting = until, anyio.Event()
+        self._waiting.append(waiting)
+        try:
+            await waiting[1].wait()
+        finally:
+            self._waiting.remove(waiting)
+
+    async def advance(self, ms: int) -> int:
+        """Let time pass: it stops at each moment that somebody waits for, until all that follows is done.
+
+        Work in threads is not waited for: `eventually` does that. The new time.
+        """
+        end = clock.check(self._at + check_count(ms, "ms"), "now")
+        await _settled()
+        while (moment := min((until for until, _ in self._waiting), default=end + 1)) <= end:
+            await self._show(max(moment, self._at))
+        await self._show(end)
+        return end
+
+    async def jump(self, to: int) -> int:
+        """Show another time at once, earlier or later, as when somebody sets the clock."""
+        clock.check(to, "to")
+        await _settled()
+        self._at = to
+        for _, event in self._waiting:
+            event.set()
+        await _settled()
+        return to
+
+    async def _show(self, at: int) -> None:
+        self._at = at
+        for until, event in self._waiting:
+            if until <= at:
+                event.set()
+        await _settled()
+
+
+async def _settled() -> None:
+    """Every other task of the loop waits for something."""
+    for _ in range(ROUNDS):
+        await checkpoint()
+    # By now this is so, nearly always, and then the look costs nothing.
+    await anyio.wait_all_tasks_blocked()
+
+
+# waiting: How does a test wait for something that happens elsewhere?
+
+
+T = TypeVar("T")
+
+
+@overload
+async def eventually(
+    look: Callable[[], Coroutine[Any, Any, T]], *, within: float = ..., every: float = ...
+) -> T: ...
+@overload
+async def eventually(look: Callable[[], T], *, within: float = ..., every: float = ...) -> T: ...
+async def eventually(look: Callable[[], Any], *, within: float = 5.0, every: float = 0.005) -> Any:
+    """What `look()` gives, as soon as that is true; `AssertionError` when it is not within so many seconds.
+
+    An `AssertionError` from `look` itself counts as "not yet", and is shown in the end.
+    """
+    last: object = None
+    with anyio.move_on_after(within):
+        while True:
+            try:
+                found = look()
+                seen = await found if isawaitable(found) else found
+                if seen:
+                    return seen
+                last = seen
+            except AssertionError as error:
+                last = error
+            await anyio.sleep(every)
+    cause = last if isinstance(last, AssertionError) else None
+    raise AssertionError(f"not within {within} s; last seen: {last!r}") from cause

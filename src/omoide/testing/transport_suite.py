@@ -1,0 +1,260 @@
+"""Can this transport be trusted?
+
+Subclass `TransportSuite` under a name that pytest collects, and say how a fresh transport is opened:
+
+    class TestMine(TransportSuite):
+        def open_transport(self) -> AbstractAsyncContextManager[Transport]:
+            return MyTransport("nats://localhost")
+
+It needs pytest and nothing else that Omoide does not bring. Signals may take their time, and may come twice.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from omoide.core.signal import Signal
+from omoide.errors import Invalid, NotRunning, OmoideError
+from omoide.runtime.transport import Transport
+from omoide.testing.doubles import eventually
+
+LAST = "the.last"
+
+
+class Heard:
+    """A handler that remembers what it was told, each signal once."""
+
+    def __init__(self) -> None:
+        self.signals: dict[str, Signal] = {}
+
+    def __call__(self, signal: Signal) -> None:
+        self.signals.setdefault(signal.id, signal)
+
+    @property
+    def types(self) -> list[str]:
+        """The types it was told of, in order."""
+        return [signal.type for signal in self.signals.values()]
+
+    async def until(self, count: int) -> list[str]:
+        """The types, once there are so many of them."""
+        await eventually(lambda: len(self.signals) >= count)
+        return self.types
+
+
+class TransportSuite:
+    """All that a transport has to do."""
+
+    pytestmark = pytest.mark.anyio
+
+    def open_transport(self) -> AbstractAsyncContextManager[Transport]:
+        """A fresh transport, open inside the block."""
+        raise NotImplementedError("say how a fresh transport is opened: def open_transport(self)")
+
+    @pytest.fixture
+    async def transport(self) -> AsyncIterator[Transport]:
+        """A transport that nobody subscribed to."""
+        async with self.open_transport() as transport:
+            yield transport
+
+    @pytest.mark.parametrize(
+        ("pattern", "wanted"),
+        [
+            ("door.opened", ["door.opened"]),
+            ("door.*", ["door.opened"]),
+            ("door.**", ["door", "door.opened", "door.opened.wide"]),
+            ("**.opened", ["door.opened", "window.opened"]),
+            ("**.opened.**", ["door.opened", "door.opened.wide", "window.opened"]),
+            ("*", ["door"]),
+            ("**", ["door", "door.opened", "door.opened.wide", "window.opened"]),
+        ],
+    )
+    async def test_a_subscriber_is_told_what_fits_its_pattern(
+        self, transport: Transport, pattern: str, wanted: list[str]
+    ) -> None:
+        """A pattern takes the types that it speaks of, and no others."""
+        heard = Heard()
+        await transport.subscribe(pattern, heard)
+        await transport.subscribe(LAST, heard)
+        for signal_type in ("door", "door.opened", "door.opened.wide", "window.opened", LAST):
+            await transport.publish(Signal(type=signal_type))
+        await eventually(lambda: LAST in heard.types)
+        assert sorted(heard.types) == sorted([*wanted, LAST])
+
+    async def test_a_signal_to_an_agent_reaches_that_agent_only(self, transport: Transport) -> None:
+        """Neither other agents are told, nor those who listen for what is told to all."""
+        ada, bob, everybody = Heard(), Heard(), Heard()
+        await transport.subscribe("**", ada, agent="ada")
+        await transport.subscribe("**", bob, agent="bob & co./*.>")
+        await transport.subscribe("**", everybody)
+        await transport.publish(Signal(type="private"), to="ada")
+        await transport.publish(Signal(type="other"), to="bob & co./*.>")
+        await transport.publish(Signal(type="public"))
+        await transport.publish(Signal(type=LAST), to="ada")
+        assert await ada.until(2) == ["private", LAST]
+        assert await bob.until(1) == ["other"]
+        assert await everybody.until(1) == ["public"]
+
+    async def test_an_agent_may_want_some_of_what_it_is_told(self, transport: Transport) -> None:
+        """A pattern holds for signals to one agent, too."""
+        heard = Heard()
+        await transport.subscribe("door.*", heard, agent="ada")
+        for signal_type in ("window.opened", "door.opened"):
+            await transport.publish(Signal(type=signal_type), to="ada")
+        assert await heard.until(1) == ["door.opened"]
+
+    async def test_nobody_has_to_listen(self, transport: Transport) -> None:
+        """What is told to all may reach nobody; an agent that nobody listens for is at most refused."""
+        await transport.publish(Signal(type="door.opened"))
+        try:
+            await transport.publish(Signal(type="door.opened"), to="nobody")
+        except NotRunning as error:
+            assert "nobody" in str(error)  # noqa: PT017 - a transport that keeps signals raises nothing
+
+    async def test_a_signal_arrives_as_it_was_sent(self, transport: Transport) -> None:
+        """Every attribute and all data are the same."""
+        heard = Heard()
+        await transport.subscribe("**", heard)
+        data = {"text": "Grüße 🫖\n", "deep": [1, 2.5, None, {"": b"\x00\xff"}], "$set": {"a"}}
+        fields = {"subject": "door 1", "datacontenttype": "application/json", "dataschema": "urn:door"}
+        sent = Signal(
+            type="door.opened", source="/hall", data=data, extensions={"level": 3}, time=5, **fields
+        )
+        await transport.publish(sent)
+        await heard.until(1)
+        assert heard.signals == {sent.id: sent}
+
+    async def test_each_subscriber_is_told_in_order(self, transport: Transport) -> None:
+        """What one publisher says arrives in the order it was said, with slow handlers and quick ones."""
+        quick, slow = Heard(), Heard()
+
+        async def slowly(signal: Signal) -> None:
+            for _ in range(3):
+                await checkpoint()
+            slow(signal)
+
+        await transport.subscribe("n.*", quick)
+        await transport.subscribe("**", slowly)
+        said = [f"n.{number}" for number in range(20)]
+        for signal_type in said:
+            await transport.publish(Signal(type=signal_type))
+        assert await quick.until(20) == said
+        assert await slow.until(20) == said
+
+    async def test_a_handler_has_one_signal_at_a_time(self, transport: Transport) -> None:
+        """The next comes when it has returned, however many publish at once."""
+        heard, together, most = Heard(), 0, 0
+
+        async def handler(signal: Signal) -> None:
+            nonlocal together, most
+            together += 1
+            most = max(most, together)
+            await checkpoint()
+            together -= 1
+            heard(signal)
+
+        await transport.subscribe("**", handler)
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(transport.publish, Signal(type=f"n.{number}"))
+        await heard.until(10)
+        assert most == 1
+
+    async def test_a_handler_that_raises_harms_nobody(self, transport: Transport) -> None:
+        """Others get the signal, the publisher hears nothing of it, and the handler gets the next one."""
+        before, failing, after = Heard(), Heard(), Heard()
+
+        async def fail(signal: Signal) -> None:
+            failing(signal)
+            raise ValueError("no")
+
+        for handler in (before, fail, after):
+            await transport.subscribe("**", handler)
+        for signal_type in ("one", "two"):
+            await transport.publish(Signal(type=signal_type))
+        for heard in (before, failing, after):
+            assert await heard.until(2) == ["one", "two"]
+
+    async def test_a_handler_may_publish(self, transport: Transport) -> None:
+        """Even what it listens to itself: nobody waits for himself."""
+        heard = Heard()
+
+        async def answer(signal: Signal) -> None:
+            heard(signal)
+            if signal.type == "ask":
+                await transport.publish(Signal(type="answer"))
+                await transport.publish(Signal(type="answer.again"), to="ada")
+
+        await transport.subscribe("**", answer)
+        await transport.subscribe("**", answer, agent="ada")
+        with anyio.fail_after(10):
+            await transport.publish(Signal(type="ask"))
+            assert sorted(await heard.until(3)) == ["answer", "answer.again", "ask"]
+
+    async def test_a_closed_subscription_is_told_no_more(self, transport: Transport) -> None:
+        """Others are; closing it again does nothing, and the place is free for another."""
+        gone, stays, comes = Heard(), Heard(), Heard()
+        subscription = await transport.subscribe("a.b", gone, agent="ada")
+        await transport.subscribe("a.*", stays, agent="ada")
+        await transport.publish(Signal(type="a.b"), to="ada")
+        await gone.until(1)
+        await subscription.close()
+        await transport.subscribe("a.b", comes, agent="ada")
+        await subscription.close()
+        await transport.publish(Signal(type="a.b"), to="ada")
+        assert await stays.until(2) == ["a.b", "a.b"]
+        assert await comes.until(1) == ["a.b"]
+        assert gone.types == ["a.b"]
+
+    async def test_a_handler_may_close_its_own_subscription(self, transport: Transport) -> None:
+        """It was then called for the last time."""
+        heard, last = Heard(), Heard()
+
+        async def once(signal: Signal) -> None:
+            heard(signal)
+            await subscription.close()
+
+        subscription = await transport.subscribe("**", once)
+        await transport.subscribe("**", last)
+        for signal_type in ("one", "two"):
+            await transport.publish(Signal(type=signal_type))
+        await last.until(2)
+        assert heard.types == ["one"]
+
+    async def test_a_closed_transport_tells_nobody(self, transport: Transport) -> None:
+        """Publishing and subscribing are refused, and closing again does nothing."""
+        heard = Heard()
+        subscription = await transport.subscribe("**", heard)
+        await transport.close()
+        with pytest.raises(OmoideError):
+            await transport.publish(Signal(type="late"))
+        with pytest.raises(OmoideError):
+            await transport.subscribe("**", heard)
+        await subscription.close()
+        await transport.close()
+        assert heard.types == []
+
+    async def test_nonsense_is_refused(self, transport: Transport) -> None:
+        """A pattern, a handler, an agent or a signal that is none."""
+        heard: Any = Heard()
+        wrong: list[tuple[Any, Any, Any]] = [
+            ("a*", heard, None),
+            ("", heard, None),
+            (7, heard, None),
+            ("**", "heard", None),
+            ("**", heard, ""),
+        ]
+        for pattern, handler, agent in wrong:
+            with pytest.raises(Invalid):
+                await transport.subscribe(pattern, handler, agent=agent)
+        nothing: Any = "door.opened"
+        with pytest.raises(Invalid):
+            await transport.publish(nothing)
+        with pytest.raises(Invalid):
+            await transport.publish(Signal(type="door.opened"), to="")

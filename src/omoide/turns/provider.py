@@ -1,0 +1,433 @@
+"""Provider models.
+
+Whatever a provider's library raises becomes a `ModelFailed` here, and nowhere else. A failure of the server
+itself (500, 502, 504) is `ModelOverloaded`, since it may be over by the next time. A quota that is used up is
+`ModelRefused`, since waiting a little does not bring it back.
+
+Through pydantic-ai, which knows the providers; a model is named as `provider:model`. Its own retries are off,
+so one call here is one request there; ours are in `calling`. Connections belong to the event loop that opened
+them, so each call opens its own and closes them; `connected` keeps them for several calls.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, cast
+
+from omoide.errors import (
+    Invalid,
+    MissingExtra,
+    ModelFailed,
+    ModelMisbehaved,
+    ModelOverloaded,
+    ModelRefused,
+    ModelTimedOut,
+    ModelUnreachable,
+    OmoideError,
+    WrongType,
+)
+
+try:
+    from pydantic_ai import direct, messages, models, providers
+    from pydantic_ai.exceptions import UserError
+except ImportError as error:
+    raise MissingExtra("a provider's model", "models") from error
+
+import anyio
+import httpx2
+import msgspec
+from pydantic_ai import exceptions
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from omoide.core.frozen import check_text, thaw
+from omoide.turns.messages import Message, ToolCall, Usage
+from omoide.turns.model import Reply, Request
+from omoide.turns.prompt import Operation, Prompt
+
+# failing: What does it mean for a turn when a provider fails?
+
+
+Meaning = tuple[type[ModelFailed], str, str]
+
+LATER = "try again later"
+BUSY: Meaning = (ModelOverloaded, "cannot answer just now", LATER)
+SLOW: Meaning = (ModelTimedOut, "took too long", "try again, or allow it more time")
+AWAY: Meaning = (
+    ModelUnreachable,
+    "cannot be reached, or broke off",
+    "check the network and base_url, then try again",
+)
+UNREADABLE: Meaning = (ModelMisbehaved, "gave an answer that cannot be read", "see the cause")
+REJECTED: Meaning = (ModelRefused, "does not take the request", "correct what the cause names")
+UNUSABLE: Meaning = (ModelRefused, "cannot be used", "check its name, the provider's package and its key")
+UNKNOWN: Meaning = (ModelFailed, "failed", "see the cause")
+
+MEANINGS: tuple[tuple[type[Exception], Meaning], ...] = (
+    (
+        exceptions.ModelAuthenticationError,
+        (ModelRefused, "does not take the key", "check the key"),
+    ),
+    (exceptions.ModelNotFoundError, (ModelRefused, "is not known there", "check its name and base_url")),
+    (
+        exceptions.ModelContextWindowExceededError,
+        (ModelRefused, "cannot take so much text", "lower window.max_tokens"),
+    ),
+    (exceptions.ModelRequestRejectedError, REJECTED),
+    (exceptions.ModelQuotaExceededError, (ModelRefused, "has no quota left", "see to the account")),
+    (exceptions.ModelRateLimitError, (ModelOverloaded, "is asked too often", LATER)),
+    (exceptions.ModelUnavailableError, BUSY),
+    (exceptions.ModelServerError, (ModelOverloaded, "failed on the provider's side", LATER)),
+    (exceptions.ModelTimeoutError, SLOW),
+    (exceptions.ModelRequestTimeout, SLOW),
+    (exceptions.ModelConnectionError, AWAY),
+    (exceptions.ModelAPIError, UNREADABLE),
+    (exceptions.ContentFilterError, (ModelRefused, "does not let the content pass", "say it in another way")),
+    (exceptions.UnexpectedModelBehavior, UNREADABLE),
+    (exceptions.ConcurrencyLimitExceeded, BUSY),
+    (exceptions.RunTimedOut, SLOW),
+    (exceptions.UserError, UNUSABLE),
+    (httpx2.TimeoutException, SLOW),
+    (httpx2.TransportError, AWAY),
+    (TimeoutError, SLOW),
+    (OSError, AWAY),
+    (ImportError, UNUSABLE),
+)
+"""What each error means: the first row that fits holds."""
+
+AGAIN = frozenset({408, 409, 425})
+"""Statuses without a category of their own that ask for another try."""
+
+_INSTALL = re.compile(r'pip install "?[\w.\[\]-]+"?')
+
+
+@contextmanager
+def reporting(model: str) -> Iterator[None]:
+    """A block in which all that goes wrong is a `ModelFailed`, or an error of ours that says so itself."""
+    try:
+        yield
+    except OmoideError:
+        raise
+    except Exception as error:
+        raise failure(error, model) from error
+
+
+def failure(error: Exception, model: str) -> ModelFailed:
+    """An error of a provider's library, as one of ours."""
+    if isinstance(error, ExceptionGroup):
+        return failure(error.exceptions[-1], model)
+    kind, problem, remedy = meaning(error)
+    wait = error.retry_after if isinstance(error, exceptions.ModelAPIError) else None
+    if remedy == LATER and wait is not None:
+        remedy = f"try again in {wait:.0f} s"
+    elif isinstance(error, ImportError) and (install := _INSTALL.search(str(error))):
+        remedy = install.group()
+    return kind(model, f"{problem} ({_said(error)})", remedy, retry_after=wait)
+
+
+def meaning(error: Exception) -> Meaning:
+    """What an error says about the model, and what to do about it."""
+    if type(error) is exceptions.ModelHTTPError:  # it would be of a subclass if its status had a category
+        return BUSY if error.status_code in AGAIN else REJECTED
+    return next((said for kind, said in MEANINGS if isinstance(error, kind)), UNKNOWN)
+
+
+def _said(error: Exception) -> str:
+    words = " ".join(str(error).split()) or "no reason given"
+    words = words if len(words) <= 300 else f"{words[:300]}…"
+    known = isinstance(error, (exceptions.AgentRunError, exceptions.UserError))
+    return words if known else f"{type(error).__name__}: {words}"
+
+
+# translating: How is a prompt said to a provider, and its answer understood?
+
+
+NAME_LENGTH = 64  # the longest name of a tool that every provider takes
+_UNSPEAKABLE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Translation:
+    """A prompt in the words of pydantic-ai, for one model."""
+
+    def __init__(self, prompt: Prompt, model: Model) -> None:
+        self._spoken = spoken_names(prompt.operations)
+        self.messages = self._messages(prompt.messages)
+        self.settings = _settings(prompt.generation, model)
+        self.parameters = ModelRequestParameters(
+            function_tools=[self._tool(operation) for operation in prompt.operations],
+            **_output(prompt.result, model),
+        )
+
+    def reply(self, response: ModelResponse, model: str) -> Reply:
+        """The answer of the model, as one of ours."""
+        if response.finish_reason == "content_filter":
+            said = (response.provider_details or {}).get("refusal") or "it gives no reason"
+            raise ModelRefused(model, f"did not let the answer pass ({said})", "say it in another way")
+        meant = {spoken: name for name, spoken in self._spoken.items()}
+        try:
+            return Reply(
+                content="".join(part.content for part in response.parts if isinstance(part, TextPart)),
+                calls=tuple(_call(part, meant) for part in response.tool_calls),
+                usage=Usage(
+                    input_tokens=response.usage.input_tokens,
+                    output_tokens=response.usage.output_tokens,
+                    requests=1,
+                ),
+                model=response.model_name,
+                native=response,
+            )
+        except Invalid as error:
+            problem = f"gave an answer that cannot be kept ({error})"
+            raise ModelMisbehaved(model, problem, "ask it again") from error
+
+    def _messages(self, said: Sequence[Message]) -> list[ModelMessage]:
+        """What was said, with all that comes between two answers of the model in one request."""
+        found: list[ModelMessage] = []
+        parts: list[ModelRequestPart] = []
+        for message in said:
+            if message.role != "assistant":
+                parts.append(self._part(message))
+                continue
+            if parts:
+                found.append(ModelRequest(parts=parts))
+                parts = []
+            found.append(self._answer(message))
+        return [*found, ModelRequest(parts=parts)] if parts else found
+
+    def _part(self, message: Message) -> ModelRequestPart:
+        match message.role:
+            case "system":
+                return SystemPromptPart(content=message.content)
+            case "tool":
+                return ToolReturnPart(
+                    tool_name=self._speak(message.name or ""),
+                    content=message.content,
+                    tool_call_id=message.call_id or "",
+                )
+            case _:
+                return UserPromptPart(content=message.content)
+
+    def _answer(self, message: Message) -> ModelResponse:
+        if isinstance(message.native, ModelResponse):
+            return message.native  # it holds what only the provider understands, such as signed thoughts
+        parts: list[ModelResponsePart] = [TextPart(content=message.content)] if message.content else []
+        parts.extend(
+            ToolCallPart(
+                tool_name=self._speak(call.name),
+                args=thaw(call.params) if call.invalid is None else call.invalid,
+                tool_call_id=call.id,
+            )
+            for call in message.calls
+        )
+        return ModelResponse(parts=parts)
+
+    def _tool(self, operation: Operation) -> ToolDefinition:
+        return ToolDefinition(
+            name=self._speak(operation.name),
+            description=operation.description or None,
+            parameters_json_schema=thaw(operation.schema) or {"type": "object", "properties": {}},
+        )
+
+    def _speak(self, name: str) -> str:
+        return self._spoken.get(name) or _spoken(name)
+
+
+def spoken_names(operations: Iterable[Operation]) -> dict[str, str]:
+    """A name for each tool that providers take: theirs have no dots, and no more than 64 characters."""
+    found: dict[str, str] = {}
+    # A name that can be said as it is comes first, so that no other one takes its place.
+    for name in sorted({one.name for one in operations}, key=lambda name: (name != _spoken(name), name)):
+        spoken, others = _spoken(name), set(found.values())
+        number = 2
+        while spoken in others:
+            ending = f"_{number}"
+            spoken = _spoken(name)[: NAME_LENGTH - len(ending)] + ending
+            number += 1
+        found[name] = spoken
+    return found
+
+
+def _spoken(name: str) -> str:
+    return _UNSPEAKABLE.sub("_", name)[:NAME_LENGTH]
+
+
+def _settings(generation: Mapping[str, Any], model: Model) -> ModelSettings:
+    settings = {key: thaw(value) for key, value in generation.items() if value is not None}
+    stop = settings.pop("stop", None)
+    if stop is not None:
+        settings["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
+    if "max_retries" in model.unsupported_settings:  # its library does not try again, and would warn
+        settings.pop("max_retries", None)
+    else:
+        settings["max_retries"] = 0
+    return cast("ModelSettings", settings)
+
+
+def _output(schema: Mapping[str, Any] | None, model: Model) -> dict[str, Any]:
+    if schema is None:
+        return {}
+    native = model.profile.get("supports_json_schema_output", False)
+    wanted = OutputObjectDefinition(json_schema=thaw(schema), name="result")
+    return {"output_mode": "native" if native else "prompted", "output_object": wanted}
+
+
+def _call(part: ToolCallPart, meant: Mapping[str, str]) -> ToolCall:
+    name = meant.get(part.tool_name, part.tool_name)
+    given = part.args or {}
+    try:
+        params = msgspec.json.decode(given) if isinstance(given, str) else given
+        if isinstance(params, dict):
+            return ToolCall(id=part.tool_call_id, name=name, params=params)
+    except (Invalid, msgspec.DecodeError, RecursionError):
+        pass  # where it is the id or the name that is wrong, it is so below as well
+    wrong = given if isinstance(given, str) else part.args_as_json_str()
+    return ToolCall(id=part.tool_call_id, name=name, invalid=wrong)
+
+
+#   init  : How is a provider's model asked?
+
+
+KEYLESS = "no-key"
+"""What is sent as the key to a server that was named by its URL alone."""
+
+CLOSING = 5.0
+"""Seconds after which closing a connection is given up, even while being cancelled."""
+
+
+class ProviderModel:
+    """A model of a provider: `provider:model`, or a model that pydantic-ai made.
+
+    With `base_url` any server that speaks the provider's protocol is asked; it gets the `api_key` given
+    here, or none. Otherwise the key comes from the provider's environment variable.
+    """
+
+    def __init__(
+        self, model: str | models.Model, *, base_url: str | None = None, api_key: str | None = None
+    ) -> None:
+        if isinstance(model, models.Model):
+            self.name = model.model_id
+        elif isinstance(model, str):
+            self.name = check_text(model, "model")
+            if ":" not in model and model != "test":
+                raise Invalid("model", f"is {model!r}", f"say whose it is, as in openai-chat:{model}")
+        else:
+            raise WrongType("model", "a name like provider:model, or a model of pydantic-ai", model)
+        self._model = model
+        options = {"base_url": base_url, "api_key": api_key}
+        self._options = {option: given for option, given in options.items() if given is not None}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    async def complete(self, request: Request) -> Reply:
+        """The answer, in one piece."""
+        with reporting(self.name):
+            async with self._opened() as model:
+                told = Translation(request.prompt, model)
+                response = await direct.model_request(
+                    model,
+                    told.messages,
+                    model_settings=told.settings,
+                    model_request_parameters=told.parameters,
+                )
+            return told.reply(response, self.name)
+
+    async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
+        """Pieces of text as they come, and the whole answer last."""
+        with reporting(self.name):
+            async with self._opened() as model:
+                told = Translation(request.prompt, model)
+                async with direct.model_request_stream(
+                    model,
+                    told.messages,
+                    model_settings=told.settings,
+                    model_request_parameters=told.parameters,
+                ) as events:
+                    async for event in events:
+                        if piece := _text(event):
+                            yield piece
+                response = events.get()
+            if response.state == "incomplete":
+                raise ModelUnreachable(self.name, "broke off in its answer", "try again")
+            reply = told.reply(response, self.name)
+        yield reply
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[ProviderModel]:
+        """This model on connections that stay open inside the block, for several requests in a row."""
+        with reporting(self.name):
+            opened = self._opened()
+            model = await opened.__aenter__()
+        try:
+            held = ProviderModel(model)
+            held.name = self.name
+            yield held
+        finally:
+            await opened.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[models.Model]:
+        model = self._made()
+        await model.__aenter__()
+        try:
+            yield model
+        finally:
+            # Also where the call is being cancelled: it would not get at the lock in there otherwise.
+            with anyio.move_on_after(CLOSING, shield=True):
+                await model.__aexit__(None, None, None)
+
+    def _made(self) -> models.Model:
+        if not self._options or isinstance(self._model, models.Model):
+            return models.infer_model(self._model)
+        return models.infer_model(self._model, self._provider)
+
+    def _provider(self, name: str) -> providers.Provider[Any]:
+        make = _maker(name)
+        taken = inspect.signature(make).parameters
+        for option in self._options:
+            if option not in taken:
+                raise Invalid(
+                    option, f"is nothing that provider {name!r} takes", "pass a model that pydantic-ai made"
+                )
+        # The key of the environment is meant for the provider, not for whoever a spec points to.
+        key = {"api_key": KEYLESS} if "api_key" in taken else {}
+        return make(**{**key, **self._options})
+
+
+def _maker(name: str) -> Callable[..., providers.Provider[Any]]:
+    if name.startswith("gateway/"):
+        from pydantic_ai.providers.gateway import gateway_provider
+
+        return partial(gateway_provider, name.removeprefix("gateway/"))
+    try:
+        return providers.infer_provider_class(name)
+    except ValueError as error:
+        raise UserError(f"Unknown provider: {name}") from error
+
+
+def _text(event: messages.ModelResponseStreamEvent) -> str:
+    match event:
+        case messages.PartStartEvent(part=messages.TextPart(content=text)):
+            return text
+        case messages.PartDeltaEvent(delta=messages.TextPartDelta(content_delta=text)):
+            return text
+        case _:
+            return ""

@@ -1,0 +1,195 @@
+"""Tool execution.
+
+As text: what is text stays as it is, data becomes JSON without what is empty. A tool that did its work never
+fails because of what it returned.
+
+Whatever goes wrong becomes an answer as well: the model is told, and the turn goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from base64 import b64encode
+from collections.abc import Mapping
+from contextvars import copy_context
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import msgspec
+from anyio import current_effective_deadline, get_cancelled_exc_class, move_on_after, to_thread
+
+from omoide import observe
+from omoide.core.action import Action, Directive
+from omoide.core.agent import Agent
+from omoide.core.execution import apply_result
+from omoide.core.identity import Identity
+from omoide.core.memory import Memory
+from omoide.core.state import SLOTS, Context
+from omoide.core.thread import Thread
+from omoide.errors import InvalidParams, NotFound, OmoideError
+from omoide.turns.controls import TurnContext
+from omoide.turns.messages import ToolCall
+from omoide.turns.prompt import Operation
+from omoide.turns.spec import AgentSpec
+
+# telling: How is a result told to a model?
+
+
+DONE = "done"
+DEPTH = 32
+
+
+def told(result: Any) -> str:
+    """A result as a model reads it."""
+    if result is None or isinstance(result, (Agent, Identity, Memory, Thread)):
+        return DONE
+    if isinstance(result, str):
+        return clean(result)
+    try:
+        return msgspec.json.encode(_plain(result, 0), order="sorted").decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"It ran; its result cannot be shown ({type(error).__name__}: {clean(str(error))})."
+
+
+def clean(text: str) -> str:
+    """Text that can be written down, whatever it was."""
+    return text.replace("\0", "␀").encode(errors="replace").decode()
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Data in the types of JSON."""
+    if depth > DEPTH:
+        raise ValueError("it is nested too deeply")
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return value if value == value and abs(value) != float("inf") else str(value)
+        case str():
+            return clean(value)
+        case Enum():
+            return _plain(value.value, depth + 1)
+        case datetime() | date():
+            return value.isoformat()
+        case bytes():
+            return b64encode(value).decode()
+        case Mapping():
+            return {
+                clean(str(key)): _plain(inner, depth + 1) for key, inner in value.items() if key not in SLOTS
+            }
+        case list() | tuple() | set() | frozenset():
+            return [_plain(inner, depth + 1) for inner in value]
+        case _:
+            return _taken_apart(value, depth)
+
+
+def _taken_apart(value: Any, depth: int) -> Any:
+    if hasattr(value, "to_python"):
+        return _plain(value.to_python(), depth + 1)
+    if isinstance(value, msgspec.Struct):
+        given = {name: getattr(value, name) for name in value.__struct_fields__}
+    elif hasattr(value, "model_dump"):
+        given = value.model_dump()
+    elif is_dataclass(value) and not isinstance(value, type):
+        given = {field.name: getattr(value, field.name) for field in fields(value)}
+    else:
+        raise TypeError(f"{type(value).__name__} is no data")
+    plain = {name: _plain(inner, depth + 1) for name, inner in given.items()}
+    return {name: inner for name, inner in plain.items() if inner not in (None, [], {}, "")}
+
+
+# tooling: What does a tool answer to a model's call?
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool answered; a pure action may have made another agent, too."""
+
+    ok: bool
+    content: str
+    agent: Agent | None = None
+    directives: tuple[Directive, ...] = ()
+
+
+def operations(spec: AgentSpec) -> tuple[Operation, ...]:
+    """The tools of an agent as a model is told about them."""
+    actions = [spec.tool(name) for name in spec.tools]
+    return tuple(
+        Operation(name=one.name, description=one.description, schema=one.json_schema()) for one in actions
+    )
+
+
+def find(spec: AgentSpec, call: ToolCall) -> Action | Outcome:
+    """The action that a call means, or what the model is told instead."""
+    if call.name not in spec.tools:
+        known = ", ".join(spec.tools) or "no tools"
+        return Outcome(ok=False, content=f"There is no tool {call.name!r}. You have {known}.")
+    if call.invalid is not None:
+        return Outcome(ok=False, content=f"The parameters of {call.name!r} are no JSON object.")
+    try:
+        action = spec.tool(call.name)
+        action.check(call.params)
+    except (InvalidParams, NotFound) as error:
+        return Outcome(ok=False, content=str(error))
+    return action
+
+
+def compute(action: Action, call: ToolCall, ctx: TurnContext) -> Outcome:
+    """The answer of a pure action, and the agent after it."""
+    try:
+        result = action.run(ctx, **action.check(call.params))
+        agent, directives = apply_result(ctx.agent, result)
+        answer = result[0] if isinstance(result, tuple) else result
+        return Outcome(ok=True, content=told(answer), agent=agent, directives=tuple(directives))
+    except (Exception, asyncio.CancelledError) as error:  # nothing is awaited here: it is the action's own
+        return Outcome(ok=False, content=_words(error))
+
+
+async def carry_out(action: Action, call: ToolCall, ctx: TurnContext, timeout_ms: int) -> Outcome:
+    """The answer of an action that touches the world."""
+    try:
+        with (
+            observe.span("execute_tool", name=action.name, tool_name=action.name, tool_call_id=call.id),
+            move_on_after(timeout_ms / 1000),
+        ):
+            try:
+                return Outcome(ok=True, content=told(await called(action, ctx, action.check(call.params))))
+            except get_cancelled_exc_class():
+                if _stopped():
+                    raise
+                return Outcome(ok=False, content="Something that it waited for was cancelled.")
+    except Exception as error:
+        return Outcome(ok=False, content=_words(error))
+    late = f"It did not answer within {timeout_ms / 1000:g} s. Nobody knows whether it took effect."
+    return Outcome(ok=False, content=late)
+
+
+def _stopped() -> bool:
+    """Whether it is this turn that is being cancelled, by a scope around it or by its task."""
+    task = asyncio.current_task()
+    return current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
+
+
+async def called(action: Action, ctx: Context, params: dict[str, Any]) -> Any:
+    """What an action returns that may be async, or take its time in a thread."""
+    if inspect.iscoroutinefunction(inspect.unwrap(action.run)):
+        return await action.run(ctx, **params)
+    call = partial(copy_context().run, partial(action.run, ctx, **params))
+    # A thread cannot be stopped; the turn does not wait for one that takes too long.
+    result = await to_thread.run_sync(call, abandon_on_cancel=True)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _words(error: BaseException) -> str:
+    """What a model is told about an error; ours say what to do."""
+    try:
+        said = str(error).strip()
+    except Exception:
+        said = ""
+    if not isinstance(error, OmoideError):
+        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return clean(said)
