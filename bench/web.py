@@ -24,7 +24,7 @@ import uvicorn
 from bench import corpus
 from bench.measure import Report, shown
 from omoide import Entry, WriteRequest, open_store
-from omoide.service import auth as access
+from omoide.service import auth
 from omoide.stores.async_store import LocalStore
 from omoide.web import create_app
 
@@ -57,7 +57,7 @@ def _filled(url: str) -> str:
             store.sync.write_many(
                 [_request(start + at, item.text) for at, item in enumerate(corpus.items(5_000))]
             )
-        return anyio.run(access.create, store, "bench", ["read", "write"], ["default"])[0]
+        return anyio.run(auth.create, store, "bench", ["read", "write"], ["default"])[0]
 
 
 def _request(number: int, text: str) -> WriteRequest:

@@ -18,11 +18,8 @@ import msgspec
 import numpy as np
 
 from omoide.embedders import Embedded, Embedder, choose
-from omoide.eval import datasets as dataset
-from omoide.eval import datasets as locomo
-from omoide.retrieval import features, query
-from omoide.retrieval import ranking as signals
-from omoide.retrieval import text as words
+from omoide.eval import datasets
+from omoide.retrieval import features, query, ranking, text
 from omoide.retrieval.pool import Array, Pool
 from omoide.retrieval.ranking import Signs, Weights, score
 
@@ -71,7 +68,7 @@ def main() -> int:
     parser.add_argument("--folds", type=int, default=FOLDS)
     given = parser.parse_args()
     embedder = choose(given.embedder)
-    names, asked, shipped = collect(locomo.locomo_load(given.data), embedder)
+    names, asked, shipped = collect(datasets.locomo_load(given.data), embedder)
     folds = np.array([one.conversation % given.folds for one in asked])
     found = np.zeros(len(asked))
     for fold in range(given.folds):
@@ -87,7 +84,7 @@ def main() -> int:
     return 0
 
 
-def collect(data: dataset.DataSet, embedder: Embedder | None) -> tuple[list[str], list[Asked], Array]:
+def collect(data: datasets.DataSet, embedder: Embedder | None) -> tuple[list[str], list[Asked], Array]:
     """The signs of the best rows for every question, and R@10 of every question with the weights shipped."""
     names: list[str] = []
     asked: list[Asked] = []
@@ -109,7 +106,7 @@ def collect(data: dataset.DataSet, embedder: Embedder | None) -> tuple[list[str]
     return names, asked, np.array(shipped)
 
 
-def pool_of(turns: tuple[dataset.Turn, ...], embedder: Embedder | None) -> Pool:
+def pool_of(turns: tuple[datasets.Turn, ...], embedder: Embedder | None) -> Pool:
     """A conversation as a store would hold it."""
     more: dict[str, Any] = {}
     if embedder is not None:
@@ -122,7 +119,7 @@ def pool_of(turns: tuple[dataset.Turn, ...], embedder: Embedder | None) -> Pool:
         [features.read(turn.text).to_bytes() for turn in turns],
         time=[turn.at or 0 for turn in turns],
         thread=[turn.session for turn in turns],
-        seq=dataset.positions(turns),
+        seq=datasets.positions(turns),
         role=[turn.role for turn in turns],
         speaker=[turn.speaker for turn in turns],
         **more,
@@ -132,17 +129,17 @@ def pool_of(turns: tuple[dataset.Turn, ...], embedder: Embedder | None) -> Pool:
 def _telling(one: Embedded) -> Array:
     if one.tokens is None or one.words is None:
         return np.zeros((0, 64), np.int8)
-    return one.tokens[words.content(one.words)]
+    return one.tokens[text.content(one.words)]
 
 
-def signs_of(read: query.Query, pool: Pool, vector: Embedded | None) -> tuple[signals.Columns, Array]:
+def signs_of(read: query.Query, pool: Pool, vector: Embedded | None) -> tuple[ranking.Columns, Array]:
     """What the second stage sees of the best rows, and which rows those are."""
     weights = Weights.default(vectors=vector is not None, tokens=pool.tokens is not None)
-    seen = signals.first(read, pool, vector, k1=weights.k1, b=weights.b)
+    seen = ranking.first(read, pool, vector, k1=weights.k1, b=weights.b)
     first = msgspec.structs.asdict(weights.first)
     total = sum((column * first[name] for name, column in seen.columns.items()), np.zeros(pool.size))
     rows = np.argsort(-total, kind="stable")[: weights.depth]
-    return signals.second(read, pool, vector, seen, total, rows), rows
+    return ranking.second(read, pool, vector, seen, total, rows), rows
 
 
 def fit(names: list[str], asked: list[Asked]) -> Array:

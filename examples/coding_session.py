@@ -27,8 +27,19 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 
-from omoide import AgentSpec, Entry, Evidence, Scope, Session, Store, Thread, ThreadEntry, clock, open_store
-from omoide import longterm as tracing
+from omoide import (
+    AgentSpec,
+    Entry,
+    Evidence,
+    Scope,
+    Session,
+    Store,
+    Thread,
+    ThreadEntry,
+    clock,
+    longterm,
+    open_store,
+)
 from omoide.core.action import action
 from omoide.core.entry import DELETED
 from omoide.errors import NotFound, SessionBusy
@@ -271,7 +282,7 @@ async def look(url: str, turns: Sequence[Turn]) -> Work:
         gone = [entry for entry in entries if entry.superseded_by is not None]
         replaced = [entry.id for entry in gone if entry.superseded_by != DELETED]
         told = (
-            str(await tracing.provenance(store, replaced[-1], SCOPE)) if replaced else "nothing was replaced"
+            str(await longterm.provenance(store, replaced[-1], SCOPE)) if replaced else "nothing was replaced"
         )
         session = await Session.load(SESSION, CODER, store=store)
     means = [label for turn in turns for label in turn.means]

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from omoide import AgentSpec, Evidence, Scope, Session, Store, clock, forget, open_store, recall
-from omoide import longterm as tracing
-from omoide.longterm import queries as querying
+from omoide import AgentSpec, Evidence, Scope, Session, Store, clock, forget, longterm, open_store, recall
+from omoide.longterm import queries
 from omoide.promotion.promoter import Promotion
 from omoide.testing import FrozenClock
 from omoide.turns import Preflight
@@ -136,7 +135,7 @@ async def corrected(store: Store) -> dict[str, str]:
     heading("Monday, later: a correction")
     async with opened(store, "monday", llm=model) as session:
         await talk(session, "I was wrong: we moved from Postgres to SQLite last week.")
-        old = [one for one in await querying.everything(store, SCOPE) if "Postgres 14" in one.content]
+        old = [one for one in await queries.everything(store, SCOPE) if "Postgres 14" in one.content]
         new = await session.remember("The shop runs on SQLite.", type="fact", confidence=0.95)
         gone = {}
         for one in old:
@@ -154,11 +153,11 @@ async def corrected(store: Store) -> dict[str, str]:
 
 async def shown_stale(store: Store) -> list[str]:
     """What rested on the old fact, and the chain of reasons."""
-    known = await querying.everything(store, SCOPE, include_stale=True)
+    known = await queries.everything(store, SCOPE, include_stale=True)
     stale = [one for one in known if one.stale]
     for one in stale:
         show("stale", one.content)
-        for chain in await tracing.why_stale(store, one.id, SCOPE):
+        for chain in await longterm.why_stale(store, one.id, SCOPE):
             show("because", chain)
     return [one.content for one in stale]
 
@@ -205,7 +204,7 @@ async def tuesday(store: Store) -> tuple[list[str], Preflight, str]:
         answer = await session.chat(QUESTION)
     show("helper", answer)
     heading("Where it comes from")
-    trace = await tracing.provenance(store, found.hits[0].entry.id, SCOPE)
+    trace = await longterm.provenance(store, found.hits[0].entry.id, SCOPE)
     print(textwrap.indent(str(trace), "    "))
     return [hit.entry.content for hit in found.hits], seen, answer
 

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import anyio
 
 import omoide
-from omoide import Evidence, Scope, graph, open_store
-from omoide import longterm as tracing
-from omoide.longterm import queries as querying
+from omoide import Evidence, Scope, graph, longterm, open_store
+from omoide.longterm import queries
 from omoide.longterm.relations import relate
 from omoide.longterm.upkeep import review
 
@@ -83,7 +82,7 @@ async def learn(store: omoide.Store) -> None:
 
 async def ids(store: omoide.Store) -> list[str]:
     """The memories that still hold, newest first."""
-    return [entry.id for entry in await querying.everything(store, SHOP)]
+    return [entry.id for entry in await queries.everything(store, SHOP)]
 
 
 async def tour(folder: Path) -> Known:
@@ -93,8 +92,8 @@ async def tour(folder: Path) -> Known:
         before = await ids(store)
         await omoide.remember(store, "The driver is psycopg 3.2.", SHOP, id="driver-2", type="fact")
         await omoide.forget(store, "driver", SHOP, reason="upgraded", replacement="driver-2")
-        gone = [one.id for one in await querying.everything(store, SHOP, include_stale=True) if one.stale]
-        why = [str(chain) for id in gone for chain in await tracing.why_stale(store, id, SHOP)]
+        gone = [one.id for one in await queries.everything(store, SHOP, include_stale=True) if one.stale]
+        why = [str(chain) for id in gone for chain in await longterm.why_stale(store, id, SHOP)]
         async with graph.open(store) as view:
             answer = await view.sparql(LIVE, SHOP)
             await view.export(folder / "shop.trig", SHOP)
@@ -103,8 +102,8 @@ async def tour(folder: Path) -> Known:
             stale=gone,
             why=why,
             after=await ids(store),
-            provenance=str(await tracing.provenance(store, "tests", SHOP)),
-            related=[str(one) for one in await tracing.related(store, "dry", SHOP)],
+            provenance=str(await longterm.provenance(store, "tests", SHOP)),
+            related=[str(one) for one in await longterm.related(store, "dry", SHOP)],
             answer=answer,
             review=str(await review(store, SHOP)),
             copied=await copied(folder / "shop.trig"),

@@ -1,8 +1,8 @@
 """How is a store of your own made?
 
 This one keeps memories as lines of JSON in a file, for one process that does not crash. `Store` asks for
-three methods. What a write means, which all stores decide alike, is in `omoide.stores.semantics`; how answers are
-found is up to the store, and here it counts common words. The tests run `StoreSuite` over it.
+three methods. What a write means, which all stores decide alike, is in `omoide.stores.semantics`; how answers
+are found is up to the store, and here it counts common words. The tests run `StoreSuite` over it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omoide import Entry, RecallRequest, RecallResult, Scope, Store, WriteReques
 from omoide.core.requests import Hit, Reason, Why
 from omoide.errors import KeyReused
 from omoide.retrieval.text import terms
-from omoide.stores import semantics as rules
+from omoide.stores import semantics
 from omoide.stores.protocols import Erases
 
 
@@ -38,9 +38,9 @@ class JsonLinesStore:
         if request.idempotency_key is None:
             return self._write(request)
         name, now = (request.entry.namespace, request.idempotency_key), clock.now()
-        payload = rules.fingerprint(request)
+        payload = semantics.fingerprint(request)
         before, receipt, at = self.receipts.get(name, (b"", None, 0))
-        if receipt is None or at < now - rules.KEY_LIFETIME_MS:
+        if receipt is None or at < now - semantics.KEY_LIFETIME_MS:
             receipt = self._write(request)
             self.receipts[name] = (payload, receipt, now)
         elif before != payload:
@@ -49,7 +49,7 @@ class JsonLinesStore:
 
     async def recall(self, request: RecallRequest) -> RecallResult:
         """What shares most words with the question; among equals the newest, which is held last."""
-        scope, passes = request.reach(), rules.passing(request.filter, request.at)
+        scope, passes = request.reach(), semantics.passing(request.filter, request.at)
         wanted = {*terms(request.query)}
         found = [
             (sorted(wanted & {*terms(entry.content)}), entry)
@@ -66,19 +66,19 @@ class JsonLinesStore:
 
     def _write(self, request: WriteRequest) -> WriteResult:
         given, now = request.entry, clock.now()
-        rules.check_size(given, rules.MAX_CONTENT)
+        semantics.check_size(given, semantics.MAX_CONTENT)
         kept = self.entries.get((given.namespace, given.id))
         if request.dedupe and kept is None:
             for other in self.entries.values():
-                if rules.is_twin(other, given, now):
+                if semantics.is_twin(other, given, now):
                     return WriteResult(request=request, entry=other, outcome="duplicate_of")
-        outcome, entry = rules.decide(request, kept)
+        outcome, entry = semantics.decide(request, kept)
         changed = [entry] if outcome == "stored" else []
         if request.supersedes is not None:
             agent = Scope(namespace=given.namespace, agent_id=given.agent_id)
             found = self.entries.get((given.namespace, request.supersedes))
-            old = rules.in_scope(found, agent, request.supersedes)
-            changed.append(rules.superseded(old, entry, None, now))
+            old = semantics.in_scope(found, agent, request.supersedes)
+            changed.append(semantics.superseded(old, entry, None, now))
             outcome = "superseded"
         with self.path.open("ab") as file:
             file.write(b"".join(one.to_json() + b"\n" for one in changed))

@@ -39,16 +39,14 @@ from omoide import (
     verbs,
 )
 from omoide.core import frozen
-from omoide.core import frozen as nesting
-from omoide.retrieval import arms as neighbours
+from omoide.retrieval import arms
 from omoide.retrieval.ranking import Signs
-from omoide.stores import protocols
-from omoide.stores import redaction as secrets
+from omoide.stores import protocols, redaction
 from omoide.stores.config import Settings
-from omoide.stores.sql import cache as shelves
+from omoide.stores.sql import cache
 from omoide.testing import reproducible
 from omoide.turns import memory as remembering
-from omoide.turns import runner as running
+from omoide.turns import runner
 from omoide.turns.journal import KINDS
 from omoide.turns.options import Options
 
@@ -317,14 +315,14 @@ def test_all_of_turns_and_sessions_is_documented() -> None:
 def test_the_limits_of_data_are_those_in_the_code() -> None:
     """The page of values tells how deep and how large data may be, in the numbers that the code goes by."""
     page = prose(ROOT / "docs" / "values.md")
-    limits = [f"{nesting.MAX_DEPTH} levels", f"{nesting.DEPTH} levels", f"{frozen.MAX_NODES:,} values"]
+    limits = [f"{frozen.MAX_DEPTH} levels", f"{frozen.DEPTH} levels", f"{frozen.MAX_NODES:,} values"]
     assert [limit for limit in limits if f"| {limit} |" not in page] == []
 
 
 def test_the_limits_of_recall_are_those_in_the_code() -> None:
     """The page of recall tells how many candidates there are and how long a window is, as the code has it."""
     page = prose(ROOT / "docs" / "recall.md")
-    limits = [f"{shelves.SHELF:,} entries", f"{neighbours.WINDOW_WORDS} words"]
+    limits = [f"{cache.SHELF:,} entries", f"{arms.WINDOW_WORDS} words"]
     assert [limit for limit in limits if limit not in page] == []
 
 
@@ -332,7 +330,7 @@ def test_the_limits_of_a_turn_are_those_in_the_code() -> None:
     """The page of turns tells how much of an input is asked with and how long a listener has, as it is so."""
     page = " ".join(prose(ROOT / "docs" / "turns.md").split())
     assert f"{remembering.LONGEST:,} characters" in page
-    assert {5: "five seconds"}[running.LAST_WORDS] in page
+    assert {5: "five seconds"}[runner.LAST_WORDS] in page
 
 
 def test_the_keys_that_name_a_secret_are_those_in_the_code() -> None:
@@ -349,8 +347,8 @@ def test_the_keys_that_name_a_secret_are_those_in_the_code() -> None:
         *INLINE.findall(spelled),
     ]
     assert len(named) > 20
-    assert [key for key in named if not secrets.names_secret(key)] == []
-    assert [key for key in INLINE.findall(counts) if secrets.names_secret(key)] == []
+    assert [key for key in named if not redaction.names_secret(key)] == []
+    assert [key for key in INLINE.findall(counts) if redaction.names_secret(key)] == []
 
 
 def test_every_context_of_an_error_is_documented() -> None:

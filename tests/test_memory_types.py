@@ -7,7 +7,7 @@ import pytest
 from tests.minds import says_what_to_do
 
 from omoide import MEMORY_TYPES
-from omoide.core import entry as memory_types
+from omoide.core import entry
 from omoide.errors import NotFound, OmoideError
 
 every_type = pytest.mark.parametrize("name", MEMORY_TYPES)
@@ -16,27 +16,27 @@ every_type = pytest.mark.parametrize("name", MEMORY_TYPES)
 def test_there_are_twenty_five_types() -> None:
     """The ontology has 25 kinds of memory item, each listed once, the root not among them."""
     assert len(set(MEMORY_TYPES)) == len(MEMORY_TYPES) == 25
-    assert memory_types.ROOT not in MEMORY_TYPES
+    assert entry.ROOT not in MEMORY_TYPES
 
 
 @every_type
 def test_every_type_leads_to_the_root(name: str) -> None:
     """Going from refined to refining type ends at the root."""
-    assert memory_types.ancestors(name)[-1] == memory_types.ROOT
+    assert entry.ancestors(name)[-1] == entry.ROOT
 
 
 @every_type
 def test_ancestors_and_subtypes_are_each_others_reverse(name: str) -> None:
     """A type is among the subtypes of itself, of its ancestors, and of nothing else."""
-    everything = (memory_types.ROOT, *MEMORY_TYPES)
-    inside = {other for other in everything if name in memory_types.with_subtypes(other)}
-    assert inside == {name, *memory_types.ancestors(name)}
+    everything = (entry.ROOT, *MEMORY_TYPES)
+    inside = {other for other in everything if name in entry.with_subtypes(other)}
+    assert inside == {name, *entry.ancestors(name)}
 
 
 def test_the_root_covers_everything() -> None:
     """Asking for the root with its subtypes asks for all types."""
-    assert set(memory_types.with_subtypes(memory_types.ROOT)) == {memory_types.ROOT, *MEMORY_TYPES}
-    assert memory_types.ancestors(memory_types.ROOT) == ()
+    assert set(entry.with_subtypes(entry.ROOT)) == {entry.ROOT, *MEMORY_TYPES}
+    assert entry.ancestors(entry.ROOT) == ()
 
 
 @pytest.mark.parametrize(
@@ -53,23 +53,23 @@ def test_the_root_covers_everything() -> None:
 )
 def test_a_type_comes_with_what_refines_it(name: str, refining: set[str]) -> None:
     """Decisions, conventions and errors have subtypes; facts have none."""
-    assert memory_types.with_subtypes(name)[0] == name
-    assert set(memory_types.with_subtypes(name)[1:]) == refining
+    assert entry.with_subtypes(name)[0] == name
+    assert set(entry.with_subtypes(name)[1:]) == refining
 
 
 def test_class_names_follow_the_ontology() -> None:
     """The ontology writes the names as one capitalised word, one class for each type."""
-    assert memory_types.ontology_class("trade_off") == "TradeOff"
-    assert memory_types.ontology_class("bug") == "Bug"
-    assert memory_types.ontology_class(memory_types.ROOT) == "MemoryItem"
-    assert len({memory_types.ontology_class(name) for name in MEMORY_TYPES}) == 25
+    assert entry.ontology_class("trade_off") == "TradeOff"
+    assert entry.ontology_class("bug") == "Bug"
+    assert entry.ontology_class(entry.ROOT) == "MemoryItem"
+    assert len({entry.ontology_class(name) for name in MEMORY_TYPES}) == 25
 
 
 QUESTIONS: list[Callable[[Any], object]] = [
-    memory_types.check,
-    memory_types.ancestors,
-    memory_types.with_subtypes,
-    memory_types.ontology_class,
+    entry.check,
+    entry.ancestors,
+    entry.with_subtypes,
+    entry.ontology_class,
 ]
 
 
@@ -94,4 +94,4 @@ def test_a_type_is_named_by_text(ask: Callable[[Any], object], name: object) -> 
 def test_the_table_of_types_cannot_be_changed() -> None:
     """The table is read-only."""
     with pytest.raises(TypeError):
-        memory_types.PARENTS["gossip"] = "fact"  # type: ignore[index]
+        entry.PARENTS["gossip"] = "fact"  # type: ignore[index]

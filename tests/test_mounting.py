@@ -20,7 +20,7 @@ from omoide import (
     strategy,
     thread,
 )
-from omoide.core import state as slot
+from omoide.core import state
 from omoide.core.execution import Outcome
 from omoide.errors import InvalidState, MountFailed, OmoideError
 
@@ -196,7 +196,7 @@ def raising(agent: Agent, config: Config) -> Any:
 
 def with_key(key: str, value: Any) -> Callable[[Agent, Config], Agent]:
     """A mount that returns the agent with a key of the state set."""
-    return lambda agent, config: slot.with_state(agent, agent.state.set(key, value))
+    return lambda agent, config: state.with_state(agent, agent.state.set(key, value))
 
 
 FAILURES: dict[str, tuple[Callable[[Agent, Config], Any], str]] = {
@@ -213,7 +213,7 @@ FAILURES: dict[str, tuple[Callable[[Agent, Config], Any], str]] = {
     "writes a foreign key with None": (with_key("foreign", None), "foreign"),
     "changes a foreign key": (with_key("own", 2), "own"),
     "removes a foreign key": (
-        lambda agent, config: slot.with_state(agent, agent.state.delete("own")),
+        lambda agent, config: state.with_state(agent, agent.state.delete("own")),
         "own",
     ),
     "breaks a slot": (with_key("__memory__", {}), "__memory__"),
@@ -231,7 +231,7 @@ def test_a_mount_that_fails_makes_no_agent(mount: Callable[[Agent, Config], Any]
 
 def test_a_caller_cannot_start_a_slot_with_something_else() -> None:
     """Reserved keys hold their own kind of value."""
-    for key in slot.SLOTS:
+    for key in state.SLOTS:
         with pytest.raises(InvalidState, match=key):
             Agent.new("a", state={key: {"world": {}}})
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide import Route, Signal
-from omoide.core import signal as pattern
+from omoide.core import signal
 from omoide.core.execution import matching
 from omoide.errors import Invalid, InvalidDefinition, WrongType
 
@@ -51,20 +51,20 @@ def test_exact_one_segment_and_any_number(wanted: str, fitting: list[str], unfit
 @given(wanted=patterns, signal_type=types)
 def test_matching_agrees_with_brute_force(wanted: str, signal_type: str) -> None:
     """The fast match gives the same answer as trying everything."""
-    assert pattern.matches(wanted, signal_type) == fits(wanted.split("."), signal_type.split("."))
+    assert signal.matches(wanted, signal_type) == fits(wanted.split("."), signal_type.split("."))
 
 
 @given(signal_type=types)
 def test_every_type_is_its_own_pattern(signal_type: str) -> None:
     """Exact patterns are types."""
-    assert pattern.matches(pattern.check(signal_type), signal_type)
+    assert signal.matches(signal.check(signal_type), signal_type)
 
 
 def test_many_open_patterns_are_matched_at_once() -> None:
     """Sixty `**` against sixty segments need no more than a moment, match or not."""
     wanted = ".".join(["**", "a"] * 60)
-    assert pattern.matches(wanted, ".".join(["a"] * 60))
-    assert not pattern.matches(wanted + ".b", ".".join(["a"] * 119))
+    assert signal.matches(wanted, ".".join(["a"] * 60))
+    assert not signal.matches(wanted + ".b", ".".join(["a"] * 119))
 
 
 @pytest.mark.parametrize("wanted", ["a..b", ".a", "a.", "a*", "a.b*.c", "***", "a.***", ".", ""])
@@ -78,14 +78,14 @@ def test_a_pattern_has_whole_segments(wanted: str) -> None:
 def test_a_pattern_is_text() -> None:
     """Anything else is refused."""
     with pytest.raises(WrongType):
-        pattern.check(5)
+        signal.check(5)
 
 
 def test_more_specific_patterns_sort_higher() -> None:
     """More names first, then fewer `**`, then more segments that have to be there."""
     ordered = ["a.b.c", "a.b.*", "a.b.**", "a.*.*", "a.*.**", "a.**", "*.*.*", "**.*", "**"]
     for shuffled in (ordered[::-1], sorted(ordered)):
-        assert sorted(shuffled, key=pattern.specificity, reverse=True) == ordered
+        assert sorted(shuffled, key=signal.specificity, reverse=True) == ordered
 
 
 def order(*routes: tuple[str, int]) -> list[int]:
@@ -118,7 +118,7 @@ def test_routes_run_by_specificity_priority_and_registration(routes: list[tuple[
     """The order is the same as that of a sort by all three."""
     found = [at for at, (wanted, _) in enumerate(routes) if fits(wanted.split("."), ["a", "b"])]
     expected = sorted(
-        found, key=lambda at: (pattern.specificity(routes[at][0]), routes[at][1], -at), reverse=True
+        found, key=lambda at: (signal.specificity(routes[at][0]), routes[at][1], -at), reverse=True
     )
     assert order(*routes) == expected
 

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from omoide import identity, memory
-from omoide.cli import chat as asking
-from omoide.cli import shell as settings
+from omoide.cli import chat, shell
 from omoide.cli.app import app
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
@@ -69,12 +68,12 @@ def three(omoide: Run) -> None:
 @pytest.fixture
 def learnt(home: Path) -> str:
     """A session `s1` that understands one thing, promoted another, and lets one wait; the id of the run."""
-    url = settings.read({}, os.environ, home).store.value or ""
+    url = shell.read({}, os.environ, home).store.value or ""
     (home / "data" / "omoide").mkdir(parents=True, exist_ok=True)
 
     async def learn() -> str:
         async with open_store(url, embedder="none") as store:
-            spec = AgentSpec.new(asking.USUAL)
+            spec = AgentSpec.new(chat.USUAL)
             session = await Session.start(spec, "s1", store=store, llm=lambda request, journal: "I see.")
             session.set_promotion(enabled=False)
             async with session:
@@ -101,7 +100,7 @@ def known(id: str, *, age: int, tokens: int) -> Agent:
 @pytest.fixture
 def resting(home: Path) -> Path:
     """A store in which two planners rest, one who has nothing yet, and one elsewhere; its file."""
-    url = settings.read({}, os.environ, home).store.value or ""
+    url = shell.read({}, os.environ, home).store.value or ""
     (home / "data" / "omoide").mkdir(parents=True, exist_ok=True)
 
     async def rest() -> None:

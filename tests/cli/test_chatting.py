@@ -12,8 +12,7 @@ import pytest
 from click.testing import Result
 from tests.turns.http_model import Answer, failing, serving
 
-from omoide.cli import chat as asking
-from omoide.cli import chat as talking
+from omoide.cli import chat
 from omoide.errors import ModelRefused
 from omoide.sessions.session import Session
 from omoide.stores.factory import open_store
@@ -29,7 +28,7 @@ HTTP = "openai-chat:local"
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody sits at a terminal."""
-    monkeypatch.setattr(talking, "at_terminal", lambda: True)
+    monkeypatch.setattr(chat, "at_terminal", lambda: True)
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def left(home: Path) -> Path:
 
     async def leave() -> None:
         async with open_store(f"sqlite:///{home / 'left.db'}", embedder="none") as store:
-            spec = AgentSpec.new(asking.USUAL)
+            spec = AgentSpec.new(chat.USUAL)
             async with Session.open(
                 spec, "s1", store=store, llm=lambda request, journal: "Never."
             ) as session:
@@ -63,7 +62,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
             raise said
         return said() if callable(said) else said
 
-    monkeypatch.setattr(asking, "script", script)
+    monkeypatch.setattr(chat, "script", script)
 
 
 async def interrupt() -> None:
@@ -79,7 +78,7 @@ def test_without_a_model_a_script_tells_what_it_remembers(omoide: Run) -> None:
     """The script says what it is, and what was said in one session is known in the next."""
     first = omoide("chat", "My cat is called Miso.")
     assert first.stdout == "[script] I remember nothing about that.\n"
-    assert asking.NO_MODEL in first.stderr
+    assert chat.NO_MODEL in first.stderr
     again = omoide("chat", "what is my cat called?")
     assert again.stdout == "[script] I remember:\n- you said: My cat is called Miso.\n"
 
@@ -233,7 +232,7 @@ def test_a_hanging_model_can_be_interrupted(
 ) -> None:
     """Ctrl-C in the middle of an answer keeps what was seen of it, and the next message is answered."""
 
-    plain = asking.visible
+    plain = chat.visible
 
     def striking(text: str) -> str:
         if "well" in text:
@@ -283,7 +282,7 @@ def test_commands_of_the_talk(omoide: Run, answer: Ask) -> None:
         "no",
     ]
     told = omoide("chat", "--session", "s1", input="\n".join(lines))
-    assert talking.HELP in told.stderr
+    assert chat.HELP in told.stderr
     assert "s1  new, 0 turns" in told.stdout
     assert "stored, rev 1" in told.stdout
     assert "Prompt of default" in told.stdout

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from omoide.cli import maintenance as doctor
+from omoide.cli import maintenance
 from omoide.embedders import models
-from omoide.embedders import models as cache
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
@@ -79,7 +78,7 @@ def test_an_interrupt_has_a_code_of_its_own(omoide: Run, monkeypatch: pytest.Mon
     def interrupt(path: Path) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(doctor, "free_bytes", interrupt)
+    monkeypatch.setattr(maintenance, "free_bytes", interrupt)
     assert "stopped" in omoide("doctor", code=130).stderr
 
 
@@ -126,7 +125,7 @@ def test_doctor_finds_problems_around_the_store(
     name: str, what: object, told: str, omoide: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network file system and a full disk are problems, and the code is 1."""
-    monkeypatch.setattr(doctor, name, lambda path: what)
+    monkeypatch.setattr(maintenance, name, lambda path: what)
     assert told in omoide("doctor", code=1).stdout
 
 
@@ -150,11 +149,11 @@ def test_the_status_of_the_encoder_is_a_code(answer: Answer, omoide: Run, home: 
     """Without the encoder the status is code 1 and says how to get it; with it, code 0."""
     assert answer("models", "status", code=1)["ready"] is False
     assert "omoide models pull" in omoide("models", "status", code=1).stdout
-    folder = cache.folder(cache.MINILM)
+    folder = models.folder(models.MINILM)
     folder.mkdir(parents=True)
     for name in models.KEPT:
         (folder / name).write_bytes(b"x")
-    cache.complete(folder, models.KEPT)
+    models.complete(folder, models.KEPT)
     assert answer("models", "status")["ready"] is True
 
 
@@ -167,11 +166,11 @@ def test_the_encoder_is_pulled_from_where_it_is_said_to_be(omoide: Run, home: Pa
 
 def test_an_encoder_that_is_here_is_not_pulled_again(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pulling twice fetches once."""
-    folder = cache.folder(cache.MINILM)
+    folder = models.folder(models.MINILM)
     folder.mkdir(parents=True)
     for name in models.KEPT:
         (folder / name).write_bytes(b"x")
-    cache.complete(folder, models.KEPT)
+    models.complete(folder, models.KEPT)
     assert answer("models", "pull")["ready"] is True
 
 

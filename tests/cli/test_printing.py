@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide import errors
-from omoide.cli import output as printing
-from omoide.cli import shell as failing
+from omoide.cli import output, shell
 from omoide.core.entry import Entry
 from omoide.service import reasons
 
@@ -20,38 +19,38 @@ from omoide.service import reasons
 @given(st.text())
 def test_nothing_remembered_can_act_on_a_terminal(text: str) -> None:
     """A text is shown on one line without control, format or surrogate characters."""
-    shown = printing.safe(text)
+    shown = output.safe(text)
     assert not any(unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for char in shown)
 
 
 def test_ordinary_text_is_shown_as_it_is() -> None:
     """Letters of any script stay, runs of blanks become one, and escapes are written out."""
-    assert printing.safe("Grüße,  思い出\n😀") == "Grüße, 思い出 😀"
-    assert printing.safe("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
+    assert output.safe("Grüße,  思い出\n😀") == "Grüße, 思い出 😀"
+    assert output.safe("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
 
 
 @pytest.mark.parametrize(("text", "shown"), [("short", "short"), ("a" * 11, "aaaaaaaaa…"), ("", "")])
 def test_long_texts_are_clipped(text: str, shown: str) -> None:
     """A clipped text is no longer than asked for."""
-    assert printing.clipped(text, 10) == shown
+    assert output.clipped(text, 10) == shown
 
 
 def test_json_holds_our_values_as_they_are_always_written(capsys: pytest.CaptureFixture[str]) -> None:
     """An entry inside an answer is the JSON that it has anywhere else."""
     entry = Entry(id="m1", agent_id="a", content="x", created_at=5)
-    printing.put_json({"entries": (entry,), "n": 1})
+    output.put_json({"entries": (entry,), "n": 1})
     assert json.loads(capsys.readouterr().out) == {"entries": [json.loads(entry.to_json())], "n": 1}
 
 
 def test_tables_are_lines_with_tabs_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     """Into a pipe, a row is a line, and no cell can begin another."""
-    printing.put_rows(("a", "b"), [("1", "x\ty\nz"), ("2", "")])
+    output.put_rows(("a", "b"), [("1", "x\ty\nz"), ("2", "")])
     assert capsys.readouterr().out == "1\tx y z\n2\t\n"
 
 
 def test_progress_is_silent_where_nobody_looks() -> None:
     """Without a terminal there is no bar."""
-    with printing.progress() as tell:
+    with output.progress() as tell:
         assert tell is None
 
 
@@ -66,7 +65,7 @@ def test_tables_are_laid_out_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     """On a terminal a table has titles, and markup in a cell is shown, not obeyed."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    printing.put_rows(("id", "content"), [("m1", "[bold]x[/bold]")])
+    output.put_rows(("id", "content"), [("m1", "[bold]x[/bold]")])
     lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
     assert [line.split() for line in lines] == [["id", "content"], ["m1", "[bold]x[/bold]"]]
 
@@ -75,7 +74,7 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     """On a terminal there is a bar with what is being done and how far it is."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with printing.progress() as tell:
+    with output.progress() as tell:
         assert tell is not None
         tell("copying", 1, 4)
         tell("copying", 4, 4)
@@ -91,7 +90,7 @@ def error_classes() -> list[type[errors.OmoideError]]:
 @pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
 def test_every_error_has_a_code(kind: type[errors.OmoideError]) -> None:
     """Each of our errors ends a command with a code from 1 to 4."""
-    assert failing.code_of(kind.__new__(kind)) in {1, 2, 3, 4}
+    assert shell.code_of(kind.__new__(kind)) in {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(
@@ -110,17 +109,17 @@ def test_every_error_has_a_code(kind: type[errors.OmoideError]) -> None:
 )
 def test_codes_tell_errors_apart(error: errors.OmoideError, code: int) -> None:
     """Absence, wrong input, conflict and failure have codes of their own."""
-    assert failing.code_of(error) == code
+    assert shell.code_of(error) == code
 
 
 def test_an_error_is_one_line() -> None:
     """Whatever an error quotes, it is told on one line."""
-    assert failing.line_of(errors.Invalid("a\nb", "is\r\nwrong", "c")) == "a b is wrong; c"
+    assert shell.line_of(errors.Invalid("a\nb", "is\r\nwrong", "c")) == "a b is wrong; c"
 
 
 def test_an_error_hides_passwords() -> None:
     """What stands between the user and the host of a URL is left out."""
-    told = failing.line_of(errors.Invalid("store", "'redis://a:b@c/1' is away", "c"))
+    told = shell.line_of(errors.Invalid("store", "'redis://a:b@c/1' is away", "c"))
     assert told == "store 'redis://a:***@c/1' is away; c"
 
 

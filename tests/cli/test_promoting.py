@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from omoide.errors import StoreFailed
-from omoide.promotion import promoter as promoting
+from omoide.promotion import promoter
 from omoide.sessions.session import Session
 from omoide.stores.factory import open_store
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_promoted_is_named(
         raise StoreFailed("store", "is full", "make room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(promoting, "_promoted", refused)
+        patched.setattr(promoter, "_promoted", refused)
         done = omoide("promote", "s1", "--apply", code=4)
     assert "not promoted: mem_" in done.stderr
     assert "is full" in done.stderr

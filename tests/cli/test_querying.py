@@ -17,7 +17,7 @@ from tests.cli.test_process import without
 from tests.graph import servers
 from tests.graph.servers import Server
 
-from omoide.cli import transfer as querying
+from omoide.cli import transfer
 from omoide.cli.output import HIDDEN
 from omoide.graph.results import Triple
 from omoide.graph.terms import IRI, Term
@@ -103,32 +103,32 @@ def test_values_mean_what_they_look_like() -> None:
         "nan": "nan", "a=b": "a=b", "²": "²", "٣": "٣",
     }  # fmt: skip
     for text, value in read.items():
-        found = querying.value_of(text)
+        found = transfer.value_of(text)
         assert (type(found), found) == (type(value), value)
 
 
 @given(WORDS)
 def test_any_text_can_be_bound(text: str) -> None:
     """In quotes a value is exactly the text between them."""
-    assert querying.bindings_of([f'x="{text}"']) == {"x": text}
+    assert transfer.bindings_of([f'x="{text}"']) == {"x": text}
 
 
 @given(st.integers(-(10**30), 10**30))
 def test_any_whole_number_can_be_bound(number: int) -> None:
     """A whole number is read as itself."""
-    assert querying.bindings_of([f"$n={number}"]) == {"n": number}
+    assert transfer.bindings_of([f"$n={number}"]) == {"n": number}
 
 
 @pytest.mark.parametrize("name", ["query", "scope", "limit", "bindings", "self", "call", "timeout"])
 def test_a_variable_may_have_any_name(name: str) -> None:
     """A variable never passes for an option of the question."""
-    assert querying.bindings_of([f"{name}=1"]) == {name: 1}
+    assert transfer.bindings_of([f"{name}=1"]) == {name: 1}
 
 
 @given(WORDS)
 def test_triples_are_safe_to_see_and_to_read(text: str) -> None:
     """What is printed acts on no terminal, stays on its line, and means the same to a parser."""
-    line = querying.line_of(Triple(Term("iri", "urn:s"), Term("iri", "urn:p"), Term("literal", text)))
+    line = transfer.line_of(Triple(Term("iri", "urn:s"), Term("iri", "urn:p"), Term("literal", text)))
     [quad] = parse(line, RdfFormat.N_TRIPLES)
     assert quad.object.value == text
     assert not any(category(char) in HIDDEN for char in line)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from omoide import clock
-from omoide.service import auth as access
+from omoide.service import auth
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
@@ -21,13 +21,13 @@ Run = Callable[..., Result]
 Answer = Callable[..., Any]
 
 
-def checked(home: Path, secret: str) -> access.Token | None:
+def checked(home: Path, secret: str) -> auth.Token | None:
     """What a secret allows."""
 
-    async def check() -> access.Token | None:
+    async def check() -> auth.Token | None:
         url = f"sqlite:///{home / 'data' / 'omoide' / 'memory.db'}"
         async with open_store(url, embedder="none") as store:
-            return await access.check(store, secret)
+            return await auth.check(store, secret)
 
     return anyio.run(check)
 

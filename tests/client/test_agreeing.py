@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from omoide import AsyncClient, Client, Scope, verbs
-from omoide.client import requests as asks
+from omoide.client import requests
 from omoide.client.client import Verbs
 from omoide.client.requests import Ask
 from omoide.web.app import document
@@ -23,8 +23,8 @@ def functions() -> dict[str, Any]:
     """Every verb that says what it asks."""
     return {
         name: function
-        for name, function in inspect.getmembers(asks, inspect.isfunction)
-        if function.__module__ == asks.__name__ and not name.startswith("_")
+        for name, function in inspect.getmembers(requests, inspect.isfunction)
+        if function.__module__ == requests.__name__ and not name.startswith("_")
     }
 
 
@@ -77,7 +77,7 @@ def test_both_clients_have_all_verbs_with_their_words(kind: type) -> None:
 def test_verbs_take_the_same_in_the_same_order(name: str) -> None:
     """Whoever knows a verb of the library knows that of the client: only the store is not passed."""
     here = [*inspect.signature(getattr(verbs, name)).parameters]
-    there = [*inspect.signature(getattr(asks, name)).parameters]
+    there = [*inspect.signature(getattr(requests, name)).parameters]
     assert here[0] == "store"
     assert [parameter for parameter in there if parameter in here] == [
         one for one in here[1:] if one in there

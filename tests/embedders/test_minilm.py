@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.embedders import Embedded, Embedder
-from omoide.embedders import models as cache
+from omoide.embedders import Embedded, Embedder, models
 from omoide.embedders.minilm import MiniLM
 from omoide.embedders.quantization import projection
 from omoide.errors import ModelUnavailable
@@ -129,7 +128,7 @@ def test_a_damaged_model_is_named_with_the_remedy(tmp_path: Path) -> None:
     """Files that are no model are refused, and the error says what to do."""
     for name in ("model.onnx", "tokenizer.json"):
         (tmp_path / name).write_text("{}")
-    cache.complete(tmp_path, ["model.onnx", "tokenizer.json"])
+    models.complete(tmp_path, ["model.onnx", "tokenizer.json"])
     with pytest.raises(ModelUnavailable, match="remove the folder and pull it again"):
         MiniLM(tmp_path)
 

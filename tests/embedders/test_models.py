@@ -11,7 +11,6 @@ from tests.embedders.publishing import Site, serving, source
 
 from omoide import clock
 from omoide.embedders import models
-from omoide.embedders import models as cache
 from omoide.embedders.minilm import MiniLM
 from omoide.embedders.models import Source
 from omoide.errors import ModelUnavailable
@@ -87,7 +86,7 @@ def test_half_a_download_is_refused_and_can_be_repeated(site: Site, tiny: Source
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
     assert kept(tmp_path) == []
     site.cut = None
-    assert cache.ready(models.pull(site.url, cache_dir=tmp_path, source=tiny))
+    assert models.ready(models.pull(site.url, cache_dir=tmp_path, source=tiny))
 
 
 def test_an_absent_file_is_named(site: Site, tiny: Source, tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_files_that_were_carried_here_can_be_used(
     for name, content in published.items():
         (tmp_path / name.lstrip("/")).parent.mkdir(exist_ok=True)
         (tmp_path / name.lstrip("/")).write_bytes(content)
-    assert cache.ready(models.pull(tmp_path.as_uri(), cache_dir=tmp_path / "cache", source=tiny))
+    assert models.ready(models.pull(tmp_path.as_uri(), cache_dir=tmp_path / "cache", source=tiny))
 
 
 def test_the_environment_tells_where(
@@ -137,11 +136,11 @@ def test_the_cache_is_the_users_own_by_default(monkeypatch: pytest.MonkeyPatch, 
     """Without a word about it, models lie in the user's cache folder."""
     monkeypatch.delenv("OMOIDE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.root() == tmp_path / "omoide" / "models"
+    assert models.root() == tmp_path / "omoide" / "models"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.root() == tmp_path / ".cache" / "omoide" / "models"
+    assert models.root() == tmp_path / ".cache" / "omoide" / "models"
 
 
 def test_a_damaged_model_is_replaced(site: Site, tiny: Source, tmp_path: Path) -> None:
@@ -159,13 +158,13 @@ def test_pulls_at_the_same_time_do_not_disturb_each_other(site: Site, tiny: Sour
     with ThreadPoolExecutor(4) as pool:
         pulls = [pool.submit(models.pull, site.url, cache_dir=tmp_path, source=tiny) for _ in range(4)]
         folders = {pulled.result() for pulled in pulls}
-    assert [cache.ready(folder) for folder in folders] == [True]
+    assert [models.ready(folder) for folder in folders] == [True]
     assert kept(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
 
 
 def test_what_a_killed_pull_left_is_removed_in_time(site: Site, tiny: Source, tmp_path: Path) -> None:
     """The remains of a pull go when they are a day old, and not while it may still be running."""
-    left = cache.root(tmp_path) / ".partial-1"
+    left = models.root(tmp_path) / ".partial-1"
     left.mkdir(parents=True)
     (left / "model.onnx").touch()
     models.pull(site.url, cache_dir=tmp_path, source=tiny)
@@ -214,6 +213,6 @@ def test_the_command_says_where_the_model_is(
     folder = models.status().folder
     folder.mkdir(parents=True)
     (folder / "model.onnx").touch()
-    cache.complete(folder, ["model.onnx"])
+    models.complete(folder, ["model.onnx"])
     assert models.main() == 0
     assert capsys.readouterr().out.strip() == str(folder)

@@ -10,10 +10,7 @@ import pytest
 
 from omoide.core.entry import Entry, MessageRef
 from omoide.core.requests import RecallRequest, RecallResult, WriteRequest
-from omoide.eval import datasets as dataset
-from omoide.eval import runner as evaluation
-from omoide.eval import runner as report
-from omoide.eval import runner as running
+from omoide.eval import datasets, runner
 from omoide.eval.runner import METRICS
 
 TALKS = Path(__file__).parent / "talks.jsonl"
@@ -59,36 +56,36 @@ class Prescribed:
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Prescribed:
     made = Prescribed()
-    monkeypatch.setattr(evaluation, "open_store", lambda url, embedder: SimpleNamespace(sync=made))
+    monkeypatch.setattr(runner, "open_store", lambda url, embedder: SimpleNamespace(sync=made))
     return made
 
 
 def test_turns_become_entries_with_their_place() -> None:
     """A turn of a session is a message of its thread, dated; a plain fact is neither."""
-    friends, assistant, facts = dataset.load(TALKS).conversations
-    fifth = list(running.entries(friends))[5]
+    friends, assistant, facts = datasets.load(TALKS).conversations
+    fifth = list(runner.entries(friends))[5]
     assert (fifth.id, fifth.namespace, fifth.session_id) == ("f6", "friends", None)
     assert fifth.message == MessageRef(thread="s2", seq=1, speaker="Mira")
-    assert fifth.occurred_at == fifth.created_at == dataset.moment("2024-04-20T18:30:01")
-    assert next(running.entries(assistant)).message == MessageRef(thread="a", seq=0, role="user")
-    first = next(running.entries(facts))
+    assert fifth.occurred_at == fifth.created_at == datasets.moment("2024-04-20T18:30:01")
+    assert next(runner.entries(assistant)).message == MessageRef(thread="a", seq=0, role="user")
+    first = next(runner.entries(facts))
     assert (first.message, first.occurred_at) == (None, None)
 
 
 def test_questions_are_asked_after_the_last_turn(core: Prescribed) -> None:
     """A question sees one conversation, and is asked an hour after it ended unless it says when."""
-    evaluation.evaluate("jsonl", TALKS)
+    runner.evaluate("jsonl", TALKS)
     asked = {request.query: request for request in core.asked if request.limit == 20}
     dog = asked["What is the name of Mira's dog?"]
     assert (dog.namespace, dog.scope, dog.session_id) == ("friends", "agent", None)
-    assert dog.at == dataset.moment("2024-06-05T10:15:03")
-    assert asked["When are releases cut?"].at == dataset.moment("2025-05-01")
+    assert dog.at == datasets.moment("2024-06-05T10:15:03")
+    assert asked["When are releases cut?"].at == datasets.moment("2025-05-01")
     assert len(asked) == len(RANKINGS)
 
 
 def test_known_rankings_give_the_figures_worked_out_by_hand(core: Prescribed) -> None:
     """Each group of questions has the mean of their figures, in per cent."""
-    found, _ = evaluation.evaluate("jsonl", TALKS)
+    found, _ = runner.evaluate("jsonl", TALKS)
     pixel = (1 + 1 / log2(4) + 1 / log2(9)) / (1 + 1 / log2(3) + 1 / log2(4))
     both = (1 + 1 / log2(4)) / (1 + 1 / log2(3))
     turn = found["turn"]
@@ -119,19 +116,19 @@ def test_known_rankings_give_the_figures_worked_out_by_hand(core: Prescribed) ->
 
 def test_sessions_rank_where_their_best_turns_do(core: Prescribed) -> None:
     """By sessions, only questions about conversations of several sessions count."""
-    found, _ = evaluation.evaluate("jsonl", TALKS)
+    found, _ = runner.evaluate("jsonl", TALKS)
     session = found["session"]
     assert session["all"]["questions"] == 8
     # The first dog question finds s2 before s1, which holds the answer.
     assert session["4"]["MRR"] == pytest.approx(100 * (1 / 2 + 1 + 1) / 3, abs=0.01)
     assert session["3"]["hit@10"] == 0.0
     assert session["1"]["all@5"] == 100.0
-    assert {request.limit for request in core.asked} == {20, running.DEPTH}
+    assert {request.limit for request in core.asked} == {20, runner.DEPTH}
 
 
 def test_a_report_tells_its_settings(core: Prescribed) -> None:
     """The report says what was measured, with which embedder, and how long a recall took."""
-    found, answers = evaluation.evaluate("jsonl", TALKS, limit=30)
+    found, answers = runner.evaluate("jsonl", TALKS, limit=30)
     assert found["settings"] == {
         "data": "talks", "conversations": 3, "turns": 26, "questions": 10, "skipped": 1,
         "embedder": "prescribed", "store": "a temporary file", "limit": 30,
@@ -143,8 +140,8 @@ def test_a_report_tells_its_settings(core: Prescribed) -> None:
 
 def test_a_table_has_a_line_for_each_group(core: Prescribed) -> None:
     """People get the same figures, rounded to one place."""
-    found, _ = evaluation.evaluate("jsonl", TALKS)
-    lines = report.table(found).splitlines()
+    found, _ = runner.evaluate("jsonl", TALKS)
+    lines = runner.table(found).splitlines()
     assert lines[0] == "talks: 3 conversations, 26 turns, 10 questions (1 without evidence left out)"
     assert [line.split()[:4] for line in lines if line.startswith("turn cat1-4")] == [
         ["turn", "cat1-4", "9", "74.1"]
@@ -155,6 +152,6 @@ def test_a_table_has_a_line_for_each_group(core: Prescribed) -> None:
 def test_progress_is_told(core: Prescribed) -> None:
     """Writing and asking tell how far they are, up to the end."""
     told: list[tuple[str, int, int]] = []
-    evaluation.evaluate("jsonl", TALKS, progress=lambda *step: told.append(step))
+    runner.evaluate("jsonl", TALKS, progress=lambda *step: told.append(step))
     assert told[-1] == ("asking questions", 10, 10)
     assert ("writing turns", 26, 26) in told

@@ -14,7 +14,7 @@ import pytest
 import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, graph, open_store
 from omoide.errors import EndpointFailed
-from omoide.graph import sync as projecting
+from omoide.graph import sync
 from omoide.graph.oxigraph import Embedded
 from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import GRAPH, META_GRAPH, ONTOLOGY_GRAPH
@@ -92,7 +92,7 @@ async def lead_a_life(store: Any, ask: Callable[[], Any]) -> None:
     await ask()
 
 
-@pytest.mark.parametrize("portion", [1, projecting.PORTION])
+@pytest.mark.parametrize("portion", [1, sync.PORTION])
 @pytest.mark.parametrize("late", [False, True])
 async def test_wherever_it_breaks_off_the_next_query_is_right(
     late: bool, portion: int, monkeypatch: pytest.MonkeyPatch
@@ -102,8 +102,8 @@ async def test_wherever_it_breaks_off_the_next_query_is_right(
     Afterwards the graph says exactly what a new one says, down to the last triple. So it is, too, where a
     portion is taken in while the next one is read.
     """
-    monkeypatch.setattr(projecting, "PORTION", portion)
-    monkeypatch.setattr(projecting, "PORTION_MOST", max(portion, 3))
+    monkeypatch.setattr(sync, "PORTION", portion)
+    monkeypatch.setattr(sync, "PORTION_MOST", max(portion, 3))
     reached = set[str]()
     for at in count(1):
         backend, done = tripping(at, late)
@@ -133,7 +133,7 @@ async def test_a_portion_that_fails_while_the_next_is_read_is_told_and_taken_in_
     async with GraphView(store, backend) as view:
         requests = [
             WriteRequest(entry=Entry(agent_id="ann", session_id=f"s{number % 3}", content=f"memory {number}"))
-            for number in range(3 * projecting.PORTION + 1)
+            for number in range(3 * sync.PORTION + 1)
         ]
         await store.write_many(requests)
         step, calls = backend.replace, count()

@@ -15,7 +15,7 @@ import pytest
 import omoide
 from omoide import Scope, blocking, graph, open_store
 from omoide.errors import InvalidQuery, InvalidRDF, WrongType
-from omoide.graph import sync as projecting
+from omoide.graph import sync
 from omoide.graph.backend import asked, with_limit
 from omoide.graph.oxigraph import Embedded
 from omoide.graph.results import checked
@@ -173,7 +173,7 @@ async def test_an_answer_is_whole_although_its_graph_was_dropped_meanwhile(
     isolated: bool, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever makes room for other scopes, or builds the graph again, takes nothing from who asks."""
-    monkeypatch.setattr(projecting, "WIDE", 1)
+    monkeypatch.setattr(sync, "WIDE", 1)
     name = "dump" if isolated else "query"
     for disturb in ("others", "rebuild"):
         with open_store("memory://", embedder="none") as store:
@@ -208,7 +208,7 @@ async def test_an_answer_is_whole_although_its_graph_was_dropped_meanwhile(
 
 async def test_more_wide_scopes_than_are_kept_are_asked_at_once() -> None:
     """Many who ask about many scopes at once all get whole answers."""
-    agents = projecting.WIDE + 8
+    agents = sync.WIDE + 8
     with open_store("memory://", embedder="none") as store:
         two_sessions(store, agents)
         async with graph.open(store) as view:
@@ -221,7 +221,7 @@ async def test_more_wide_scopes_than_are_kept_are_asked_at_once() -> None:
             async with anyio.create_task_group() as tasks:
                 for number in range(agents):
                     tasks.start_soon(ask, number)
-            assert len(view.core.backend.graphs("urn:omoide:wide:")) <= projecting.WIDE
+            assert len(view.core.backend.graphs("urn:omoide:wide:")) <= sync.WIDE
 
 
 AWAITED = """

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from pyoxigraph import NamedNode
 from tests.graph.given import ids, texts
 
-from omoide.graph import vocabulary as iris
+from omoide.graph import vocabulary
 from omoide.ids import check
 
 KINDS = [
-    (iris.memory_iri, iris.MEMORY, "memory"),
-    (iris.session_iri, iris.SESSION, "session"),
-    (iris.agent_iri, iris.AGENT, "agent"),
-    (iris.project_iri, iris.PROJECT, "project"),
+    (vocabulary.memory_iri, vocabulary.MEMORY, "memory"),
+    (vocabulary.session_iri, vocabulary.SESSION, "session"),
+    (vocabulary.agent_iri, vocabulary.AGENT, "agent"),
+    (vocabulary.project_iri, vocabulary.PROJECT, "project"),
 ]
 HOSTILE = ("a> <b", 'a"b', "a b", "a\\b", "a{b}", "a|b^`", "../../etc", "a#b?c", "%41", "é", "a:b", "x.")
 
@@ -34,21 +34,21 @@ def test_plain_ids_stand_as_they_are(iri: object, prefix: str, word: str) -> Non
 def test_every_id_comes_back_from_its_iri(iri: object, prefix: str, word: str, id: str) -> None:
     """Only the known prefix is taken off, so ids with underscores, prefixes or escapes in them stay whole."""
     assert callable(iri)
-    assert iris.id_of(iri(id), prefix) == id
+    assert vocabulary.id_of(iri(id), prefix) == id
 
 
 @pytest.mark.parametrize("id", HOSTILE)
 def test_no_id_breaks_out_of_its_iri(id: str) -> None:
     """Whatever an id holds, its IRI is one valid IRI in the namespace of the ontology."""
-    iri = iris.memory_iri(id)
+    iri = vocabulary.memory_iri(id)
     assert NamedNode(iri).value == iri
-    assert iri.removeprefix(iris.MEMORY).replace("%", "").replace(".", "").isalnum()
+    assert iri.removeprefix(vocabulary.MEMORY).replace("%", "").replace(".", "").isalnum()
 
 
 @given(ids, ids)
 def test_different_ids_have_different_iris(one: str, other: str) -> None:
     """No two ids share an IRI."""
-    assert (iris.memory_iri(one) == iris.memory_iri(other)) == (one == other)
+    assert (vocabulary.memory_iri(one) == vocabulary.memory_iri(other)) == (one == other)
 
 
 @given(ids, ids, st.none() | ids, st.none() | ids)
@@ -56,49 +56,57 @@ def test_a_graph_knows_its_owner(
     namespace: str, agent: str, session: str | None, project: str | None
 ) -> None:
     """Namespace, agent, session and project come back from the name of their graph."""
-    graph = iris.graph_iri(namespace, agent, session, project)
+    graph = vocabulary.graph_iri(namespace, agent, session, project)
     assert NamedNode(graph).value == graph
-    assert iris.owner_of(graph) == (namespace, agent, session, project)
-    assert graph.startswith(iris.namespace_prefix(namespace))
+    assert vocabulary.owner_of(graph) == (namespace, agent, session, project)
+    assert graph.startswith(vocabulary.namespace_prefix(namespace))
 
 
 def test_graphs_of_others_have_no_owner_of_ours() -> None:
     """The ontology's graph, the bookkeeping and the graphs of users belong to no one here."""
-    for graph in (iris.ONTOLOGY_GRAPH, iris.META_GRAPH, "https://example.org/g", f"{iris.GRAPH}a:b", ""):
-        assert iris.owner_of(graph) is None
+    for graph in (
+        vocabulary.ONTOLOGY_GRAPH,
+        vocabulary.META_GRAPH,
+        "https://example.org/g",
+        f"{vocabulary.GRAPH}a:b",
+        "",
+    ):
+        assert vocabulary.owner_of(graph) is None
 
 
 def test_one_namespace_is_not_the_beginning_of_another() -> None:
     """The graphs of the namespace "a" are told from those of "ab" and of "a:b" by how they begin."""
     for other in ("ab", "a:b", "a%3Ab"):
-        assert not iris.graph_iri(other, "x").startswith(iris.namespace_prefix("a"))
+        assert not vocabulary.graph_iri(other, "x").startswith(vocabulary.namespace_prefix("a"))
 
 
 @given(texts)
 def test_evidence_is_named_by_a_digest_of_its_reference(ref: str) -> None:
     """The name of evidence ends in the first 16 hexadecimal digits of the SHA-256 of its reference."""
-    assert iris.evidence_iri(ref) == f"{iris.JIDO}evidence_{sha256(ref.encode()).hexdigest()[:16]}"
+    assert (
+        vocabulary.evidence_iri(ref) == f"{vocabulary.JIDO}evidence_{sha256(ref.encode()).hexdigest()[:16]}"
+    )
 
 
 @given(texts, texts, texts)
 def test_passages_quoted_from_one_reference_stay_apart(ref: str, one: str, other: str) -> None:
     """Another quote from the same place is another piece of evidence."""
-    assert iris.evidence_iri(ref, one) != iris.evidence_iri(ref)
-    assert (iris.evidence_iri(ref, one) == iris.evidence_iri(ref, other)) == (one == other)
+    assert vocabulary.evidence_iri(ref, one) != vocabulary.evidence_iri(ref)
+    assert (vocabulary.evidence_iri(ref, one) == vocabulary.evidence_iri(ref, other)) == (one == other)
 
 
 @pytest.mark.parametrize(
     "iri",
     [
         "https://example.org/things/7",
-        f"{iris.MEMORY}%ff",
-        iris.MEMORY,
-        f"{iris.MEMORY}%00",
-        f"{iris.MEMORY}{'x' * 600}",
+        f"{vocabulary.MEMORY}%ff",
+        vocabulary.MEMORY,
+        f"{vocabulary.MEMORY}%00",
+        f"{vocabulary.MEMORY}{'x' * 600}",
         f"https://example.org/{'x' * 600}",
     ],
 )
 def test_every_iri_of_others_gives_an_id(iri: str) -> None:
     """An IRI that is not made of a prefix and an id still gives a valid id, the same each time."""
-    id = iris.id_of(iri, iris.MEMORY)
-    assert check(id) == id == iris.id_of(iri, iris.MEMORY)
+    id = vocabulary.id_of(iri, vocabulary.MEMORY)
+    assert check(id) == id == vocabulary.id_of(iri, vocabulary.MEMORY)

@@ -15,8 +15,7 @@ import pyoxigraph
 import pytest
 
 from omoide.errors import Invalid, InvalidQuery, QueryStopped, StoreFailed
-from omoide.graph import sandbox as isolating
-from omoide.graph import worker
+from omoide.graph import sandbox, worker
 from omoide.graph.oxigraph import Embedded
 from omoide.graph.sandbox import run
 from omoide.graph.terms import IRI
@@ -111,7 +110,7 @@ async def test_a_greedy_query_is_stopped() -> None:
 
 async def test_a_flood_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer larger than allowed is not taken in."""
-    monkeypatch.setattr(isolating, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(sandbox, "MAX_BYTES", 100_000)
     with pytest.raises(QueryStopped, match="more than 100000 bytes"):
         await ask("SELECT * { ?a ?b ?c . ?d ?e ?f }", limit=10**9)
 

@@ -17,7 +17,7 @@ from tests.graph.servers import Server
 import omoide
 from omoide import Scope, WriteRequest, clock, graph, open_store
 from omoide.errors import Busy
-from omoide.graph import sync as sources
+from omoide.graph import sync
 from omoide.graph.endpoint import Remote
 from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import GRAPH, ONTOLOGY_GRAPH, WIDE
@@ -168,27 +168,27 @@ async def test_whoever_changes_the_graph_waits_for_the_other(
 
     What a program that died held is free again when its time is over.
     """
-    monkeypatch.setattr(sources, "PATIENCE", 0.05)
+    monkeypatch.setattr(sync, "PATIENCE", 0.05)
     namespace = Scope(namespace="default")
     async with open_store("memory://", embedder="none") as store, open_there(store) as view:
         with clock.using(lambda: NOW):
             await omoide.remember(store, "one", FIRST)
             assert await said(view, FIRST) == ["one"]
             key = sha256(view.core.backend.name.encode()).hexdigest()
-            lease = await store.claim(sources.KIND, key, namespace, owner="dead", ttl_ms=sources.TTL_MS)
+            lease = await store.claim(sync.KIND, key, namespace, owner="dead", ttl_ms=sync.TTL_MS)
             assert lease is not None
             assert await said(view, FIRST) == ["one"]
             await omoide.remember(store, "two", FIRST)
             with pytest.raises(Busy, match="another program"):
                 await said(view, FIRST)
-        with clock.using(lambda: NOW + sources.TTL_MS + 1):
+        with clock.using(lambda: NOW + sync.TTL_MS + 1):
             assert await said(view, FIRST) == ["one", "two"]
-            assert await store.claim(sources.KIND, key, namespace, owner="other", ttl_ms=1) is not None
+            assert await store.claim(sync.KIND, key, namespace, owner="other", ttl_ms=1) is not None
 
 
 def test_a_lease_ends_before_patience_does() -> None:
     """Nobody gives up because of a program that died."""
-    assert sources.TTL_MS / 1_000 < sources.PATIENCE
+    assert sync.TTL_MS / 1_000 < sync.PATIENCE
 
 
 async def test_many_views_of_many_stores_write_at_once(open_there: Open, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ async def test_who_comes_while_the_graph_is_first_filled_leaves_it_alone(
     open_there: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another program is just taking in for the first time is not taken for what a crash left."""
-    monkeypatch.setattr(sources, "PATIENCE", 0.05)
+    monkeypatch.setattr(sync, "PATIENCE", 0.05)
     async with open_store("memory://", embedder="none") as store:
         await omoide.remember(store, "one", FIRST)
         async with open_there(store) as one, open_there(store) as two:

@@ -17,7 +17,7 @@ from tests.graph.servers import Server
 import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, blocking, clock, graph, open_store
 from omoide.errors import Busy, Invalid, InvalidQuery, QueryStopped, WrongType
-from omoide.graph import sync as projecting
+from omoide.graph import sync
 from omoide.graph.oxigraph import Embedded
 from omoide.graph.sync import Projection, source
 from omoide.graph.view import Graph
@@ -191,7 +191,7 @@ asked = st.builds(
 @settings(max_examples=25)
 def test_a_query_sees_exactly_its_scope(few: int, owners: list[Scope], questions: list[Scope]) -> None:
     """Whatever is stored and asked, also by way of wide graphs, the answer is what the scope holds."""
-    before, projecting.FEW = projecting.FEW, few
+    before, sync.FEW = sync.FEW, few
     try:
         with open_store("memory://", embedder="none") as store:
             projection = Graph(source(store), Embedded())
@@ -203,7 +203,7 @@ def test_a_query_sees_exactly_its_scope(few: int, owners: list[Scope], questions
                     kept = blocking_list(store, scope)
                     assert found == sorted(entry.content for entry in kept)
     finally:
-        projecting.FEW = before
+        sync.FEW = before
 
 
 def blocking_list(store: Any, scope: Scope) -> list[Entry]:
@@ -215,10 +215,10 @@ async def test_a_wide_scope_is_kept_in_step(store: Any) -> None:
     """A scope of many sessions is asked as one graph, which follows every change in any of them."""
     everything = Scope(agent_id="ann")
     async with graph.open(store) as view:
-        for number in range(projecting.FEW + 3):
+        for number in range(sync.FEW + 3):
             session = Scope(agent_id="ann", session_id=f"s{number}")
             await omoide.remember(store, f"in {number}", session, id=f"m{number}")
-        assert len(await said(view, everything)) == projecting.FEW + 3
+        assert len(await said(view, everything)) == sync.FEW + 3
         await omoide.erase(store, everything, id="m0")
         changed = (await store.get("m1", everything)).replace(content="changed")
         await store.write(WriteRequest(entry=changed))

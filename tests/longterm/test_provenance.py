@@ -12,7 +12,7 @@ from tests.stores.own import Pocket
 
 from omoide.core.entry import Evidence, MessageRef, Scope
 from omoide.errors import Invalid, NotFound
-from omoide.longterm import lineage as rendering
+from omoide.longterm import lineage
 from omoide.longterm.lineage import Provenance, Traced, provenance
 from omoide.testing import reproducible
 from omoide.verbs import recall
@@ -226,9 +226,9 @@ async def test_a_store_without_documents_names_the_places(store: Any) -> None:
 
 def test_a_long_tree_is_shown_without_end_or_breaks() -> None:
     """Long and broken texts take one line each, and are cut."""
-    told = rendering.tree((rendering.quoted("a\nb" * 500), [("c", [("d", [])]), ("e", [])]))
+    told = lineage.tree((lineage.quoted("a\nb" * 500), [("c", [("d", [])]), ("e", [])]))
     first, *rest = told.splitlines()
-    assert len(first) <= rendering.LONGEST + 2
+    assert len(first) <= lineage.LONGEST + 2
     assert rest == ["├── c", "│   └── d", "└── e"]
 
 

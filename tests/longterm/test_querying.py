@@ -12,7 +12,7 @@ from tests.stores.own import Pocket
 
 from omoide.core.entry import MEMORY_TYPES, ROOT, with_subtypes
 from omoide.errors import Invalid, NotFound
-from omoide.longterm import queries as querying
+from omoide.longterm import queries
 from omoide.testing import reproducible
 
 
@@ -32,16 +32,16 @@ def ids(entries: list[Any]) -> list[str]:
 async def test_all_types_are_listed(store: Any) -> None:
     """Nothing that can be written is left out of everything, whatever its type."""
     written = await one_of_each(store)
-    assert ids(await querying.everything(store, SHOP)) == written[::-1]
+    assert ids(await queries.everything(store, SHOP)) == written[::-1]
 
 
 @pytest.mark.parametrize("type", ["decision", "convention", "error", "fact", ROOT])
 async def test_a_type_stands_for_those_that_refine_it(store: Any, type: str) -> None:
     """Decisions are all decisions, also architectural ones; asked for exactly, only those of the name."""
     await one_of_each(store)
-    found = ids(await querying.by_type(store, type, SHOP, limit=100))
+    found = ids(await queries.by_type(store, type, SHOP, limit=100))
     assert {*found} == {*with_subtypes(type)} - {ROOT}
-    exact = ids(await querying.by_type(store, type, SHOP, limit=100, subtypes=False))
+    exact = ids(await queries.by_type(store, type, SHOP, limit=100, subtypes=False))
     assert exact == ([] if type == ROOT else [type])
 
 
@@ -52,9 +52,9 @@ async def test_filters_come_before_limits(store: Any) -> None:
             clock.advance(1_000)
             await keep(store, f"m{at}", type="fact", confidence=0.9 if at % 2 else 0.2)
     await store.supersede("m5", SHOP)
-    assert ids(await querying.by_type(store, "fact", SHOP, limit=2, min_confidence=0.5)) == ["m3", "m1"]
-    assert ids(await querying.everything(store, SHOP, limit=1, min_confidence=0.5)) == ["m3"]
-    assert ids(await querying.by_type(store, "fact", SHOP, limit=2)) == ["m4", "m3"]
+    assert ids(await queries.by_type(store, "fact", SHOP, limit=2, min_confidence=0.5)) == ["m3", "m1"]
+    assert ids(await queries.everything(store, SHOP, limit=1, min_confidence=0.5)) == ["m3"]
+    assert ids(await queries.by_type(store, "fact", SHOP, limit=2)) == ["m4", "m3"]
 
 
 async def test_an_answer_has_an_end_of_its_own(store: Any) -> None:
@@ -64,19 +64,19 @@ async def test_an_answer_has_an_end_of_its_own(store: Any) -> None:
             clock.advance(1_000)
             await keep(store, f"m{at:02}", type="fact")
     newest = [f"m{at:02}" for at in reversed(range(55))]
-    assert ids(await querying.by_type(store, "fact", SHOP)) == newest[:20]
-    assert ids(await querying.everything(store, SHOP)) == newest[:50]
-    assert ids(await querying.everything(store, SHOP, limit=1_000)) == newest
-    assert await querying.count(store, SHOP) == 55
+    assert ids(await queries.by_type(store, "fact", SHOP)) == newest[:20]
+    assert ids(await queries.everything(store, SHOP)) == newest[:50]
+    assert ids(await queries.everything(store, SHOP, limit=1_000)) == newest
+    assert await queries.count(store, SHOP) == 55
 
 
 async def test_what_is_unsure_is_listed_unless_a_floor_is_named(store: Any) -> None:
     """Nothing is left out for its confidence by default, and what is as sure as the floor passes it."""
     for at, confidence in enumerate((0.0, 0.3, 1.0)):
         await keep(store, f"m{at}", type="fact", confidence=confidence)
-    assert len(await querying.by_type(store, "fact", SHOP)) == 3
-    assert len(await querying.everything(store, SHOP)) == 3
-    assert len(await querying.everything(store, SHOP, min_confidence=0.3)) == 2
+    assert len(await queries.by_type(store, "fact", SHOP)) == 3
+    assert len(await queries.everything(store, SHOP)) == 3
+    assert len(await queries.everything(store, SHOP, min_confidence=0.3)) == 2
 
 
 async def test_an_exact_type_is_found_behind_many_that_refine_it(store: Any) -> None:
@@ -85,7 +85,7 @@ async def test_an_exact_type_is_found_behind_many_that_refine_it(store: Any) -> 
         for at in range(10):
             clock.advance(1_000)
             await keep(store, f"m{at}", type="decision" if at < 2 else "architectural_decision")
-    found = await querying.by_type(store, "decision", SHOP, limit=2, subtypes=False)
+    found = await queries.by_type(store, "decision", SHOP, limit=2, subtypes=False)
     assert ids(found) == ["m1", "m0"]
 
 
@@ -93,11 +93,11 @@ async def test_superseded_memories_are_left_out_unless_asked_for(store: Any) -> 
     """What was forgotten is in no answer, by type or not, until somebody asks for it."""
     await keep(store, "old", type="fact")
     await keep(store, "new", type="fact")
-    await querying.supersede(store, "old", SHOP, "new", reason="measured again")
-    for ask in (querying.everything, lambda *args, **how: querying.by_type(args[0], "fact", args[1], **how)):
+    await queries.supersede(store, "old", SHOP, "new", reason="measured again")
+    for ask in (queries.everything, lambda *args, **how: queries.by_type(args[0], "fact", args[1], **how)):
         assert ids(await ask(store, SHOP)) == ["new"]
         assert {*ids(await ask(store, SHOP, include_superseded=True))} == {"old", "new"}
-    old = await querying.querying_get(store, "old", SHOP)
+    old = await queries.querying_get(store, "old", SHOP)
     assert (old.superseded_by, old.superseded_reason) == ("new", "measured again")
 
 
@@ -105,21 +105,21 @@ async def test_stale_memories_are_left_out_unless_asked_for(store: Any) -> None:
     """What rests on something forgotten is in no answer until somebody asks for it."""
     await keep(store, "premise")
     await keep(store, "conclusion", type="fact", on=["premise"])
-    await querying.supersede(store, "premise", SHOP)
-    assert await querying.by_type(store, "fact", SHOP) == []
-    (found,) = await querying.by_type(store, "fact", SHOP, include_stale=True)
+    await queries.supersede(store, "premise", SHOP)
+    assert await queries.by_type(store, "fact", SHOP) == []
+    (found,) = await queries.by_type(store, "fact", SHOP, include_stale=True)
     assert found.stale
 
 
 async def test_superseding_without_a_successor_deletes_softly(store: Any) -> None:
     """A memory replaced by nothing is marked as deleted, stays there by id, and counts as superseded."""
     await keep(store, "one")
-    await querying.supersede(store, "one", SHOP)
-    assert (await querying.querying_get(store, "one", SHOP)).superseded_by == "deleted"
-    assert await querying.count(store, SHOP) == 0
-    assert await querying.count(store, SHOP, include_superseded=True) == 1
+    await queries.supersede(store, "one", SHOP)
+    assert (await queries.querying_get(store, "one", SHOP)).superseded_by == "deleted"
+    assert await queries.count(store, SHOP) == 0
+    assert await queries.count(store, SHOP, include_superseded=True) == 1
     with pytest.raises(NotFound):
-        await querying.supersede(store, "nothing", SHOP)
+        await queries.supersede(store, "nothing", SHOP)
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ async def test_what_belongs_to_others_is_not_found(store: Any, other: dict[str, 
     """By id and by type, a scope only gives what it holds, whatever it is that differs."""
     mine = SHOP.replace(session_id="s1")
     await keep(store, "theirs", type="fact", scope=mine.replace(**other))
-    assert await querying.everything(store, mine) == []
-    assert await querying.by_type(store, "fact", mine) == []
-    assert await querying.count(store, mine, include_superseded=True) == 0
+    assert await queries.everything(store, mine) == []
+    assert await queries.by_type(store, "fact", mine) == []
+    assert await queries.count(store, mine, include_superseded=True) == 0
     with pytest.raises(NotFound):
-        await querying.querying_get(store, "theirs", mine)
+        await queries.querying_get(store, "theirs", mine)
     with pytest.raises(NotFound):
-        await querying.supersede(store, "theirs", mine)
+        await queries.supersede(store, "theirs", mine)
 
 
 async def test_using_a_memory_counts_up(store: Any) -> None:
@@ -144,24 +144,24 @@ async def test_using_a_memory_counts_up(store: Any) -> None:
     with reproducible() as clock:
         for at in (5_000, 9_000):
             clock.at = at
-            await querying.record_access(store, ["one", "nothing"], SHOP)
+            await queries.record_access(store, ["one", "nothing"], SHOP)
     access = await store.access("one", SHOP)
     assert (access.count, access.last) == (2, 9_000)
-    await querying.record_access(Pocket(), ["one"], SHOP)
+    await queries.record_access(Pocket(), ["one"], SHOP)
 
 
 async def test_bad_questions_are_refused(store: Any) -> None:
     """Unknown types, limits of none, impossible confidences and stores that cannot list are refused."""
     with pytest.raises(NotFound, match="lesson_learned"):
-        await querying.by_type(store, "lesson", SHOP)
+        await queries.by_type(store, "lesson", SHOP)
     with pytest.raises(Invalid, match="limit"):
-        await querying.everything(store, SHOP, limit=0)
+        await queries.everything(store, SHOP, limit=0)
     with pytest.raises(Invalid, match="min_confidence"):
-        await querying.everything(store, SHOP, min_confidence=1.5)
+        await queries.everything(store, SHOP, min_confidence=1.5)
     with pytest.raises(Invalid, match="Queries"):
-        await querying.everything(Pocket(), SHOP)
+        await queries.everything(Pocket(), SHOP)
     with pytest.raises(Invalid, match="Counts"):
-        await querying.count(Pocket(), SHOP)
+        await queries.count(Pocket(), SHOP)
 
 
 Kept = tuple[str | None, float, bool]
@@ -187,5 +187,5 @@ async def test_a_list_is_what_one_would_pick_by_hand(
                     await store.supersede(f"m{at}", SHOP)
                 elif kind in with_subtypes(type) and confidence >= floor:
                     expected.insert(0, f"m{at}")
-        found = await querying.by_type(store, type, SHOP, min_confidence=floor, limit=limit)
+        found = await queries.by_type(store, type, SHOP, min_confidence=floor, limit=limit)
         assert ids(found) == expected[:limit]

@@ -9,7 +9,7 @@ from tests.longterm.given import SHOP, connect, keep
 
 from omoide.core.entry import Scope
 from omoide.errors import Invalid
-from omoide.longterm import queries as surveying
+from omoide.longterm import queries
 from omoide.longterm.conflicts import conflicts
 from omoide.longterm.upkeep import prune
 from omoide.stores.records import Link
@@ -53,20 +53,20 @@ async def test_both_ways_give_the_same(store: Any, monkeypatch: Any, portion: in
     await a_busy_place(store)
     mine = [f"m{at}" for at in range(6)]
     slow = (
-        await surveying.ends(store, mine, SHOP, "contradicts"),
-        await surveying.uses(store, mine, SHOP),
+        await queries.ends(store, mine, SHOP, "contradicts"),
+        await queries.uses(store, mine, SHOP),
         await conflicts(store, SHOP),
         await prune(store, SHOP, max_access=1),
     )
     assert slow[0] == {("m0", "m1"), ("m2", "m0")}
     assert slow[1] == {"m0": 0, "m1": 1, "m2": 0, "m3": 2, "m4": 0, "m5": 0}
     assert [one.ids for one in slow[2]] == [("m0", "m1")]
-    monkeypatch.setattr(surveying, "FEW", 0)
-    monkeypatch.setattr(surveying, "PORTION", portion)
+    monkeypatch.setattr(queries, "FEW", 0)
+    monkeypatch.setattr(queries, "PORTION", portion)
     calls = counted(store, monkeypatch)
     fast = (
-        await surveying.ends(store, mine, SHOP, "contradicts"),
-        await surveying.uses(store, mine, SHOP),
+        await queries.ends(store, mine, SHOP, "contradicts"),
+        await queries.uses(store, mine, SHOP),
         await conflicts(store, SHOP),
         await prune(store, SHOP, max_access=1),
     )
@@ -92,20 +92,20 @@ async def test_what_changes_while_it_is_read_is_told_as_it_became(store: Any, mo
     for name in ("m0", "m1", "m2"):
         await keep(store, name)
     await connect(store, "m0", "contradicts", "m1")
-    monkeypatch.setattr(surveying, "FEW", 0)
-    monkeypatch.setattr(surveying, "PORTION", 1)
-    assert await surveying.ends(Restless(store), ["m0", "m1", "m2"], SHOP, "contradicts") == set()
+    monkeypatch.setattr(queries, "FEW", 0)
+    monkeypatch.setattr(queries, "PORTION", 1)
+    assert await queries.ends(Restless(store), ["m0", "m1", "m2"], SHOP, "contradicts") == set()
 
 
 async def test_a_small_part_of_a_large_place_is_asked_for_one_by_one(store: Any, monkeypatch: Any) -> None:
     """Where everything would be far more than was wanted, reading it stops, and the answer is the same."""
     await a_busy_place(store)
-    monkeypatch.setattr(surveying, "FEW", 0)
-    monkeypatch.setattr(surveying, "PORTION", 1)
-    monkeypatch.setattr(surveying, "WORTH", 2)
+    monkeypatch.setattr(queries, "FEW", 0)
+    monkeypatch.setattr(queries, "PORTION", 1)
+    monkeypatch.setattr(queries, "WORTH", 2)
     calls = counted(store, monkeypatch)
-    assert await surveying.ends(store, ["m0", "m1"], SHOP, "contradicts") == {("m0", "m1")}
-    assert await surveying.uses(store, ["m3"], SHOP) == {"m3": 2}
+    assert await queries.ends(store, ["m0", "m1"], SHOP, "contradicts") == {("m0", "m1")}
+    assert await queries.uses(store, ["m3"], SHOP) == {"m3": 2}
     assert (calls.count("links"), calls.count("access")) == (2, 1)
     assert calls.count("changed") <= 6
 
@@ -113,6 +113,6 @@ async def test_a_small_part_of_a_large_place_is_asked_for_one_by_one(store: Any,
 async def test_a_store_that_cannot_tell_says_so() -> None:
     """A store without links or uses is refused by name."""
     with pytest.raises(Invalid, match="Links"):
-        await surveying.ends(object(), [], SHOP, "contradicts")
+        await queries.ends(object(), [], SHOP, "contradicts")
     with pytest.raises(Invalid, match="RecordsAccess"):
-        await surveying.uses(object(), [], SHOP)
+        await queries.uses(object(), [], SHOP)

@@ -25,8 +25,14 @@ from tests.projection.given import (
 from omoide import Agent, Memory, Signal, Thread, action, clock, memory, receive, thread
 from omoide.core.action import MEMORY_RESULT, Directive, Emit, MemoryDelete, MemoryUpsert
 from omoide.errors import Invalid, WrongType
-from omoide.projection import MessageEmbedder, ProjectionContext, ProjectionPlugin, project, projection_result
-from omoide.projection import engine as running
+from omoide.projection import (
+    MessageEmbedder,
+    ProjectionContext,
+    ProjectionPlugin,
+    engine,
+    project,
+    projection_result,
+)
 from omoide.projection.plugins import TRIES
 from omoide.projection.projectors import key_of
 from omoide.testing import FrozenClock
@@ -140,7 +146,7 @@ def test_entries_without_messages_are_covered_at_once() -> None:
 
 def test_a_long_backlog_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A projector that waits for answers gets no more than so many entries at once, and then the next."""
-    monkeypatch.setattr(running, "MOST", 2)
+    monkeypatch.setattr(engine, "MOST", 2)
     given, (first,) = asked(listening(*"abc"))
     assert len(first.items) == 2
     given, _ = answer(given, first)

@@ -13,13 +13,12 @@ from omoide import Agent, Thread, memory, thread
 from omoide.core.state import THREAD
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ConversationSummary, project
-from omoide.retrieval.text import TokenCounter as Counter
-from omoide.retrieval.text import estimate, exact
+from omoide.retrieval.text import TokenCounter, estimate, exact
 from omoide.shortterm.summary import MARKER
 
 NAME = ConversationSummary().name
 
-COUNTERS: dict[str, Counter] = {
+COUNTERS: dict[str, TokenCounter] = {
     "estimate": estimate,
     "exact": exact(),
     "letters": len,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from omoide.core.entry import MEMORY_TYPES
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.promotion.plan import SALIENCE, Score, Weights, reaches, score, score_context_item
+from omoide.promotion.plan import score_context_item
 from omoide.shortterm.context import ContextItem, WorkingContext
-from omoide.shortterm.importance import AccessLog
+from omoide.shortterm.importance import SALIENCE, AccessLog, Score, Weights, reaches, score
 from omoide.testing import reproducible
 
 MINUTE = 60_000

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omoide.embedders.vectors import HashEmbedder
-from omoide.retrieval import arms as neighbours
-from omoide.retrieval import features, query
+from omoide.retrieval import arms, features, query
 from omoide.retrieval.pool import Array, Pool, Row, Statistics
 from omoide.retrieval.ranking import Embedded, Scored, score
 
@@ -155,7 +154,7 @@ def test_windows_stay_in_their_thread() -> None:
     """What was said in another thread, or far away in the same, lends nothing."""
     rows = [row("a dog", thread="a", seq=0), row("yes", thread="b", seq=1), row("no", thread="a", seq=99)]
     held = pool(rows)
-    assert (neighbours.around(held).table == held.size).all()
+    assert (arms.around(held).table == held.size).all()
     parts = ask("dog", held, embed=False).parts
     assert parts["window"][1] == pytest.approx(parts["window"][2])
 
@@ -163,7 +162,7 @@ def test_windows_stay_in_their_thread() -> None:
 def test_windows_of_long_messages_are_not_shared() -> None:
     """A message too long for a window lends nothing and borrows nothing."""
     rows = [row("dog " * 200, thread="a", seq=0), row("river", thread="a", seq=1)]
-    window = neighbours.segments(pool(rows))
+    window = arms.segments(pool(rows))
     assert window.count > 2
     assert window.sizes[-1] == 1
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from omoide import clock
 from omoide.errors import Invalid
-from omoide.runtime import scheduler as cron
+from omoide.runtime import scheduler
 from omoide.runtime.scheduler import next_after
 
 BERLIN, LORD_HOWE, APIA = "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"
@@ -333,7 +333,7 @@ def test_a_line_for_every_hour_keeps_its_rhythm() -> None:
 )
 def test_a_wrong_line_is_refused_and_says_where(line: str, problem: str) -> None:
     """The message names the field, what it holds and what it takes."""
-    for ask in (lambda: next_after(line, 0), lambda: cron.check(line)):
+    for ask in (lambda: next_after(line, 0), lambda: scheduler.check(line)):
         with pytest.raises(Invalid) as caught:
             ask()
         assert problem in str(caught.value)
@@ -345,7 +345,7 @@ def test_a_wrong_line_is_refused_and_says_where(line: str, problem: str) -> None
 def test_an_unknown_zone_is_refused(zone: str) -> None:
     """No name of a zone opens anything but a zone."""
     with pytest.raises(Invalid, match="timezone"):
-        cron.check("@daily", zone)
+        scheduler.check("@daily", zone)
 
 
 def test_other_types_are_refused() -> None:
@@ -367,7 +367,7 @@ def test_time_has_an_end(zone: str) -> None:
 def test_any_text_is_a_line_or_refused(text: str) -> None:
     """There is no third way, and a line that is taken fires."""
     try:
-        cron.check(text)
+        scheduler.check(text)
     except Invalid:
         return
     assert next_after(text, 0) > 0
@@ -377,7 +377,7 @@ def test_any_text_is_a_line_or_refused(text: str) -> None:
 def test_whatever_is_well_formed_fires_or_never_does(line: str) -> None:
     """A line is refused only if none of its months has one of its days."""
     try:
-        cron.check(line)
+        scheduler.check(line)
     except Invalid as error:
         assert "never fires" in str(error)  # noqa: PT017 - most lines are fine
         assert not any(

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from omoide import MessageRef, Scope
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.service import chats
-from omoide.service import chats as hearing
 from omoide.service.chats import conversations
 from omoide.stores.factory import open_store
 
@@ -125,7 +124,7 @@ async def test_a_wrong_message_is_named_and_nothing_is_remembered(
     """The place in the file and the field."""
     async with open_store("memory://", embedder="none") as store:
         with pytest.raises(Invalid, match=told):
-            await hearing.read(store, wrote(tmp_path, value), ADA)
+            await chats.read(store, wrote(tmp_path, value), ADA)
         assert await store.list_entries(Scope()) == []
 
 
@@ -173,7 +172,7 @@ async def test_each_message_becomes_a_memory_that_knows_its_place(tmp_path: Path
     """Its thread, its number, role and speaker, when it was said, and where it comes from."""
     scope = Scope(agent_id="ada", session_id="s", project_id="p", namespace="n")
     async with open_store("memory://", embedder="none") as store:
-        assert await hearing.read(store, wrote(tmp_path, [HI, YES]), scope) == (2, 2, 0)
+        assert await chats.read(store, wrote(tmp_path, [HI, YES]), scope) == (2, 2, 0)
         hi, yes = await store.list_entries(scope)
     assert (hi.content, hi.source, hi.occurred_at, hi.scope) == ("Hi.", "user", NINE_TEN, scope)
     assert hi.message == MessageRef(thread="talk", seq=0, role="user", speaker="Maria")
@@ -184,32 +183,32 @@ async def test_a_chat_is_remembered_once_and_goes_on_where_it_went_on(tmp_path: 
     """Also after a memory of it was forgotten; for another agent or session it is another."""
     async with open_store("memory://", embedder="none") as store:
         path = wrote(tmp_path, [HI])
-        await hearing.read(store, path, ADA)
+        await chats.read(store, path, ADA)
         await store.supersede((await store.list_entries(ADA))[0].id, ADA)
-        assert await hearing.read(store, path, ADA) == (1, 0, 0)
-        assert await hearing.read(store, wrote(tmp_path, [HI, YES]), ADA) == (2, 1, 0)
-        assert await hearing.read(store, path, Scope(agent_id="bob")) == (2, 2, 0)
-        assert await hearing.read(store, path, Scope(agent_id="ada", session_id="s")) == (2, 2, 0)
+        assert await chats.read(store, path, ADA) == (1, 0, 0)
+        assert await chats.read(store, wrote(tmp_path, [HI, YES]), ADA) == (2, 1, 0)
+        assert await chats.read(store, path, Scope(agent_id="bob")) == (2, 2, 0)
+        assert await chats.read(store, path, Scope(agent_id="ada", session_id="s")) == (2, 2, 0)
 
 
 async def test_another_chat_does_not_mix_with_one_of_its_name(tmp_path: Path) -> None:
     """Where a thread has other words in a place, the file is refused, and another name helps."""
     async with open_store("memory://", embedder="none") as store:
-        await hearing.read(store, wrote(tmp_path, [HI]), ADA)
+        await chats.read(store, wrote(tmp_path, [HI]), ADA)
         other = wrote(tmp_path, [HI | {"content": "Ho."}, YES])
         with pytest.raises(Invalid, match=r"talk.json message 1 is not the one that thread 'talk' has"):
-            await hearing.read(store, other, ADA)
+            await chats.read(store, other, ADA)
         assert len(await store.list_entries(ADA)) == 1
-        assert await hearing.read(store, other, ADA, thread="second") == (2, 2, 0)
+        assert await chats.read(store, other, ADA, thread="second") == (2, 2, 0)
 
 
 async def test_somebody_has_to_own_what_was_said(tmp_path: Path) -> None:
     """A scope without an agent is refused, and so is a file that is not there."""
     async with open_store("memory://", embedder="none") as store:
         with pytest.raises(Invalid, match="agent_id"):
-            await hearing.read(store, wrote(tmp_path, [HI]), Scope())
+            await chats.read(store, wrote(tmp_path, [HI]), Scope())
         with pytest.raises(NotFound):
-            await hearing.read(store, tmp_path / "absent.json", ADA)
+            await chats.read(store, tmp_path / "absent.json", ADA)
 
 
 def test_lines_of_messages_and_lines_of_memories_are_told_apart(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from tests.stores.workers import IDS, step
 
 from omoide import Scope, clock
 from omoide.errors import Invalid
-from omoide.service import auth as access
-from omoide.service import transfer as holdings
+from omoide.service import auth, transfer
 from omoide.service.transfer import NO_DOCUMENTS, Copied, copy
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link
@@ -48,7 +47,7 @@ async def everything(store: Any) -> dict[str, Any]:
     """All that a store tells of itself, but for the revisions of documents."""
     told: dict[str, Any] = {}
     for namespace in await store.namespaces():
-        held = await holdings.of(store, namespace)
+        held = await transfer.of(store, namespace)
         links = sorted((one.source, one.relation, one.target, one.created_at) for one in held.links)
         told[namespace] = held.entries, links, held.access
         for kind in await store.kinds(namespace):
@@ -88,15 +87,15 @@ async def test_every_namespace_is_copied_but_that_of_the_tokens(pair: Pair) -> N
     source, target = pair
     for name in ("a", "b", "c"):
         keep(source.sync, namespace=name)
-    secret, _ = await access.create(source, "crew", ["read"], ["a"])
+    secret, _ = await auth.create(source, "crew", ["read"], ["a"])
     assert (await copy(source, target, namespaces=["b", "b"])).namespaces == ("b",)
     assert await target.namespaces() == ["b"]
     assert (await copy(source, target)).namespaces == ("a", "b", "c")
-    assert await access.check(target, secret) is None
+    assert await auth.check(target, secret) is None
     with pytest.raises(Invalid, match="where tokens are"):
-        await copy(source, target, namespaces=[access.PLACE.namespace])
+        await copy(source, target, namespaces=[auth.PLACE.namespace])
     assert (await copy(source, target, tokens=True)).new_documents == 1
-    assert await access.check(target, secret) is not None
+    assert await auth.check(target, secret) is not None
 
 
 async def test_a_store_is_not_copied_to_itself(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ async def test_many_memories_come_in_parts_and_are_counted(pair: Pair) -> None:
     premise = {"kind": "entry", "ref": "m2"}
     keep(source.sync, "It follows.", id="late", evidence=[premise])
     await source.supersede("m2", ADA)
-    parts = [*(await holdings.of(source, "default")).parts(100)]
+    parts = [*(await transfer.of(source, "default")).parts(100)]
     assert sum(len(part.entries) for part in parts) == 2_501
     for part in parts:
         assert all(link.source in part.entries and link.target in part.entries for link in part.links)

@@ -23,12 +23,11 @@ import anyio
 import msgspec
 import pytest
 
-from omoide import longterm as tracing
+from omoide import longterm
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter, RecallRequest
 from omoide.core.thread import ThreadEntry
-from omoide.longterm import conflicts
-from omoide.longterm import queries as querying
+from omoide.longterm import conflicts, queries
 from omoide.sessions import Session
 from omoide.stores.async_store import LocalStore
 from omoide.stores.factory import open_store
@@ -180,7 +179,7 @@ async def check_sources(store: LocalStore, entries: list[Entry], thread: Any) ->
     """Each memory leads back to the words it comes from."""
     told: dict[int, ThreadEntry] = {entry.seq: entry for entry in thread}
     for entry in entries:
-        sources = (await tracing.provenance(store, entry.id, PROJECT)).sources()
+        sources = (await longterm.provenance(store, entry.id, PROJECT)).sources()
         assert sources, entry.content
         for source in sources:
             assert source.said is not None, (entry.content, source.status)
@@ -194,7 +193,7 @@ async def check_sources(store: LocalStore, entries: list[Entry], thread: Any) ->
 
 async def check_superseded(store: LocalStore, gone: list[Entry]) -> None:
     """What was superseded is neither recalled nor listed, and is there for who asks where it went."""
-    listed = {entry.id for entry in await querying.everything(store, PROJECT, limit=1_000)}
+    listed = {entry.id for entry in await queries.everything(store, PROJECT, limit=1_000)}
     for entry in gone:
         assert entry.id not in listed
         request = RecallRequest(query=entry.content, agent_id="coder", project_id=EXAMPLE.PROJECT, limit=50)
@@ -204,10 +203,10 @@ async def check_superseded(store: LocalStore, gone: list[Entry]) -> None:
         assert entry.id in [one.id for one in after.entries]
         versions = await store.history(entry.id, PROJECT)
         assert next(version.entry.superseded_by for version in versions if version.entry) is None
-        traced = await tracing.provenance(store, entry.id, PROJECT)
+        traced = await longterm.provenance(store, entry.id, PROJECT)
         assert traced.superseded_by is not None
         if traced.superseded_by.id != "deleted":
-            new = await tracing.provenance(store, traced.superseded_by.id, PROJECT)
+            new = await longterm.provenance(store, traced.superseded_by.id, PROJECT)
             assert entry.id in [one.id for one in new.supersedes]
 
 
@@ -237,7 +236,7 @@ async def test_a_bug_knows_its_cause_and_its_lesson(whole: tuple[Path, int]) -> 
     async with opened(whole[0]) as store:
         entries = {entry.content: entry.id for entry in await store.list_entries(EXAMPLE.SCOPE)}
         bug = entries["Checkout totals were off by a cent after tax batching."]
-        found = await tracing.related(store, bug, PROJECT)
+        found = await longterm.related(store, bug, PROJECT)
         assert {(one.relation, one.entry.type) for one in found} == {
             ("has_root_cause", "root_cause"),
             ("produced_lesson", "lesson_learned"),

@@ -25,7 +25,7 @@ from omoide.errors import (
 )
 from omoide.sessions import Session
 from omoide.testing import eventually
-from omoide.turns import runner as running
+from omoide.turns import runner
 from omoide.turns.controls import Control, Interrupt, Rewrite
 from omoide.turns.model import Reply
 
@@ -529,7 +529,7 @@ async def test_an_answer_is_kept_though_its_listener_does_not_come_back(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listener that waits at the end, in a program that stops waiting, does not undo what was answered."""
-    monkeypatch.setattr(running, "LAST_WORDS", 0.01)
+    monkeypatch.setattr(runner, "LAST_WORDS", 0.01)
     session = await started(store)
     with anyio.fail_after(20), anyio.CancelScope() as scope:
 

@@ -38,8 +38,7 @@ from omoide.errors import (
     SessionBusy,
     StoreFailed,
 )
-from omoide.sessions import Session, sessions
-from omoide.sessions import runner as runs
+from omoide.sessions import Session, runner, sessions
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock, eventually
 from omoide.turns.controls import Control, Refuse
@@ -161,7 +160,7 @@ async def test_a_store_that_is_down_is_asked_no_more_often_with_each_turn() -> N
 
 async def test_turns_that_will_never_be_captured_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too many turns wait for a store that is down, the oldest are given up, and the result says so."""
-    monkeypatch.setattr(runs, "MOST_WAITING", 3)
+    monkeypatch.setattr(runner, "MOST_WAITING", 3)
     async with open_store("memory://", embedder="none") as plain:
         session = await started(Watched(plain, failing(Busy("store", "is held", "later"), "write")))
         told = [(await session.run(f"turn {at}")).notices for at in range(6)]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.text import TokenCounter as Counter
-from omoide.retrieval.text import estimate, exact
+from omoide.retrieval.text import TokenCounter, estimate, exact
 from omoide.shortterm.memory import BufferMessage
 from omoide.shortterm.summary import CONTENT, MARKER, RECENCY, ROLE, sentences, summarised
 
@@ -97,7 +96,7 @@ def awkward(text: str) -> int:
 
 
 @pytest.mark.parametrize("count", [estimate, None, len, by_words, awkward])
-def test_no_summary_exceeds_its_room(count: Counter | None) -> None:
+def test_no_summary_exceeds_its_room(count: TokenCounter | None) -> None:
     """By any way of counting, in any room."""
     if count is None:
         pytest.importorskip("rs_bpe")

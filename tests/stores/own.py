@@ -6,7 +6,7 @@ from omoide import clock
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.errors import KeyReused
-from omoide.stores import semantics as rules
+from omoide.stores import semantics
 
 
 class Pocket:
@@ -20,13 +20,13 @@ class Pocket:
         now, key = clock.now(), (request.entry.namespace, request.idempotency_key or "")
         if request.idempotency_key is not None and key in self.receipts:
             said, receipt, at = self.receipts[key]
-            if at >= now - rules.KEY_LIFETIME_MS:
-                if said != rules.fingerprint(request):
+            if at >= now - semantics.KEY_LIFETIME_MS:
+                if said != semantics.fingerprint(request):
                     raise KeyReused(request.idempotency_key)
                 return receipt
         receipt = self._written(request, now)
         if request.idempotency_key is not None:
-            self.receipts[key] = (rules.fingerprint(request), receipt, now)
+            self.receipts[key] = (semantics.fingerprint(request), receipt, now)
         return receipt
 
     def _written(self, request: WriteRequest, now: int) -> WriteResult:
@@ -37,23 +37,25 @@ class Pocket:
                 same = (twin.scope, twin.content, twin.type) == (given.scope, given.content, given.type)
                 if same and twin.is_live(now):
                     return WriteResult(request=request, entry=twin, outcome="duplicate_of")
-        outcome, entry = rules.decide(request, kept)
+        outcome, entry = semantics.decide(request, kept)
         old = None
         if request.supersedes is not None:
             owner = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
-            old = rules.in_scope(self.find(entry.namespace, request.supersedes), owner, request.supersedes)
+            old = semantics.in_scope(
+                self.find(entry.namespace, request.supersedes), owner, request.supersedes
+            )
         if outcome == "stored":
             self.kept = [other for other in self.kept if other != kept] + [entry]
         if old is not None:
             place = self.kept.index(old)
-            self.kept[place] = rules.superseded(old, entry, None, now)
+            self.kept[place] = semantics.superseded(old, entry, None, now)
             outcome = "superseded"
         return WriteResult(request=request, entry=entry, outcome=outcome)
 
     async def recall(self, request: RecallRequest) -> RecallResult:
         scope = request.reach()
         found = [] if scope is None else await self.list_entries(scope)
-        found = [*filter(rules.passing(request.filter, request.at), found)][::-1]
+        found = [*filter(semantics.passing(request.filter, request.at), found)][::-1]
         found.sort(key=lambda entry: self.likeness(entry, request.query), reverse=True)
         return RecallResult(request=request, entries=tuple(found[: request.limit]))
 

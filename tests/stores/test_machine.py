@@ -21,7 +21,7 @@ from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest
 from omoide.errors import NotFound, OmoideError
 from omoide.stores.records import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
-from omoide.stores.sql import cache as shelves
+from omoide.stores.sql import cache
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = ("a", "b", "c", "A", "á", "x'; --")
@@ -403,7 +403,7 @@ class WideMachine(StoreMachine):
     @initialize(vectors=st.booleans(), durability=st.just("crash"), first=st.lists(first, max_size=8))
     def begin(self, vectors: bool, durability: str, first: list[tuple[str, dict[str, Any]]]) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(shelves, "SHELF", 2)
+        self.patch.setattr(cache, "SHELF", 2)
         super().begin(vectors, durability, first)
 
     def teardown(self) -> None:

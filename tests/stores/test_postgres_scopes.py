@@ -21,7 +21,7 @@ from omoide.core.requests import Filter, RecallRequest
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.postgres.connection import Session
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.sql import cache as shelves
+from omoide.stores.sql import cache
 from omoide.testing import FrozenClock, HashEmbedder
 
 EVERYTHING = Filter(include_superseded=True, include_stale=True, include_expired=True)
@@ -125,7 +125,7 @@ def test_each_of_two_tenants_sees_what_it_would_alone(
 ) -> None:
     """Whatever the other does, everything a tenant can ask is as if the other were not there."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr(shelves, "SHELF", held)
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(cache, "SHELF", held)
         options: dict[str, Any] = {"embedder": HashEmbedder(32)}
         shared = stack.enter_context(a_store("postgres", Path(folder), **options))
         for part in range(2):

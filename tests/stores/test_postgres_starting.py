@@ -17,7 +17,7 @@ from tests.stores.serving import postgres
 from omoide.core.entry import Scope
 from omoide.core.requests import Filter
 from omoide.errors import Conflict, NotFound, OmoideError, ReadOnly
-from omoide.stores.postgres import schema as tables
+from omoide.stores.postgres import schema
 from omoide.stores.records import Document, Link, Query
 from omoide.testing import HashEmbedder
 
@@ -53,7 +53,7 @@ def test_many_who_start_at_once_make_one_set_of_tables(url: str) -> None:
     assert store.check() == []
     with psycopg.connect(postgres().url) as db:
         found = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (store._db.schema,))
-        assert sorted(name for (name,) in found) == sorted(tables.TABLES)
+        assert sorted(name for (name,) in found) == sorted(schema.TABLES)
         notes = db.execute(f"SELECT name, count(*) FROM {store._db.schema}.settings GROUP BY name")  # noqa: S608
         assert dict(notes.fetchall()) == {"schema": 1, "life": 1, "features": 1}
     store.close()

@@ -31,7 +31,7 @@ from omoide.errors import (
     Uncertain,
 )
 from omoide.stores.factory import open_store
-from omoide.stores.redis import transaction as working
+from omoide.stores.redis import transaction
 from omoide.stores.redis.connection import COMMIT, FOREIGN, _digest, translated
 from omoide.testing import HashEmbedder
 from omoide.testing.servers import RedisServer, free_port
@@ -227,7 +227,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(tmp_path: Path) -> None:
 
 def test_who_is_overtaken_all_the_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as it was allowed to wait; nothing of it is written."""
-    monkeypatch.setattr(working.Work, "_handed_in", lambda *_, **__: "changed")
+    monkeypatch.setattr(transaction.Work, "_handed_in", lambda *_, **__: "changed")
     with a_store("redis", tmp_path, timeout=0.05) as store:
         with pytest.raises(Busy, match="try again"):
             keep(store, id="a")

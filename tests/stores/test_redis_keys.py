@@ -20,7 +20,7 @@ from omoide.core.requests import Filter
 from omoide.errors import Corrupted, Invalid, StoreFailed
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.redis.codec import KINDS, Keys, dimension, is_prefix, tag
+from omoide.stores.redis.layout import KINDS, Keys, dimension, is_prefix, tag
 from omoide.testing import FrozenClock, HashEmbedder
 from omoide.testing.servers import RedisServer, free_port
 

@@ -22,8 +22,7 @@ from omoide.core.entry import Scope
 from omoide.core.requests import RecallRequest
 from omoide.errors import Invalid, StoreFailed
 from omoide.stores.factory import open_store
-from omoide.stores.redis import cache as shelves
-from omoide.stores.redis import snapshot as known
+from omoide.stores.redis import cache, snapshot
 from omoide.testing.servers import RedisServer
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
@@ -116,9 +115,9 @@ def test_a_scope_larger_than_one_step_is_held_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is fetched in portions, with what changed meanwhile, and the second recall fetches nothing anew."""
-    monkeypatch.setattr(shelves, "_AT_ONCE", 7)
-    monkeypatch.setattr(shelves, "MANY", 30)
-    monkeypatch.setattr(known, "MANY", 10)
+    monkeypatch.setattr(cache, "_AT_ONCE", 7)
+    monkeypatch.setattr(cache, "MANY", 30)
+    monkeypatch.setattr(snapshot, "MANY", 10)
     with a_store("redis", tmp_path, **OPTIONS) as store, a_store("memory", tmp_path, **OPTIONS) as model:
         for one in (store, model):
             for n in range(40):

@@ -17,8 +17,7 @@ from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import Busy, Uncertain
 from omoide.stores.factory import open_store
 from omoide.stores.postgres.connection import Session
-from omoide.stores.sql import cache as shelves
-from omoide.stores.sql import writes as writing
+from omoide.stores.sql import cache, writes
 from omoide.testing import HashEmbedder
 from omoide.testing.servers import RedisServer
 
@@ -126,9 +125,9 @@ def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
         a_store("postgres", tmp_path, embedder=old) as other,
     ):
         kept(store, "1")
-        inside, finish = threading.Event(), writing.Batch.finish
+        inside, finish = threading.Event(), writes.Batch.finish
 
-        def slow(self: writing.Batch) -> None:
+        def slow(self: writes.Batch) -> None:
             finish(self)
             inside.set()
             threading.Event().wait(0.5)
@@ -137,7 +136,7 @@ def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
             inside.wait(_WAIT_S)
             other.reindex(new)
 
-        monkeypatch.setattr(writing.Batch, "finish", slow)
+        monkeypatch.setattr(writes.Batch, "finish", slow)
         assert together(lambda: kept(store, "2", "elsewhere"), reindex) == []
         assert other.check() == []
         assert [size for _, size in vectors(other)] == [4 * 32, 4 * 32]
@@ -169,7 +168,7 @@ def test_the_last_place_of_a_conversation_has_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large scope holds a message at the highest place there is."""
-    monkeypatch.setattr(shelves, "SHELF", 1)
+    monkeypatch.setattr(cache, "SHELF", 1)
     with a_store("postgres", tmp_path) as store:
         for back in range(3):
             message = MessageRef(thread="t", seq=(1 << 63) - 1 - back)

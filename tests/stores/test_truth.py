@@ -20,8 +20,7 @@ from omoide import clock
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Link
-from omoide.stores.sql import cache as shelves
-from omoide.stores.sql import truth
+from omoide.stores.sql import cache, truth
 from omoide.stores.state import MemoryLedger
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -210,7 +209,7 @@ def test_what_another_process_forgot_takes_its_dependents_out_of_recall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """Also where they were held in memory here."""
-    monkeypatch.setattr(shelves, "SHELF", size)
+    monkeypatch.setattr(cache, "SHELF", size)
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         derive(store, "a")
         derive(store, "b", "a")

@@ -12,7 +12,7 @@ from omoide import AgentSpec, Scope, Session, action, open_store, stream, turn, 
 from omoide.errors import ModelFailed, ModelOverloaded, ModelTimedOut, ModelUnreachable
 from omoide.stores.async_store import LocalStore
 from omoide.testing import eventually
-from omoide.turns import model as calling
+from omoide.turns import model
 
 POLICY = {"scope": "session", "capture": "conversation"}
 
@@ -27,7 +27,7 @@ async def weather(ctx: Any, city: str) -> dict[str, Any]:
 def _no_keys_and_no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    monkeypatch.setattr(calling, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(model, "FIRST_WAIT", 0.0)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from omoide.core.agent import Agent
 from omoide.core.entry import Entry
 from omoide.core.requests import RecallRequest, RecallResult
 from omoide.errors import ModelMisbehaved, OverBudget
-from omoide.stores.config import estimate
+from omoide.retrieval.text import estimate
 from omoide.turns import preflight, turn
 from omoide.turns.messages import ToolCall
 from omoide.turns.model import Reply

@@ -22,8 +22,7 @@ from omoide.errors import (
     ModelTimedOut,
     OmoideError,
 )
-from omoide.turns import chat, replay, turn, write
-from omoide.turns import model as calling
+from omoide.turns import chat, model, replay, turn, write
 from omoide.turns.controls import Decision
 from omoide.turns.journal import Journal
 from omoide.turns.messages import Usage
@@ -138,7 +137,7 @@ async def test_a_listener_that_fails_ends_the_turn() -> None:
 
 async def test_a_model_that_stumbles_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a passing failure the same prompt is sent again, and the events say so."""
-    monkeypatch.setattr(calling, "backoff", lambda tried: 0.0)
+    monkeypatch.setattr(model, "backoff", lambda tried: 0.0)
     talker = Talker(ModelOverloaded("test", "is busy", "wait"), "Hi.")
     result = await turn(a_spec(), "hello", llm=talker)
     assert (result.content, result.rounds, len(talker.requests)) == ("Hi.", 1, 2)

@@ -14,7 +14,7 @@ import uvicorn
 
 from omoide import Agent, Entry, Scope, WriteRequest, identity, memory, open_store
 from omoide.runtime.vaults import StoreVault, put_aside
-from omoide.service import auth as access
+from omoide.service import auth
 from omoide.sessions.session import Session
 from omoide.stores.async_store import LocalStore
 from omoide.stores.records import Link
@@ -61,11 +61,11 @@ async def tokens(store: LocalStore) -> Secrets:
     """One token of each kind."""
 
     async def create(rights: list[str], namespace: str = HOME, ends: int | None = None) -> tuple[str, str]:
-        secret, token = await access.create(store, "test", rights, [namespace], expires_at=ends)
+        secret, token = await auth.create(store, "test", rights, [namespace], expires_at=ends)
         return secret, token.id
 
     revoked, id = await create(["admin"])
-    await access.revoke(store, id)
+    await auth.revoke(store, id)
     return Secrets(
         all=(await create(["read", "write", "erase"]))[0],
         read=(await create(["read"]))[0],

@@ -23,7 +23,7 @@ import httpx2
 import pytest
 from tests.web.serving import bearer, opened
 
-from omoide.service import auth as access
+from omoide.service import auth
 
 SECONDS = float(os.environ.get("OMOIDE_WEB_SECONDS", "2"))
 CURVE = Path(__file__).parents[2] / ".cache" / "memory.txt"
@@ -107,9 +107,7 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
 async def secrets(folder: Path) -> list[str]:
     """What lets a client in."""
     async with opened(folder) as store:
-        return [
-            (await access.create(store, f"t{n}", ["read", "write"], ["default"]))[0] for n in range(TOKENS)
-        ]
+        return [(await auth.create(store, f"t{n}", ["read", "write"], ["default"]))[0] for n in range(TOKENS)]
 
 
 async def asked(

@@ -13,7 +13,7 @@ import pytest
 from tests.web.serving import HOME, Server, bearer, opened, served
 
 from omoide import Scope, blocking
-from omoide.service import auth as access
+from omoide.service import auth
 from omoide.web.app import document
 
 ADA = {"agent": "ada"}
@@ -201,8 +201,8 @@ def test_a_stream_ends_with_its_token(server: Server, ada: httpx2.Client) -> Non
     """Whoever's token is revoked hears no more, though the connection was there before."""
     with heard(ada, 0) as lines:
         assert next(lines).startswith(":")
-        for token in anyio.run(access.tokens, server.store):
-            anyio.run(access.revoke, server.store, token.id)
+        for token in anyio.run(auth.tokens, server.store):
+            anyio.run(auth.revoke, server.store, token.id)
         assert len(list(lines)) < 1_000  # there is an end
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omoide import clock
-from omoide.cli import output as moments
+from omoide.cli import output
 from omoide.cli.chat import visible
 from omoide.cli.memories import marked
 from omoide.cli.output import ROW, clipped, counted, put_rows, safe
@@ -174,7 +174,7 @@ def review_command(shell: Shell, limit: int, soon: str) -> None:
     from omoide.longterm.upkeep import review
 
     now = clock.now()
-    ahead = moments.after(soon, now, "--soon") - now
+    ahead = output.after(soon, now, "--soon") - now
     if ahead < 0:
         raise Invalid("--soon", f"is {soon!r}, which is over", "write a time to come, such as 7d")
     with shell.store() as store:
@@ -274,7 +274,7 @@ def prune_command(
 
 
 def _age(text: str, now: int) -> int:
-    age = now - moments.before(text, now, "--older-than")
+    age = now - output.before(text, now, "--older-than")
     if age < 0:
         raise Invalid("--older-than", f"is {text!r}, which is to come", "write 90d, or a date that is over")
     return age

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omoide import clock
-from omoide.cli import output as moments
+from omoide.cli import output
 from omoide.cli.output import (
     ROW,
     about,
@@ -160,7 +160,7 @@ def _left(receipts: Sequence[EraseReceipt]) -> None:
 # recalling: How is a memory found from a shell?
 
 
-_recalling_SHOWN = 500
+_RECALL_SHOWN = 500
 """How many characters of a memory are shown."""
 
 
@@ -193,8 +193,8 @@ def filter_of(given: dict[str, Any], **more: Any) -> Filter:
         types=given.pop("types"),
         tags=given.pop("tags"),
         min_confidence=0.0 if least is None else least,
-        since=None if since is None else moments.before(since, now, "--since"),
-        until=None if until is None else moments.until(until, now, "--until"),
+        since=None if since is None else output.before(since, now, "--since"),
+        until=None if until is None else output.until(until, now, "--until"),
         **more,
     )
 
@@ -233,9 +233,9 @@ def recall_command(
 def _recalling_show(shell: Shell, result: RecallResult, *, explain: bool) -> None:
     for hit in result.hits:
         if explain:
-            put_tree(explained(hit, _recalling_SHOWN))
+            put_tree(explained(hit, _RECALL_SHOWN))
         else:
-            click.echo(f"{hit.rank}. {clipped(hit.entry.content, _recalling_SHOWN)}  [{about(hit)}]")
+            click.echo(f"{hit.rank}. {clipped(hit.entry.content, _RECALL_SHOWN)}  [{about(hit)}]")
     if result.weak and result.hits:
         click.echo("Nothing matches well; this is the closest there is.", err=True)
     if not result.hits:
@@ -420,9 +420,9 @@ def remember_command(
     now = clock.now()
     fields = {name: value for name, value in given.items() if value is not None}
     if at is not None:
-        fields["occurred_at"] = moments.before(at, now, "--at")
+        fields["occurred_at"] = output.before(at, now, "--at")
     if expires is not None:
-        fields["expires_at"] = moments.after(expires, now, "--expires")
+        fields["expires_at"] = output.after(expires, now, "--expires")
     content = from_stdin() if text == "-" else text
     with shell.store(create=True, embeds=True) as store:
         receipt = blocking.remember(store, content, shell.scope, tags=tags, **fields)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omoide import clock
-from omoide.cli import output as moments
+from omoide.cli import output
 from omoide.cli.output import put_rows, safe
 from omoide.cli.shell import NAMES, NOTHING, OK, Shell, command, variable
 from omoide.errors import Invalid, MissingExtra
@@ -332,7 +332,7 @@ def create(
     from omoide.service import auth as access
 
     now = clock.now()
-    ends = None if expires is None else moments.after(expires, now, "--expires")
+    ends = None if expires is None else output.after(expires, now, "--expires")
     if ends is not None and ends <= now:
         raise Invalid("--expires", f"is {expires!r}, which is over", "write a time to come, such as 30d")
     where = named or (shell.scope.namespace,)
@@ -366,8 +366,8 @@ def list_tokens(shell: Shell) -> int:
                     one.name,
                     ", ".join(one.rights),
                     ", ".join(one.namespaces),
-                    moments.shown(one.created_at),
-                    moments.shown(one.expires_at),
+                    output.shown(one.created_at),
+                    output.shown(one.expires_at),
                     _state(one, now),
                 )
                 for one in found
@@ -403,7 +403,7 @@ def _state(token: Token, now: int) -> str:
 
 
 def _allowed(token: Token) -> str:
-    until = "" if token.expires_at is None else f", until {moments.shown(token.expires_at)}"
+    until = "" if token.expires_at is None else f", until {output.shown(token.expires_at)}"
     return safe(f"{token.name}: {', '.join(token.rights)} in {', '.join(token.namespaces)}{until}")
 
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import click
 
-from omoide.cli import output as printing
+from omoide.cli import output
 from omoide.core.entry import DEFAULT_NAMESPACE, Scope
 from omoide.errors import Conflict, Invalid, MissingExtra, NotFound, OmoideError
 
@@ -225,7 +225,7 @@ class Shell(NamedTuple):
     def put(self, answer: Any, show: Callable[[], None]) -> None:
         """Print an answer: as JSON if that is wanted, else the way `show` does."""
         if self.json:
-            printing.put_json(answer)
+            output.put_json(answer)
         else:
             show()
 
@@ -234,7 +234,7 @@ class Shell(NamedTuple):
         click.echo("Nothing found.", err=True)
         project = self.settings.project
         if project.origin == REPOSITORY:
-            place = printing.safe(project.value or "")
+            place = output.safe(project.value or "")
             click.echo(f"Looked in project {place} only; --project '' looks everywhere.", err=True)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 import httpx2
 import msgspec
 
-from omoide.client import requests as asks
+from omoide.client import requests
 from omoide.client.requests import EVERYWHERE, Ask
 from omoide.core.entry import Entry, Scope
 from omoide.core.frozen import check_text
@@ -123,33 +123,33 @@ class Verb(Generic[P, T]):
 class Verbs:
     """What a client can ask for."""
 
-    remember = Verb(asks.remember)
-    recall = Verb(asks.recall)
-    forget = Verb(asks.forget)
-    restore = Verb(asks.restore)
-    erase = Verb(asks.erase)
-    get = Verb(asks.get)
-    page = Verb(asks.page)
-    history = Verb(asks.history)
-    changes = Verb(asks.changes)
-    relate = Verb(asks.relate)
-    related = Verb(asks.related)
-    provenance = Verb(asks.provenance)
-    conflicts = Verb(asks.conflicts)
-    review = Verb(asks.review)
-    prune = Verb(asks.prune)
-    sparql = Verb(asks.sparql)
-    sessions = Verb(asks.sessions)
-    transcript = Verb(asks.transcript)
-    context = Verb(asks.context)
-    promote = Verb(asks.promote)
-    undo_promotion = Verb(asks.undo_promotion)
-    preflight = Verb(asks.preflight)
-    agents = Verb(asks.agents)
-    identity = Verb(asks.identity)
-    spaces = Verb(asks.spaces)
-    who_can = Verb(asks.who_can)
-    status = Verb(asks.status)
+    remember = Verb(requests.remember)
+    recall = Verb(requests.recall)
+    forget = Verb(requests.forget)
+    restore = Verb(requests.restore)
+    erase = Verb(requests.erase)
+    get = Verb(requests.get)
+    page = Verb(requests.page)
+    history = Verb(requests.history)
+    changes = Verb(requests.changes)
+    relate = Verb(requests.relate)
+    related = Verb(requests.related)
+    provenance = Verb(requests.provenance)
+    conflicts = Verb(requests.conflicts)
+    review = Verb(requests.review)
+    prune = Verb(requests.prune)
+    sparql = Verb(requests.sparql)
+    sessions = Verb(requests.sessions)
+    transcript = Verb(requests.transcript)
+    context = Verb(requests.context)
+    promote = Verb(requests.promote)
+    undo_promotion = Verb(requests.undo_promotion)
+    preflight = Verb(requests.preflight)
+    agents = Verb(requests.agents)
+    identity = Verb(requests.identity)
+    spaces = Verb(requests.spaces)
+    who_can = Verb(requests.who_can)
+    status = Verb(requests.status)
 
 
 # clients: Who asks a service, and waits for the answer or not?
@@ -187,7 +187,7 @@ class _Asking(Verbs, Generic[H]):
 
     def _listening(self, scope: Scope, after: int) -> tuple[Ask[Change], httpx2.Request]:
         """A request whose answer goes on; between two changes any time may pass."""
-        asked = asks.events(scope, after=after)
+        asked = requests.events(scope, after=after)
         request = self._request(asked)
         request.extensions["timeout"] = {**request.extensions["timeout"], "read": None}
         return asked, request

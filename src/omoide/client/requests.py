@@ -21,7 +21,7 @@ from omoide.longterm.lineage import Provenance
 from omoide.longterm.relations import Related, Relation
 from omoide.longterm.upkeep import PruneReport, ReviewReport
 from omoide.promotion.plan import Run
-from omoide.service import schemas as answers
+from omoide.service import schemas
 from omoide.service.agents import Card, Choice
 from omoide.sessions.context import Context
 from omoide.stores.records import Change, EraseReceipt, Page, Version
@@ -67,12 +67,12 @@ def remember(
     expected_rev: int | None = None,
     idempotency_key: str | None = None,
     **fields: Any,
-) -> Ask[answers.Receipt]:
+) -> Ask[schemas.Receipt]:
     """Keep a memory. Fields are those of `Entry`, and `supersedes` and `dedupe`."""
     return Ask(
         "remember",
         scope,
-        _value(answers.Receipt),
+        _value(schemas.Receipt),
         body={"content": content, **fields},
         expected_rev=expected_rev,
         idempotency_key=idempotency_key,
@@ -87,11 +87,11 @@ def recall(
     filter: Filter | None = None,
     max_tokens: int | None = None,
     **narrowing: Any,
-) -> Ask[answers.Recalled]:
+) -> Ask[schemas.Recalled]:
     """The memories that answer a question best. What narrows it are fields of `Filter`."""
     wanted = narrowing if filter is None else _said(filter) | narrowing
     body = {"query": query, "limit": limit, "filter": wanted or None, "max_tokens": max_tokens}
-    return Ask("recall", scope, _value(answers.Recalled), body=body)
+    return Ask("recall", scope, _value(schemas.Recalled), body=body)
 
 
 def forget(
@@ -130,13 +130,13 @@ def page(scope: Scope, *, cursor: str | None = None, limit: int = 200, **narrowi
 
 def history(id: str, scope: Scope) -> Ask[tuple[Version, ...]]:
     """The versions of a memory, oldest first."""
-    return Ask("history", scope, _of(answers.Versions, lambda found: found.versions), query={"id": id})
+    return Ask("history", scope, _of(schemas.Versions, lambda found: found.versions), query={"id": id})
 
 
 def changes(scope: Scope = EVERYWHERE, *, after: int = 0, limit: int = 100) -> Ask[tuple[Change, ...]]:
     """What changed in a namespace after a number."""
     query = {"after": after, "limit": limit}
-    return Ask("changes", scope, _of(answers.Changes, lambda found: found.changes), query=query)
+    return Ask("changes", scope, _of(schemas.Changes, lambda found: found.changes), query=query)
 
 
 def events(scope: Scope = EVERYWHERE, *, after: int = 0) -> Ask[Change]:
@@ -156,7 +156,7 @@ def related(
 ) -> Ask[tuple[Related, ...]]:
     """What a memory is related to, nearest first."""
     query = {"id": id, "relation": relation, "depth": depth, "limit": limit}
-    return Ask("related", scope, _of(answers.Relatives, lambda found: found.related), query=query)
+    return Ask("related", scope, _of(schemas.Relatives, lambda found: found.related), query=query)
 
 
 def provenance(id: str, scope: Scope) -> Ask[Provenance]:
@@ -167,7 +167,7 @@ def provenance(id: str, scope: Scope) -> Ask[Provenance]:
 def conflicts(scope: Scope, *, limit: int = 100) -> Ask[tuple[Disagreement, ...]]:
     """Memories that cannot be true together."""
     return Ask(
-        "conflicts", scope, _of(answers.Conflicts, lambda found: found.conflicts), query={"limit": limit}
+        "conflicts", scope, _of(schemas.Conflicts, lambda found: found.conflicts), query={"limit": limit}
     )
 
 
@@ -211,14 +211,14 @@ def sparql(
     return Ask("sparql", scope, _answer, body=body)
 
 
-def sessions(scope: Scope = EVERYWHERE) -> Ask[tuple[answers.Conversation, ...]]:
+def sessions(scope: Scope = EVERYWHERE) -> Ask[tuple[schemas.Conversation, ...]]:
     """The sessions of a namespace, the one that was used last first."""
-    return Ask("sessions", scope, _of(answers.Conversations, lambda found: found.sessions))
+    return Ask("sessions", scope, _of(schemas.Conversations, lambda found: found.sessions))
 
 
-def transcript(id: str, scope: Scope = EVERYWHERE) -> Ask[answers.Transcript]:
+def transcript(id: str, scope: Scope = EVERYWHERE) -> Ask[schemas.Transcript]:
     """What was said in a session."""
-    return Ask("transcript", scope, _value(answers.Transcript), query={"id": id})
+    return Ask("transcript", scope, _value(schemas.Transcript), query={"id": id})
 
 
 def context(
@@ -230,10 +230,10 @@ def context(
 
 def promote(
     session: str, scope: Scope = EVERYWHERE, *, dry_run: bool = True, threshold: float | None = None
-) -> Ask[answers.Promoted]:
+) -> Ask[schemas.Promoted]:
     """Show what of a session would become lasting memory; with `dry_run` false it becomes it."""
     body = {"session": session, "dry_run": dry_run, "threshold": threshold}
-    return Ask("promote", scope, _value(answers.Promoted), body=body)
+    return Ask("promote", scope, _value(schemas.Promoted), body=body)
 
 
 def undo_promotion(session: str, scope: Scope = EVERYWHERE, *, run: str | None = None) -> Ask[Run]:
@@ -248,7 +248,7 @@ def preflight(session: str, message: str, scope: Scope = EVERYWHERE) -> Ask[Pref
 
 def agents(scope: Scope = EVERYWHERE) -> Ask[tuple[Card, ...]]:
     """Everybody who rests in a namespace."""
-    return Ask("agents", scope, _of(answers.Agents, lambda found: found.agents))
+    return Ask("agents", scope, _of(schemas.Agents, lambda found: found.agents))
 
 
 def identity(id: str, scope: Scope = EVERYWHERE) -> Ask[Card]:
@@ -256,9 +256,9 @@ def identity(id: str, scope: Scope = EVERYWHERE) -> Ask[Card]:
     return Ask("identity", scope, _value(Card), query={"id": id})
 
 
-def spaces(id: str, scope: Scope = EVERYWHERE) -> Ask[dict[str, answers.Partition]]:
+def spaces(id: str, scope: Scope = EVERYWHERE) -> Ask[dict[str, schemas.Partition]]:
     """What an agent believes and wants, by the names of the spaces."""
-    named = _of(answers.Partitions, lambda found: {space.name: space for space in found.spaces})
+    named = _of(schemas.Partitions, lambda found: {space.name: space for space in found.spaces})
     return Ask("spaces", scope, named, query={"id": id})
 
 
@@ -270,12 +270,12 @@ def who_can(
 ) -> Ask[tuple[Choice, ...]]:
     """Who of those at rest can do something, best first."""
     body = {"action": action, "tags": tuple(tags), "limits": limits}
-    return Ask("who-can", scope, _of(answers.Choices, lambda found: found.choices), body=body)
+    return Ask("who-can", scope, _of(schemas.Choices, lambda found: found.choices), body=body)
 
 
-def status(scope: Scope = EVERYWHERE, *, check: bool = False) -> Ask[answers.Status]:
+def status(scope: Scope = EVERYWHERE, *, check: bool = False) -> Ask[schemas.Status]:
     """How much a scope holds, and with `check` whether the store is sound."""
-    return Ask("status", scope, _value(answers.Status), query={"check": check})
+    return Ask("status", scope, _value(schemas.Status), query={"check": check})
 
 
 def _whose(scope: Scope) -> dict[str, Any]:

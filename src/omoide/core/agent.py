@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import msgspec
 

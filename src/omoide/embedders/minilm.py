@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omoide.embedders import models as cache
+from omoide.embedders import models
 from omoide.embedders.protocol import Embedded
 from omoide.errors import MissingExtra, ModelUnavailable
 
@@ -38,12 +38,12 @@ WORTH_THREADS = 4  # texts; below that, starting threads takes longer than they 
 class MiniLM:
     """all-MiniLM-L6-v2 as an int8 ONNX model: pooled vectors of 384 numbers, token vectors of 64 bytes."""
 
-    name = cache.MINILM
+    name = models.MINILM
     dim = 384
 
     def __init__(self, folder: Path | None = None) -> None:
-        folder = folder or cache.folder(cache.MINILM)
-        if not cache.ready(folder):
+        folder = folder or models.folder(models.MINILM)
+        if not models.ready(folder):
             raise ModelUnavailable("minilm", f"is not in {folder}", "run: omoide models pull")
         try:
             self._tokenizer = _tokenizer(folder / "tokenizer.json")

@@ -8,7 +8,7 @@ from functools import cache as once
 from threading import RLock
 from typing import Any
 
-from omoide.embedders import models as cache
+from omoide.embedders import models
 from omoide.embedders.protocol import Embedder, installed
 from omoide.errors import Invalid
 
@@ -60,7 +60,7 @@ def _named(name: str) -> Embedder | None:
 def _best() -> Embedder | None:
     if not installed("numpy", "tokenizers"):
         return None
-    if installed("onnxruntime") and cache.ready(cache.folder(cache.MINILM)):
+    if installed("onnxruntime") and models.ready(models.folder(models.MINILM)):
         return _named("minilm")
     if not installed("wordllama"):
         return None

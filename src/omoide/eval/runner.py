@@ -23,8 +23,7 @@ import msgspec
 from omoide.core.entry import Entry, MessageRef, Scope
 from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import Invalid
-from omoide.eval import datasets as dataset
-from omoide.eval import datasets as locomo
+from omoide.eval import datasets
 from omoide.eval.datasets import Conversation, DataSet, Question, positions
 from omoide.stores.factory import open_store
 from omoide.stores.redaction import masked
@@ -247,7 +246,7 @@ def details(answers: Sequence[Answer]) -> str:
 # evaluation: How well does a store recall a data set?
 
 
-LOADERS = {"locomo": locomo.locomo_load, "jsonl": dataset.load}
+LOADERS = {"locomo": datasets.locomo_load, "jsonl": datasets.load}
 TEMPORARY = "a temporary file"
 
 
@@ -274,7 +273,7 @@ def evaluate(
         raise Invalid("form", f"is {form!r}", f"use one of {', '.join(LOADERS)}")
     if limit < 20:
         raise Invalid("limit", f"is {limit}", "pass 20 or more, for R@20 looks that far")
-    data = dataset.shortened(LOADERS[form](Path(path)), conversations, questions)
+    data = datasets.shortened(LOADERS[form](Path(path)), conversations, questions)
     if not any(conversation.questions for conversation in data.conversations):
         raise Invalid(Path(path).name, "holds no question with evidence", "add questions that name turns")
     with opened(store, embedder) as core:

@@ -31,11 +31,11 @@ except ImportError as error:
 import msgspec
 
 from omoide.core.entry import Entry
-from omoide.graph import vocabulary as iris
+from omoide.graph import vocabulary
 from omoide.graph.parser import NOTHING, Memories, Missing, by_namespace
 from omoide.graph.serializer import all_to_nquads
 from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
-from omoide.stores import codec as bodies
+from omoide.stores import codec
 from omoide.stores.records import Access, Link
 from omoide.stores.url import complete, failing
 
@@ -91,7 +91,7 @@ PAGE = 500
 SMALL = 16 << 20
 """Up to how many bytes a file is read at once; a larger one goes through a triple store on disk."""
 
-_EVIDENCE = f"<{iris.EVIDENCE}"
+_EVIDENCE = f"<{vocabulary.EVIDENCE}"
 
 
 def export(
@@ -267,7 +267,7 @@ def _subjects(store: Store) -> Iterator[Any]:
                 yield quad.subject
     summary = NamedNode(f"{JIDO}summary")
     for quad in store.quads_for_pattern(None, summary, None):
-        named = isinstance(quad.subject, NamedNode) and quad.subject.value.startswith(iris.MEMORY)
+        named = isinstance(quad.subject, NamedNode) and quad.subject.value.startswith(vocabulary.MEMORY)
         if named and _first(store, quad.subject) is None:
             said = map(str, store.quads_for_pattern(quad.subject, summary, None))
             if str(quad) == min(said):
@@ -295,7 +295,7 @@ def _about(store: Store, subject: Any) -> Iterator[Quad]:
 def _keep(page: Memories, file: IO[bytes]) -> None:
     links = [(link.source, link.relation, link.target, link.created_at) for link in page.links]
     access = {id: (used.count, used.last) for id, used in page.access.items()}
-    entries = [(bodies.pack(entry), entry.stale) for entry in page.entries]
+    entries = [(codec.pack(entry), entry.stale) for entry in page.entries]
     data = msgspec.msgpack.encode((entries, links, access))
     file.write(len(data).to_bytes(8, "big") + data)
 
@@ -325,5 +325,5 @@ def _given_out(file: IO[bytes], progress: Progress | None, total: int) -> Iterat
 
 def _entry(body: bytes, stale: bool) -> Entry:
     """The entry that was kept; whether it is stale is not part of what stores write down."""
-    entry = bodies.unpack(body)
+    entry = codec.unpack(body)
     return entry.replace(stale=True) if stale else entry

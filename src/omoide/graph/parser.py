@@ -29,7 +29,7 @@ from omoide import clock
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE, DELETED, EVIDENCE, ROOT, Entry, Evidence, MessageRef
 from omoide.core.frozen import EMPTY_MAP
-from omoide.graph import vocabulary as iris
+from omoide.graph import vocabulary
 from omoide.graph.vocabulary import (
     DELETED_MARKER,
     JIDO,
@@ -105,7 +105,7 @@ class Described:
     def named(self, name: str, prefix: str) -> str | None:
         """The id in the IRI of one."""
         term = self.one(name)
-        return None if term is None else iris.id_of(term.value, prefix)
+        return None if term is None else vocabulary.id_of(term.value, prefix)
 
     def number(self, name: str, kind: Callable[[str], Any] = int) -> Any:
         """The number of one."""
@@ -215,7 +215,7 @@ def is_memory_node(subject: Any, node: Node) -> bool:
     classes = {term.value for term in node.get(TYPE, ()) if isinstance(term, NamedNode)}
     if most_specific(classes) is not None:
         return True
-    named = isinstance(subject, NamedNode) and subject.value.startswith(iris.MEMORY)
+    named = isinstance(subject, NamedNode) and subject.value.startswith(vocabulary.MEMORY)
     return named and f"{JIDO}summary" in node
 
 
@@ -267,14 +267,14 @@ class _Memory(Described):
         found = []
         for name, objects in self.node.items():
             relation = RELATION_NAMES.get(name)
-            if relation is None and name.startswith(iris.RELATION):
-                relation = unquote(name.removeprefix(iris.RELATION))
+            if relation is None and name.startswith(vocabulary.RELATION):
+                relation = unquote(name.removeprefix(vocabulary.RELATION))
             if relation is None:
                 continue
             for term in objects:
                 if not self._is_memory(term):
                     continue
-                target = iris.id_of(term.value, iris.MEMORY)
+                target = vocabulary.id_of(term.value, vocabulary.MEMORY)
                 at = self.times.get((relation, target))
                 if at is None and relation == "derived_from":
                     continue
@@ -303,15 +303,17 @@ class _Memory(Described):
             raise self.wrong(relation, error.problem, error.remedy) from error
 
     def _is_memory(self, term: Any) -> bool:
-        if not isinstance(term, NamedNode) or term.value.startswith(iris.EVIDENCE):
+        if not isinstance(term, NamedNode) or term.value.startswith(vocabulary.EVIDENCE):
             return False
-        if term.value.startswith(iris.MEMORY) or (self.is_memory is not None and self.is_memory(term.value)):
+        if term.value.startswith(vocabulary.MEMORY) or (
+            self.is_memory is not None and self.is_memory(term.value)
+        ):
             return True
         return term in self.nodes and is_memory_node(term, self.nodes[term])
 
     def _id(self) -> str:
         if isinstance(self.subject, NamedNode):
-            return iris.id_of(self.subject.value, iris.MEMORY)
+            return vocabulary.id_of(self.subject.value, vocabulary.MEMORY)
         if not isinstance(self.subject, BlankNode):
             raise self.wrong("", "is no name for a memory", "name it by an IRI")
         said = sorted(
@@ -323,20 +325,20 @@ class _Memory(Described):
 
     def _owner(self) -> dict[str, str | None]:
         """Whose it is: as it says itself, as the name of its graph says, or as was given for such cases."""
-        named = iris.owner_of(self.graph) if self.graph is not None else None
+        named = vocabulary.owner_of(self.graph) if self.graph is not None else None
         given = self.missing
         assumed = (given.namespace, given.agent_id, given.session_id, given.project_id)
         namespace, agent, session, project = assumed if named is None else named
         if self.text("inNamespace") is not None:
             session = project = None
-        agent = self.named("assertedBy", iris.AGENT) or agent
+        agent = self.named("assertedBy", vocabulary.AGENT) or agent
         if agent is None:
             raise self.wrong("assertedBy", "is missing", "pass the agent whose memory this becomes")
         return {
             "namespace": self.text("inNamespace") or namespace,
             "agent_id": agent,
-            "session_id": self.named("assertedIn", iris.SESSION) or session,
-            "project_id": self.named("appliesToProject", iris.PROJECT) or project,
+            "session_id": self.named("assertedIn", vocabulary.SESSION) or session,
+            "project_id": self.named("appliesToProject", vocabulary.PROJECT) or project,
         }
 
     def _optional(self) -> dict[str, Any]:
@@ -376,7 +378,7 @@ class _Memory(Described):
             return None
         if not isinstance(term, NamedNode):
             raise self.wrong("supersededBy", "names no memory", "point to the IRI of one")
-        return DELETED if term.value == DELETED_MARKER else iris.id_of(term.value, iris.MEMORY)
+        return DELETED if term.value == DELETED_MARKER else vocabulary.id_of(term.value, vocabulary.MEMORY)
 
     def _metadata(self) -> Any:
         said = self.json("metadata", dict[str, Any])
@@ -397,14 +399,14 @@ class _Memory(Described):
     def _evidence(self) -> tuple[Evidence, ...]:
         nodes = {}
         for term in self.node.get(_DERIVED, ()):
-            linked = ("derived_from", iris.id_of(term.value, iris.MEMORY)) in self.times
-            if not (linked and term.value.startswith(iris.MEMORY)):
+            linked = ("derived_from", vocabulary.id_of(term.value, vocabulary.MEMORY)) in self.times
+            if not (linked and term.value.startswith(vocabulary.MEMORY)):
                 nodes[term.value] = term
         found = []
         for word in (self.text("evidenceOrder") or "").split():
             kind, _, name = word.partition(":")
-            if iris.EVIDENCE + name in nodes and kind in EVIDENCE:
-                found.append((iris.EVIDENCE + name, kind))
+            if vocabulary.EVIDENCE + name in nodes and kind in EVIDENCE:
+                found.append((vocabulary.EVIDENCE + name, kind))
         placed = {name for name, _ in found}
         found += [(name, "") for name in sorted(nodes) if name not in placed]
         told = (self._one_evidence(nodes[name], kind) for name, kind in found)
@@ -415,7 +417,7 @@ class _Memory(Described):
         if isinstance(term, Literal):
             return Evidence(kind="document", ref=term.value)
         if not kind and self._is_memory(term):
-            return Evidence(kind="entry", ref=iris.id_of(term.value, iris.MEMORY))
+            return Evidence(kind="entry", ref=vocabulary.id_of(term.value, vocabulary.MEMORY))
         said = self.nodes.get(term, {})
         refs, quotes, kinds = (
             [item.value for item in said.get(JIDO + name, ())]

@@ -17,12 +17,12 @@ import msgspec
 
 from omoide.core.entry import Entry, with_subtypes
 from omoide.errors import InvalidRDF, MissingExtra
-from omoide.graph import ontology
-from omoide.graph import vocabulary as iris
+from omoide.graph import ontology, vocabulary
 from omoide.graph.parser import Memories
 from omoide.graph.serializer import all_to_nquads
-from omoide.graph.vocabulary import ASSIGNED_TO, CLASSES, FACETS, JIDO, OPEN_STATUSES, TYPE, assigned
-from omoide.longterm import conflicts as completeness
+from omoide.graph.vocabulary import CLASSES, FACETS, JIDO, OPEN_STATUSES, TYPE, assigned
+from omoide.longterm import conflicts
+from omoide.longterm.conflicts import ASSIGNED_TO
 from omoide.stores.records import Link
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def missing_for(entry: Entry, links: Iterable[Link] = ()) -> tuple[str, ...]:
     """The fields that would have to be given, or changed, for the memory to be complete."""
-    found = dict.fromkeys(completeness.missing(entry))
+    found = dict.fromkeys(conflicts.missing(entry))
     if entry.type == "task":
         if not assigned(entry.metadata):
             found[f"metadata.{ASSIGNED_TO}"] = None
@@ -179,5 +179,5 @@ def _problems(results: Graph, shapes: Graph, strict: bool) -> Iterable[Problem]:
 
 
 def _id(iri: str) -> str:
-    prefix = next((known for known in (iris.MEMORY, iris.AGENT) if iri.startswith(known)), "")
-    return iris.id_of(iri, prefix) if prefix else iri
+    prefix = next((known for known in (vocabulary.MEMORY, vocabulary.AGENT) if iri.startswith(known)), "")
+    return vocabulary.id_of(iri, prefix) if prefix else iri

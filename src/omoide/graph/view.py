@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple, ParamSpec, Self, TypeVar
 from anyio import CancelScope, CapacityLimiter
 from anyio.lowlevel import RunVar
 
-from omoide import longterm as tracing
+from omoide import longterm
 from omoide.core.entry import Entry, Scope
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.value import check_instance
@@ -341,11 +341,11 @@ class GraphView:
         self, id: str, scope: Scope, relation: str | None = None, depth: int = 1, **options: Any
     ) -> list[Related]:
         """The memories that are linked with one, nearest first; read from the store itself."""
-        return await tracing.related(self._store, id, scope, relation, depth=depth, **options)
+        return await longterm.related(self._store, id, scope, relation, depth=depth, **options)
 
     async def provenance(self, id: str, scope: Scope, **options: Any) -> Provenance:
         """Where a memory comes from, back to what was said; read from the store itself."""
-        return await tracing.provenance(self._store, id, scope, **options)
+        return await longterm.provenance(self._store, id, scope, **options)
 
     async def export(
         self,

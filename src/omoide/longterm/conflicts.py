@@ -17,9 +17,7 @@ from omoide.core.entry import ROOT, Entry, Scope
 from omoide.core.requests import Filter, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import Contradiction, Incomplete
-from omoide.longterm import lineage as rendering
-from omoide.longterm import queries as reading
-from omoide.longterm import queries as surveying
+from omoide.longterm import lineage, queries
 from omoide.longterm.relations import CONTRADICTS, is_a
 from omoide.stores.protocols import Links
 from omoide.stores.records import Link
@@ -82,7 +80,7 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         about = DECLARED if self.key is None else self.key
-        return f"{about}: {rendering.memory(self.one)} contradicts {rendering.memory(self.other)}"
+        return f"{about}: {lineage.memory(self.one)} contradicts {lineage.memory(self.other)}"
 
 
 async def find(store: Any, entry: Entry, scope: Scope | None = None) -> tuple[Disagreement, ...]:
@@ -92,7 +90,7 @@ async def find(store: Any, entry: Entry, scope: Scope | None = None) -> tuple[Di
     leaves out what it does not hold.
     """
     check_instance(entry, "entry", kind=Entry)
-    known = await reading.find(store, entry.id, entry.scope)
+    known = await queries.find(store, entry.id, entry.scope)
     if not (known or entry).is_live(clock.now()):
         return ()
     found: dict[str, Disagreement] = {}
@@ -101,7 +99,7 @@ async def find(store: Any, entry: Entry, scope: Scope | None = None) -> tuple[Di
             found[other.id] = _pair(entry, other)
     mine = _place(entry)
     if mine is not None:
-        async for other in reading.each(store, mine.around, Filter(types=(mine.type,))):
+        async for other in queries.each(store, mine.around, Filter(types=(mine.type,))):
             if other.id != entry.id and _place(other) == mine and _value(other) != _value(entry):
                 found[other.id] = _pair(entry, other, mine.key)
     seen = [one for id, one in found.items() if scope is None or scope.holds(one.of(id))]
@@ -135,9 +133,9 @@ async def conflicts(store: Any, scope: Scope, *, limit: int = 100) -> tuple[Disa
     """
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
-    live = {entry.id: entry async for entry in reading.each(store, scope)}
+    live = {entry.id: entry async for entry in queries.each(store, scope)}
     found: dict[frozenset[str], Disagreement] = {}
-    for source, target in await surveying.ends(store, live, scope, CONTRADICTS):
+    for source, target in await queries.ends(store, live, scope, CONTRADICTS):
         if source != target:
             found[frozenset((source, target))] = _pair(live[source], live[target])
     for pair in islice(_by_key(live.values()), limit):
@@ -186,7 +184,7 @@ async def _declared(store: Links, entry: Entry) -> list[Entry]:
     """The live memories that somebody said it contradicts."""
     around, now = Scope(namespace=entry.namespace), clock.now()
     ids = {id for link in await store.links(entry.id, around, relation=CONTRADICTS) for id in _ends(link)}
-    found = [await reading.find(store, id, around) for id in sorted(ids - {entry.id})]
+    found = [await queries.find(store, id, around) for id in sorted(ids - {entry.id})]
     return [other for other in found if other is not None and other.is_live(now)]
 
 

@@ -19,7 +19,7 @@ from omoide.core.entry import DELETED, Entry, Evidence, MessageRef, Scope
 from omoide.core.requests import check_positive
 from omoide.core.value import check_instance
 from omoide.errors import Invalid
-from omoide.longterm import queries as reading
+from omoide.longterm import queries
 from omoide.longterm.relations import INVALIDATED_BY
 from omoide.stores.protocols import Documents
 from omoide.stores.records import Document, Link
@@ -235,7 +235,7 @@ async def provenance(
         raise Invalid("depth", f"is {depth}", f"follow at most {DEEPEST} memories")
     if documents_in is not None:
         check_instance(documents_in, "documents_in", kind=Scope)
-    entry = await reading.get(store, id, scope)
+    entry = await queries.get(store, id, scope)
     return await _Trace(store, scope, Places(store, scope, documents_in)).of(entry, depth)
 
 
@@ -246,7 +246,7 @@ class _Trace:
         self._store = store
         self._scope = scope
         self._places = places
-        self._backwards = reading.Backwards(store, scope)
+        self._backwards = queries.Backwards(store, scope)
         self._seen: set[str] = set()
 
     async def of(self, entry: Entry, depth: int) -> Provenance:
@@ -261,7 +261,7 @@ class _Trace:
                 for old in await self._backwards.replaced_by(entry.id)
             ),
             superseded_by=await self._successor(entry),
-            links=tuple(await reading.links(self._store, entry.id, self._scope)),
+            links=tuple(await queries.links(self._store, entry.id, self._scope)),
         )
 
     async def _followed(self, evidence: Evidence, depth: int) -> Traced:
@@ -277,9 +277,9 @@ class _Trace:
         id = evidence.ref
         if id in self._seen:
             return Traced(evidence=evidence, status=ABOVE)
-        entry = await reading.find(self._store, id, self._scope)
+        entry = await queries.find(self._store, id, self._scope)
         if entry is None:
-            stone = await reading.stone(self._store, id, self._scope)
+            stone = await queries.stone(self._store, id, self._scope)
             if stone is None:
                 return Traced(evidence=evidence, status=OUTSIDE)
             return Traced(evidence=evidence, status=ERASED, at=stone.at, reason=stone.reason)
@@ -297,7 +297,7 @@ class _Trace:
         by = entry.superseded_by
         if by is None:
             return None
-        known = None if by == DELETED else await reading.find(self._store, by, self._scope)
+        known = None if by == DELETED else await queries.find(self._store, by, self._scope)
         return Succession(id=by, at=entry.superseded_at, reason=entry.superseded_reason, entry=known)
 
 
@@ -365,7 +365,7 @@ async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tu
     """Why a memory is stale, the shortest ways first; nothing where it is not stale."""
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
-    first = await reading.get(store, id, scope)
+    first = await queries.get(store, id, scope)
     if not first.stale:
         return ()
     found: list[Chain] = []
@@ -376,11 +376,11 @@ async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tu
         for entry in frontier:
             invalid = await _invalidation(store, entry, scope)
             found += () if invalid is None else (_chain(came, entry.id, invalid),)
-            for premise in reading.premises(entry):
+            for premise in queries.premises(entry):
                 if premise in came:
                     continue
                 came[premise] = entry.id
-                other = await reading.find(store, premise, scope)
+                other = await queries.find(store, premise, scope)
                 out = await _erasure(store, premise, scope) if other is None else _supersession(other)
                 found += () if out is None else (_chain(came, premise, out),)
                 if other is not None and out is None:
@@ -415,12 +415,12 @@ def _supersession(entry: Entry) -> Chain | None:
 
 
 async def _erasure(store: Any, id: str, scope: Scope) -> Chain | None:
-    stone = await reading.stone(store, id, scope)
+    stone = await queries.stone(store, id, scope)
     return None if stone is None else Chain(path=(), cause=ERASED, reason=stone.reason, at=stone.at)
 
 
 async def _invalidation(store: Any, entry: Entry, scope: Scope) -> Chain | None:
-    for link in await reading.links(store, entry.id, scope, INVALIDATED_BY):
+    for link in await queries.links(store, entry.id, scope, INVALIDATED_BY):
         if link.source == entry.id:
             return Chain(path=(), cause=INVALIDATED, by=link.target, at=link.created_at)
     return None

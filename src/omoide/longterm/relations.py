@@ -17,7 +17,7 @@ from omoide.core.entry import DELETED, ROOT, Entry, Evidence, Scope
 from omoide.core.requests import Filter, WriteRequest, check_positive
 from omoide.core.value import check_choice, check_instance
 from omoide.errors import Invalid, NotFound
-from omoide.longterm import queries as reading
+from omoide.longterm import queries
 from omoide.stores.protocols import Links, Store
 from omoide.stores.records import Link
 from omoide.verbs import forget, offering
@@ -134,7 +134,7 @@ async def relate(
     wanted = check(relation)
     if source == target:
         raise Invalid("target", "is the same memory as the source", "name two memories")
-    one, other = await reading.get(store, source, scope), await reading.get(store, target, scope)
+    one, other = await queries.get(store, source, scope), await queries.get(store, target, scope)
     if strict:
         check_ends(wanted, one, other)
     match wanted.name:
@@ -152,7 +152,7 @@ async def relate(
 
 async def _rest(store: Any, entry: Entry, premise: Entry) -> None:
     """Name a premise in the evidence of a memory: when it goes out, the memory does not hold any more."""
-    if premise.id in reading.premises(entry):
+    if premise.id in queries.premises(entry):
         return
     able: Store = offering(store, Store, "keep memories")
     evidence = (*entry.evidence, Evidence(kind="entry", ref=premise.id))
@@ -206,7 +206,7 @@ async def related(
     check_positive(limit, "limit")
     if check_positive(depth, "depth") > DEEPEST:
         raise Invalid("depth", f"is {depth}", f"look at most {DEEPEST} steps far")
-    first = await reading.get(store, id, scope)
+    first = await queries.get(store, id, scope)
     if relation in IMPLICIT:
         return await _alike(store, first, scope, relation, limit)
     search = _Search(store, scope, relation, direction)
@@ -237,7 +237,7 @@ async def _alike(store: Any, first: Entry, scope: Scope, relation: str, limit: i
             return []
         filter, scope = Filter(), scope.replace(project_id=first.project_id)
     found: list[Related] = []
-    async for entry in reading.each(store, scope, filter):
+    async for entry in queries.each(store, scope, filter):
         if entry.id == first.id or (by_type and entry.type != first.type):
             continue
         found.append(Related(entry=entry, relation=relation, via=first.id))
@@ -254,14 +254,14 @@ class _Search:
         self._scope = scope
         self._relation = relation
         self._ways = ("out", "in") if direction == "both" else (direction,)
-        self._backwards = reading.Backwards(store, scope)
+        self._backwards = queries.Backwards(store, scope)
 
     async def neighbours(self, entry: Entry) -> list[tuple[str, str, Entry]]:
         """The memories one step away: what relates them, which way it leads, and what is there."""
         found: dict[tuple[str, str, str], Entry] = {}
-        for link in await reading.links(self._store, entry.id, self._scope, self._relation):
+        for link in await queries.links(self._store, entry.id, self._scope, self._relation):
             for way, other in self._ends(link, entry.id):
-                there = await reading.find(self._store, other, self._scope)
+                there = await queries.find(self._store, other, self._scope)
                 if there is not None:
                     found[link.relation, way, other] = there
         for name in (DERIVED_FROM, SUPERSEDED_BY) if self._relation is None else (self._relation,):
@@ -282,7 +282,7 @@ class _Search:
             name, way = SUPERSEDED_BY, "in" if way == "out" else "out"
         match name, way:
             case "derived_from", "out":
-                return await self._held(reading.premises(entry))
+                return await self._held(queries.premises(entry))
             case "derived_from", "in":
                 return await self._backwards.resting_on(entry.id)
             case "superseded_by", "out":
@@ -294,5 +294,5 @@ class _Search:
                 return []
 
     async def _held(self, ids: tuple[str, ...]) -> list[Entry]:
-        found = [await reading.find(self._store, id, self._scope) for id in ids]
+        found = [await queries.find(self._store, id, self._scope) for id in ids]
         return [entry for entry in found if entry is not None]

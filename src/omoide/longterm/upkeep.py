@@ -17,10 +17,7 @@ from omoide.core.entry import ROOT, Entry, Scope
 from omoide.core.requests import Filter, check_positive
 from omoide.core.value import check_count, check_instance, check_texts, check_unit
 from omoide.errors import Conflict, Invalid, NotFound
-from omoide.longterm import lineage as rendering
-from omoide.longterm import queries as querying
-from omoide.longterm import queries as reading
-from omoide.longterm import queries as surveying
+from omoide.longterm import lineage, queries
 from omoide.longterm.conflicts import Disagreement, conflicts
 from omoide.longterm.lineage import Chain, why_stale
 from omoide.stores.protocols import Supersedes
@@ -67,11 +64,11 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
         done = "would go" if self.dry_run else "went"
         shown = len(self.candidates) if self.dry_run else len(self.pruned)
         title = f"{shown} memories {done}, {self.kept} stay, {self.protected} are protected"
-        below: list[rendering.Branch] = []
+        below: list[lineage.Branch] = []
         for one in self.candidates:
-            resting: list[rendering.Branch] = [(f"{id} rests on it", []) for id in one.supports]
-            below.append((f"{rendering.memory(one.entry)}: {', '.join(one.reasons)}", resting))
-        return rendering.tree((title, below)) + (f"\n{self.cut} more could go." if self.cut else "")
+            resting: list[lineage.Branch] = [(f"{id} rests on it", []) for id in one.supports]
+            below.append((f"{lineage.memory(one.entry)}: {', '.join(one.reasons)}", resting))
+        return lineage.tree((title, below)) + (f"\n{self.cut} more could go." if self.cut else "")
 
 
 class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,15 +145,15 @@ async def _plan(
     resting: dict[str, list[str]] = {}
     seen = 0
     # What is stale can go as well: nobody recalls it.
-    async for entry in reading.each(store, scope, Filter(include_stale=True), at=criteria.now):
+    async for entry in queries.each(store, scope, Filter(include_stale=True), at=criteria.now):
         seen += 1
-        for premise in reading.premises(entry):
+        for premise in queries.premises(entry):
             resting.setdefault(premise, []).append(entry.id)
         reasons = criteria.reasons(entry) if not wanted or _type(entry) in wanted else None
         if reasons is not None:
             found.append((entry, reasons))
     if criteria.max_access is not None:
-        uses = await surveying.uses(store, [entry.id for entry, _ in found], scope)
+        uses = await queries.uses(store, [entry.id for entry, _ in found], scope)
         found = [
             (entry, [*reasons, f"used {uses[entry.id]} times"])
             for entry, reasons in found
@@ -243,10 +240,10 @@ async def review(
     check_count(soon_ms, "soon_ms")
     at = clock.resolve(now)
     contradicting = await conflicts(store, scope, limit=limit + 1)
-    asking = await querying.by_type(store, "unknown", scope, limit=limit + 1)
+    asking = await queries.by_type(store, "unknown", scope, limit=limit + 1)
     stale: list[Entry] = []
     expiring: list[Entry] = []
-    async for entry in reading.each(store, scope, Filter(include_stale=True), at=at):
+    async for entry in queries.each(store, scope, Filter(include_stale=True), at=at):
         if entry.stale:
             stale.append(entry)
         elif entry.expires_at is not None and entry.expires_at <= at + soon_ms:
@@ -263,13 +260,13 @@ async def review(
     )
 
 
-def _part(title: str, branches: list[rendering.Branch]) -> list[str]:
-    return [rendering.tree((title, branches))] if branches else []
+def _part(title: str, branches: list[lineage.Branch]) -> list[str]:
+    return [lineage.tree((title, branches))] if branches else []
 
 
-def _plain(entries: Iterable[Entry]) -> list[rendering.Branch]:
-    return [(rendering.memory(entry), []) for entry in entries]
+def _plain(entries: Iterable[Entry]) -> list[lineage.Branch]:
+    return [(lineage.memory(entry), []) for entry in entries]
 
 
-def _stale(one: Stale) -> rendering.Branch:
-    return rendering.memory(one.entry), [(str(chain), []) for chain in one.chains]
+def _stale(one: Stale) -> lineage.Branch:
+    return lineage.memory(one.entry), [(str(chain), []) for chain in one.chains]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from omoide import clock
-from omoide.core import state as slot
+from omoide.core import state
 from omoide.core.action import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.agent import Agent, at, check_agent
 from omoide.core.codec import ListField, MapField
@@ -242,10 +242,10 @@ def project(
     """
     check_agent(agent)
     known, settings = check_projectors(projectors), freeze_map(config, "config")
-    thread = slot.THREAD.get(agent)
+    thread = state.THREAD.get(agent)
     if thread is None:
         return agent, []
-    before = memory = slot.MEMORY.value(agent)
+    before = memory = state.MEMORY.value(agent)
     directives: list[Directive] = []
     with at(now):
         moment = clock.now()
@@ -267,15 +267,15 @@ def project(
             except Exception as error:  # noqa: BLE001 - whatever a projector raises is told as ours
                 directives.append(failure(error, "projection", projector.name))
                 memory = _noted(projector, memory, thread, moment)
-    return (agent if memory is before else slot.MEMORY.put(agent, memory)), directives
+    return (agent if memory is before else state.MEMORY.put(agent, memory)), directives
 
 
 def waiting(agent: Agent, projectors: Iterable[Projector], *, now: int | None = None) -> int:
     """How many entries wait for the projector that has most to do, those that wait themselves aside."""
-    thread = slot.THREAD.get(check_agent(agent))
+    thread = state.THREAD.get(check_agent(agent))
     if thread is None:
         return 0
-    moment, memory = clock.resolve(now), slot.MEMORY.value(agent)
+    moment, memory = clock.resolve(now), state.MEMORY.value(agent)
     spans = [_due(projector, memory, thread, moment, True) for projector in projectors]
     return max((last - first + 1 for first, last in filter(None, spans)), default=0)
 

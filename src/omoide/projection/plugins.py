@@ -19,10 +19,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from omoide import clock
-from omoide.core import codec
-from omoide.core import entry as memory_types
+from omoide.core import codec, entry, state
 from omoide.core import signal as pattern
-from omoide.core import state as slot
 from omoide.core.action import MEMORY_RESULT, Action, Directive, Error, Instruction, MemoryUpsert, action
 from omoide.core.codec import MapField, TextsField
 from omoide.core.execution import Direct, Outcome, Routed, RouteLike, Strategy, run
@@ -34,7 +32,7 @@ from omoide.core.signal import Signal
 from omoide.core.state import Context, StrategyState
 from omoide.core.value import Name, Record, check_function
 from omoide.errors import Invalid, NotFound, WrongType
-from omoide.projection import engine as marks
+from omoide.projection import engine
 from omoide.projection.engine import Mark, Projector, check_projectors, project, waiting
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ class CaptureRule(Record, frozen=True, kw_only=True):
             check_function(self.content, "content")
         if self.type is not None:
             try:
-                memory_types.check(self.type)
+                entry.check(self.type)
             except NotFound as error:
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
 
@@ -244,11 +242,11 @@ def projection_result(
 ) -> tuple[Memory | None, list[Directive]]:
     """Take in what a memory provider answered to a projector; answers to others are left alone."""
     now = clock.now()
-    for name, mark in marks.every(ctx.memory):
+    for name, mark in engine.every(ctx.memory):
         if isinstance(request_id, str) and request_id in mark.pending:
             new, given_up = _answered(mark, request_id, _read(status, details), now)
             told: list[Directive] = [_passed_over(name, given_up)] if given_up else []
-            return marks.write(ctx.memory, name, new, now), told
+            return engine.write(ctx.memory, name, new, now), told
     return None, []
 
 
@@ -391,7 +389,7 @@ def projecting_action(
     def run_projectors(ctx: Context) -> tuple[Memory | None, list[Directive]]:
         """Project what is new in the thread into the memory."""
         agent, directives = project(ctx.agent, known, config=settings)
-        return (None if agent is ctx.agent else slot.MEMORY.value(agent)), directives
+        return (None if agent is ctx.agent else state.MEMORY.value(agent)), directives
 
     return run_projectors
 

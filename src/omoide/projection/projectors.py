@@ -28,8 +28,7 @@ from omoide.core.value import Count, Name, Record, Value, check_choice, check_fu
 from omoide.errors import Invalid
 from omoide.ids import MAX_BYTES
 from omoide.projection.engine import MESSAGE, RETRY_MS, ProjectionContext, Said, said
-from omoide.retrieval.text import TokenCounter as Counter
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import TokenCounter, estimate
 from omoide.shortterm.memory import ROLES, BufferMessage
 from omoide.shortterm.summary import sentences, summarised
 
@@ -232,7 +231,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
     kinds: TextsField = MESSAGE
     keep: Count = 50
     """How many messages are weighed against each other at a time."""
-    count: Counter = estimate
+    count: TokenCounter = estimate
     """What counts tokens."""
     key: Name = SUMMARY
     """Where in the world it is kept."""

@@ -8,6 +8,7 @@ takes it back, and `extracting` can notice memories in what was said.
 from __future__ import annotations
 
 from omoide.promotion.extraction import RULES, Rule, extract
-from omoide.promotion.plan import PromotionPolicy, Score, Weights, score
+from omoide.promotion.plan import PromotionPolicy
+from omoide.shortterm.importance import Score, Weights, score
 
 __all__ = ["RULES", "PromotionPolicy", "Rule", "Score", "Weights", "extract", "score"]

@@ -31,7 +31,7 @@ from omoide.core.value import (
     force,
 )
 from omoide.shortterm.context import ContextItem
-from omoide.shortterm.importance import DEFAULT, SALIENCE, AccessLog, Part, Score, Weights, reaches, score
+from omoide.shortterm.importance import DEFAULT, AccessLog, Score, Weights, reaches, score
 from omoide.shortterm.memory import ShortTerm
 from omoide.shortterm.pending import PendingItem
 

@@ -20,8 +20,7 @@ from typing import NamedTuple, Protocol, Self
 import msgspec
 import numpy as np
 
-from omoide.retrieval import features
-from omoide.retrieval import text as words
+from omoide.retrieval import features, text
 from omoide.retrieval.arms import (
     Around,
     Lexical,
@@ -98,7 +97,7 @@ def z(column: Array, among: Array | None = None) -> Array:
 def first(query: Query, pool: Pool, vector: Embedded | None, *, k1: float, b: float) -> First:
     """The signs of every row."""
     live = None if living(pool) == pool.size else pool.live
-    ids = [words.term_id(term) for term in query.terms]
+    ids = [text.term_id(term) for term in query.terms]
     matched = lexical(ids, pool, k1=k1, b=b)
     columns: Columns = {"window": z(matched.window, live), "own": z(matched.own, live)}
     if vector is not None:
@@ -135,7 +134,7 @@ def _context(pool: Pool, vector: Embedded | None, seen: First, rows: Array, near
         has = np.append(seen.lexical.has, np.zeros((1, len(seen.weights)), np.float32), axis=0)
         covered = _faded(has[rows], has, beside.rows, beside.nearness)
         return {"cover": z(covered @ seen.lexical.idf)}
-    kept = words.content(vector.words)
+    kept = text.content(vector.words)
     weights = token_weights([vector.words[at] for at in kept], pool, seen.weights)
     mask = np.zeros(pool.size + 1, np.bool_)
     mask[beside.rows] = True
@@ -172,8 +171,8 @@ def token_weights(tokens: list[str], pool: Pool, known: dict[int, float]) -> Arr
     """How much each token of the question counts: the more, the rarer its word."""
     found = []
     for word in tokens:
-        term = next((term for part in words.words(word) if (term := words.term_of(part))), "")
-        number = words.term_id(term)
+        term = next((term for part in text.words(word) if (term := text.term_of(part))), "")
+        number = text.term_id(term)
         rare = known.get(number) if term else 0.5
         found.append(rarity(number, frequency(number, pool), pool) if rare is None else rare)
     weights = np.sqrt(np.array(found, np.float32))

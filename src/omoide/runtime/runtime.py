@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import anyio
 from anyio import CancelScope, create_task_group, fail_after, move_on_after
@@ -43,7 +43,7 @@ from omoide.runtime.fleet.leases import Held
 from omoide.runtime.mailbox import Drop, Drops, Letter, Reply, Save
 from omoide.runtime.persistence import Hold
 from omoide.runtime.policy import Terms
-from omoide.runtime.providers import resolver as adapters
+from omoide.runtime.providers import resolver
 from omoide.runtime.providers.resolver import Providers
 from omoide.runtime.registry import Known, Named
 from omoide.runtime.scheduler import SystemTiming, Timers, Timing
@@ -521,7 +521,7 @@ class Runtime(Member):
     def refused(self, server: AgentServer, directive: Directive, reason: str) -> None:
         """A directive will not be carried out; a memory request is answered nevertheless."""
         if isinstance(directive, (MemoryQuery, MemoryUpsert, MemoryDelete)):
-            adapters.refuse(directive, server, reason)
+            resolver.refuse(directive, server, reason)
 
     def register(self, directive: type[Directive], executor: Executor) -> None:
         """Carry out a directive of one's own: a function of the directive and the server, plain or async."""

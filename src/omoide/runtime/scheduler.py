@@ -314,7 +314,7 @@ class Timer:
 
     __slots__ = ("_call", "_line", "when")
 
-    def __init__(self, when: int, call: Callable[[], object], line: _timing_Line) -> None:
+    def __init__(self, when: int, call: Callable[[], object], line: _TimerLine) -> None:
         self.when = when
         self._call: Callable[[], object] | None = call
         self._line = line
@@ -339,7 +339,7 @@ class Timer:
             _log.error("what a timer called failed with %s", type(error).__name__)
 
 
-class _timing_Line:
+class _TimerLine:
     """Timers in the order of their moments; those of one moment in the order they were set."""
 
     def __init__(self) -> None:
@@ -378,7 +378,7 @@ class Timers:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing: Timing = SystemTiming() if timing is None else timing
-        self._wall, self._elapsed = _timing_Line(), _timing_Line()
+        self._wall, self._elapsed = _TimerLine(), _TimerLine()
         self._seen = self.timing.now()
         self._set_back = 0
         self._until = NEVER
@@ -423,7 +423,7 @@ class Timers:
             fired += 1
         return fired
 
-    def _line_due(self, now: int) -> _timing_Line | None:
+    def _line_due(self, now: int) -> _TimerLine | None:
         when, line = min((self._first_at(), 0), (self._first_after(), 1))
         return None if when > now else (self._wall, self._elapsed)[line]
 

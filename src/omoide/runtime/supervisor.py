@@ -17,7 +17,7 @@ from anyio import create_task_group, current_time, move_on_after
 from omoide.core.agent import Agent
 from omoide.core.state import PARENT, Parent
 from omoide.errors import Dropped
-from omoide.runtime import executors as children
+from omoide.runtime import executors
 from omoide.runtime.mailbox import Letter, Save
 from omoide.runtime.server import AgentServer
 from omoide.runtime.tasks import SHUTDOWN, Exit
@@ -87,7 +87,7 @@ def _part(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
         parent = runtime.whereis(id)
         if parent is not None and parent.children.get(tag) == server.id:
             del parent.children[tag]
-            children.tell_exit(parent, tag, server.id, exit.reason)
+            executors.tell_exit(parent, tag, server.id, exit.reason)
     for tag, id in server.children.items():
         child = runtime.whereis(id)
         if child is not None:
@@ -101,7 +101,7 @@ def _orphan(child: AgentServer, parent: AgentServer, tag: str, runtime: Runtime,
         child.close(save=False)
         runtime.spawn(partial(ended_within, child, runtime.shutdown))
     else:
-        children.tell_orphan(child, parent.id, tag, exit.reason)
+        executors.tell_orphan(child, parent.id, tag, exit.reason)
 
 
 def _again(server: AgentServer, exit: Exit) -> bool:

@@ -21,7 +21,7 @@ from omoide.core.entry import Entry, MessageRef, Scope
 from omoide.core.requests import WriteRequest
 from omoide.core.value import check_instance
 from omoide.errors import Invalid, WrongType
-from omoide.service import transfer as lines
+from omoide.service import transfer
 from omoide.service.transfer import Imported, Progress, quiet
 from omoide.stores.async_store import hop
 from omoide.stores.protocols import Store, WritesMany
@@ -59,7 +59,7 @@ class Conversation(NamedTuple):
 
 def is_chat(path: Path) -> bool:
     """Whether a file with an object a line holds messages, and no memories."""
-    first = next((value for _, value in lines.each(path)), None)
+    first = next((value for _, value in transfer.each(path)), None)
     return isinstance(first, list) or (isinstance(first, dict) and bool({"role", "messages"} & {*first}))
 
 
@@ -108,8 +108,8 @@ def _value(path: Path) -> tuple[Any, list[str] | None]:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         first, _, rest = data.strip().partition(b"\n")
         if not rest or not first.strip().endswith((b"}", b"]")):
-            return lines.decoded(data, path.name), None
-        rows = [*lines.each(path)]
+            return transfer.decoded(data, path.name), None
+        rows = [*transfer.each(path)]
         return [value for _, value in rows], [place for place, _ in rows]
 
 
@@ -232,7 +232,7 @@ def _entries(one: Conversation, scope: Scope) -> Iterator[tuple[Message, Entry]]
         said = [one.thread, message.seq, message.role, message.speaker, message.content]
         try:
             entry = Entry(
-                id=lines.digest("msg_", [whose, said]),
+                id=transfer.digest("msg_", [whose, said]),
                 agent_id=scope.owner(),
                 session_id=scope.session_id,
                 project_id=scope.project_id,
@@ -245,7 +245,7 @@ def _entries(one: Conversation, scope: Scope) -> Iterator[tuple[Message, Entry]]
                 ),
             )
         except Invalid as error:
-            raise lines.under(message.place, error) from error
+            raise transfer.under(message.place, error) from error
         yield message, entry
 
 

@@ -26,10 +26,8 @@ from omoide.core import codec
 from omoide.core.entry import Entry, Scope
 from omoide.core.value import check_instance, check_texts
 from omoide.errors import IdTaken, Invalid, NotFound, WrongType
-from omoide.service import auth as access
-from omoide.stores import semantics as rules
-from omoide.stores import semantics as transcripts
-from omoide.stores import truth as standing
+from omoide.service import auth
+from omoide.stores import semantics, truth
 from omoide.stores.async_store import LocalStore, hop
 from omoide.stores.protocols import Documents, Gets, ListsDocuments, Namespaces, Projects, Store, Takes
 from omoide.stores.records import Access, Document, Feed, Link
@@ -99,7 +97,7 @@ class Holdings(msgspec.Struct, kw_only=True):
             return id
 
         for entry in self.entries.values():
-            for premise in standing.premises(entry):
+            for premise in truth.premises(entry):
                 above[top(entry.id)] = top(premise)
         for link in self.links:
             above[top(link.source)] = top(link.target)
@@ -148,7 +146,7 @@ class _Heard:
 # copying: How does everything get from one store to another?
 
 
-PRIVATE = access.PLACE.namespace
+PRIVATE = auth.PLACE.namespace
 REMEDY = "erase one of them, or copy into an empty store"
 NO_DOCUMENTS = "documents (sessions, agents at rest) were not copied: a store cannot keep or list them"
 
@@ -242,7 +240,7 @@ async def _check(source: Any, target: Any, namespace: str, *, documents: bool) -
     found = await of(source, namespace)
     there = {entry.id: entry for entry in await target.list_entries(Scope(namespace=namespace))}
     differing = [
-        rules.changed(entry, stale=False)
+        semantics.changed(entry, stale=False)
         for id, entry in found.entries.items()
         if id in there and not _is_same(entry, there[id])
     ]
@@ -255,7 +253,7 @@ async def _check(source: Any, target: Any, namespace: str, *, documents: bool) -
 
 
 def _is_same(one: Entry, other: Entry) -> bool:
-    return rules.changed(one, stale=False) == rules.changed(other, stale=False)
+    return semantics.changed(one, stale=False) == semantics.changed(other, stale=False)
 
 
 async def _taken(target: Any, part: Holdings) -> int:
@@ -268,7 +266,7 @@ async def _taken(target: Any, part: Holdings) -> int:
 async def _each(source: Any, namespace: str) -> AsyncIterator[Document]:
     """The documents of a namespace, transcripts first, so that nothing ever points to one that is missing."""
     scope = Scope(namespace=namespace)
-    for kind in sorted(await source.kinds(namespace), key=lambda kind: kind != transcripts.KIND):
+    for kind in sorted(await source.kinds(namespace), key=lambda kind: kind != semantics.KIND):
         after: str | None = None
         while page := await source.documents(kind, scope, after=after):
             for listed in page:
@@ -480,7 +478,7 @@ async def _meant(store: Any, line: _Line) -> Entry:
     """The entry; where the line leaves open which, the one that is kept and says the same."""
     kept = None if line.whole else await _kept(store, line.entry.id, line.entry.scope)
     same = kept is not None and (kept.content, kept.type) == (line.entry.content, line.entry.type)
-    return rules.changed(kept, stale=False) if kept is not None and same else line.entry
+    return semantics.changed(kept, stale=False) if kept is not None and same else line.entry
 
 
 async def _kept(store: Any, id: str, scope: Scope) -> Entry | None:

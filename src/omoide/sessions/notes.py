@@ -22,10 +22,10 @@ from omoide.core.frozen import thaw
 from omoide.core.thread import Thread, ThreadEntry
 from omoide.core.value import Count, Id, Millis, Record, Value, check_instance
 from omoide.errors import RestoreFailed
-from omoide.promotion import extraction as extracting
-from omoide.promotion.plan import Mark, Promoted, Run, Weights, score
+from omoide.promotion import extraction
+from omoide.promotion.plan import Mark, Promoted, Run
 from omoide.shortterm.context import ContextItem, WorkingContext
-from omoide.shortterm.importance import AccessLog
+from omoide.shortterm.importance import AccessLog, Weights, score
 from omoide.shortterm.memory import BufferMessage
 from omoide.shortterm.pending import PendingItem, PendingMemories
 from omoide.turns.prompt import Counter
@@ -36,7 +36,7 @@ from omoide.turns.prompt import Counter
 Extractor = Callable[..., Iterable[PendingItem]]
 """Proposes memories from a message: called with its text and `role`, `thread`, `seq`, `agent_id`, `at`."""
 
-SOURCES = {**extracting.SOURCES, "tool": "tool"}
+SOURCES = {**extraction.SOURCES, "tool": "tool"}
 SURE = 0.7
 """How sure a message is that nobody judged."""
 
@@ -291,9 +291,9 @@ class Scratchpad:
             notes = notes.replace(context=context, access_log=notes.access_log.record(key, "write", now))
             for item in dropped:
                 notes = self._dropped(notes, item).with_origin(item.key, None)
-            return notes.without_dropped(key).with_origin(key, evidence or place)
+            return notes.without_dropped(key).with_origin(key, evidence or origin)
 
-        place = self._place(source)
+        origin = self._place(source)
         self._apply(change)
 
     def get(self, key: str, default: Any = None) -> Any:

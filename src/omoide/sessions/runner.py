@@ -25,9 +25,7 @@ from omoide.core.requests import RecallResult
 from omoide.errors import Erased, Invalid, KeyReused, OmoideError, ReviewNeeded, TurnPending
 from omoide.sessions.storage import Capture, InFlight, Kept
 from omoide.stores.protocols import Store
-from omoide.turns import journal as transcript
-from omoide.turns import memory as remembering
-from omoide.turns import tools as tooling
+from omoide.turns import journal, memory, tools
 from omoide.turns.controls import Asked, Decision, check_watched, without
 from omoide.turns.journal import Events
 from omoide.turns.loop import Turn
@@ -62,7 +60,7 @@ class Runs:
     async def begin(self, input: str, given: Given, *, streaming: bool) -> TurnResult:
         """A new turn."""
         asked, model = given.asked(self._spec, input), given.model(self._spec)
-        check_fits(self._spec, asked.input, tooling.operations(self._spec), given.count_tokens)
+        check_fits(self._spec, asked.input, tools.operations(self._spec), given.count_tokens)
         async with self._kept.alone():
             header = self._kept.header
             if header.status in UNFINISHED:
@@ -95,7 +93,7 @@ class Runs:
                 given.memory_store = None
             model = given.model(self._spec)
             # A runner that lost the session finds the transcript changed, and can write no more.
-            await self._kept.append([transcript.resumed(flight.asked.id)])
+            await self._kept.append([journal.resumed(flight.asked.id)])
             agent = self._kept.agent
             await self._kept.save(status="running", error=None)
             result = await self._go(flight, agent, given, model, resumed=True, streaming=streaming)
@@ -123,7 +121,7 @@ class Runs:
         return told
 
     async def _capture(self, one: Capture, given: Given) -> None:
-        await remembering.capture_turn(
+        await memory.capture_turn(
             self._spec,
             one.input,
             one.content,
@@ -141,7 +139,7 @@ class Runs:
         left = self._kept.header.turn
         if left is None:
             return
-        done = transcript.course(self._kept.entries_of(left.asked.id), left.asked.id)
+        done = journal.course(self._kept.entries_of(left.asked.id), left.asked.id)
         if done.final is not None:
             quiet = msgspec.structs.replace(
                 given,
@@ -152,7 +150,7 @@ class Runs:
             )
             await self._go(left, self._kept.agent, quiet, model, resumed=True, streaming=False)
         else:
-            await self._kept.append([transcript.given_up(left.asked.id, "something else was asked")])
+            await self._kept.append([journal.given_up(left.asked.id, "something else was asked")])
             status = "finished" if self._kept.header.turns else "new"
             await self._kept.save(turn=None, status=status, error=None)
 
@@ -240,7 +238,7 @@ class Runs:
             return  # somebody else has the session now
         told = {"kind": type(error).__name__, "message": words, "request_id": request_id}
         with suppress(OmoideError):  # the first error is the one to hear about
-            await self._kept.append([transcript.failed(request_id, told["kind"], told["message"])])
+            await self._kept.append([journal.failed(request_id, told["kind"], told["message"])])
             await self._kept.save(status="error", error=told)
 
     async def _cancelled(self, request_id: str) -> None:
@@ -277,7 +275,7 @@ class Runs:
             result=result.content,
             captures=captures,
         )
-        self._kept.history.append(transcript.exchange(done, run.asked.id))
+        self._kept.history.append(journal.exchange(done, run.asked.id))
 
     async def _captured(self, run: Turn, result: TurnResult) -> TurnResult:
         waiting = self._kept.header.captures

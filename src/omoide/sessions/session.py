@@ -27,7 +27,7 @@ from omoide.core.thread import Thread
 from omoide.core.value import check_choice, check_function, check_instance, check_unit
 from omoide.errors import IdTaken, Invalid, MissingStore, NotFound, SessionBusy
 from omoide.promotion.extraction import extract
-from omoide.promotion.plan import Mark, PromotionPolicy, Run, digest, memory_of, score, score_context_item
+from omoide.promotion.plan import Mark, PromotionPolicy, Run, digest, memory_of, score_context_item
 from omoide.promotion.promoter import Promotion
 from omoide.sessions import context as recalling
 from omoide.sessions.context import Context, assembled, split
@@ -37,6 +37,7 @@ from omoide.sessions.notes import Extractor, Notes, Scratchpad
 from omoide.sessions.runner import Runs
 from omoide.sessions.storage import Header, Keeper, Kept, missing, spec_of
 from omoide.shortterm.context import SUMMARY, ContextItem
+from omoide.shortterm.importance import score
 from omoide.shortterm.memory import ROLES, ShortTerm, TokenBudget
 from omoide.shortterm.pending import PendingItem
 from omoide.stores.protocols import Documents

@@ -45,7 +45,7 @@ from omoide.errors import (
 from omoide.stores.protocols import Claims, Documents, ListsDocuments
 from omoide.stores.records import Document
 from omoide.turns import journal as transcript
-from omoide.turns import tools as tooling
+from omoide.turns import tools
 from omoide.turns.controls import Asked, Review, TurnContext
 from omoide.turns.messages import Exchange, Sizes
 from omoide.turns.prompt import Counter
@@ -331,10 +331,10 @@ def recomputed(spec: AgentSpec, agent: Agent, past: Thread, session_id: str) -> 
         said = done.user.payload["content"]
         asked = Asked(id=request_id, input=said, at=done.user.at, session_id=session_id)
         for answered in done.ended.values():
-            action = tooling.find(spec, answered.call)
+            action = tools.find(spec, answered.call)
             ran = answered.ok and answered.call.id in done.began  # and was not settled by somebody
             if ran and isinstance(action, Action) and not action.effectful:
-                outcome = tooling.compute(action, answered.call, TurnContext(agent, asked))
+                outcome = tools.compute(action, answered.call, TurnContext(agent, asked))
                 agent = outcome.agent or agent
     return thread.put(agent, past)
 

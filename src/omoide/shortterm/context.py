@@ -14,15 +14,13 @@ from typing import Any, ClassVar, Self, cast
 import msgspec
 
 from omoide import clock
-from omoide.core import codec
-from omoide.core import entry as memory_types
+from omoide.core import codec, entry
 from omoide.core.codec import Frozen
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, depth_of, freeze, own
 from omoide.core.requests import check_positive
 from omoide.core.value import Count, Millis, Name, Record, check_choice, check_unit, copied, force
 from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
-from omoide.retrieval.text import TokenCounter as Counter
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import TokenCounter, estimate
 from omoide.shortterm.importance import score
 
 SUMMARY = "conversation_summary"
@@ -100,7 +98,7 @@ class ContextItem(Record, frozen=True, kw_only=True):
         force(self, "confidence", check_unit(self.confidence, "confidence"))
         if self.suggested_type is not None:
             try:
-                memory_types.check(self.suggested_type)
+                entry.check(self.suggested_type)
             except NotFound as error:
                 raise Invalid("memory_type", f"is {self.suggested_type!r}", error.remedy) from error
 
@@ -153,7 +151,7 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         confidence: float = 0.7,
         memory_type: str | None = None,
         now: int | None = None,
-        count: Counter = estimate,
+        count: TokenCounter = estimate,
     ) -> tuple[Self, tuple[ContextItem, ...]]:
         """With a value under a key, and the items that had to leave for it, least important first.
 
@@ -182,7 +180,7 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         confidence: float,
         memory_type: str | None,
         at: int,
-        count: Counter,
+        count: TokenCounter,
     ) -> ContextItem:
         key, held = check_text(key, "key"), freeze(value, "value")
         if depth_of(held) > DEEPEST:

@@ -16,7 +16,7 @@ import msgspec
 from immutables import Map
 
 from omoide import clock
-from omoide.core import entry as memory_types
+from omoide.core import entry
 from omoide.core.frozen import EMPTY_LIST, FrozenList, check_text, own
 from omoide.core.requests import check_positive
 from omoide.core.value import (
@@ -212,8 +212,8 @@ _NAMED = {
 
 SALIENCE = MappingProxyType(
     {
-        name: next((_NAMED[kind] for kind in (name, *memory_types.ancestors(name)) if kind in _NAMED), OTHER)
-        for name in memory_types.MEMORY_TYPES
+        name: next((_NAMED[kind] for kind in (name, *entry.ancestors(name)) if kind in _NAMED), OTHER)
+        for name in entry.MEMORY_TYPES
     }
 )
 """How much each type of memory matters by itself; one that refines another matters as much."""

@@ -18,8 +18,7 @@ from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, freeze_list, o
 from omoide.core.requests import check_positive
 from omoide.core.value import Count, Id, Millis, Record, check_choice, copied, force
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.text import TokenCounter as Counter
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import TokenCounter, estimate
 from omoide.shortterm.context import WorkingContext
 from omoide.shortterm.importance import AccessLog
 from omoide.shortterm.pending import PendingMemories
@@ -53,7 +52,12 @@ class BufferMessage(Record, frozen=True, kw_only=True):
 
     @classmethod
     def new(
-        cls, given: Self | Mapping[str, Any] | None = None, /, *, count: Counter = estimate, **fields: Any
+        cls,
+        given: Self | Mapping[str, Any] | None = None,
+        /,
+        *,
+        count: TokenCounter = estimate,
+        **fields: Any,
     ) -> Self:
         """A message from a mapping or keywords; where it does not say how many tokens it takes, `count` does.
 
@@ -68,7 +72,7 @@ class BufferMessage(Record, frozen=True, kw_only=True):
         return super().new(given, **fields)
 
 
-def tokens(content: str, tool_calls: Any = None, count: Counter = estimate) -> int:
+def tokens(content: str, tool_calls: Any = None, count: TokenCounter = estimate) -> int:
     """How many tokens a message takes: its words, the calls it makes, and what stands around them."""
     calls = codec.encode(freeze_list(tool_calls, "tool_calls")).decode() if tool_calls else ""
     return AROUND + count(content) + (count(calls) if calls else 0)

@@ -14,8 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from omoide.core.value import check_count, check_tuple
-from omoide.retrieval.text import TokenCounter as Counter
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import TokenCounter, estimate
 from omoide.shortterm.memory import BufferMessage
 
 # sentences: Which sentences does a message say?
@@ -115,7 +114,7 @@ class _Said(NamedTuple):
 
 
 def summarised(
-    messages: Iterable[BufferMessage], max_tokens: int, *, count: Counter = estimate, quote: Quote = str
+    messages: Iterable[BufferMessage], max_tokens: int, *, count: TokenCounter = estimate, quote: Quote = str
 ) -> str:
     """The gist of messages in their order, in no more tokens than given; empty when nothing fits.
 
@@ -151,7 +150,7 @@ def _telling(text: str) -> float:
     return min(sum(1 for sign in _TELLING if sign.search(text)) / _FULL, 1.0)
 
 
-def _fitting(found: Sequence[_Said], room: int, count: Counter, quote: Quote) -> list[_Said]:
+def _fitting(found: Sequence[_Said], room: int, count: TokenCounter, quote: Quote) -> list[_Said]:
     """The weightiest sentences that fit; one that does not is passed over for others."""
     kept = []
     for one in found:

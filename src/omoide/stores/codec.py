@@ -19,8 +19,7 @@ from omoide.core.frozen import EMPTY_MAP, thaw
 from omoide.core.value import Value, copied, force
 from omoide.embedders import Embedded, Embedder
 from omoide.errors import EmbedderFailed, Invalid
-from omoide.retrieval import features
-from omoide.retrieval import text as words
+from omoide.retrieval import features, text
 
 # bodies: How does a store write an entry down?
 
@@ -153,7 +152,7 @@ def with_vector(asked: Entry, admitted: Entry, vector: object, embedder: Embedde
 
 def embed(entries: Sequence[Entry], embedder: Embedder) -> list[tuple[bytes, bytes | None]]:
     """The vectors of each entry, those of a long one after another."""
-    pieces = [words.chunks(entry.content, words=CHUNK) or [entry.content] for entry in entries]
+    pieces = [text.chunks(entry.content, words=CHUNK) or [entry.content] for entry in entries]
     flat = embedded([piece for parts in pieces for piece in parts], embedder)
     found, at = [], 0
     for parts in pieces:
@@ -174,7 +173,7 @@ def embedded(texts: Sequence[str], embedder: Embedder, *, query: bool = False) -
 
 def _telling(one: Embedded) -> Any:
     """The token vectors that say something: those of stop words and marks are never asked for."""
-    return one.tokens if one.tokens is None or one.words is None else one.tokens[words.content(one.words)]
+    return one.tokens if one.tokens is None or one.words is None else one.tokens[text.content(one.words)]
 
 
 def _float32(vector: Any) -> bytes:

@@ -10,9 +10,8 @@ from omoide.core.entry import Entry
 from omoide.core.requests import Hit, WriteRequest, check_positive
 from omoide.core.value import check_choice, check_instance, check_number
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.text import TokenCounter as Counter
-from omoide.retrieval.text import estimate
-from omoide.stores import semantics as rules
+from omoide.retrieval.text import TokenCounter, estimate
+from omoide.stores import semantics
 
 # budget: How much room do recalled entries take where they will be read?
 
@@ -22,7 +21,7 @@ def rendered(hit: Hit) -> str:
     return f"- [0000-00-00] {hit.entry.content}\n"
 
 
-def fitting(hits: Sequence[Hit], room: int, count: Counter) -> tuple[list[Hit], int]:
+def fitting(hits: Sequence[Hit], room: int, count: TokenCounter) -> tuple[list[Hit], int]:
     """The best hits that fit, and how many do not; a long one is passed over for shorter ones after it."""
     kept, used = [], 0
     for hit in hits:
@@ -45,12 +44,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     durability: str = "crash"
     """`crash`: what was acknowledged survives the death of the process; `power`: also that of the machine."""
-    max_content: int = rules.MAX_CONTENT
+    max_content: int = semantics.MAX_CONTENT
     """Bytes that an entry's content may have."""
     session_limit: int | None = None
     """Entries that count which a session may hold; no limit by default."""
     guard: Guard | None = None
-    count_tokens: Counter = estimate
+    count_tokens: TokenCounter = estimate
     timeout: float = 60.0
     """Seconds to wait for other processes."""
     read_only: bool = False
@@ -87,5 +86,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reason = self.admitted_reason(entry.superseded_reason)
             if reason != entry.superseded_reason:
                 entry = entry.replace(superseded_reason=reason)
-        rules.check_size(entry, self.max_content)
+        semantics.check_size(entry, self.max_content)
         return request if entry is request.entry else request.replace(entry=entry)

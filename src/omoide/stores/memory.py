@@ -20,11 +20,7 @@ from omoide.core.value import copied, force
 from omoide.embedders import Embedder
 from omoide.errors import Closed, Conflict, Erased, IdTaken, KeyReused, NotFound
 from omoide.stores import recall as recalling
-from omoide.stores import records as cursors
-from omoide.stores import semantics as rules
-from omoide.stores import semantics as transcripts
-from omoide.stores import truth as standing
-from omoide.stores import validation as taking
+from omoide.stores import records, semantics, truth, validation
 from omoide.stores.codec import Indexed, index, with_vector
 from omoide.stores.config import Settings
 from omoide.stores.recall import Candidates, Read
@@ -91,20 +87,20 @@ class MemoryHeld:
         """Raise when the session of an entry holds more than it may."""
         if self.settings.session_limit is not None and entry.session_id is not None:
             session = Scope(namespace=entry.namespace, agent_id=entry.agent_id, session_id=entry.session_id)
-            held = [one for one in state.inside(session) if one.standing == standing.LIVE]
-            rules.check_session(entry.session_id, len(held), self.settings.session_limit)
+            held = [one for one in state.inside(session) if one.standing == truth.LIVE]
+            semantics.check_session(entry.session_id, len(held), self.settings.session_limit)
 
     def _settle(self, state: State, namespace: str, was_out: Mapping[str, bool], now: int) -> None:
         """Bring what rests on some entries in line with how they are now."""
-        settled = standing.settle(MemoryLedger(state, namespace), was_out)
+        settled = truth.settle(MemoryLedger(state, namespace), was_out)
         held = state.among(namespace, settled)
         for id, live in settled.items():
-            state.flip(held[id], now, stale=live >= standing.STALE)
+            state.flip(held[id], now, stale=live >= truth.STALE)
 
     def _get(self, state: State, id: str, scope: Scope) -> Kept:
         kept = state.find(scope.namespace, id)
         if kept is None or not scope.holds(kept.entry):
-            raise rules.missing(id)
+            raise semantics.missing(id)
         return kept
 
 
@@ -281,7 +277,7 @@ class MemoryErasing(MemoryDocuments):
             scrubbed=True,
             unreachable=(
                 *self._quoting(state, scope, [*was_out]),
-                *transcripts.transcripts_named(said, documents),
+                *semantics.transcripts_named(said, documents),
                 *self.UNREACHABLE,
             ),
         )
@@ -295,12 +291,12 @@ class MemoryErasing(MemoryDocuments):
         for source in sorted(held):
             state.note(held[source].entry, "unlink", now)
         # Whatever was invalidated was out.
-        invalidated = {key[1]: True for key in left if key[2] == standing.INVALIDATED_BY}
+        invalidated = {key[1]: True for key in left if key[2] == truth.INVALIDATED_BY}
         self._settle(state, namespace, {**was_out, **invalidated}, now)
 
     def _quoting(self, state: State, scope: Scope, gone: Sequence[str]) -> list[str]:
         """What is left in the store that may repeat what was erased."""
-        found = [rules.quoting(other, id) for id in gone for other in state.quoting(scope.namespace, id)]
+        found = [semantics.quoting(other, id) for id in gone for other in state.quoting(scope.namespace, id)]
         owners = state.owners(scope.namespace).values()
         documents = sum(
             None
@@ -311,7 +307,7 @@ class MemoryErasing(MemoryDocuments):
             or one.agent_id == scope.agent_id
             for one in owners
         )
-        return rules.named(found, documents)
+        return semantics.named(found, documents)
 
     def scrub(self) -> EraseReceipt:
         """Nothing is left anywhere."""
@@ -393,7 +389,7 @@ class MemoryExchange(MemoryHeld):
         self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
     ) -> int:
         """Keep entries exactly as they were elsewhere; how many were new."""
-        given = taking.admitted(entries, links, access, self.settings)
+        given = validation.admitted(entries, links, access, self.settings)
         if not given:
             return 0
         found = index(given, self.embedder)
@@ -404,7 +400,7 @@ class MemoryExchange(MemoryHeld):
             pairs = zip(given, found, strict=True)
             new = [entry for entry, terms in pairs if self._take(state, entry, terms, access, now)]
             self._take_links(state, given[0].namespace, links, now)
-            left = self._leave(state, given[0].namespace, taking.left_behind(entries), now)
+            left = self._leave(state, given[0].namespace, validation.left_behind(entries), now)
             self._settle_taken(state, given[0].namespace, new, links, left, now)
             for entry in {(entry.agent_id, entry.session_id): entry for entry in new}.values():
                 self._check_session(state, entry)
@@ -416,7 +412,7 @@ class MemoryExchange(MemoryHeld):
         self, state: State, entry: Entry, found: Indexed, access: Mapping[str, Access], now: int
     ) -> bool:
         kept = state.find(entry.namespace, entry.id)
-        if not taking.is_new(entry, None if kept is None else kept.entry):
+        if not validation.is_new(entry, None if kept is None else kept.entry):
             return False
         one = state.add(entry, found, now)
         used = access.get(entry.id)
@@ -429,7 +425,7 @@ class MemoryExchange(MemoryHeld):
         for link in links:
             for end in (link.source, link.target):
                 if end not in held:
-                    raise rules.missing(end)
+                    raise semantics.missing(end)
             key = (namespace, link.source, link.relation, link.target)
             if state.link_of(key) is None:
                 state.add_link(key, link)
@@ -440,7 +436,7 @@ class MemoryExchange(MemoryHeld):
         here = state.among(namespace, left).keys() | state.erased(namespace, left)
         gone = [id for id in left if id not in here]
         for id in gone:
-            state.bury(left[id], Version(id=id, rev=0, at=now, reason=taking.LEFT_BEHIND))
+            state.bury(left[id], Version(id=id, rev=0, at=now, reason=validation.LEFT_BEHIND))
         return gone
 
     def _settle_taken(
@@ -570,7 +566,7 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         stale = kept.stale
         if stale == entry.stale:
             return result
-        return rules.receipt(result.request, rules.changed(entry, stale=stale), result.outcome)
+        return semantics.receipt(result.request, semantics.changed(entry, stale=stale), result.outcome)
 
     def _may_undo(self, asked: Sequence[WriteRequest]) -> bool:
         """Whether something can go wrong after a part of the work is done."""
@@ -581,12 +577,12 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         name = (request.entry.namespace, request.idempotency_key or "")
         if request.idempotency_key is None:
             return self._written(state, request, found, now)
-        print_ = rules.fingerprint(request)
+        print_ = semantics.fingerprint(request)
         known = state.receipt_of(name)
-        if known is not None and known[2] >= now - rules.KEY_LIFETIME_MS:
+        if known is not None and known[2] >= now - semantics.KEY_LIFETIME_MS:
             if known[0] != print_:
                 raise KeyReused(request.idempotency_key)
-            return rules.receipt(request, known[1].entry, known[1].outcome)
+            return semantics.receipt(request, known[1].entry, known[1].outcome)
         result = self._written(state, request, found, now)
         state.keep_receipt(name, (print_, result, now))
         return result
@@ -597,11 +593,11 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         if request.dedupe and kept is None and request.supersedes is None:
             for other in state.twins(given):
                 twin = other.entry
-                if rules.is_twin(twin, given, now):
-                    return rules.receipt(request, twin, "duplicate_of")
+                if semantics.is_twin(twin, given, now):
+                    return semantics.receipt(request, twin, "duplicate_of")
         before = None if kept is None else kept.entry
         renewed = found.given and kept is not None and found[2:] != kept.found[2:]
-        outcome, entry = rules.decide(request, before, renewed=renewed)
+        outcome, entry = semantics.decide(request, before, renewed=renewed)
         if outcome == "stored":
             if kept is None or before is None:
                 state.add(entry, found, now)
@@ -610,14 +606,14 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
                 if kept.found.given and not found.given and before.content == entry.content:
                     found = found._replace(pooled=kept.found.pooled, tokens=None, given=True)
                 state.revise(kept, entry, "write", now, found)
-                was_out = standing.of(before) != LIVE
+                was_out = truth.of(before) != LIVE
             self._settle(state, entry.namespace, {entry.id: was_out}, now)
         if request.supersedes is not None:
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
             self._supersede(state, request.supersedes, agent, entry.id, None, None, now)
             outcome = "superseded"
         self._check_session(state, entry)
-        return rules.receipt(request, entry, outcome)
+        return semantics.receipt(request, entry, outcome)
 
     def supersede(
         self,
@@ -647,7 +643,9 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         entry = kept.entry
         Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
         owner = Scope(namespace=scope.namespace, agent_id=entry.agent_id)
-        new = rules.superseded(entry, None if by is None else self._get(state, by, owner).entry, reason, now)
+        new = semantics.superseded(
+            entry, None if by is None else self._get(state, by, owner).entry, reason, now
+        )
         if entry.superseded_by == new.superseded_by:
             return entry
         return self._changed(state, kept, new, "supersede", now)
@@ -660,7 +658,7 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
             Conflict.check(f"entry {id!r}", expected_rev, kept.entry.rev)
             if kept.entry.superseded_by is None:
                 return kept.entry
-            return self._changed(state, kept, rules.restored(kept.entry), "restore", clock.now())
+            return self._changed(state, kept, semantics.restored(kept.entry), "restore", clock.now())
 
         return self._do(work)
 
@@ -691,7 +689,7 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
         """All entries of a scope that count."""
         from omoide.stores.pool import pool_of
 
-        wanted = standing.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
+        wanted = truth.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
 
         def work(state: State) -> Candidates | None:
             held = [
@@ -707,7 +705,7 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
             pool, allowed = pool_of(
                 [(one.entry, one.found) for one in state.describe(held)],
                 dim,
-                [*map(rules.passing(filter, at), entries)],
+                [*map(semantics.passing(filter, at), entries)],
             )
             written = [one.written for one in held]
             return Candidates(
@@ -736,14 +734,14 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
                 if stones:
                     stone = next((stone for stone in stones if stone.at >= as_of), stones[-1])
                     raise Erased("entry", id, stone.at, stone.reason)
-            raise rules.missing(id)
+            raise semantics.missing(id)
 
         return self._look(work)
 
     def query(self, query: Query) -> Page:
         """The entries that fit, newest first."""
-        place = (1 << 63, 1 << 63) if query.cursor is None else cursors.read(query.cursor)
-        passes = rules.passing(query.filter, query.at if query.as_of is None else query.as_of)
+        place = (1 << 63, 1 << 63) if query.cursor is None else records.read(query.cursor)
+        passes = semantics.passing(query.filter, query.at if query.as_of is None else query.as_of)
 
         def work(state: State) -> list[tuple[tuple[int, int], Entry]]:
             held = state.inside(query.scope)
@@ -751,15 +749,15 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
                 (one, one.at(query.as_of)) for one in (held if query.as_of is None else state.complete(held))
             ]
             return [
-                ((rules.time_of(entry), one.no), entry)
+                ((semantics.time_of(entry), one.no), entry)
                 for one, entry in seen
-                if entry is not None and passes(entry) and (rules.time_of(entry), one.no) < place
+                if entry is not None and passes(entry) and (semantics.time_of(entry), one.no) < place
             ]
 
         found = self._look(work)
         found.sort(key=lambda pair: pair[0], reverse=True)
         shown = found[: query.limit]
-        cursor = cursors.write(*shown[-1][0]) if len(found) > len(shown) else None
+        cursor = records.write(*shown[-1][0]) if len(found) > len(shown) else None
         return Page(entries=tuple(entry for _, entry in shown), cursor=cursor)
 
     def history(self, id: str, scope: Scope) -> list[Version]:
@@ -770,7 +768,7 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
             held = state.complete([kept]) if kept is not None and scope.holds(kept.entry) else []
             found = [*state.buried(id, scope), *(version for one in held for version in one.history())]
             if not found:
-                raise rules.missing(id)
+                raise semantics.missing(id)
             return found
 
         return self._look(work)
@@ -783,12 +781,12 @@ class MemoryStore(MemoryLinks, MemoryErasing, MemoryExchange):
     def _stats(self, state: State, scope: Scope, now: int) -> Stats:
         held = state.inside(scope)
         entries = [one.entry for one in held]
-        current = [entry for entry in entries if standing.of(entry) == LIVE]
-        stale = sum(standing.of(entry) == standing.STALE for entry in entries)
+        current = [entry for entry in entries if truth.of(entry) == LIVE]
+        stale = sum(truth.of(entry) == truth.STALE for entry in entries)
         expired = sum(not entry.is_live(now) for entry in current)
         by_type: dict[str, int] = {}
         for entry in entries:
-            by_type[rules.type_of(entry)] = by_type.get(rules.type_of(entry), 0) + 1
+            by_type[semantics.type_of(entry)] = by_type.get(semantics.type_of(entry), 0) + 1
         return Stats(
             entries=len(entries),
             live=len(current) - expired,

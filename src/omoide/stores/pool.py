@@ -8,7 +8,7 @@ import numpy as np
 
 from omoide.core.entry import Entry
 from omoide.retrieval.pool import Array, Pool
-from omoide.stores import semantics as rules
+from omoide.stores import semantics
 from omoide.stores.codec import Indexed
 
 TOKEN_DIM = 64
@@ -26,7 +26,7 @@ def pool_of(
 
     pool = Pool.build(
         [found.features for _, found in held],
-        time=[rules.time_of(entry) for entry, _ in held],
+        time=[semantics.time_of(entry) for entry, _ in held],
         thread=[None if message is None else message.thread for message in messages],
         seq=[0 if message is None else message.seq for message in messages],
         role=[None if message is None else message.role for message in messages],

@@ -15,11 +15,10 @@ from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter, Hit, Reason, RecallRequest, RecallResult, Why
 from omoide.embedders import Embedded, Embedder
 from omoide.retrieval import query as reading
-from omoide.retrieval import text as plain
-from omoide.retrieval import text as words
+from omoide.retrieval import text
 from omoide.retrieval.query import Query
-from omoide.stores import config as budget
-from omoide.stores import semantics as rules
+from omoide.retrieval.text import TokenCounter, estimate
+from omoide.stores import config, semantics
 from omoide.stores.codec import embedded, text_of
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Asked(NamedTuple):
 
     def terms(self) -> list[int]:
         """The terms by number, as they are indexed."""
-        return [words.term_id(term) for term in self.query.terms]
+        return [text.term_id(term) for term in self.query.terms]
 
 
 Read = Callable[[Sequence[str]], Asked]
@@ -93,13 +92,13 @@ def is_able() -> bool:
     return True
 
 
-def by_words(request: RecallRequest, source: Lists, count: budget.Counter = budget.estimate) -> RecallResult:
+def by_words(request: RecallRequest, source: Lists, count: TokenCounter = estimate) -> RecallResult:
     """Answer a request by words alone, where nothing more is installed."""
     scope = request.reach()
-    passes = rules.passing(request.filter, request.at)
+    passes = semantics.passing(request.filter, request.at)
     held = [] if scope is None else [entry for entry in source.list_entries(scope) if passes(entry)]
-    asked = words.terms(request.query)
-    scores = plain.bm25(asked, [words.terms(text_of(entry)) for entry in held])
+    asked = text.terms(request.query)
+    scores = text.bm25(asked, [text.terms(text_of(entry)) for entry in held])
     best = sorted(range(len(held)), key=lambda at: (-scores[at], -at))[: request.limit]
     hits = [
         Hit(
@@ -116,7 +115,7 @@ def by_words(request: RecallRequest, source: Lists, count: budget.Counter = budg
 
 
 def recall(
-    request: RecallRequest, source: Source, embedder: Embedder | None, count: budget.Counter = budget.estimate
+    request: RecallRequest, source: Source, embedder: Embedder | None, count: TokenCounter = estimate
 ) -> RecallResult:
     """Answer a request from the candidates of a back end."""
     scope = request.reach()
@@ -141,7 +140,7 @@ def recall(
         return _ranked(request, found, count)
 
 
-def _ranked(request: RecallRequest, found: Candidates, count: budget.Counter) -> RecallResult:
+def _ranked(request: RecallRequest, found: Candidates, count: TokenCounter) -> RecallResult:
     from omoide.retrieval.ranking import score
 
     scored = score(found.asked.query, found.pool, vector=found.asked.vector, among=found.allowed)
@@ -156,11 +155,11 @@ def _ranked(request: RecallRequest, found: Candidates, count: budget.Counter) ->
 
 
 def _cut(
-    request: RecallRequest, hits: list[Hit], notices: list[str], *, weak: bool, count: budget.Counter
+    request: RecallRequest, hits: list[Hit], notices: list[str], *, weak: bool, count: TokenCounter
 ) -> RecallResult:
     """The result, cut to the room that there is."""
     if request.max_tokens is not None:
-        hits, cut = budget.fitting(hits, request.max_tokens, count)
+        hits, cut = config.fitting(hits, request.max_tokens, count)
         if cut:
             notices.append(f"{cut} of {cut + len(hits)} entries did not fit into {request.max_tokens} tokens")
     return RecallResult(request=request, hits=tuple(hits), weak=weak, notices=tuple(notices))
@@ -169,9 +168,9 @@ def _cut(
 def _matches(found: Candidates, row: int, hit: Hit) -> bool:
     """Whether a hit has a word of the question in it, the time it asks for, or a meaning that is near."""
     asked, said = found.asked.query, text_of(hit.entry)
-    if not {*asked.terms}.isdisjoint(words.terms(said)):
+    if not {*asked.terms}.isdisjoint(text.terms(said)):
         return True
-    if not asked.terms and not {*words.words(asked.text)}.isdisjoint(words.words(said)):
+    if not asked.terms and not {*text.words(asked.text)}.isdisjoint(text.words(said)):
         return True  # a question of nothing but small words
     if any(reason.part == "date" and reason.value > 0 for reason in hit.why.reasons):
         return True

@@ -13,8 +13,7 @@ from typing import Any
 
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import WriteRequest, WriteResult
-from omoide.stores import semantics as rules
-from omoide.stores import truth as standing
+from omoide.stores import semantics, truth
 from omoide.stores.codec import Indexed
 from omoide.stores.records import Access, Change, Document, Lease, Link, Version
 from omoide.stores.truth import INVALIDATED_BY, Flip
@@ -59,19 +58,19 @@ class Kept:
     @property
     def standing(self) -> int:
         """How it stands."""
-        return standing.of(self.entry)
+        return truth.of(self.entry)
 
     def at(self, moment: int | None) -> Entry | None:
         """As it was."""
         if moment is None:
             return self.entry
         past = [version for version in self.versions if version.at <= moment]
-        return marked(past[-1], stale=standing.stale_at(self.flips, moment)) if past else None
+        return marked(past[-1], stale=truth.stale_at(self.flips, moment)) if past else None
 
     def history(self) -> list[Version]:
         """All versions, each with whether it was stale in the end."""
         return [
-            version.replace(entry=marked(version, stale=standing.stale_in(self.flips, version.rev)))
+            version.replace(entry=marked(version, stale=truth.stale_in(self.flips, version.rev)))
             for version in self.versions
         ]
 
@@ -79,7 +78,7 @@ class Kept:
 def marked(version: Version, *, stale: bool) -> Entry:
     """The entry of a version, with whether it is stale."""
     assert version.entry is not None
-    return version.entry if version.entry.stale == stale else rules.changed(version.entry, stale=stale)
+    return version.entry if version.entry.stale == stale else semantics.changed(version.entry, stale=stale)
 
 
 @dataclass
@@ -168,7 +167,7 @@ class State:
             one.entry.id
             for (name, _), one in self.kept.items()
             if name == namespace
-            and any(old.entry is not None and rules.rests_on(old.entry, id) for old in one.versions)
+            and any(old.entry is not None and semantics.rests_on(old.entry, id) for old in one.versions)
         ]
 
     def buried(self, id: str, scope: Scope) -> list[Version]:
@@ -257,10 +256,10 @@ class State:
     def rest(self, old: Entry | None, new: Entry | None) -> None:
         """Note what an entry rests on now, instead of what it rested on."""
         if old is not None:
-            for id in standing.premises(old):
+            for id in truth.premises(old):
                 self.resting.setdefault((old.namespace, id), set()).discard(old.id)
         if new is not None:
-            for id in standing.premises(new):
+            for id in truth.premises(new):
                 self.resting.setdefault((new.namespace, id), set()).add(new.id)
 
     def add_link(self, key: LinkKey, link: Link) -> None:
@@ -279,7 +278,7 @@ class State:
         """Remember what was answered under an idempotency key, and forget what is too old."""
         self.receipts[name] = receipt
         for old, (_, _, at) in [*self.receipts.items()][:8]:
-            if at < receipt[2] - rules.KEY_LIFETIME_MS:
+            if at < receipt[2] - semantics.KEY_LIFETIME_MS:
                 del self.receipts[old]
 
     def drop_receipts(self, of: Key) -> None:
@@ -361,7 +360,7 @@ class MemoryLedger:
     def premises(self, ids: Collection[str]) -> Iterable[tuple[str, str]]:
         """Each of these with each of the ids it now rests on."""
         for id, one in self._state.among(self._namespace, ids).items():
-            for premise in standing.premises(one.entry):
+            for premise in truth.premises(one.entry):
                 yield id, premise
 
     def invalidated(self, ids: Collection[str]) -> set[str]:

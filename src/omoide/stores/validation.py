@@ -17,8 +17,7 @@ from omoide.core.frozen import check_str
 from omoide.core.requests import RecallRequest, WriteRequest, check_positive
 from omoide.core.value import check_count, check_instance
 from omoide.errors import IdTaken, Invalid, WrongType
-from omoide.stores import semantics as rules
-from omoide.stores import truth as standing
+from omoide.stores import semantics, truth
 from omoide.stores.config import Settings
 from omoide.stores.records import Access, Document, Link, Query
 
@@ -158,9 +157,9 @@ def left_behind(given: Sequence[Entry]) -> dict[str, Entry]:
     there = {entry.id for entry in given}
     stale = [entry for entry in given if entry.stale]
     # What something rests on that counts did not stand in its way.
-    fine = {ref for entry in given if not entry.stale for ref in standing.premises(entry)}
+    fine = {ref for entry in given if not entry.stale for ref in truth.premises(entry)}
     known = there | fine
-    found = {ref: one for one in stale for ref in standing.premises(one) if ref not in known}
+    found = {ref: one for one in stale for ref in truth.premises(one) if ref not in known}
     return {ref: one for ref, one in found.items() if _can_be_an_id(ref)}
 
 
@@ -175,7 +174,7 @@ def _can_be_an_id(ref: str) -> bool:
 
 def _taken(entry: Entry) -> Entry:
     """What is kept of it: a store counts revisions from one, and says itself what is stale."""
-    return rules.changed(entry, rev=max(1, entry.rev), stale=False)
+    return semantics.changed(entry, rev=max(1, entry.rev), stale=False)
 
 
 def is_new(given: Entry, kept: Entry | None) -> bool:
@@ -189,4 +188,4 @@ def is_new(given: Entry, kept: Entry | None) -> bool:
 
 def is_same(given: Entry, kept: Entry) -> bool:
     """Whether an entry is kept as it is."""
-    return rules.changed(kept, stale=False) == given
+    return semantics.changed(kept, stale=False) == given

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from omoide.core.action import Action
 from omoide.errors import NotFound
-from omoide.tools import memory as forgetting
-from omoide.tools import memory as recalling
-from omoide.tools import memory as relating
-from omoide.tools import memory as remembering
-from omoide.tools import memory as reviewing
+from omoide.tools import memory
 from omoide.tools.context import Setting
 
 __all__ = ["MEMORY_TOOLS", "memory_tools"]
 
 _MAKERS = {
-    "remember": remembering.remembering_make,
-    "recall": recalling.recalling_make,
-    "forget": forgetting.make,
-    "relate": relating.relating_make,
-    "review": reviewing.reviewing_make,
+    "remember": memory.remembering_make,
+    "recall": memory.recalling_make,
+    "forget": memory.make,
+    "relate": memory.relating_make,
+    "review": memory.reviewing_make,
 }
 
 MEMORY_TOOLS = tuple(_MAKERS)

@@ -13,9 +13,7 @@ from omoide.core.action import Action, action
 from omoide.core.entry import ROOT, Entry, Scope
 from omoide.core.requests import Filter, WriteRequest
 from omoide.errors import Invalid, NotFound
-from omoide.longterm import conflicts, relations
-from omoide.longterm import queries as querying
-from omoide.longterm import queries as reading
+from omoide.longterm import conflicts, queries, relations
 from omoide.longterm.conflicts import ASSIGNED_TO
 from omoide.longterm.relations import relate as relate_memories
 from omoide.longterm.upkeep import review as review_memories
@@ -86,7 +84,7 @@ def make(setting: Setting) -> Action:
 
 async def held(desk: Desk, id: str, scope: Scope) -> Entry:
     """The memory of an id, in words that help a model where there is none."""
-    entry = await reading.find(desk.store, id, scope) if id else None
+    entry = await queries.find(desk.store, id, scope) if id else None
     if entry is None:
         raise NotFound("memory", id, "use an id that recall or remember gave; others' memories stay theirs")
     return entry
@@ -135,7 +133,7 @@ def recalling_make(setting: Setting) -> Action:
         filter = Filter(types=kinds(type), min_confidence=floor, tags=labels(tags))
         answer = await (_best(desk, wanted, filter, limit) if wanted else _newest(desk, filter, limit))
         found = [memory["id"] for memory in answer["memories"]]
-        await querying.record_access(desk.store, found, desk.seen)
+        await queries.record_access(desk.store, found, desk.seen)
         return {**answer, "count": len(found)}
 
     return recall
@@ -257,7 +255,7 @@ async def _keep(desk: Desk, said: str, fields: dict[str, Any], setting: Setting)
 async def _once(store: Store, request: WriteRequest) -> tuple[Entry, str]:
     """The memory as it is kept, and what is told about it; a repeated call changes nothing any more."""
     if isinstance(store, Gets):
-        known = await reading.find(store, request.entry.id, request.entry.scope)
+        known = await queries.find(store, request.entry.id, request.entry.scope)
         if known is not None:
             return known, f"This was kept already, as {known.id}."
     receipt = await store.write(request)

@@ -31,8 +31,7 @@ from omoide.core.requests import RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Blocked, Diverged, Invalid, ModelMisbehaved, StoreFailed, TooManyRounds, TurnFailed
 from omoide.turns import journal as transcript
-from omoide.turns import memory as remembering
-from omoide.turns import tools as tooling
+from omoide.turns import memory, tools
 from omoide.turns.controls import Asked, Decision, Interrupt, Refuse, Review, TurnContext, asked, without
 from omoide.turns.journal import Journal
 from omoide.turns.messages import Exchange, Message, Sizes, ToolCall, Usage, clipped
@@ -328,8 +327,8 @@ class ToolRound:
 
     async def _consider(self, call: ToolCall) -> None:
         """Find out what is to become of a call: run it, answer it at once, or ask somebody."""
-        action = tooling.find(self._world.spec, call)
-        if isinstance(action, tooling.Outcome):
+        action = tools.find(self._world.spec, call)
+        if isinstance(action, tools.Outcome):
             await self._end(call, action)
             return
         began = self._turn.done.began.get(call.id)
@@ -340,7 +339,7 @@ class ToolRound:
         await self._turn.controlled("tool", stop, rewritten, tool=call.name)
         waiting, decision = self._turn.waiting("tool", call), self._turn.decision("tool", call)
         if isinstance(stop, Refuse):
-            await self._end(call, tooling.Outcome(ok=False, content=f"This was refused: {stop.reason}"))
+            await self._end(call, tools.Outcome(ok=False, content=f"This was refused: {stop.reason}"))
         elif waiting is not None and decision is not None:
             if (
                 decision.verdict == "approve"
@@ -352,9 +351,9 @@ class ToolRound:
             self._reviews.append(waiting)
         elif isinstance(stop, Interrupt):
             self._reviews.append(self._turn.review("tool", stop.question, call=checked))
-        elif rewritten and isinstance(tooling.find(self._world.spec, checked), tooling.Outcome):
+        elif rewritten and isinstance(tools.find(self._world.spec, checked), tools.Outcome):
             wrong = "A control rewrote its parameters wrongly."
-            await self._end(call, tooling.Outcome(ok=False, content=wrong))
+            await self._end(call, tools.Outcome(ok=False, content=wrong))
         else:
             self._open.append((checked, action))
 
@@ -374,21 +373,21 @@ class ToolRound:
 
     async def _settle(self, call: ToolCall, decision: Decision) -> None:
         if decision.verdict == "settle":
-            outcome = tooling.Outcome(ok=True, content=told(decision.result))
+            outcome = tools.Outcome(ok=True, content=told(decision.result))
         else:
-            outcome = tooling.Outcome(ok=False, content=f"This was refused: {decision.reason or 'denied'}")
+            outcome = tools.Outcome(ok=False, content=f"This was refused: {decision.reason or 'denied'}")
         await self._end(call, outcome)
 
     async def _effect(self, call: ToolCall, action: Action) -> None:
         await self._begin(call)
         limit = self._world.spec.limits.tool_timeout_ms
-        await self._end(call, await tooling.carry_out(action, call, self._turn.ctx(call), limit))
+        await self._end(call, await tools.carry_out(action, call, self._turn.ctx(call), limit))
 
     async def _compute(self, call: ToolCall, action: Action) -> None:
         await self._begin(call)
-        outcome = tooling.compute(action, call, self._turn.ctx(call))
+        outcome = tools.compute(action, call, self._turn.ctx(call))
         if outcome.agent is not None and self._gives_away(outcome):
-            outcome = tooling.Outcome(ok=False, content="It would put a secret into the agent's state.")
+            outcome = tools.Outcome(ok=False, content="It would put a secret into the agent's state.")
         self._take(outcome)
         await self._end(call, outcome)
 
@@ -398,26 +397,26 @@ class ToolRound:
 
     def _again(self, call: ToolCall, ok: bool) -> None:
         """What a pure action made of the agent is computed again; nothing else of a known call is."""
-        action = tooling.find(self._world.spec, call)
+        action = tools.find(self._world.spec, call)
         ran = ok and call.id in self._turn.done.began  # and was not settled by somebody
         if ran and self._turn.resumed and isinstance(action, Action) and not action.effectful:
             written = thread.of(self._turn.agent)
-            self._take(tooling.compute(action, call, self._turn.ctx(call)))
+            self._take(tools.compute(action, call, self._turn.ctx(call)))
             self._turn.agent = thread.put(self._turn.agent, written)
 
-    def _take(self, outcome: tooling.Outcome) -> None:
+    def _take(self, outcome: tools.Outcome) -> None:
         if outcome.agent is not None:
             self._turn.agent = outcome.agent
             self._turn.directives += outcome.directives
 
-    def _gives_away(self, outcome: tooling.Outcome) -> bool:
+    def _gives_away(self, outcome: tools.Outcome) -> bool:
         """Whether something that must not be written down would be, with the agent's state."""
         if not self._world.hidden or outcome.agent is None:
             return False
         state = codec.encode(outcome.agent.state).decode()
         return any(secret in state for secret in self._world.hidden)
 
-    async def _end(self, call: ToolCall, outcome: tooling.Outcome) -> None:
+    async def _end(self, call: ToolCall, outcome: tools.Outcome) -> None:
         room = self._world.spec.limits.max_observation_tokens
         content = clipped(without(outcome.content, self._world.hidden), room, self._world.count)
         await self._turn.note(transcript.ended(self._turn.asked.id, call, outcome.ok, content))
@@ -460,7 +459,7 @@ class Turn(Progress):
         if self.done.final is None and not self.remembered:
             await self._recall()
         elif self.resumed and self.recalled is not None and self.world.store is not None:
-            self.recalled = await remembering.still(self.world.store, self.recalled)
+            self.recalled = await memory.still(self.world.store, self.recalled)
         async with Asking(self) as asking:
             return await self._rounds(asking)
 
@@ -501,10 +500,10 @@ class Turn(Progress):
 
     def _check_size(self) -> None:
         """What can never be sent is refused before anything is kept or asked."""
-        check_fits(self.world.spec, self.asked.input, tooling.operations(self.world.spec), self.world.count)
+        check_fits(self.world.spec, self.asked.input, tools.operations(self.world.spec), self.world.count)
 
     async def _recall(self) -> None:
-        self.recalled = await remembering.recall_beyond(
+        self.recalled = await memory.recall_beyond(
             self.world.spec,
             self.input,
             visible(self.world.spec, self.history, self.world.sizes or Sizes(self.world.count)),
@@ -542,7 +541,7 @@ class Turn(Progress):
             recalled=self.recalled,
             history=self.history,
             current=self.done.messages(),
-            operations=tooling.operations(self.world.spec),
+            operations=tools.operations(self.world.spec),
             context=self.asked.context,
             loop_index=round,
             count=self.world.count,
@@ -565,7 +564,7 @@ class Turn(Progress):
         await self.tell("memory_recalled", count=len(shown), ids=shown, weak=self.recalled.weak or None)
         if self.world.store is not None and self.live:
             with suppress(StoreFailed):  # it is book-keeping: the turn goes on without
-                await remembering.used(self.world.store, self.recalled, shown)
+                await memory.used(self.world.store, self.recalled, shown)
 
     async def _finish(self, round: int, reply: Reply) -> Reply:
         """The answer as the controls leave it, written down: with that the turn is part of the thread."""

@@ -15,7 +15,7 @@ from omoide.core.requests import RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Invalid, MissingNamespace, WrongType
-from omoide.stores.config import estimate
+from omoide.retrieval.text import estimate
 from omoide.stores.protocols import Store
 from omoide.turns.controls import (
     Approval,

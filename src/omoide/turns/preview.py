@@ -14,7 +14,7 @@ from omoide.core.codec import MapField, TextsField
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.requests import RecallResult
 from omoide.core.value import Value, check_instance, check_tuple, force
-from omoide.turns import tools as tooling
+from omoide.turns import tools
 from omoide.turns.controls import Asked
 from omoide.turns.journal import Event, conversation
 from omoide.turns.memory import enabled, recall_beyond
@@ -66,7 +66,7 @@ async def previewed(
     """The same, of a turn that continues a conversation."""
     spec = given.named(check_instance(spec, "spec", kind=AgentSpec))
     asked = given.asked(spec, input)
-    check_fits(spec, asked.input, tooling.operations(spec), given.count_tokens)
+    check_fits(spec, asked.input, tools.operations(spec), given.count_tokens)
     begun = clock.now()
     recalled = await recall_beyond(
         spec,
@@ -83,7 +83,7 @@ async def previewed(
         asked.input,
         recalled=recalled,
         history=history,
-        operations=tooling.operations(spec),
+        operations=tools.operations(spec),
         context=asked.context,
         count=given.count_tokens,
     )

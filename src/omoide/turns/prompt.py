@@ -26,7 +26,7 @@ from omoide.core.frozen import EMPTY_MAP, freeze_map
 from omoide.core.requests import Hit, RecallResult
 from omoide.core.value import Count, Name, Value, check_tuple, force
 from omoide.errors import OverBudget
-from omoide.stores.config import estimate
+from omoide.retrieval.text import estimate
 from omoide.turns.messages import AROUND, Exchange, Message, Sizes, clipped, newest, size
 from omoide.turns.spec import AgentSpec
 

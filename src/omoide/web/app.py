@@ -15,14 +15,7 @@ from litestar.exceptions import HTTPException
 
 from omoide.errors import OmoideError
 from omoide.service.schemas import Health
-from omoide.web import inspector as inspecting
-from omoide.web import middleware as problems
-from omoide.web import routes as agents
-from omoide.web import routes as conversations
-from omoide.web import routes as events
-from omoide.web import routes as knowledge
-from omoide.web import routes as memories
-from omoide.web import routes as standing
+from omoide.web import inspector, middleware, routes
 from omoide.web.inspector import Visitors
 from omoide.web.middleware import Counter, Doorkeeper, Told, guard
 from omoide.web.openapi import OPENAPI, described
@@ -34,12 +27,12 @@ BODY_SECONDS = 30.0
 A_MINUTE = 6_000
 POLL_SECONDS = 0.5
 HANDLERS = [
-    *memories.HANDLERS_MEMORIES,
-    *knowledge.HANDLERS_KNOWLEDGE,
-    *conversations.HANDLERS_CONVERSATIONS,
-    *agents.HANDLERS,
-    *events.HANDLERS_EVENTS,
-    *standing.HANDLERS_STANDING,
+    *routes.HANDLERS_MEMORIES,
+    *routes.HANDLERS_KNOWLEDGE,
+    *routes.HANDLERS_CONVERSATIONS,
+    *routes.HANDLERS,
+    *routes.HANDLERS_EVENTS,
+    *routes.HANDLERS_STANDING,
 ]
 
 
@@ -83,7 +76,7 @@ def create_app(
     return Litestar(
         [
             *OPEN,
-            *([] if visitors is None else inspecting.HANDLERS),
+            *([] if visitors is None else inspector.HANDLERS),
             Router(
                 f"/{VERSION}",
                 route_handlers=HANDLERS,
@@ -93,10 +86,10 @@ def create_app(
         guards=[guard],
         middleware=[Doorkeeper(hosts, body_seconds)],
         exception_handlers={
-            OmoideError: problems.told,
-            HTTPException: problems.refused,
-            RecursionError: problems.too_deep,
-            Exception: problems.unexpected,
+            OmoideError: middleware.told,
+            HTTPException: middleware.refused,
+            RecursionError: middleware.too_deep,
+            Exception: middleware.unexpected,
         },
         lifespan=[graph.kept],
         openapi_config=None,

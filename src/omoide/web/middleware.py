@@ -38,7 +38,7 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE
 from omoide.errors import Conflict, KeyReused, OmoideError
-from omoide.service import auth as access
+from omoide.service import auth
 from omoide.service.problems import Problem, line, problem
 from omoide.web.schemas import MEANING, RIGHT, Meaning, wrong
 
@@ -155,14 +155,14 @@ async def may(connection: ASGIConnection[Any, Any, Any, Any], right: str, namesp
     return token is not None and token.allows(right, namespace)
 
 
-async def _token(connection: ASGIConnection[Any, Any, Any, Any]) -> access.Token | None:
+async def _token(connection: ASGIConnection[Any, Any, Any, Any]) -> auth.Token | None:
     """What somebody may do: by the token that comes along, or because they signed in to look."""
     given = connection.headers.get("authorization")
     if given is None:
         visitors = connection.app.state.visitors
         return None if visitors is None else visitors.token(connection)
     kind, _, secret = given.partition(" ")
-    return await access.check(connection.app.state.store, secret) if kind.lower() == "bearer" else None
+    return await auth.check(connection.app.state.store, secret) if kind.lower() == "bearer" else None
 
 
 # problems: How does the service say that something went wrong?

@@ -18,10 +18,7 @@ from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import conflicts as disagreeing
-from omoide.longterm import relations as relating
-from omoide.longterm import relations as relatives
-from omoide.longterm import upkeep as pruning
-from omoide.longterm import upkeep as reviewing
+from omoide.longterm import relations, upkeep
 from omoide.longterm.lineage import Provenance
 from omoide.longterm.lineage import provenance as traced
 from omoide.longterm.relations import Relation
@@ -56,7 +53,7 @@ from omoide.stores.records import EraseReceipt, Page, Query
 from omoide.stores.redaction import masked
 from omoide.turns.preview import Preflight
 from omoide.verbs import offering
-from omoide.web import schemas as bodies
+from omoide.web import schemas
 from omoide.web.middleware import Told, may
 from omoide.web.openapi import RESULTS
 from omoide.web.schemas import asks, erases, etag, expected_rev, idempotency_key, reads, writes
@@ -86,7 +83,7 @@ async def spaces(state: State, within: Scope, id: str) -> Partitions:
 
 
 @asks("/who-can")
-async def who_can(state: State, within: Scope, asked: bodies.WhoCan) -> Choices:
+async def who_can(state: State, within: Scope, asked: schemas.WhoCan) -> Choices:
     """Who of those at rest can do something, best first, each with the reason."""
     found = await resting.who_can(
         state.store, asked.action, asked.tags, asked.limits or {}, namespace=within.namespace
@@ -132,7 +129,7 @@ async def context(
 
 
 @writes("/promote", 404, 409)
-async def promote(state: State, within: Scope, asked: bodies.Promote) -> Promoted:
+async def promote(state: State, within: Scope, asked: schemas.Promote) -> Promoted:
     """Show what of a session would become lasting memory, and why; with `dry_run` false it becomes it."""
     session = await _loaded(state, within, asked.session)
     if asked.dry_run:
@@ -151,7 +148,7 @@ async def promote(state: State, within: Scope, asked: bodies.Promote) -> Promote
 
 
 @writes("/undo-promotion", 404, 409)
-async def undo_promotion(state: State, within: Scope, asked: bodies.UndoPromotion) -> Run:
+async def undo_promotion(state: State, within: Scope, asked: schemas.UndoPromotion) -> Run:
     """Take the last promotion of a session back, or the one that is named."""
     session = await _loaded(state, within, asked.session)
     session.set_promotion(enabled=False)
@@ -160,7 +157,7 @@ async def undo_promotion(state: State, within: Scope, asked: bodies.UndoPromotio
 
 
 @asks("/preflight", 404)
-async def preflight(state: State, within: Scope, asked: bodies.Preflight) -> Preflight:
+async def preflight(state: State, within: Scope, asked: schemas.Preflight) -> Preflight:
     """What a model would be sent; no model is asked, and nothing is written."""
     return await (await _loaded(state, within, asked.session)).preflight(asked.message)
 
@@ -237,18 +234,18 @@ async def related(
     within: Scope,
     id: str,
     relation: str | None = None,
-    depth: Annotated[int, QueryParameter(ge=1, le=relatives.DEEPEST)] = 1,
+    depth: Annotated[int, QueryParameter(ge=1, le=relations.DEEPEST)] = 1,
     limit: Limit = 100,
 ) -> Relatives:
     """What a memory is related to, nearest first."""
-    found = await relatives.related(state.store, id, within, relation, depth=depth, limit=limit)
+    found = await relations.related(state.store, id, within, relation, depth=depth, limit=limit)
     return Relatives(related=tuple(found))
 
 
 @writes("/relate", 404, 409, 410)
-async def relate(state: State, within: Scope, asked: bodies.Relate) -> Relation:
+async def relate(state: State, within: Scope, asked: schemas.Relate) -> Relation:
     """Say how one memory is related to another."""
-    return await relating.relate(state.store, asked.source, asked.relation, asked.target, within)
+    return await relations.relate(state.store, asked.source, asked.relation, asked.target, within)
 
 
 @reads("/provenance", 404, 410)
@@ -266,18 +263,18 @@ async def conflicts(state: State, within: Scope, limit: Limit = 100) -> Conflict
 @reads("/review")
 async def review(state: State, within: Scope, limit: Limit = 50) -> ReviewReport:
     """What contradicts, what no longer holds, what is not known, and what will soon expire."""
-    return await reviewing.review(state.store, within, limit=limit)
+    return await upkeep.review(state.store, within, limit=limit)
 
 
 @writes("/prune")
-async def prune(state: State, within: Scope, asked: bodies.Prune) -> PruneReport:
+async def prune(state: State, within: Scope, asked: schemas.Prune) -> PruneReport:
     """Find memories that are old, unsure or unused; with `dry_run` false they are forgotten."""
     Filter(types=asked.types)  # says which types there are, where one is none
-    return await pruning.prune(state.store, within, **asked.given())
+    return await upkeep.prune(state.store, within, **asked.given())
 
 
 @asks("/sparql", 501, 504)
-async def sparql(state: State, within: Scope, asked: bodies.Sparql) -> Response[bytes]:
+async def sparql(state: State, within: Scope, asked: schemas.Sparql) -> Response[bytes]:
     """Ask what the scope holds in SPARQL; nothing can be changed, and what takes too long is stopped."""
     view = await state.graph()
     answer = await view.sparql(
@@ -298,13 +295,13 @@ HANDLERS_KNOWLEDGE = [related, relate, provenance, conflicts, review, prune, spa
 # memories: How are memories kept, found, forgotten and erased over HTTP?
 
 
-memories_Limit = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many.")]
+PageLimit = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many.")]
 Moment = Annotated[int | None, QueryParameter(ge=0, description="Milliseconds since 1970 UTC.")]
 
 
 @writes("/remember", 404, 409, 410, 412, 502, 507, needs=("agent",), headers=("If-Match", "Idempotency-Key"))
 async def remember(
-    request: Request[Any, Any, Any], state: State, within: Scope, asked: bodies.Remember
+    request: Request[Any, Any, Any], state: State, within: Scope, asked: schemas.Remember
 ) -> Response[Receipt]:
     """Keep a memory of an agent.
 
@@ -320,7 +317,7 @@ async def remember(
 
 
 @asks("/recall", 502)
-async def recall(state: State, within: Scope, asked: bodies.Recall) -> Recalled:
+async def recall(state: State, within: Scope, asked: schemas.Recall) -> Recalled:
     """The memories that answer a question best, each with why it is there."""
     chosen = Filter() if asked.filter is None else Filter.new(asked.filter.given())
     result = await verbs.recall(
@@ -333,7 +330,7 @@ async def recall(state: State, within: Scope, asked: bodies.Recall) -> Recalled:
 async def entries(
     state: State,
     within: Scope,
-    limit: memories_Limit = 50,
+    limit: PageLimit = 50,
     cursor: str | None = None,
     type: str | None = None,
     tag: str | None = None,
@@ -373,7 +370,7 @@ async def history(state: State, within: Scope, id: str) -> Versions:
 
 @writes("/forget", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def forget(
-    request: Request[Any, Any, Any], state: State, within: Scope, asked: bodies.Forget
+    request: Request[Any, Any, Any], state: State, within: Scope, asked: schemas.Forget
 ) -> Response[Entry]:
     """Take a memory out of recall, or replace it by another; `restore` brings it back."""
     found = await verbs.forget(
@@ -389,7 +386,7 @@ async def forget(
 
 @writes("/restore", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def restore(
-    request: Request[Any, Any, Any], state: State, within: Scope, asked: bodies.Restore
+    request: Request[Any, Any, Any], state: State, within: Scope, asked: schemas.Restore
 ) -> Response[Entry]:
     """Bring a forgotten memory back."""
     found = await verbs.restore(state.store, asked.id, within, expected_rev=expected_rev(request))
@@ -397,7 +394,7 @@ async def restore(
 
 
 @erases("/erase", 404, 410)
-async def erase(state: State, within: Scope, asked: bodies.Erase) -> EraseReceipt:
+async def erase(state: State, within: Scope, asked: schemas.Erase) -> EraseReceipt:
     """Remove a memory, or with `everything` all that the scope holds, for good.
 
     The receipt says what could not be reached.
@@ -409,7 +406,7 @@ async def erase(state: State, within: Scope, asked: bodies.Erase) -> EraseReceip
 
 @reads("/changes")
 async def changes(
-    state: State, within: Scope, after: Annotated[int, QueryParameter(ge=0)] = 0, limit: memories_Limit = 100
+    state: State, within: Scope, after: Annotated[int, QueryParameter(ge=0)] = 0, limit: PageLimit = 100
 ) -> Changes:
     """What changed in a namespace after a number, in the order of the commits; ids, and no content."""
     able: Feeds = verbs.offering(state.store, Feeds, "tell what changed")

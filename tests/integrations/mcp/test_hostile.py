@@ -15,7 +15,7 @@ from tests.integrations.mcp.given import ADA, CALLS, a_client, furnish, http_ser
 from tests.integrations.mcp.test_slips import JSON, SCHEMAS, WORDS
 from tests.longterm.given import a_store, keep
 
-from omoide.integrations.mcp import tools as calling
+from omoide.integrations.mcp import tools
 
 CRASHED = "Error executing tool"
 """How the SDK tells of an error that nobody foresaw."""
@@ -105,7 +105,7 @@ async def test_what_breaks_inside_is_not_told_to_clients(
     await keep(store, "one", scope=ADA)
     async with a_client(store) as client:
         with monkeypatch.context() as patched:
-            patched.setattr(calling.House, "call", broken)
+            patched.setattr(tools.House, "call", broken)
             said = await refused(client, "recall", query="x")
         assert said == "Error executing tool recall"
         assert (await told(client, "recall", query="x"))["count"] == 1

@@ -18,7 +18,7 @@ from omoide import clock
 from omoide.errors import Invalid
 from omoide.integrations.mcp import create_server, serve_http
 from omoide.integrations.mcp.server import http_app
-from omoide.service import auth as access
+from omoide.service import auth
 from omoide.service.auth import is_loopback
 from omoide.stores.factory import open_store
 
@@ -53,9 +53,9 @@ async def tokens_in(store: Any) -> dict[str, str]:
     found = {}
     for name, (rights, namespaces) in wanted.items():
         ends = clock.now() - 1 if name == "expired" else None
-        secret, token = await access.create(store, name, rights, namespaces, expires_at=ends)
+        secret, token = await auth.create(store, name, rights, namespaces, expires_at=ends)
         if name == "revoked":
-            await access.revoke(store, token.id)
+            await auth.revoke(store, token.id)
         found[name] = secret
     return found
 
@@ -143,9 +143,9 @@ async def test_rights_say_what_a_token_may_do(served: Served) -> None:
 async def test_a_token_that_is_revoked_counts_no_more_at_once(served: Served) -> None:
     """A server that runs notices at the next request."""
     async with open_store(served.store, embedder="none") as store:
-        secret, token = await access.create(store, "guest", ["read"], ["default"])
+        secret, token = await auth.create(store, "guest", ["read"], ["default"])
         assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 200
-        await access.revoke(store, token.id)
+        await auth.revoke(store, token.id)
         assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 401
 
 

@@ -28,7 +28,7 @@ from tests.longterm.given import a_store
 
 from omoide.core.entry import Scope
 from omoide.errors import QueryStopped, WrongType
-from omoide.graph import sandbox as isolating
+from omoide.graph import sandbox
 from omoide.integrations.mcp import create_server
 
 
@@ -210,7 +210,7 @@ async def test_a_query_always_has_a_process_of_its_own(store: Any, monkeypatch: 
         asked.append(options["timeout"])
         raise QueryStopped("isolated query", "took longer than 10 s", "ask for less")
 
-    monkeypatch.setattr(isolating, "run", stopped)
+    monkeypatch.setattr(sandbox, "run", stopped)
     await furnish(store)
     async with a_client(store, all_tools=True) as client:
         assert "took longer" in await refused(client, "sparql", query="SELECT * { ?a ?b ?c }")

@@ -14,8 +14,7 @@ from tests.runtime.nats.yard import OpenTransport
 
 from omoide import Signal
 from omoide.errors import Invalid, SignalTooLarge
-from omoide.runtime.nats import NatsTransport
-from omoide.runtime.nats import connection as subjects
+from omoide.runtime.nats import NatsTransport, connection
 from omoide.runtime.nats import transport as channel
 from omoide.testing import eventually
 from omoide.testing.servers import NatsServer
@@ -307,9 +306,9 @@ def test_addresses_that_are_none_are_refused(url: Any) -> None:
 def test_no_two_texts_share_a_token(one: str, two: str) -> None:
     """And a token is nothing that NATS reads as something else."""
     try:
-        tokens = subjects.token(one), subjects.token(two)
+        tokens = connection.token(one), connection.token(two)
     except UnicodeEncodeError:
         return
     assert (tokens[0] == tokens[1]) is (one == two)
     assert all(letter.isascii() and (letter.isalnum() or letter in "-_=") for letter in tokens[0])
-    assert 0 < len(tokens[0]) <= subjects.LONGEST
+    assert 0 < len(tokens[0]) <= connection.LONGEST

@@ -53,13 +53,12 @@ from omoide.core.action import Action
 from omoide.core.entry import Scope
 from omoide.core.value import check_instance
 from omoide.errors import Invalid, NotFound, OmoideError
-from omoide.integrations.mcp import tools as offers
+from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import tidied
 from omoide.integrations.mcp.schemas import schema_of
 from omoide.integrations.mcp.tools import House, Offer, whole, whose
-from omoide.longterm import queries as reading
-from omoide.service import agents
-from omoide.service import auth as access
+from omoide.longterm import queries
+from omoide.service import agents, auth
 from omoide.service.agents import Card
 from omoide.service.auth import bound, is_loopback, url_of
 from omoide.service.problems import Problem, line, problem
@@ -84,10 +83,10 @@ class Tokens:
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """What a token allows in this namespace; None where that is nothing."""
-        known = await access.check(self._store, token)
+        known = await auth.check(self._store, token)
         if known is None:
             return None
-        rights = [right for right in access.RIGHTS if known.allows(right, self._namespace)]
+        rights = [right for right in auth.RIGHTS if known.allows(right, self._namespace)]
         if "read" not in rights:
             return None
         return AccessToken(token=token, client_id=known.id, scopes=rights)
@@ -259,7 +258,7 @@ def _listed(house: House, card: Card) -> dict[str, Any]:
 
 
 async def _entry(house: House, id: str) -> dict[str, Any]:
-    return whole(await reading.get(house.store, id, house.scope))
+    return whole(await queries.get(house.store, id, house.scope))
 
 
 async def _identity(house: House, agent: str) -> dict[str, Any]:
@@ -368,7 +367,7 @@ def _schema(action: Action) -> dict[str, Any]:
 # server: How is a memory made into an MCP server?
 
 
-_server_SHOWN = 40
+_LISTED = 40
 _INSTRUCTIONS = """A memory that lasts beyond this conversation.
 Recall before you answer what earlier conversations may have settled. Remember facts, decisions, conventions
 and lessons that will matter again, one statement at a time. Forget what no longer holds.
@@ -386,7 +385,7 @@ class MemoryServer(server_MCPServer[Any]):
     ) -> GetPromptResult | InputRequiredResult:
         known = {prompt.name: prompt.arguments or [] for prompt in await self.list_prompts()}
         if name not in known:
-            told = f"prompt {name[:_server_SHOWN]!r} does not exist; use {', '.join(known)}"
+            told = f"prompt {name[:_LISTED]!r} does not exist; use {', '.join(known)}"
             raise MCPError(code=INVALID_PARAMS, message=told)
         names = {argument.name for argument in known[name]}
         given = {key: value for key, value in (arguments or {}).items() if key in names}
@@ -402,7 +401,7 @@ def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: 
     check_instance(scope, "scope", kind=Scope)
     house = House(store, scope)
     setting = Setting(strict=strict)
-    offered = offers.OFFERED_ALL if all_tools else offers.USUAL
+    offered = tools.OFFERED_ALL if all_tools else tools.USUAL
     server = MemoryServer(
         "omoide",
         title="Omoide",
@@ -412,7 +411,7 @@ def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: 
         tools=[
             tool_of(offer, house, setting)
             for offer in offered.values()
-            if house.writable or offer.right == offers.READ
+            if house.writable or offer.right == tools.READ
         ],
         subscriptions=False,  # what is offered never changes while it runs
         log_level="WARNING",  # what is told below that quotes what clients sent

@@ -18,8 +18,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from omoide import ids, verbs
-from omoide import longterm as tracing
+from omoide import ids, longterm, verbs
 from omoide.core.action import Action, action
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
@@ -27,7 +26,7 @@ from omoide.core.entry import DELETED, Entry, Scope
 from omoide.core.requests import Filter
 from omoide.core.state import Context
 from omoide.errors import Invalid
-from omoide.integrations.mcp import schemas as answers
+from omoide.integrations.mcp import schemas
 from omoide.integrations.mcp.schemas import Answer
 from omoide.longterm.lineage import DEEPEST as DEEPEST_ORIGIN
 from omoide.longterm.lineage import Traced
@@ -285,7 +284,7 @@ def related_tool(setting: Setting) -> Action:
         desk = desk_of(ctx, setting, "related", QUERY)
         first = await held(desk, memory_id.strip(), desk.seen)
         wanted = None if relation == ALL else relation
-        found = await tracing.related(desk.store, first.id, desk.seen, wanted, depth=depth, limit=limit)
+        found = await longterm.related(desk.store, first.id, desk.seen, wanted, depth=depth, limit=limit)
         return {
             "related": [
                 {
@@ -311,7 +310,7 @@ def provenance_tool(setting: Setting) -> Action:
         """Show where a memory comes from, back to what was said, what a tool gave, or a document."""
         desk = desk_of(ctx, setting, "provenance", QUERY)
         entry = await held(desk, memory_id.strip(), desk.seen)
-        found = await tracing.provenance(desk.store, entry.id, desk.seen, depth=depth)
+        found = await longterm.provenance(desk.store, entry.id, desk.seen, depth=depth)
         return {"tree": str(found), "sources": [_source(one) for one in found.sources()]}
 
     return provenance
@@ -414,37 +413,37 @@ def _memory_tool(name: str) -> Maker:
 
 USUAL = {
     "remember": Offer(
-        make=_memory_tool("remember"), title="Remember", shape=answers.Remembered, right=OFFERED_WRITE
+        make=_memory_tool("remember"), title="Remember", shape=schemas.Remembered, right=OFFERED_WRITE
     ),
-    "recall": Offer(make=_memory_tool("recall"), title="Recall", shape=answers.Recalled),
+    "recall": Offer(make=_memory_tool("recall"), title="Recall", shape=schemas.Recalled),
     "forget": Offer(
         make=_memory_tool("forget"),
         title="Forget",
-        shape=answers.Forgotten,
+        shape=schemas.Forgotten,
         right=OFFERED_WRITE,
         destructive=True,
     ),
-    "memory_status": Offer(make=status_tool, title="Memory status", shape=answers.Status),
-    "who_can": Offer(make=who_can_tool, title="Who can", shape=answers.Choices),
+    "memory_status": Offer(make=status_tool, title="Memory status", shape=schemas.Status),
+    "who_can": Offer(make=who_can_tool, title="Who can", shape=schemas.Choices),
 }
 """The tools that are always there."""
 
 FURTHER = {
-    "get": Offer(make=get_tool, title="Get a memory", shape=answers.Got),
-    "list": Offer(make=list_tool, title="List memories", shape=answers.Listed),
+    "get": Offer(make=get_tool, title="Get a memory", shape=schemas.Got),
+    "list": Offer(make=list_tool, title="List memories", shape=schemas.Listed),
     "relate": Offer(
         make=_memory_tool("relate"),
         title="Relate memories",
-        shape=answers.Related,
+        shape=schemas.Related,
         right=OFFERED_WRITE,
         destructive=True,
     ),
-    "related": Offer(make=related_tool, title="Related memories", shape=answers.Relatives),
-    "provenance": Offer(make=provenance_tool, title="Provenance", shape=answers.Origins),
-    "review": Offer(make=_memory_tool("review"), title="Review", shape=answers.Reviewed),
-    "restore": Offer(make=restore_tool, title="Restore", shape=answers.Restored, right=OFFERED_WRITE),
-    "history": Offer(make=history_tool, title="History", shape=answers.Histories),
-    "sparql": Offer(make=sparql_tool, title="SPARQL", shape=answers.Found),
+    "related": Offer(make=related_tool, title="Related memories", shape=schemas.Relatives),
+    "provenance": Offer(make=provenance_tool, title="Provenance", shape=schemas.Origins),
+    "review": Offer(make=_memory_tool("review"), title="Review", shape=schemas.Reviewed),
+    "restore": Offer(make=restore_tool, title="Restore", shape=schemas.Restored, right=OFFERED_WRITE),
+    "history": Offer(make=history_tool, title="History", shape=schemas.Histories),
+    "sparql": Offer(make=sparql_tool, title="SPARQL", shape=schemas.Found),
 }
 """The tools that are there when asked for."""
 

@@ -27,7 +27,7 @@ from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.signal import Signal
 from omoide.core.value import Count, Id, Name, Value
 from omoide.errors import Conflict, Dropped, Invalid, SignalTooLarge, TimedOut, Unrouted
-from omoide.runtime import server as capabilities
+from omoide.runtime import server
 from omoide.stores.records import Document
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Asking:
         tags = [*tags]
         found = self._own(action, tags, limits)
         data = {"action": action, "tags": tags, "limits": {**limits}}
-        request = Signal(type=capabilities.REQUEST, data=data, source=self._fleet.runtime.source)
+        request = Signal(type=server.REQUEST, data=data, source=self._fleet.runtime.source)
         async with self._answers(request) as answers:
             await self._fleet.runtime.transport.publish(self._addressed(request))
             with anyio.move_on_after(within):

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
-from omoide.core import signal as patterns
+from omoide.core import signal
 from omoide.core.requests import check_positive
 from omoide.core.value import Value, check_choice, check_number
 from omoide.errors import (
@@ -457,8 +457,8 @@ def wanted(prefix: str, pattern: str) -> list[str]:
     """
     parts: list[str] = []
     for segment in pattern.split("."):
-        if segment == patterns.ANY:
+        if segment == signal.ANY:
             rest = ".".join((prefix, "all", *parts))
             return [rest, f"{rest}.>"] if parts else [f"{rest}.>"]
-        parts.append("*" if segment == patterns.ANY_ONE else token(segment))
+        parts.append("*" if segment == signal.ANY_ONE else token(segment))
     return [".".join((prefix, "all", *parts))]

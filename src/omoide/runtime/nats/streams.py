@@ -17,7 +17,7 @@ import msgspec
 
 from omoide import ids
 from omoide.errors import OmoideError, OwnedElsewhere, ServiceFailed, Unreachable
-from omoide.runtime.nats import connection as failures
+from omoide.runtime.nats import connection
 from omoide.runtime.nats.connection import Link, Settings
 
 # consumers: Who of a stream's readers stands where?
@@ -69,7 +69,7 @@ async def reading(link: Link, settings: Settings, agent: str, subject: str, *, t
             await link.asked(lambda js, config=config: js.add_consumer(settings.to, config))  # type: ignore[misc]
             return Reader(stream=settings.to, name=name, suspect=suspect, strikes=strikes)
         except OmoideError as error:
-            if failures.code(error.__cause__ or error) not in failures.NOT_UNIQUE:
+            if connection.code(error.__cause__ or error) not in connection.NOT_UNIQUE:
                 raise
             if not take:
                 raise OwnedElsewhere(agent, "another reader") from error
@@ -83,7 +83,7 @@ async def dropped(link: Link, reader: Reader, *, within: float) -> None:
     try:
         await link.asked(lambda js: js.delete_consumer(reader.stream, reader.name), within=within)
     except OmoideError as error:
-        if not failures.is_missing(error.__cause__ or error):
+        if not connection.is_missing(error.__cause__ or error):
             raise
 
 
@@ -92,7 +92,7 @@ async def is_there(link: Link, reader: Reader) -> bool:
     try:
         await link.asked(lambda js: js.consumer_info(reader.stream, reader.name))
     except OmoideError as error:
-        if failures.is_missing(error.__cause__ or error):
+        if connection.is_missing(error.__cause__ or error):
             return False
         raise
     return True
@@ -145,9 +145,9 @@ async def opened(link: Link, settings: Settings) -> None:
         try:
             await link.asked(lambda js, config=config: js.add_stream(config), within=settings.connect)  # type: ignore[misc]
         except OmoideError as error:
-            if failures.code(error.__cause__ or error) != failures.OTHER_CONFIG:
+            if connection.code(error.__cause__ or error) != connection.OTHER_CONFIG:
                 if not link.keeps and isinstance(error, Unreachable):
-                    raise failures.no_jetstream(link.where) from error
+                    raise connection.no_jetstream(link.where) from error
                 raise
             await _changed(link, settings, config)
 

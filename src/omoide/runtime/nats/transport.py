@@ -40,10 +40,7 @@ from omoide.core.signal import Signal
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Dropped, Invalid, OmoideError, OwnedElsewhere, SignalTooLarge
 from omoide.runtime.fleet.leases import Recent, mark
-from omoide.runtime.nats import connection as failures
-from omoide.runtime.nats import connection as subjects
-from omoide.runtime.nats import streams
-from omoide.runtime.nats import streams as consumers
+from omoide.runtime.nats import connection, streams
 from omoide.runtime.nats.connection import PAUSE_S, Link, Settings
 from omoide.runtime.nats.streams import Reader
 from omoide.runtime.providers.protocol import is_cancelled
@@ -234,7 +231,7 @@ class Channel:
                 return
             except Exception as error:
                 # Whatever goes wrong here, the stream has the message still, and is read again.
-                if failures.is_of_client(error):
+                if connection.is_of_client(error):
                     log.info("nats: %s: reads again after: %s", self.name, type(error).__name__)
                 else:
                     self._report(self.name, None, error)
@@ -294,7 +291,7 @@ class Channel:
     async def _revive(self) -> None:
         """Read on where the server has lost sight of the reader."""
         assert self._reader is not None
-        if await consumers.is_there(self._link, self._reader):
+        if await streams.is_there(self._link, self._reader):
             await anyio.sleep(PAUSE_S)  # a leader is being chosen
             return
         with CancelScope() as self._pulling:
@@ -310,11 +307,11 @@ class Channel:
     async def _made(self, *, take: bool) -> Reader:
         prefix = self._settings.prefix
         if self._agent is None:
-            return await consumers.listening(
-                self._link, self._settings, subjects.wanted(prefix, self._pattern)
+            return await streams.listening(
+                self._link, self._settings, connection.wanted(prefix, self._pattern)
             )
-        subject = subjects.inbox(prefix, self._agent)
-        return await consumers.reading(self._link, self._settings, self._agent, subject, take=take)
+        subject = connection.inbox(prefix, self._agent)
+        return await streams.reading(self._link, self._settings, self._agent, subject, take=take)
 
     async def _keep(self) -> None:
         """Tell the server that what takes long is still worked on."""
@@ -329,7 +326,7 @@ class Channel:
                 if self._subscription is not None:
                     await self._subscription.unsubscribe()
                 if self._reader is not None and not self._stays:
-                    await consumers.dropped(self._link, self._reader, within=LEAVE_S)
+                    await streams.dropped(self._link, self._reader, within=LEAVE_S)
             except Exception as error:
                 # The next reader of the post removes it, or the server does after a while.
                 log.info("nats: %s: its reader stays behind: %s", self.name, type(error).__name__)
@@ -369,7 +366,7 @@ class Channel:
 
     def _understood(self, message: Any) -> Signal:
         signal = Signal.from_json(message.data)
-        if message.subject != subjects.told(self._settings.prefix, signal.type, self._agent):
+        if message.subject != connection.told(self._settings.prefix, signal.type, self._agent):
             raise Invalid("subject", "is not that of the signal in it", "publish with a NatsTransport")
         return signal
 
@@ -480,7 +477,7 @@ class NatsTransport:
         check_instance(signal, "signal", kind=Signal)
         self._opened()
         whom = () if to is None else (ids.check(to, "to"),)
-        subject = subjects.told(self.settings.prefix, signal.type, to)
+        subject = connection.told(self.settings.prefix, signal.type, to)
         data, known = signal.to_json(), mark(signal, *whom)
         stream = self.settings.all if to is None else self.settings.to
         self._check_size(signal, data)
@@ -559,7 +556,7 @@ class NatsTransport:
             self._locks.pop(key, None)
 
     async def _bury(self, data: bytes, agent: str | None, reason: str) -> None:
-        whom = "all" if agent is None else f"to.{subjects.token(agent)}"
+        whom = "all" if agent is None else f"to.{connection.token(agent)}"
         subject = f"{self.settings.prefix}.dead.{whom}"
         data = data[: self._link.largest - HEADERS]  # one that is not ours may leave no room for the reason
         await self._link.asked(
@@ -586,5 +583,5 @@ class NatsTransport:
         if self._tasks is None:
             raise Invalid("transport", "is not open", "use it inside async with")
         if self._closed:
-            raise failures.closed()
+            raise connection.closed()
         return self._tasks

@@ -13,7 +13,7 @@ from secrets import randbelow
 from omoide import ids
 from omoide.errors import Corrupted, StoreFailed, WrongVersion
 from omoide.retrieval import features
-from omoide.stores.sql import rows as models
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database, Hold
 
 TABLES = (
@@ -190,12 +190,12 @@ def migrate(db: Database, schema: str, name: str) -> None:
             if statement.strip():
                 db.execute(statement)
     if found < VERSION:
-        models.put(db, "schema", str(VERSION))
+        rows.put(db, "schema", str(VERSION))
     if found == 0:
         # No two stores number their owners alike: a number remembered from one that was dropped is nobody's.
         db.execute(f"ALTER TABLE owners ALTER COLUMN no RESTART WITH {1 + randbelow(1 << 52)}")
-        models.put(db, "life", ids.uuid7())
-        models.put(db, "features", str(features.VERSION))
+        rows.put(db, "life", ids.uuid7())
+        rows.put(db, "features", str(features.VERSION))
 
 
 def _check_free(db: Database, schema: str, name: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import ceil
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode, urlunsplit
 
 from omoide.errors import Invalid, MissingExtra, OmoideError, ReadOnly, StoreFailed

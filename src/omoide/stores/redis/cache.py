@@ -20,12 +20,12 @@ from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter
 from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array
-from omoide.stores import semantics as rules
+from omoide.stores import semantics
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, Read
-from omoide.stores.redis import codec as packing
-from omoide.stores.redis.codec import dimension, texts
+from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Ask, Key
+from omoide.stores.redis.layout import dimension, texts
 from omoide.stores.redis.snapshot import portions
 from omoide.stores.redis.transaction import Work
 from omoide.stores.sql.cache import Shelf
@@ -207,12 +207,12 @@ class RedisSource:
             shelf.let_go(id)
             if raw is None or blob is None:
                 continue
-            row = packing.row(raw, id)
+            row = layout.row(raw, id)
             entry = row.version.entry
             # What went out since it was listed comes again with what is gone.
             if entry is None or not scope.holds(entry):
                 continue
-            model, said = packing.found(blob)
+            model, said = layout.found(blob)
             mine = bool(model) and model == self._model
             shelf.hold(id, entry, row.no, said.tokens if mine else None)
             fresh.append(_columns(entry, row, said.features, said.pooled if mine else None))
@@ -228,13 +228,13 @@ class RedisSource:
         return True
 
 
-def _columns(entry: Entry, row: packing.Row, features: bytes, pooled: bytes | None) -> tuple[Any, ...]:
+def _columns(entry: Entry, row: layout.Row, features: bytes, pooled: bytes | None) -> tuple[Any, ...]:
     said = entry.message
     thread, seq, role, speaker = (None, 0, None, None)
     if said is not None:
         thread, seq, role, speaker = said.thread, said.seq, said.role, said.speaker
     return (
-        row.no, features, rules.time_of(entry), thread, seq, role, speaker, entry.confidence,
+        row.no, features, semantics.time_of(entry), thread, seq, role, speaker, entry.confidence,
         entry.importance, entry.expires_at, pooled, row.written,
     )  # fmt: skip
 
@@ -244,7 +244,7 @@ def _candidates(shelf: ScopeShelf, filter: Filter, at: int, read: Read) -> Candi
         return None
     allowed = None
     if filter != _ALL:
-        passes = rules.passing(filter, at)
+        passes = semantics.passing(filter, at)
         held = (shelf.entries.get(no) for no in shelf.numbers)
         allowed = np.array([entry is not None and passes(entry) for entry in held], np.bool_)
     notices = []

@@ -41,7 +41,7 @@ from omoide.errors import (
     StoreUnreachable,
     Uncertain,
 )
-from omoide.stores.redis.codec import pack
+from omoide.stores.redis.layout import pack
 
 # failures: What does an error of Redis' mean to the caller?
 

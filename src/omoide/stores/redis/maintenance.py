@@ -14,15 +14,13 @@ from omoide.core.entry import Entry
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
 from omoide.retrieval import features
-from omoide.stores import codec as indexing
-from omoide.stores import semantics as rules
-from omoide.stores import truth as standing
+from omoide.stores import semantics, truth
 from omoide.stores.codec import Indexed, index, text_of
 from omoide.stores.config import Settings
 from omoide.stores.records import EraseReceipt, Finding
-from omoide.stores.redis import codec as packing
-from omoide.stores.redis.codec import SEPARATOR, Keys, Row, dimensions, parted
+from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Ask, Connections
+from omoide.stores.redis.layout import SEPARATOR, Keys, Row, dimensions, parted
 from omoide.stores.redis.snapshot import held, portions
 from omoide.stores.redis.transaction import Unit, Work
 from omoide.stores.state import State, marked
@@ -57,7 +55,7 @@ def _problems(server: Connections, keys: Keys) -> Iterator[str]:
     if not len(members) == rows == found:
         yield f"{rows} entries, {len(members)} in the list of all, {found} with terms"
     for at in range(0, len(members), _PORTION):
-        some = [member[packing.STAMP :].decode() for member in members[at : at + _PORTION]]
+        some = [member[layout.STAMP :].decode() for member in members[at : at + _PORTION]]
         yield from _check_some(server, keys, some, int(horizon or -1))
     yield from _check_links(server, keys)
 
@@ -67,8 +65,8 @@ def _check_some(server: Connections, keys: Keys, ids: Sequence[str], horizon: in
     rows: dict[str, Row] = {}
     for id, raw, found in zip(ids, raws, founds, strict=True):
         try:
-            rows[id] = packing.row(raw, id)
-            model, said = packing.found(found)
+            rows[id] = layout.row(raw, id)
+            model, said = layout.found(found)
         except (msgspec.MsgspecError, TypeError, ValueError):
             yield f"entry {id!r} is missing or cannot be read"
             rows.pop(id, None)
@@ -80,9 +78,9 @@ def _check_some(server: Connections, keys: Keys, ids: Sequence[str], horizon: in
         yield from _check_one(id, rows[id], [next(answers) for _ in some], horizon)
 
 
-def _check_found(id: str, row: Row, model: str, found: indexing.Indexed) -> Iterator[str]:
+def _check_found(id: str, row: Row, model: str, found: Indexed) -> Iterator[str]:
     entry = _entry(row)
-    if features.read(indexing.text_of(entry)).to_bytes() != found.features:
+    if features.read(text_of(entry)).to_bytes() != found.features:
         yield f"entry {id!r}: its terms are not those of its text"
     if (model or None) != (row.model or None) or bool(model) != (found.pooled is not None):
         yield f"entry {id!r}: its vector is not the one that it should have"
@@ -94,14 +92,14 @@ def _entry(row: Row) -> Entry:
 
 def _asks(keys: Keys, id: str, row: Row) -> list[Ask]:
     entry = _entry(row)
-    no = packing.digits(row.no)
+    no = layout.digits(row.no)
     older = [no + b"%d" % rev for rev in range(row.first, entry.rev)]
     return [
         ["HMGET", keys("past"), *(older or [b"-"])],
-        ["HGET", keys("same"), rules.content_key(entry)],
+        ["HGET", keys("same"), semantics.content_key(entry)],
         *(["ZSCORE", keys("time", name), no + id.encode()] for name in dimensions(entry)),
         *(["ZSCORE", keys("all", name), id] for name in dimensions(entry)),
-        *(["ZSCORE", keys("on", premise), id] for premise in sorted(standing.premises(entry))),
+        *(["ZSCORE", keys("on", premise), id] for premise in sorted(truth.premises(entry))),
     ]
 
 
@@ -110,16 +108,16 @@ def _check_one(id: str, row: Row, answers: list[Any], horizon: int) -> Iterator[
     past, same, *scores = answers
     if entry.rev > row.first and None in past:
         yield f"entry {id!r}: a version is missing"
-    if same is None or id not in same[packing.STAMP :].decode().split(SEPARATOR):
+    if same is None or id not in same[layout.STAMP :].decode().split(SEPARATOR):
         yield f"entry {id!r}: it is not known by what it says"
     lists = len(dimensions(entry))
     times, counted, resting = scores[:lists], scores[lists : 2 * lists], scores[2 * lists :]
-    if any(score is None or int(float(score)) != rules.time_of(entry) for score in times):
+    if any(score is None or int(float(score)) != semantics.time_of(entry) for score in times):
         yield f"entry {id!r}: it is not in the lists by time"
     swept = entry.expires_at is not None and entry.expires_at <= horizon
-    if standing.of(entry) != LIVE and any(score is not None for score in counted):
+    if truth.of(entry) != LIVE and any(score is not None for score in counted):
         yield f"entry {id!r}: it does not count, and is in the lists that recall looks at"
-    if standing.of(entry) == LIVE and not swept and None in counted:
+    if truth.of(entry) == LIVE and not swept and None in counted:
         yield f"entry {id!r}: it is not in the lists that recall looks at"
     if any(score is None or float(score) != 1 for score in resting):
         yield f"entry {id!r}: what it rests on is not noted as it says"
@@ -143,7 +141,7 @@ def _check_links(server: Connections, keys: Keys) -> Iterator[str]:
 # reindexing: How do all entries get new terms and vectors, while the store is in use?
 
 
-_reindexing_PORTION = 256
+_REINDEX_PORTION = 256
 
 Progress = Callable[[int, int], None]
 
@@ -157,10 +155,10 @@ def reindex(
     """
     lists = {name: _members(work, name) for name in namespaces}
     total, done = sum(map(len, lists.values())), 0
-    for namespace, ids in lists.items():
-        if embedder is not None and ids:
+    for namespace, members in lists.items():
+        if embedder is not None and members:
             work.do(partial(_claim, namespace=namespace, model=work.model))
-        for some in portions(ids, _reindexing_PORTION):
+        for some in portions(members, _REINDEX_PORTION):
             _renew(work, namespace, some, embedder)
             done += len(some)
             if progress is not None:

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from omoide import clock
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import WriteRequest
-from omoide.stores import semantics as rules
-from omoide.stores import truth as standing
+from omoide.stores import semantics, truth
 from omoide.stores.codec import Indexed
 from omoide.stores.records import Access, Link, Version
-from omoide.stores.redis import codec as packing
-from omoide.stores.redis.codec import (
+from omoide.stores.redis import layout
+from omoide.stores.redis.connection import Ask, Connections, Key
+from omoide.stores.redis.layout import (
     NOW,
     SEPARATOR,
     Arg,
@@ -29,7 +29,6 @@ from omoide.stores.redis.codec import (
     parted,
     texts,
 )
-from omoide.stores.redis.connection import Ask, Connections, Key
 from omoide.stores.state import DocumentKey, Kept, LinkKey, Receipt, State, marked
 from omoide.stores.state import Key as Name
 from omoide.stores.truth import LIVE
@@ -114,7 +113,7 @@ MANY = 1_000
 
 def numbered(number: int) -> bytes | int:
     """A number for a command: as it is, or the place of the change that it will be the number of."""
-    return number - FRESH if number >= FRESH else packing.digits(number)
+    return number - FRESH if number >= FRESH else layout.digits(number)
 
 
 class Part:
@@ -139,7 +138,7 @@ class Part:
     def check(self, name: str, field: bytes | str, value: bytes | None) -> None:
         """Make sure that a field is still as it was read; a first look counts."""
         field = field.encode() if isinstance(field, str) else field
-        self.checks.setdefault((self.keys(name), field), (value or b"")[: packing.STAMP])
+        self.checks.setdefault((self.keys(name), field), (value or b"")[: layout.STAMP])
 
     def check_whole(self, name: str, field: str, value: bytes | None) -> None:
         """The same of a value without a stamp, all of it."""
@@ -179,7 +178,7 @@ class Part:
             return  # it was never written down
         self.free("HDEL", keys("rows"), [id])
         self.free("HDEL", keys("found"), [id])
-        head = packing.digits(one.no)
+        head = layout.digits(one.no)
         self.free("HDEL", keys("past"), [head + b"%d" % old.rev for old in versions])
         for name in dimensions(entry):
             self.free("ZREM", keys("time", name), [head + id.encode()])
@@ -187,7 +186,7 @@ class Part:
         self.free("ZREM", keys("expiry"), [id])
         self.free("HDEL", keys("access"), [id])
         self.free("ZREM", keys("used"), [id])
-        self.do("PART", keys("same"), rules.content_key(one.was), id)
+        self.do("PART", keys("same"), semantics.content_key(one.was), id)
         self.do("ZADD", keys("gone"), [NOW], id)
         self.count("vectors", -bool(one.had))
         self.watch(*dimensions(entry))
@@ -205,26 +204,26 @@ class Part:
     def _put(self, id: str, one: Held) -> None:
         keys, entry, was = self.keys, one.entry, one.was
         no = numbered(one.no)
-        body = packing.put_row(one.first, one.versions[-1], one.model, one.given, one.flips)
+        body = layout.put_row(one.first, one.versions[-1], one.model, one.given, one.flips)
         self.do("HSET", keys("rows"), id, [NOW, numbered(one.written), no, body])
         if one.renewed:
-            self.do("HSET", keys("found"), id, packing.put_found(one.model, one.found))
+            self.do("HSET", keys("found"), id, layout.put_found(one.model, one.found))
             self.count("vectors", bool(one.model) - bool(one.had))
         for old in one.older:
-            self.do("HSET", keys("past"), [no, b"%d" % old.rev], packing.put_past(old))
-        if was is None or rules.time_of(was) != rules.time_of(entry):
+            self.do("HSET", keys("past"), [no, b"%d" % old.rev], layout.put_past(old))
+        if was is None or semantics.time_of(was) != semantics.time_of(entry):
             for name in dimensions(entry):
-                self.do("ZADD", keys("time", name), str(rules.time_of(entry)), [no, id.encode()])
-        if was is None or rules.content_key(was) != rules.content_key(entry):
+                self.do("ZADD", keys("time", name), str(semantics.time_of(entry)), [no, id.encode()])
+        if was is None or semantics.content_key(was) != semantics.content_key(entry):
             if was is not None:
-                self.do("PART", keys("same"), rules.content_key(was), id)
-            self.do("JOIN", keys("same"), rules.content_key(entry), id)
+                self.do("PART", keys("same"), semantics.content_key(was), id)
+            self.do("JOIN", keys("same"), semantics.content_key(entry), id)
         self._put_live(id, one)
         self.watch(*dimensions(entry))
 
     def _put_live(self, id: str, one: Held) -> None:
         keys, entry = self.keys, one.entry
-        counts = standing.of(entry) == LIVE
+        counts = truth.of(entry) == LIVE
         for name in dimensions(entry):
             if counts:
                 self.do("ZADD", keys("all", name), [NOW], id)
@@ -328,7 +327,7 @@ class Known(State):
     def _found_of(self, one: Held) -> Indexed:
         entry = one.entry
         (raw,) = self.ask([["HGET", self._keys(entry.namespace)("found"), entry.id]])
-        return packing.found(raw)[1]
+        return layout.found(raw)[1]
 
     def _access_of(self, one: Held) -> Access:
         entry = one.entry
@@ -348,13 +347,13 @@ class Known(State):
             if raw is None:
                 self._absent.add(key)
             elif key not in self.kept:
-                self._hold(key, packing.row(raw, id))
+                self._hold(key, layout.row(raw, id))
 
     def _know_found(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         for id, raw in zip(ids, values, strict=True):
             one = self.kept.get((namespace, id))
             if one is not None and not held(one).is_described:
-                one.found = packing.found(raw)[1]
+                one.found = layout.found(raw)[1]
 
     def _know_stones(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         part = self.part(namespace)
@@ -363,7 +362,7 @@ class Known(State):
             if raw is None:
                 self._unburied.add((namespace, id))
             else:
-                self.stones[namespace, id] = packing.stones(raw, id, namespace)
+                self.stones[namespace, id] = layout.stones(raw, id, namespace)
 
     def _know_invalid(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         part = self.part(namespace)
@@ -388,7 +387,7 @@ class Known(State):
             part.check("receipts", name, raw)
             self._asked.add((namespace, name))
             if raw is not None:
-                self.receipts[namespace, name] = packing.receipt(raw)
+                self.receipts[namespace, name] = layout.receipt(raw)
 
     def _know_model(self, namespace: str, values: Sequence[bytes | None]) -> None:
         model, vectors = values
@@ -425,7 +424,7 @@ class Looking(Known):
             given = [request.entry for request in some]
             names = {entry.id for entry in given}
             names.update(request.supersedes for request in some if request.supersedes is not None)
-            premises = {ref for entry in given for ref in standing.premises(entry)}
+            premises = {ref for entry in given for ref in truth.premises(entry)}
             self._fetch(namespace, [*names], [*(premises - names)], some)
 
     def _fetch(
@@ -499,7 +498,7 @@ class Looking(Known):
         for id, raw in zip(texts(ids), values, strict=True):
             key = (scope.namespace, id)
             if key not in self.kept and key not in self._removed and raw is not None:
-                self._hold(key, packing.row(raw, id))
+                self._hold(key, layout.row(raw, id))
         return sorted(super().inside(scope), key=lambda one: one.no)
 
     def complete(self, some: Sequence[Kept]) -> Sequence[Kept]:
@@ -511,14 +510,14 @@ class Looking(Known):
             key = self._keys(namespace)("past")
             told = self.ask(
                 [
-                    ["HMGET", key, *(packing.digits(one.no) + b"%d" % rev for one, rev in pairs)]
+                    ["HMGET", key, *(layout.digits(one.no) + b"%d" % rev for one, rev in pairs)]
                     for pairs in portions(wanted)
                 ]
             )
             found: dict[int, list[Version]] = {}
             for (one, _), raw in zip(wanted, (raw for values in told for raw in values), strict=True):
                 if raw is not None:
-                    found.setdefault(one.no, []).append(packing.past(raw, one.entry.id))
+                    found.setdefault(one.no, []).append(layout.past(raw, one.entry.id))
             for one in mine:
                 one.versions[:0] = found.get(one.no, [])
         return some
@@ -536,11 +535,11 @@ class Looking(Known):
 
     def twins(self, given: Entry) -> list[Kept]:
         """What may say already what another entry would."""
-        part, field = self.part(given.namespace), rules.content_key(given)
+        part, field = self.part(given.namespace), semantics.content_key(given)
         (raw,) = self.ask([["HGET", part.keys("same"), field]])
         part.check("same", field, raw)
         if raw is not None:
-            self.among(given.namespace, raw[packing.STAMP :].decode().strip(SEPARATOR).split(SEPARATOR))
+            self.among(given.namespace, raw[layout.STAMP :].decode().strip(SEPARATOR).split(SEPARATOR))
         return sorted(super().twins(given), key=lambda one: one.no)
 
     def rests_on(self, namespace: str, ids: Collection[str]) -> set[str]:

@@ -33,21 +33,16 @@ from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged, Invalid, MissingExtra
 from omoide.retrieval import features
 from omoide.stores import recall as recalling
-from omoide.stores import records as cursors
-from omoide.stores import semantics as rules
+from omoide.stores import records, semantics
 from omoide.stores.async_store import LocalStore
 from omoide.stores.config import Settings
 from omoide.stores.memory import MemoryStore
 from omoide.stores.recall import Candidates, Read
 from omoide.stores.records import Access, Change, EraseReceipt, Feed, Finding, Link, Page, Query, Stats
 from omoide.stores.redaction import masked
-from omoide.stores.redis import codec as keys
-from omoide.stores.redis import codec as packing
-from omoide.stores.redis import maintenance as checking
-from omoide.stores.redis import maintenance as reindexing
-from omoide.stores.redis import maintenance as upkeep
-from omoide.stores.redis.codec import Keys, dimension, of_store, parted
+from omoide.stores.redis import layout, maintenance
 from omoide.stores.redis.connection import Ask, Connections
+from omoide.stores.redis.layout import Keys, dimension, of_store, parted
 from omoide.stores.redis.snapshot import portions
 from omoide.stores.redis.transaction import Unit, Work
 from omoide.stores.state import State
@@ -119,14 +114,14 @@ def _at(keys: Keys, seq: int) -> Ask:
 
 def _change(namespace: str, line: Line) -> Change:
     number, fields = line
-    id, op, rev, at = packing.noted(fields[1])
+    id, op, rev, at = layout.noted(fields[1])
     return Change(seq=int(number.split(b"-")[0]), namespace=namespace, id=id, op=op, rev=rev, at=at)
 
 
 def _mark(namespace: str, lines: Sequence[Line]) -> str:
     if not lines:
         return ""
-    told = [namespace, *packing.noted(lines[0][1][1])]
+    told = [namespace, *layout.noted(lines[0][1][1])]
     return blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
 
 
@@ -179,7 +174,7 @@ _YES = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": 
 def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
     """The store on a server."""
     prefix = address.options.get("prefix", PREFIX)
-    if not keys.is_prefix(prefix):
+    if not layout.is_prefix(prefix):
         raise Invalid("prefix", f"is {prefix!r}", "use up to 64 letters without spaces and braces")
     server = _connected(address, settings)
     try:
@@ -223,8 +218,8 @@ _PORTION = 200
 def page(state: State, query: Query) -> Page:
     """The next entries that fit."""
     assert isinstance(state, Unit)
-    place = (1 << 63, 1 << 63) if query.cursor is None else cursors.read(query.cursor)
-    passes = rules.passing(query.filter, query.at)
+    place = (1 << 63, 1 << 63) if query.cursor is None else records.read(query.cursor)
+    passes = semantics.passing(query.filter, query.at)
     found: list[tuple[tuple[int, int], Entry]] = []
     portion = min(_PORTION, query.limit + 1)
     since = 0 if query.filter.since is None else query.filter.since
@@ -232,19 +227,19 @@ def page(state: State, query: Query) -> Page:
     while len(found) <= query.limit:
         members = _portion(state, query, place[0], since, offset, portion)
         offset += len(members)
-        ids = [member[packing.STAMP :].decode() for member in members]
+        ids = [member[layout.STAMP :].decode() for member in members]
         held = state.among(query.scope.namespace, ids)
         for id in ids:
             one = held.get(id)
             if one is not None and query.scope.holds(one.entry) and passes(one.entry):
-                at = (rules.time_of(one.entry), one.no)
+                at = (semantics.time_of(one.entry), one.no)
                 if at < place:
                     found.append((at, one.entry))
         if len(members) < portion:
             break
         portion = _PORTION
     shown = found[: query.limit]
-    cursor = cursors.write(*shown[-1][0]) if len(found) > len(shown) else None
+    cursor = records.write(*shown[-1][0]) if len(found) > len(shown) else None
     return Page(entries=tuple(entry for _, entry in shown), cursor=cursor)
 
 
@@ -308,8 +303,8 @@ class RedisStore(MemoryStore):
         self._embedding = 0
 
     def _open(self) -> None:
-        upkeep.check_opening(self._server, self.settings)
-        upkeep.enter(self._server, self._store_key, SCHEMA, read_only=self.settings.read_only)
+        maintenance.check_opening(self._server, self.settings)
+        maintenance.enter(self._server, self._store_key, SCHEMA, read_only=self.settings.read_only)
         if self.embedder is not None:
             self._check_embedder(self.embedder)
         self._work.model = model_of(self.embedder)
@@ -410,7 +405,7 @@ class RedisStore(MemoryStore):
     def stats(self, scope: Scope) -> Stats:
         """Figures about a scope."""
         found = super().stats(scope)
-        return found.replace(**upkeep.sizes(self._server, self._work.keys(scope.namespace)))
+        return found.replace(**maintenance.sizes(self._server, self._work.keys(scope.namespace)))
 
     def namespaces(self) -> list[str]:
         """The namespaces that hold an entry or a document, in order."""
@@ -436,7 +431,7 @@ class RedisStore(MemoryStore):
     ) -> Feed:
         """What changed after a sequence number, and what it became."""
         # Asked each time: a server that was emptied lives another life.
-        life = upkeep.enter(self._server, self._store_key, SCHEMA, read_only=True)
+        life = maintenance.enter(self._server, self._store_key, SCHEMA, read_only=True)
         return feeding_changed(self._work.unit(), namespace, after, limit, used_since, life)
 
     # Erasing and upkeep
@@ -444,23 +439,23 @@ class RedisStore(MemoryStore):
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
         """Remove an entry, or everything in a scope, for good."""
         receipt = super().erase(scope, id=id, reason=reason)
-        return upkeep.told(self._server, receipt)
+        return maintenance.told(self._server, receipt)
 
     def scrub(self) -> EraseReceipt:
         """Have the server write its files anew, without what was erased."""
         receipt = EraseReceipt(at=clock.now(), unreachable=self.UNREACHABLE)
-        return upkeep.scrubbed(self._server, receipt)
+        return maintenance.scrubbed(self._server, receipt)
 
     def findings(self) -> list[Finding]:
         """What there is to know about the server's upkeep."""
-        return upkeep.findings(self._server, SCHEMA)
+        return maintenance.findings(self._server, SCHEMA)
 
     def check(self) -> list[str]:
         """What is wrong with the store; empty when it is sound."""
         return [
             problem
             for name in self.namespaces_known()
-            for problem in checking.check(self._server, self._work.keys(name), name)
+            for problem in maintenance.check(self._server, self._work.keys(name), name)
         ]
 
     def reindex(
@@ -476,7 +471,7 @@ class RedisStore(MemoryStore):
             with self._source_lock:
                 self.embedder, self._source = chosen, None
                 self._work.model = model_of(chosen)
-        reindexing.reindex(self._work, self.namespaces_known(), chosen, progress)
+        maintenance.reindex(self._work, self.namespaces_known(), chosen, progress)
         self._server.ask("HSET", self._store_key, "features", str(features.VERSION))
 
     def close(self) -> None:

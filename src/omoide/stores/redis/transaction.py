@@ -16,14 +16,12 @@ from typing import Any, TypeVar
 from omoide.core import codec
 from omoide.core.entry import Entry, Scope
 from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
-from omoide.stores import semantics as rules
-from omoide.stores import truth as standing
+from omoide.stores import semantics, truth
 from omoide.stores.codec import Indexed
 from omoide.stores.records import Document, Lease, Link, Version
-from omoide.stores.redis import codec as naming
-from omoide.stores.redis import codec as packing
-from omoide.stores.redis.codec import SEPARATOR, Keys, about, joined, parted, texts
+from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Ask, Connections, Writer
+from omoide.stores.redis.layout import SEPARATOR, Keys, about, joined, parted, texts
 from omoide.stores.redis.snapshot import FRESH, Looking, Part, held, portions
 from omoide.stores.state import DocumentKey, Kept, LinkKey, Receipt, State
 from omoide.stores.state import Key as Name
@@ -43,7 +41,7 @@ class Changing(Looking):
     def note(self, entry: Entry, op: str, now: int) -> int:
         """Write a change into the log; its number is not known before the commit."""
         notes = self.part(entry.namespace).notes
-        notes.append(packing.note(entry.id, op, entry.rev, now))
+        notes.append(layout.note(entry.id, op, entry.rev, now))
         return FRESH + len(notes)
 
     def add(self, entry: Entry, found: Indexed, now: int) -> Kept:
@@ -103,7 +101,7 @@ class Changing(Looking):
         part, versions = self.part(entry.namespace), [*one.versions]
         cut = super().remove(one, stone)
         part.remove(held(one), versions)
-        ever = {ref for old in versions if old.entry is not None for ref in standing.premises(old.entry)}
+        ever = {ref for old in versions if old.entry is not None for ref in truth.premises(old.entry)}
         for premise in ever:
             part.do("ZREM", part.keys("on", premise), entry.id)
         self._removed.add((entry.namespace, entry.id))
@@ -116,13 +114,13 @@ class Changing(Looking):
         super().bury(like, stone)
         part = self.part(like.namespace)
         told = self.stones[like.namespace, stone.id]
-        part.do("HSET", part.keys("stones"), stone.id, packing.put_stones(told))
+        part.do("HSET", part.keys("stones"), stone.id, layout.put_stones(told))
         part.count("stones", 1)
 
     def rest(self, old: Entry | None, new: Entry | None) -> None:
         """Note what an entry rests on now, instead of what it rested on."""
-        before = frozenset[str]() if old is None else standing.premises(old)
-        after = frozenset[str]() if new is None else standing.premises(new)
+        before = frozenset[str]() if old is None else truth.premises(old)
+        after = frozenset[str]() if new is None else truth.premises(new)
         entry = new if new is not None else old
         assert entry is not None
         part = self.part(entry.namespace)
@@ -181,11 +179,11 @@ class Changing(Looking):
         part = self.part(namespace)
         keys = part.keys
         for old, of, kept in self._oldest.pop(namespace, []):
-            if kept < at - rules.KEY_LIFETIME_MS and old != key:
+            if kept < at - semantics.KEY_LIFETIME_MS and old != key:
                 part.do("HDEL", keys("receipts"), old)
                 part.do("SREM", keys("keys", of), old)
                 part.do("ZREM", keys("kept"), joined(old, of))
-        part.do("HSET", keys("receipts"), key, packing.put_receipt(receipt))
+        part.do("HSET", keys("receipts"), key, layout.put_receipt(receipt))
         part.do("SADD", keys("keys", id), key)
         part.do("ZADD", keys("kept"), str(at), joined(key, id))
         part.watch(about(id))
@@ -218,12 +216,12 @@ class Unit(Changing):
         part, field = self.part(key[0]), joined(*key[1:])
         (raw,) = self.ask([["HGET", part.keys("docs"), field]])
         part.check("docs", field, raw)
-        return None if raw is None else packing.document(raw, key)
+        return None if raw is None else layout.document(raw, key)
 
     def log_of(self, key: DocumentKey) -> tuple[Any, ...]:
         """What was appended to a document."""
         (found,) = self.ask([["LRANGE", _log(self.part(key[0]), key), "0", "-1"]])
-        return tuple(packing.item(raw) for raw in found)
+        return tuple(layout.item(raw) for raw in found)
 
     def listed(self, kind: str, namespace: str, after: str | None) -> Iterator[Document]:
         """The documents of a kind after an id, in the order of their ids."""
@@ -237,7 +235,7 @@ class Unit(Changing):
             (found,) = self.ask([["HMGET", keys("docs"), *(joined(kind, id) for id in names)]])
             for id, raw in zip(names, found, strict=True):
                 if raw is not None:
-                    yield packing.document(raw, (namespace, kind, id))
+                    yield layout.document(raw, (namespace, kind, id))
             low = b"(" + names[-1].encode()
 
     def owners(self, namespace: str) -> dict[DocumentKey, Scope]:
@@ -258,7 +256,7 @@ class Unit(Changing):
         """Replace a document and its log."""
         part, field = self.part(key[0]), joined(*key[1:])
         keys = part.keys
-        part.do("HSET", keys("docs"), field, packing.put_document(document))
+        part.do("HSET", keys("docs"), field, layout.put_document(document))
         part.do("DEL", _log(part, key))
         self._append(part, key, log)
         if document.rev == 1:
@@ -271,7 +269,7 @@ class Unit(Changing):
     def append_document(self, key: DocumentKey, document: Document, added: Sequence[Any]) -> None:
         """Replace a document and add to its log."""
         part = self.part(key[0])
-        part.do("HSET", part.keys("docs"), joined(*key[1:]), packing.put_document(document))
+        part.do("HSET", part.keys("docs"), joined(*key[1:]), layout.put_document(document))
         self._append(part, key, added)
 
     def _append(self, part: Part, key: DocumentKey, added: Sequence[Any]) -> None:
@@ -293,12 +291,12 @@ class Unit(Changing):
         part, field = self.part(key[0]), joined(*key[1:])
         (raw,) = self.ask([["HGET", part.keys("leases"), field]])
         part.check("leases", field, raw)
-        return None if raw is None else packing.lease(raw)
+        return None if raw is None else layout.lease(raw)
 
     def put_lease(self, key: DocumentKey, lease: Lease) -> None:
         """Note who holds a document."""
         part = self.part(key[0])
-        part.do("HSET", part.keys("leases"), joined(*key[1:]), packing.put_lease(lease))
+        part.do("HSET", part.keys("leases"), joined(*key[1:]), layout.put_lease(lease))
 
     def drop_leases(self, namespace: str) -> None:
         """Forget who holds what in a namespace."""
@@ -427,7 +425,7 @@ class Work:
                 f"holds something else under {more[0]!r}",
                 "let nobody else write under its prefix, or choose another with ?prefix=",
             )
-        if not look and told == b"done" and packing.digits(0) in more[0].split():
+        if not look and told == b"done" and layout.digits(0) in more[0].split():
             self._registered = (-1, set())  # a namespace began: was the server emptied, and its list too?
             self._register(unit)
         return told.decode()
@@ -450,7 +448,7 @@ class Work:
             known = set()
         new = unit.parts.keys() - known
         if new:
-            self.server.ask("SADD", naming.of_store(self.prefix, "namespaces"), *new)
+            self.server.ask("SADD", layout.of_store(self.prefix, "namespaces"), *new)
             self._registered = (self.server.epoch, known | new)
 
 

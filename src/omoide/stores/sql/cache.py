@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from omoide.retrieval.pool import Array, Pool, Row, Statistics
-from omoide.stores import truth as standing
+from omoide.stores import truth
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
@@ -195,7 +195,7 @@ def read(
     slot: int,
     *,
     numbers: Sequence[int] | None = None,
-    lives: Sequence[int] = (standing.LIVE,),
+    lives: Sequence[int] = (truth.LIVE,),
 ) -> list[Found]:
     """The rows of a scope that count, or some of them, in the order in which they were last written."""
     condition, parameters = inside

@@ -22,13 +22,11 @@ from omoide import clock
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter
 from omoide.embedders import Embedder
-from omoide.retrieval import arms as coding
+from omoide.retrieval import arms
 from omoide.retrieval.pool import Array, Statistics
-from omoide.stores import semantics as rules
+from omoide.stores import semantics
 from omoide.stores.recall import Asked, Candidates, Read
-from omoide.stores.sql import cache as shelves
-from omoide.stores.sql import rows
-from omoide.stores.sql import rows as models
+from omoide.stores.sql import cache, rows
 from omoide.stores.sql.cache import Shelf
 from omoide.stores.sql.database import SLOTS, Connections, Database
 
@@ -81,7 +79,7 @@ class Wide:
         life, last = rows.state(db, namespace)
         changed: list[int] | None = None
         if self.life == life and last >= self.covers:
-            changed = shelves.changed_since(db, namespace, self.covers, len(self.numbers) // 4)
+            changed = cache.changed_since(db, namespace, self.covers, len(self.numbers) // 4)
         if changed is None:
             condition, parameters = inside
             self._load(db, (f"{condition} AND live=1", parameters))
@@ -142,9 +140,9 @@ class Wide:
 
         def codes(ours: Array) -> Array:
             joined = b"".join(
-                coding.one(pooled, self.dim) for (_, pooled), mine in zip(found, ours, strict=True) if mine
+                arms.one(pooled, self.dim) for (_, pooled), mine in zip(found, ours, strict=True) if mine
             )
-            return coding.codes(np.frombuffer(joined, "<f4").reshape(-1, self.dim))
+            return arms.codes(np.frombuffer(joined, "<f4").reshape(-1, self.dim))
 
         if found:
             self._place([no for no, _ in found], codes)
@@ -155,11 +153,11 @@ class Wide:
         places = np.searchsorted(self.numbers, wanted)
         places[places == len(self.numbers)] = 0
         known = self.numbers[places] == wanted
-        self.codes[:, places[known]] = coding.words(codes(known), self.words).T
+        self.codes[:, places[known]] = arms.words(codes(known), self.words).T
         self.coded[places[known]] = True
 
     def _change(self, db: Database, inside: rows.Where, numbers: Sequence[int]) -> None:
-        found = shelves.read(db, inside, self.slot, numbers=numbers)
+        found = cache.read(db, inside, self.slot, numbers=numbers)
         changed = np.array(sorted(numbers), np.int64)
         places = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
         known = self.numbers[places] == changed if len(self.numbers) else np.zeros(len(changed), np.bool_)
@@ -260,7 +258,7 @@ class Wide:
     def _by_vector(self, asked: Asked, mask: Array) -> Array:
         if asked.vector is None or not self.words or not self.coded.any():
             return np.zeros(0, np.int64)
-        wanted = coding.words(coding.codes(asked.vector.pooled[None, :]), self.words)[0]
+        wanted = arms.words(arms.codes(asked.vector.pooled[None, :]), self.words)[0]
         apart = np.zeros(len(self.numbers), np.uint16)
         for column, word in zip(self.codes, wanted, strict=True):
             apart += np.bitwise_count(column ^ word)
@@ -279,7 +277,7 @@ class Wide:
         """What an index of the database finds near; some more than wanted, as a filter may take some away."""
         if asked.vector is None or not self.words:
             return np.zeros(0, np.int64)
-        wanted = coding.written(asked.vector.pooled.astype("<f4").tobytes(), self.dim)
+        wanted = arms.written(asked.vector.pooled.astype("<f4").tobytes(), self.dim)
         db.prepare_search(4 * PROPOSED)
         found = db.execute(
             f"SELECT e.no FROM vectors v JOIN entries e ON e.no = v.key / {SLOTS}"
@@ -438,9 +436,9 @@ class SQLSource:
         limit: int,
         read: Read,
     ) -> Question:
-        model = models.of(db, self._embedder)
+        model = rows.of(db, self._embedder)
         slot, dim = (-1, 0) if model is None else (model.slot, model.dim)
-        given_away = self._embedder is not None and model is None and models.serving(db) is not None
+        given_away = self._embedder is not None and model is None and rows.serving(db) is not None
         notices = (_GIVEN_AWAY,) if given_away else ()
         return Question(db, scope, inside, filter, at, limit, read, slot, dim, notices)
 
@@ -480,7 +478,7 @@ def _answer(asked: Question, place: Place) -> Candidates | None:
         if place.shelf is None or (place.shelf.slot, place.shelf.pool.dim) != (asked.slot, asked.dim):
             place.shelf = Shelf(asked.slot, asked.dim)
         shelf = place.shelf
-        if shelves.bring_up(asked.db, shelf, asked.inside, asked.scope.namespace):
+        if cache.bring_up(asked.db, shelf, asked.inside, asked.scope.namespace):
             now = clock.now()
             if at < shelf.lost_until or (at > now and shelf.expires_between(now, at)):
                 return _apart(asked)  # another moment than the one the shelf is kept for
@@ -493,7 +491,7 @@ def _answer(asked: Question, place: Place) -> Candidates | None:
     wide = place.wide
     wide.bring_up(asked.db, asked.inside, asked.scope.namespace)
     place.speakers = wide.speakers
-    if len(wide.numbers) <= shelves.SHELF:  # it has shrunk: the next question is answered from a shelf
+    if len(wide.numbers) <= cache.SHELF:  # it has shrunk: the next question is answered from a shelf
         place.wide = None
     return _from_wide(asked, wide)
 
@@ -512,7 +510,7 @@ def _from_wide(asked: Question, wide: Wide) -> Candidates | None:
     agent = asked.scope.agent_id
     owned = (rows.ANY_OWNER if agent is None else rows.ONE_OWNER, asked.inside[1][:1])
     numbers, statistics = wide.propose(asked.db, owned, asked.read(wide.speakers), mask, asked.limit)
-    found = shelves.read(asked.db, asked.inside, asked.slot, numbers=numbers)
+    found = cache.read(asked.db, asked.inside, asked.slot, numbers=numbers)
     shelf = Shelf(asked.slot, asked.dim)
     shelf.fill([row for row in found if row[9] is None or row[9] > asked.at], statistics, reach=2)
     if not shelf.numbers:
@@ -525,7 +523,7 @@ def _from_wide(asked: Question, wide: Wide) -> Candidates | None:
 def _apart(asked: Question) -> Candidates | None:
     """The candidates of a question that what is held in memory cannot answer."""
     filter = asked.filter
-    found = shelves.read(asked.db, asked.inside, asked.slot, lives=rows.lives(filter))
+    found = cache.read(asked.db, asked.inside, asked.slot, lives=rows.lives(filter))
     shelf = Shelf(asked.slot, asked.dim)
     shelf.fill([row for row in found if filter.include_expired or row[9] is None or row[9] > asked.at])
     if not shelf.numbers:
@@ -555,7 +553,7 @@ def passing(db: Database, inside: rows.Where, filter: Filter, at: int) -> Array:
     """The numbers of the entries of a scope that a filter lets pass."""
     condition, parameters = inside[0], [*inside[1]]
     condition += rows.standing_in(rows.lives(filter))
-    types = rules.wanted_types(filter)
+    types = semantics.wanted_types(filter)
     if types is not None:
         condition += f" AND type IN ({','.join('?' * len(types))})"
         parameters.extend(types)
@@ -579,5 +577,5 @@ def passing(db: Database, inside: rows.Where, filter: Filter, at: int) -> Array:
     )
     if not tagged:
         return np.array([no for (no,) in found], np.int64)
-    passes = rules.passing(filter, at)
+    passes = semantics.passing(filter, at)
     return np.array([no for no, body, live in found if passes(rows.entry_of(body, live))], np.int64)

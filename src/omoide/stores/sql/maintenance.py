@@ -7,12 +7,10 @@ from collections.abc import Callable
 from omoide.core.entry import Scope
 from omoide.embedders import Embedder
 from omoide.retrieval import features
-from omoide.stores import codec as bodies
-from omoide.stores import codec as indexing
+from omoide.stores import codec
 from omoide.stores import truth as standing
 from omoide.stores.records import Stats
 from omoide.stores.sql import rows, truth
-from omoide.stores.sql import rows as models
 from omoide.stores.sql.database import MODELS, SLOTS, VECTORS, Connections, Database, entries_in
 from omoide.stores.sql.writes import terms_in
 
@@ -75,9 +73,9 @@ def check(db: Database) -> list[str]:
 
 
 def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob: bytes) -> list[str]:
-    entry = bodies.unpack(body)
+    entry = codec.unpack(body)
     problems = []
-    if features.read(indexing.text_of(entry)).to_bytes() != blob:
+    if features.read(codec.text_of(entry)).to_bytes() != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
     if standing.is_superseded(live) != (entry.superseded_by is not None):
         problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
@@ -124,7 +122,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
         f"SELECT count(*) FROM links WHERE namespace=? AND source IN ({names})",
         (scope.namespace, *parameters),
     ).fetchone()
-    model, without = models.serving(db), 0
+    model, without = rows.serving(db), 0
     if model is not None:
         (without,) = db.execute(
             f"SELECT count(*) FROM entries e WHERE {condition} AND live = 1 AND NOT EXISTS"
@@ -149,7 +147,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
 
 def reindex(
     connections: Connections, embedder: Embedder | None, progress: Progress | None = None
-) -> models.Model | None:
+) -> rows.Model | None:
     """Give every entry new terms, and new vectors beside the ones that serve, a portion at a time.
 
     Nothing waits for it, and when it is interrupted it goes on where it was; the new vectors take over once
@@ -158,27 +156,27 @@ def reindex(
     model = None
     with connections.writing(MODELS) as db:
         if embedder is not None:
-            model = models.add(db, embedder)
+            model = rows.add(db, embedder)
         (total,) = db.execute("SELECT count(*) FROM entries").fetchone()
     while True:
         _pass(connections, embedder, model, total, progress)
         with connections.writing(VECTORS._replace(shared=False)) as db:
             db.hold(MODELS)
             if embedder is not None:
-                model = models.add(db, embedder)  # somebody may have given its place away
+                model = rows.add(db, embedder)  # somebody may have given its place away
             if model is not None and _is_missing(db, model):
                 continue  # somebody wrote meanwhile
-            models.put(db, "features", str(features.VERSION))
+            rows.put(db, "features", str(features.VERSION))
             if model is not None and not model.serving:
-                models.take_over(db, model)
-            models.renew(db)
+                rows.take_over(db, model)
+            rows.renew(db)
             return model
 
 
 def _pass(
     connections: Connections,
     embedder: Embedder | None,
-    model: models.Model | None,
+    model: rows.Model | None,
     total: int,
     progress: Progress | None,
 ) -> None:
@@ -192,10 +190,10 @@ def _pass(
         if not found:
             return
         if todo:
-            fresh = indexing.index([bodies.unpack(body) for _, body, _ in todo], embedder)
+            fresh = codec.index([codec.unpack(body) for _, body, _ in todo], embedder)
             namespaces = sorted({namespace for _, _, namespace in todo})
             with connections.writing(VECTORS, *map(entries_in, namespaces)) as db:
-                if model is not None and not models.is_known(db, model):
+                if model is not None and not rows.is_known(db, model):
                     return
                 for (no, body, _), indexed in zip(todo, fresh, strict=True):
                     _renew(db, no, body, indexed, model)
@@ -204,7 +202,7 @@ def _pass(
             progress(done, max(total, done))
 
 
-def _is_missing(db: Database, model: models.Model) -> bool:
+def _is_missing(db: Database, model: rows.Model) -> bool:
     found = db.execute(
         "SELECT 1 FROM entries e WHERE NOT EXISTS"
         " (SELECT 1 FROM vectors v WHERE v.key = e.no * ? + ?) LIMIT 1",
@@ -213,16 +211,16 @@ def _is_missing(db: Database, model: models.Model) -> bool:
     return found.fetchone() is not None
 
 
-def _is_done(db: Database, no: int, body: bytes, model: models.Model | None) -> bool:
+def _is_done(db: Database, no: int, body: bytes, model: rows.Model | None) -> bool:
     (blob,) = db.execute("SELECT features FROM entries WHERE no=?", (no,)).fetchone()
     if model is not None:
         key = no * SLOTS + model.slot
         if db.execute("SELECT 1 FROM vectors WHERE key=?", (key,)).fetchone() is None:
             return False
-    return bool(features.read(indexing.text_of(bodies.unpack(body))).to_bytes() == blob)
+    return bool(features.read(codec.text_of(codec.unpack(body))).to_bytes() == blob)
 
 
-def _renew(db: Database, no: int, body: bytes, found: indexing.Indexed, model: models.Model | None) -> None:
+def _renew(db: Database, no: int, body: bytes, found: codec.Indexed, model: rows.Model | None) -> None:
     row = db.execute("SELECT owner, live, features FROM entries WHERE no=? AND body=?", (no, body)).fetchone()
     # Changed meanwhile, or erased and its number given to another entry: what was read must leave no trace.
     if row is None:
@@ -234,4 +232,4 @@ def _renew(db: Database, no: int, body: bytes, found: indexing.Indexed, model: m
             rows.post(db, found.postings(owner, no))
         db.execute("UPDATE entries SET features=? WHERE no=?", (found.features, no))
     if model is not None:
-        models.put_vectors(db, no, model, found)
+        rows.put_vectors(db, no, model, found)

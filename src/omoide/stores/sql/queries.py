@@ -18,9 +18,7 @@ import msgspec
 from omoide.core.entry import MEMORY_TYPES, ROOT, Entry, Scope
 from omoide.core.value import copied, force
 from omoide.errors import Erased
-from omoide.stores import codec as bodies
-from omoide.stores import records as cursors
-from omoide.stores import semantics as rules
+from omoide.stores import codec, records, semantics
 from omoide.stores import truth as standing
 from omoide.stores.records import Access, Change, Feed, Link, Page, Query, Version
 from omoide.stores.sql import rows, truth
@@ -217,20 +215,20 @@ def query(db: Database, asked: Query) -> Page:
     """A page of the entries that fit."""
     if asked.as_of is not None:
         return _as_of(db, asked, asked.as_of)
-    place = (_LAST, _LAST) if asked.cursor is None else cursors.read(asked.cursor)
+    place = (_LAST, _LAST) if asked.cursor is None else records.read(asked.cursor)
     filter = asked.filter
     # The database has looked at types, times, expiry and what is forgotten already.
     rest = filter.tags or filter.tags_any or filter.min_confidence
-    passes = rules.passing(filter, asked.at) if rest else None
+    passes = semantics.passing(filter, asked.at) if rest else None
     found: list[Entry] = []
     last = place
     for time, no, body, live in _newest(db, asked, place):
         if passes is None and len(found) == asked.limit:
-            return Page(entries=tuple(found), cursor=cursors.write(*last))
+            return Page(entries=tuple(found), cursor=records.write(*last))
         entry = rows.entry_of(body, live)
         if passes is None or passes(entry):
             if len(found) == asked.limit:
-                return Page(entries=tuple(found), cursor=cursors.write(*last))
+                return Page(entries=tuple(found), cursor=records.write(*last))
             found.append(entry)
             last = (time, no)
     return Page(entries=tuple(found))
@@ -238,7 +236,7 @@ def query(db: Database, asked: Query) -> Page:
 
 def _newest(db: Database, asked: Query, place: tuple[int, ...]) -> Iterator[Placed]:
     inside = rows.where(db, asked.scope)
-    types = rules.wanted_types(asked.filter)
+    types = semantics.wanted_types(asked.filter)
     lives = rows.lives(asked.filter)
     if inside is None:
         return iter(())
@@ -326,7 +324,7 @@ def _statement(condition: str, expired: bool) -> str:
 
 def is_glance(asked: Query) -> bool:
     """Whether one look at one index answers, so that no transaction is needed to see one state."""
-    types = rules.wanted_types(asked.filter)
+    types = semantics.wanted_types(asked.filter)
     return (
         asked.as_of is None
         and asked.scope.agent_id is not None
@@ -351,7 +349,7 @@ def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
         # Of several lives of one id, the one that ended first after that moment is meant.
         stone = next((stone for stone in stones if stone.at >= as_of), stones[-1])
         raise Erased("entry", id, stone.at, stone.reason)
-    raise rules.missing(id)
+    raise semantics.missing(id)
 
 
 def _version_at(db: Database, no: int, as_of: int, flips: Sequence[Flip]) -> Entry | None:
@@ -363,31 +361,31 @@ def _version_at(db: Database, no: int, as_of: int, flips: Sequence[Flip]) -> Ent
         if row is None:
             return None
         body = row[0]
-    entry = bodies.unpack(body)
-    return rules.changed(entry, stale=True) if flips and standing.stale_at(flips, as_of) else entry
+    entry = codec.unpack(body)
+    return semantics.changed(entry, stale=True) if flips and standing.stale_at(flips, as_of) else entry
 
 
 def _as_of(db: Database, asked: Query, as_of: int) -> Page:
     """A page of an older state; every entry of the scope is looked at."""
-    place = (_LAST, _LAST) if asked.cursor is None else cursors.read(asked.cursor)
+    place = (_LAST, _LAST) if asked.cursor is None else records.read(asked.cursor)
     inside = rows.where(db, asked.scope)
     if inside is None:
         return Page()
     numbers = db.execute(f"SELECT no FROM entries WHERE {inside[0]}", inside[1]).fetchall()
     flips = truth.flips(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
-    passes = rules.passing(asked.filter, as_of)
+    passes = semantics.passing(asked.filter, as_of)
     found = []
     for (no,) in numbers:
         entry = _version_at(db, no, as_of, flips.get(no, ()))
         if entry is not None and passes(entry):
-            at = (rules.time_of(entry), no)
+            at = (semantics.time_of(entry), no)
             if at < place:
                 found.append((at, entry))
     found.sort(key=lambda pair: pair[0], reverse=True)
     shown = found[: asked.limit]
     more = len(found) > len(shown)
     return Page(
-        entries=tuple(entry for _, entry in shown), cursor=cursors.write(*shown[-1][0]) if more else None
+        entries=tuple(entry for _, entry in shown), cursor=records.write(*shown[-1][0]) if more else None
     )
 
 
@@ -408,7 +406,7 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
     found = rows.find(db, scope.namespace, id)
     if found is None or not scope.holds(found[1]):
         if not stones:
-            raise rules.missing(id)
+            raise semantics.missing(id)
         return stones
     no, entry = found
     old = db.execute("SELECT rev, changed, body FROM versions WHERE no=? ORDER BY rev", (no,)).fetchall()
@@ -416,7 +414,7 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
     flips = truth.flips(db, "= ?", [no]).get(no, ())
 
     def past(rev: int, body: bytes) -> Entry:
-        return rules.changed(bodies.unpack(body), stale=standing.stale_in(flips, rev))
+        return semantics.changed(codec.unpack(body), stale=standing.stale_in(flips, rev))
 
     return [
         *stones,

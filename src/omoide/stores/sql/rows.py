@@ -14,9 +14,7 @@ from omoide.core.requests import Filter
 from omoide.core.value import force
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged
-from omoide.stores import codec as bodies
-from omoide.stores import semantics as rules
-from omoide.stores import truth as standing
+from omoide.stores import codec, semantics, truth
 from omoide.stores.codec import Indexed
 from omoide.stores.records import Access
 from omoide.stores.sql.database import MODELS, SLOTS, VECTORS, Database
@@ -88,7 +86,7 @@ def where(db: Database, scope: Scope) -> Where | None:
 
 def lives(filter: Filter) -> tuple[int, ...]:
     """How the rows may stand that a filter lets pass."""
-    return standing.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
+    return truth.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
 
 
 def standing_in(lives: Sequence[int]) -> str:
@@ -105,9 +103,9 @@ def columns(entry: Entry, owner: int, at: int, seq: int, found: Indexed) -> tupl
         else (message.thread, message.seq, message.role, message.speaker)
     )
     return (
-        entry.namespace, entry.id, owner, entry.session_id, entry.project_id, rules.type_of(entry),
-        standing.of(entry), rules.time_of(entry), entry.expires_at, entry.confidence,
-        entry.importance, *said, entry.rev, at, seq, rules.content_key(entry), bodies.pack(entry),
+        entry.namespace, entry.id, owner, entry.session_id, entry.project_id, semantics.type_of(entry),
+        truth.of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
+        entry.importance, *said, entry.rev, at, seq, semantics.content_key(entry), codec.pack(entry),
         found.features,
     )  # fmt: skip
 
@@ -149,7 +147,7 @@ def support(db: Database, entry: Entry, no: int) -> None:
     db.executemany(
         "INSERT INTO supports (namespace, id, no, present) VALUES (?,?,?,1)"
         " ON CONFLICT (namespace, id, no) DO UPDATE SET present = excluded.present",
-        [(entry.namespace, id, no) for id in standing.premises(entry)],
+        [(entry.namespace, id, no) for id in truth.premises(entry)],
     )
 
 
@@ -187,8 +185,8 @@ def last_seq(db: Database) -> int:
 
 def entry_of(body: bytes, live: int) -> Entry:
     """The entry of a row."""
-    entry = bodies.unpack(body)
-    if live >= standing.STALE:
+    entry = codec.unpack(body)
+    if live >= truth.STALE:
         force(entry, "stale", True)
     return entry
 
@@ -210,7 +208,7 @@ def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:
     """An entry that the scope holds, and its number."""
     found = find(db, scope.namespace, id)
     if found is None or not scope.holds(found[1]):
-        raise rules.missing(id)
+        raise semantics.missing(id)
     return found
 
 

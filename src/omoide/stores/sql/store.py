@@ -17,7 +17,7 @@ from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, Writ
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, Uncertain
 from omoide.stores import recall as recalling
-from omoide.stores import validation as admission
+from omoide.stores import validation
 from omoide.stores.codec import Indexed, index, with_vector
 from omoide.stores.config import Settings
 from omoide.stores.records import (
@@ -34,15 +34,7 @@ from omoide.stores.records import (
     Stats,
     Version,
 )
-from omoide.stores.sql import documents, rows
-from omoide.stores.sql import maintenance as upkeep
-from omoide.stores.sql import queries as feeding
-from omoide.stores.sql import queries as querying
-from omoide.stores.sql import rows as models
-from omoide.stores.sql import writes as erasing
-from omoide.stores.sql import writes as linking
-from omoide.stores.sql import writes as taking
-from omoide.stores.sql import writes as writing
+from omoide.stores.sql import documents, maintenance, queries, rows, writes
 from omoide.stores.sql.database import (
     VECTORS,
     Connections,
@@ -91,8 +83,8 @@ class SQLStore:
     def _check_embedder(self) -> None:
         with self._db.reading() as db:
             if self.embedder is not None:
-                models.check(db, self.embedder, self._db.name)
-            if not upkeep.is_current(db):
+                rows.check(db, self.embedder, self._db.name)
+            if not maintenance.is_current(db):
                 _log.warning(
                     "%s was indexed by another version of Omoide: recall finds less until it is reindexed "
                     "(omoide reindex)",
@@ -120,10 +112,10 @@ class SQLStore:
         now = clock.now()
         namespaces = {request.entry.namespace for request in asked}
         with self._noting(*self._embedding(), *map(entries_in, sorted(namespaces))) as db:
-            model = models.claim(db, self.embedder)
+            model = rows.claim(db, self.embedder)
             if model is None and any(one.given for one in found):
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
-            batch = writing.Batch(db, model=model, limit=self.settings.session_limit, now=now)
+            batch = writes.Batch(db, model=model, limit=self.settings.session_limit, now=now)
             results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
             batch.finish()
             return batch.told(results)
@@ -144,44 +136,44 @@ class SQLStore:
         """Mark an entry as replaced by another, or by nothing."""
         reason = self.settings.admitted_reason(reason)
         with self._db.writing(entries_in(scope.namespace)) as db:
-            return writing.supersede(
+            return writes.supersede(
                 db, id, scope, by=by, reason=reason, expected_rev=expected_rev, now=clock.now()
             )
 
     def restore(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
         """Bring a superseded entry back."""
         with self._db.writing(entries_in(scope.namespace)) as db:
-            return writing.restore(db, id, scope, expected_rev=expected_rev, now=clock.now())
+            return writes.restore(db, id, scope, expected_rev=expected_rev, now=clock.now())
 
     def link(self, link: Link, scope: Scope) -> Link:
         """Keep a link between two entries."""
         with self._db.writing(entries_in(scope.namespace)) as db:
-            return linking.link(db, link, scope, clock.now())
+            return writes.link(db, link, scope, clock.now())
 
     def unlink(self, link: Link, scope: Scope) -> bool:
         """Remove a link; whether there was one."""
         with self._db.writing(entries_in(scope.namespace)) as db:
-            return linking.unlink(db, link, scope, clock.now())
+            return writes.unlink(db, link, scope, clock.now())
 
     def take(
         self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
     ) -> int:
         """Keep entries exactly as they were elsewhere; how many were new."""
-        given = admission.admitted(entries, links, access, self.settings)
+        given = validation.admitted(entries, links, access, self.settings)
         if not given:
             return 0
         with self._db.reading() as db:
-            fresh = taking.unknown(db, given)
+            fresh = writes.unknown(db, given)
         found = index(fresh, self.embedder)
         now = clock.now()
         with self._db.writing(*self._embedding(), entries_in(given[0].namespace)) as db:
-            model, limit = models.claim(db, self.embedder), self.settings.session_limit
-            batch = writing.Batch(db, model=model, limit=limit, now=now)
-            new = taking.take(db, batch, [*zip(fresh, found, strict=True)], access)
-            taking.take_links(db, given[0].namespace, links, now)
-            left = taking.leave(db, given[0].namespace, admission.left_behind(entries), now)
-            taking.settle(db, given[0].namespace, new, links, left, now)
-            writing.check_sessions(db, new, limit)
+            model, limit = rows.claim(db, self.embedder), self.settings.session_limit
+            batch = writes.Batch(db, model=model, limit=limit, now=now)
+            new = writes.take(db, batch, [*zip(fresh, found, strict=True)], access)
+            writes.take_links(db, given[0].namespace, links, now)
+            left = writes.leave(db, given[0].namespace, validation.left_behind(entries), now)
+            writes.settle(db, given[0].namespace, new, links, left, now)
+            writes.check_sessions(db, new, limit)
             return len(new)
 
     # Reading
@@ -203,34 +195,34 @@ class SQLStore:
     def list_entries(self, scope: Scope) -> list[Entry]:
         """Everything in a scope, oldest first."""
         with self._db.reading() as db:
-            return querying.list_entries(db, scope)
+            return queries.list_entries(db, scope)
 
     def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
         """An entry, as it is or as it was."""
         with self._db.reading() as db:
-            return querying.get(db, id, scope, as_of)
+            return queries.get(db, id, scope, as_of)
 
     def query(self, query: Query) -> Page:
         """The entries that fit, newest first."""
-        if querying.is_glance(query):
-            return self._db.glance(lambda db: querying.query(db, query))
+        if queries.is_glance(query):
+            return self._db.glance(lambda db: queries.query(db, query))
         with self._db.reading() as db:
-            return querying.query(db, query)
+            return queries.query(db, query)
 
     def history(self, id: str, scope: Scope) -> list[Version]:
         """The versions of an entry, oldest first."""
         with self._db.reading() as db:
-            return querying.history(db, id, scope)
+            return queries.history(db, id, scope)
 
     def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
         """The links from and to an entry."""
         with self._db.reading() as db:
-            return linking.links(db, id, scope, relation)
+            return writes.links(db, id, scope, relation)
 
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """The changes after a sequence number, in the order of their commits."""
         with self._db.reading() as db:
-            return feeding.changes(db, namespace, after, limit)
+            return queries.changes(db, namespace, after, limit)
 
     def changed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -240,12 +232,12 @@ class SQLStore:
             with self._noting():
                 pass
         with self._db.reading() as db:
-            return feeding.changed(db, namespace, after, limit, used_since)
+            return queries.changed(db, namespace, after, limit, used_since)
 
     def stats(self, scope: Scope) -> Stats:
         """Figures about a scope."""
         with self._db.reading() as db:
-            return upkeep.stats(db, scope, clock.now(), self._size_bytes(db))
+            return maintenance.stats(db, scope, clock.now(), self._size_bytes(db))
 
     # Access figures: buffered, so that reading does not wait for writing
 
@@ -312,7 +304,7 @@ class SQLStore:
         reason = self.settings.admitted_reason(reason)
         holds = [entries_in(scope.namespace)] if id else [*everything_in(scope.namespace)]
         with self._db.writing(*holds) as db:
-            receipt = erasing.erase(db, scope, id=id, reason=reason, now=clock.now())
+            receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
         with self._touched_lock:  # what is written anew under an id may get the number, too
             gone = {*receipt.ids}
             self._touched = {key: uses for key, uses in self._touched.items() if key[1] not in gone}
@@ -320,7 +312,7 @@ class SQLStore:
 
     def scrub(self) -> EraseReceipt:
         """Clear what erased content may have left in the files."""
-        return self._scrubbed(EraseReceipt(at=clock.now(), unreachable=erasing.UNREACHABLE))
+        return self._scrubbed(EraseReceipt(at=clock.now(), unreachable=writes.UNREACHABLE))
 
     def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
         """The receipt, once what was erased is cleared from the files as well as may be."""
@@ -337,12 +329,12 @@ class SQLStore:
     def check(self) -> list[str]:
         """What is wrong with the store; empty when it is sound."""
         with self._db.reading() as db:
-            return upkeep.check(db)
+            return maintenance.check(db)
 
-    def reindex(self, embedder: Embedder | None = None, progress: upkeep.Progress | None = None) -> None:
+    def reindex(self, embedder: Embedder | None = None, progress: maintenance.Progress | None = None) -> None:
         """Give all entries new terms and vectors, by this embedder if one is given, while in use."""
         chosen = embedder or self.embedder
-        upkeep.reindex(self._db, chosen, progress)
+        maintenance.reindex(self._db, chosen, progress)
         with self._source_lock:
             self.embedder, self._source = chosen, None
 
@@ -385,7 +377,7 @@ class SQLStore:
     def namespaces(self) -> list[str]:
         """The namespaces that hold an entry or a document, in order."""
         with self._db.reading() as db:
-            return upkeep.namespaces(db)
+            return maintenance.namespaces(db)
 
     def kinds(self, namespace: str) -> list[str]:
         """The kinds of the documents in a namespace, in order."""

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from omoide import clock
-from omoide.stores import codec as bodies
-from omoide.stores import truth as standing
+from omoide.stores import codec, truth
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.truth import BOTH, INVALIDATED_BY, LIVE, STALE, Flip
@@ -97,7 +96,7 @@ class Ledger:
 def settle(db: Database, namespace: str, was_out: Mapping[str, bool], now: int) -> Mapping[str, int]:
     """Bring what rests on some entries in line with how they are now; how those stand that changed."""
     ledger = Ledger(db, namespace)
-    changed = standing.settle(ledger, was_out)
+    changed = truth.settle(ledger, was_out)
     if changed:
         ledger.write(changed, now)
     return changed
@@ -153,12 +152,12 @@ def stale(db: Database, namespace: str) -> set[str]:
     ledger = Ledger(db, namespace)
     known = ledger.standing(resting)
     erased = ledger.erased([id for id in resting if id not in known])
-    superseded = {id for id, live in known.items() if standing.is_superseded(live)}
+    superseded = {id for id, live in known.items() if truth.is_superseded(live)}
     linked = db.execute(
         f"SELECT DISTINCT source FROM links WHERE namespace=? AND relation='{INVALIDATED_BY}'", (namespace,)
     )
     invalidated = {id for (id,) in linked}
-    return invalidated | standing.reached([*invalidated, *superseded, *erased], resting)
+    return invalidated | truth.reached([*invalidated, *superseded, *erased], resting)
 
 
 def check(db: Database) -> list[str]:
@@ -179,7 +178,7 @@ def carry(db: Database, found: int) -> None:
     resting = db.execute("SELECT no, body FROM entries WHERE no IN (SELECT no FROM supports)").fetchall()
     for no, body in resting:
         with suppress(msgspec.DecodeError):  # damage is not found here
-            rows.support(db, bodies.unpack(body), no)
+            rows.support(db, codec.unpack(body), no)
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
         ids = sorted(stale(db, namespace))
         ledger = Ledger(db, namespace)

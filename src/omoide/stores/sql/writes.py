@@ -18,15 +18,11 @@ import msgspec
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
-from omoide.stores import codec as bodies
-from omoide.stores import semantics as rules
-from omoide.stores import semantics as transcripts
+from omoide.stores import codec, semantics, validation
 from omoide.stores import truth as standing
-from omoide.stores import validation as taking
 from omoide.stores.codec import Indexed, indexed
 from omoide.stores.records import Access, EraseReceipt, Link
 from omoide.stores.sql import rows, truth
-from omoide.stores.sql import rows as models
 from omoide.stores.sql.database import SLOTS, Database
 from omoide.stores.sql.rows import Model
 
@@ -115,7 +111,7 @@ class Batch:
         key = request.idempotency_key
         if key is None:
             return self._write(request, found)
-        db, namespace, print_ = self._db, request.entry.namespace, rules.fingerprint(request)
+        db, namespace, print_ = self._db, request.entry.namespace, semantics.fingerprint(request)
         known = _receipt(db, request, key, print_, self._now)
         if known is not None:
             return known
@@ -129,7 +125,7 @@ class Batch:
         db.execute(
             "DELETE FROM receipts WHERE (namespace, key) IN"
             f" (SELECT namespace, key FROM receipts WHERE at < ? {db.words.unless_held})",
-            (self._now - rules.KEY_LIFETIME_MS,),
+            (self._now - semantics.KEY_LIFETIME_MS,),
         )
         return result
 
@@ -152,9 +148,9 @@ class Batch:
         if request.dedupe and kept is None and request.supersedes is None:
             twin = _twin(self._db, given, self._now)
             if twin is not None:
-                return rules.receipt(request, twin, "duplicate_of")
+                return semantics.receipt(request, twin, "duplicate_of")
         renewed = kept is not None and found.given and self._is_new(kept[0], found)
-        outcome, entry = rules.decide(request, None if kept is None else kept[1], renewed=renewed)
+        outcome, entry = semantics.decide(request, None if kept is None else kept[1], renewed=renewed)
         if outcome == "stored":
             same = kept is not None and kept[1].content == entry.content
             no = self._store(entry, None if kept is None else kept[0], found, but_given=same)
@@ -179,7 +175,7 @@ class Batch:
             outcome = "superseded"
         if self._limit is not None:
             check_session(self._db, entry, self._limit)
-        return rules.receipt(request, entry, outcome)
+        return semantics.receipt(request, entry, outcome)
 
     def _settle_new(self, entry: Entry, no: int) -> None:
         """Find out whether a new entry is stale, or others are because of it; most often neither."""
@@ -205,7 +201,9 @@ class Batch:
         kept = rows.find(self._db, result.entry.namespace, result.entry.id)
         if kept is None or kept[1].stale == result.entry.stale:
             return result
-        return rules.receipt(result.request, rules.changed(result.entry, stale=kept[1].stale), result.outcome)
+        return semantics.receipt(
+            result.request, semantics.changed(result.entry, stale=kept[1].stale), result.outcome
+        )
 
     def _is_new(self, no: int, found: Indexed) -> bool:
         """Whether a vector is another than the one that was given before."""
@@ -228,7 +226,7 @@ class Batch:
         if entry.superseded_by is None:
             self._terms += found.postings(owner, no)
         if self._model is not None:
-            models.put_vectors(db, no, self._model, found, fresh=fresh)
+            rows.put_vectors(db, no, self._model, found, fresh=fresh)
         if entry.evidence or entry.rev > 1:
             rows.support(db, entry, no)
         rows.log(db, entry, no, "write", self._now)
@@ -243,7 +241,7 @@ def check_session(db: Database, entry: Entry, limit: int) -> None:
     (count,) = db.execute(
         "SELECT count(*) FROM entries WHERE owner=? AND session=? AND live=1", (owner, entry.session_id)
     ).fetchone()
-    rules.check_session(entry.session_id, count, limit)
+    semantics.check_session(entry.session_id, count, limit)
 
 
 def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) -> None:
@@ -256,7 +254,7 @@ def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) ->
 def _receipt(db: Database, request: WriteRequest, key: str, print_: bytes, now: int) -> WriteResult | None:
     row = db.execute(
         "SELECT print, id, rev, outcome FROM receipts WHERE namespace=? AND key=? AND at >= ?",
-        (request.entry.namespace, key, now - rules.KEY_LIFETIME_MS),
+        (request.entry.namespace, key, now - semantics.KEY_LIFETIME_MS),
     ).fetchone()
     if row is None:
         return None
@@ -268,18 +266,18 @@ def _receipt(db: Database, request: WriteRequest, key: str, print_: bytes, now: 
     no, entry = kept
     if entry.rev != row[2]:
         body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
-        entry = entry if body is None else rules.changed(bodies.unpack(body[0]), stale=entry.stale)
-    return rules.receipt(request, entry, row[3])
+        entry = entry if body is None else semantics.changed(codec.unpack(body[0]), stale=entry.stale)
+    return semantics.receipt(request, entry, row[3])
 
 
 def _twin(db: Database, given: Entry, now: int) -> Entry | None:
     found = db.execute(
         "SELECT body FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
-        (rules.content_key(given), given.namespace),
+        (semantics.content_key(given), given.namespace),
     )
     for (body,) in found:
-        entry = bodies.unpack(body)
-        if rules.is_twin(entry, given, now):
+        entry = codec.unpack(body)
+        if semantics.is_twin(entry, given, now):
             return entry
     return None
 
@@ -315,7 +313,7 @@ def supersede(
     other = (
         None if by is None else rows.get(db, by, Scope(namespace=scope.namespace, agent_id=entry.agent_id))[1]
     )
-    new = rules.superseded(entry, other, reason, now)
+    new = semantics.superseded(entry, other, reason, now)
     if entry.superseded_by == new.superseded_by:
         return entry
     return _changed(db, no, entry, new, "supersede", now)
@@ -327,7 +325,7 @@ def restore(db: Database, id: str, scope: Scope, *, expected_rev: int | None, no
     Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
     if entry.superseded_by is None:
         return entry
-    return _changed(db, no, entry, rules.restored(entry), "restore", now)
+    return _changed(db, no, entry, semantics.restored(entry), "restore", now)
 
 
 def _changed(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
@@ -341,7 +339,7 @@ def _changed(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -
     rows.log(db, new, no, op, now)
     changed = truth.settle(db, new.namespace, {new.id: standing.of(old) != standing.LIVE}, now)
     # It may rest on itself, through others.
-    return rules.changed(new, stale=changed[new.id] >= standing.STALE) if new.id in changed else new
+    return semantics.changed(new, stale=changed[new.id] >= standing.STALE) if new.id in changed else new
 
 
 # erasing: How does content leave the file for good?
@@ -363,7 +361,7 @@ def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now
     else:
         numbers = _numbers(db, scope)
         documents = _erase_documents(db, scope)
-    said = transcripts.transcripts_named(_versions(db, numbers), documents)
+    said = semantics.transcripts_named(_versions(db, numbers), documents)
     erased = [_erase_one(db, no, scope.namespace, reason, now) for no in numbers]
     ids = tuple(one.id for one in erased)
     _erasing_settle(db, scope.namespace, erased, now)
@@ -396,7 +394,7 @@ def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
         )
         for _, body in found:
             with suppress(msgspec.DecodeError):  # a damaged old version does not stand in the way
-                yield bodies.unpack(body)
+                yield codec.unpack(body)
 
 
 def _quoting(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
@@ -407,13 +405,13 @@ def _quoting(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
             "SELECT e.id FROM supports s JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id=?",
             (scope.namespace, id),
         )
-        found += [rules.quoting(other, id) for (other,) in resting]
+        found += [semantics.quoting(other, id) for (other,) in resting]
     whose = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
     (documents,) = db.execute(
         f"SELECT count(*) FROM documents WHERE namespace=?{whose}",
         (scope.namespace, *([] if scope.agent_id is None else [scope.agent_id])),
     ).fetchone()
-    return rules.named(found, documents)
+    return semantics.named(found, documents)
 
 
 class _Erased(NamedTuple):
@@ -431,7 +429,7 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     owner, live, blob, body = db.execute(
         "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
     ).fetchone()
-    entry = bodies.unpack(body)
+    entry = codec.unpack(body)
     if not standing.is_superseded(live):
         rows.unpost(db, owner, no, terms_in(blob))
     rows.drop_vectors(db, no)
@@ -497,7 +495,7 @@ def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
 def unknown(db: Database, entries: Sequence[Entry]) -> list[Entry]:
     """Those of the entries that are not here as they are."""
     found = ((entry, _kept(db, entry)) for entry in entries)
-    return [entry for entry, kept in found if kept is None or not taking.is_same(entry, kept)]
+    return [entry for entry, kept in found if kept is None or not validation.is_same(entry, kept)]
 
 
 def _kept(db: Database, entry: Entry) -> Entry | None:
@@ -514,7 +512,7 @@ def take(
     """Keep entries exactly as they are, with their figures; those that were still new."""
     new = []
     for entry, found in fresh:
-        if not taking.is_new(entry, _kept(db, entry)):
+        if not validation.is_new(entry, _kept(db, entry)):
             continue
         no = batch.take(entry, found)
         new.append(entry)
@@ -534,7 +532,7 @@ def leave(db: Database, namespace: str, left: Mapping[str, Entry], now: int) -> 
             whose = (entry.agent_id, entry.session_id, entry.project_id)
             db.execute(
                 rows.BURY,
-                (namespace, id, *whose, 0, now, taking.LEFT_BEHIND),
+                (namespace, id, *whose, 0, now, validation.LEFT_BEHIND),
             )
             gone.append(id)
     return gone
@@ -561,5 +559,5 @@ def take_links(db: Database, namespace: str, links: Sequence[Link], now: int) ->
     for link in links:
         source = rows.find(db, namespace, link.source)
         if source is None or rows.find(db, namespace, link.target) is None:
-            raise rules.missing(link.source if source is None else link.target)
+            raise semantics.missing(link.source if source is None else link.target)
         add(db, link, namespace, source, now)

@@ -20,7 +20,6 @@ from omoide.stores.config import Settings
 from omoide.stores.records import EraseReceipt, Finding
 from omoide.stores.redaction import masked
 from omoide.stores.sql import rows, truth
-from omoide.stores.sql import rows as models
 from omoide.stores.sql.maintenance import Progress
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.sqlite import schema
@@ -83,7 +82,7 @@ def restore_backup(connections: Connections, source: Path, progress: Progress | 
         with translating(str(fresh)), closing(_alone(fresh)) as copy:
             copy.execute("BEGIN")
             truth.carry(copy, schema.migrate(copy, str(fresh)))
-            models.renew(copy)
+            rows.renew(copy)
             copy.execute("COMMIT")
             with connections.alone() as db:
                 copy.backup(db, pages=-1)

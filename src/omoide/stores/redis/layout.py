@@ -20,7 +20,7 @@ from omoide.core import codec
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import WriteRequest
 from omoide.stores import codec as bodies
-from omoide.stores import semantics as rules
+from omoide.stores import semantics
 from omoide.stores.codec import Indexed
 from omoide.stores.records import Document, Lease, Version
 from omoide.stores.state import DocumentKey, Receipt
@@ -248,8 +248,8 @@ def receipt(raw: bytes) -> Receipt:
     """What was answered under an idempotency key."""
     print_, outcome, at, stale, body = _unpack(raw[STAMP:])
     entry = bodies.unpack(body)
-    entry = rules.changed(entry, stale=True) if stale else entry
-    return print_, rules.receipt(WriteRequest(entry=entry), entry, outcome), at
+    entry = semantics.changed(entry, stale=True) if stale else entry
+    return print_, semantics.receipt(WriteRequest(entry=entry), entry, outcome), at
 
 
 def put_receipt(given: Receipt) -> list[bytes | int]:
