@@ -22,7 +22,7 @@ from bench.both import AGENT
 from bench.corpus import Prepared
 from omoide import Entry, RecallRequest, WriteRequest, open_store
 from omoide.embedders.vectors import HashEmbedder
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 
 TEXTS = 3_000
 QUESTIONS = 300
@@ -99,7 +99,7 @@ class Clients:
 
 
 class _Work(NamedTuple):
-    store: LocalStore
+    store: AsyncStore
     texts: list[str]
     questions: list[str]
 

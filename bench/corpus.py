@@ -12,7 +12,7 @@ from itertools import accumulate, product
 from random import Random
 from typing import NamedTuple
 
-from omoide.embedders import Embedded, Embedder
+from omoide.embedders import Embedder, Embedding
 
 SEED = 20110311
 PER_SESSION = 100
@@ -97,9 +97,9 @@ class Prepared:
         self.name = embedder.name
         self.dim = embedder.dim
         self._embedder = embedder
-        self._known: dict[str, Embedded] = {}
+        self._known: dict[str, Embedding] = {}
 
-    def prepare(self, texts: Sequence[str]) -> list[Embedded]:
+    def prepare(self, texts: Sequence[str]) -> list[Embedding]:
         """Embed these texts, to have their vectors at hand."""
         found = self._embedder.embed(texts)
         self._known.update(zip(texts, found, strict=True))
@@ -109,7 +109,7 @@ class Prepared:
         """Have nothing at hand."""
         self._known.clear()
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
         """The vectors that are at hand; what nobody prepared is embedded now."""
         known = self._known
         if any(text not in known for text in texts):

@@ -81,4 +81,4 @@ def _copy(path: Path, url: str, schema: str) -> None:
 def _coded(rows: Iterable[Any]) -> Iterator[Any]:
     """Vectors, each with its code."""
     for key, pooled, given in rows:
-        yield key, pooled, given, arms.written(pooled, len(pooled) // 4)
+        yield key, pooled, given, arms.to_bit_string(pooled, len(pooled) // 4)

@@ -20,12 +20,12 @@ from bench import corpus
 from bench.measure import Report, Work, side_by_side
 from omoide import Entry, Evidence, Filter, Scope, WriteRequest, open_store
 from omoide.graph import ontology
-from omoide.graph.oxigraph import Embedded
-from omoide.graph.serializer import all_to_nquads
-from omoide.graph.sync import source
-from omoide.graph.view import Graph
+from omoide.graph.oxigraph import OxigraphBackend
+from omoide.graph.serializer import entries_to_nquads
+from omoide.graph.sync import source_for
+from omoide.graph.view import GraphCore
 from omoide.graph.vocabulary import ONTOLOGY_GRAPH, PREFIXES, graph_iri
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Query
 
 BATCH = 1_000
@@ -62,7 +62,7 @@ def _caught_up(folder: Path, *, on_disk: bool) -> dict[str, float]:
     raw: list[float] = []
     quads: list[ox.Quad] = []
     with open_store(f"sqlite:///{folder / 'm.db'}", embedder="none", durability="crash") as store:
-        graph = Graph(source(store), Embedded(folder / "graph" if on_disk else None))
+        graph = GraphCore(source_for(store), OxigraphBackend(folder / "graph" if on_disk else None))
         bare = ox.Store(str(folder / "bare")) if on_disk else ox.Store()
         graph.projection.catch_up("default")
         for round in range(ROUNDS):
@@ -71,7 +71,7 @@ def _caught_up(folder: Path, *, on_disk: bool) -> dict[str, float]:
             start = perf_counter_ns()
             graph.projection.catch_up("default")
             ours.append(perf_counter_ns() - start)
-            told = all_to_nquads([one.entry for one in kept])
+            told = entries_to_nquads([one.entry for one in kept])
             quads = [*ox.parse(told, ox.RdfFormat.N_QUADS)]
             start = perf_counter_ns()
             bare.extend(quads)
@@ -85,12 +85,12 @@ def asking(report: Report) -> None:
     """SPARQL about a session of a thousand memories among ten thousand."""
     report.title("SPARQL in a session, 1,000 of 10,000 memories")
     with open_store("memory://", embedder="none") as store:
-        graph = Graph(source(store), Embedded())
+        graph = GraphCore(source_for(store), OxigraphBackend())
         bare = ox.Store()
         for number in range(10):
             entries = _entries(1_000, session=f"s{number}", start=number * 1_000)
             kept = store.sync.write_many([WriteRequest(entry=entry) for entry in entries])
-            bare.load(all_to_nquads([one.entry for one in kept]), ox.RdfFormat.N_QUADS)
+            bare.load(entries_to_nquads([one.entry for one in kept]), ox.RdfFormat.N_QUADS)
         bare.load(ontology.nquads(), ox.RdfFormat.N_QUADS)
         scope = Scope(agent_id=AGENT, session_id="s3")
         graphs = [ox.NamedNode(graph_iri("default", AGENT, "s3")), ox.NamedNode(ONTOLOGY_GRAPH)]
@@ -103,8 +103,8 @@ def asking(report: Report) -> None:
             report.goal(f"SPARQL, question {number}, of raw", taken["ours"] / taken["raw"], 2, at_most=True)
 
 
-def _ours(graph: Graph, query: str, scope: Scope) -> int:
-    return len(graph.ask(graph.question(query, scope, (), {}, 10_000)))
+def _ours(graph: GraphCore, query: str, scope: Scope) -> int:
+    return len(graph.query(graph.prepare(query, scope, (), {}, 10_000)))
 
 
 def _raw(bare: ox.Store, query: str, graphs: Sequence[ox.NamedNode]) -> int:
@@ -130,7 +130,7 @@ def hot(report: Report, *, full: bool) -> None:
         report.goal(f"{name}: largest of smallest", grown, 1.5, at_most=True)
 
 
-def _hot(store: LocalStore) -> dict[str, Work]:
+def _hot(store: AsyncStore) -> dict[str, Work]:
     scope = Scope(agent_id=AGENT, session_id="s")
     asked = {
         "newest of a type": Filter(types=("lesson_learned",)),
@@ -144,7 +144,7 @@ def _hot(store: LocalStore) -> dict[str, Work]:
     }
 
 
-def _fill(store: LocalStore, size: int) -> None:
+def _fill(store: AsyncStore, size: int) -> None:
     for start in range(0, size, 5_000):
         entries = _entries(min(5_000, size - start), session="s", start=start)
         store.sync.write_many([WriteRequest(entry=entry) for entry in entries])

@@ -25,7 +25,7 @@ from bench.measure import Report, Work, in_turn, shown
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, open_store
 from omoide.embedders.vectors import HashEmbedder
 from omoide.errors import StoreFailed
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Document, Query
 from omoide.testing.servers import PostgresServer
 
@@ -80,7 +80,7 @@ def price(report: Report, url: str) -> None:
             stack.enter_context(store)
         each = {name: _imported(store, items[:SMALL]) for name, store in stores.items()}
         _beside(report, "import", each)
-        works: dict[str, Callable[[LocalStore], Work]] = {
+        works: dict[str, Callable[[AsyncStore], Work]] = {
             "add one": lambda store: _adding(store, items[SMALL:]),
             "recall of 5 in a session": lambda store: _asking(store, asked),
             "newest 10 of a type": lambda store: _newest(store, corpus.TYPES),
@@ -97,24 +97,24 @@ def _beside(report: Report, what: str, got: dict[str, float]) -> None:
         report.row(f"{what}, {kind}", ns, f"{ns / got['SQLite']:.1f}× the file")
 
 
-def _imported(store: LocalStore, items: Sequence[corpus.Item]) -> float:
+def _imported(store: AsyncStore, items: Sequence[corpus.Item]) -> float:
     start = perf_counter_ns()
     for at in range(0, len(items), 500):
         store.sync.write_many([_request("default", f"s{at // 500}", item) for item in items[at : at + 500]])
     return (perf_counter_ns() - start) / len(items)
 
 
-def _adding(store: LocalStore, items: Sequence[corpus.Item]) -> Work:
+def _adding(store: AsyncStore, items: Sequence[corpus.Item]) -> Work:
     rest = cycle(items)
     return lambda: store.sync.write(_request("default", "s0", next(rest)))
 
 
-def _asking(store: LocalStore, asked: Sequence[str]) -> Work:
+def _asking(store: AsyncStore, asked: Sequence[str]) -> Work:
     rest = cycle(asked)
     return lambda: store.sync.recall(_question("default", "s1", next(rest)))
 
 
-def _newest(store: LocalStore, types: Sequence[str | None]) -> Work:
+def _newest(store: AsyncStore, types: Sequence[str | None]) -> Work:
     rest = cycle(types)
     return lambda: store.sync.query(_latest("default", None, next(rest)))
 
@@ -167,7 +167,7 @@ def _session(number: int, parts: int) -> tuple[str, str]:
 class _Spread:
     """A store whose memories lie in so many namespaces; each call is about another session, from anywhere."""
 
-    def __init__(self, store: LocalStore, parts: int, embedder: Prepared) -> None:
+    def __init__(self, store: AsyncStore, parts: int, embedder: Prepared) -> None:
         self.store, self.parts = store.sync, parts
         items = [*corpus.items(1_000, start=1_000_000)]
         asked = [text for _, text in corpus.questions(items, 500)]

@@ -42,7 +42,7 @@ def _flipped(path: Path, size: int) -> dict[str, float]:
         return in_turn(
             {
                 "superseded: all of them are stale": lambda: store.sync.supersede("root", AGENT),
-                "restored: all of them count again": lambda: store.sync.restore("root", AGENT),
+                "restored: all of them count again": lambda: store.sync.reinstate("root", AGENT),
             },
             CALLS,
         )

@@ -25,7 +25,7 @@ from bench import corpus
 from bench.measure import Report, shown
 from omoide import Entry, WriteRequest, open_store
 from omoide.service import auth
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.web import create_app
 
 MEMORIES = 100_000
@@ -52,7 +52,7 @@ def run(report: Report) -> None:
 def _filled(url: str) -> str:
     """The secret of a token for a store that holds something."""
     with open_store(url, embedder="none", durability="crash") as store:
-        assert isinstance(store, LocalStore)
+        assert isinstance(store, AsyncStore)
         for start in range(0, MEMORIES, 5_000):
             store.sync.write_many(
                 [_request(start + at, item.text) for at, item in enumerate(corpus.items(5_000))]
@@ -126,7 +126,9 @@ def _memory(number: int) -> dict[str, Any]:
 
 def _serve(url: str, port: int) -> None:
     with open_store(url, embedder="none", durability="crash") as store:
-        uvicorn.run(create_app(store, a_minute=None), port=port, log_level="warning", access_log=False)
+        uvicorn.run(
+            create_app(store, requests_per_minute=None), port=port, log_level="warning", access_log=False
+        )
 
 
 if __name__ == "__main__":

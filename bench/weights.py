@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from omoide.embedders import Embedded, Embedder, choose
+from omoide.embedders import Embedder, Embedding, choose
 from omoide.eval import datasets
 from omoide.retrieval import features, query, ranking, text
-from omoide.retrieval.pool import Array, Pool
-from omoide.retrieval.ranking import Signs, Weights, score
+from omoide.retrieval.pool import Array, CandidatePool
+from omoide.retrieval.ranking import FeatureWeights, RankingWeights, score
 
 FOLDS = 5
 ADVERSARIAL = "5"
@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("--folds", type=int, default=FOLDS)
     given = parser.parse_args()
     embedder = choose(given.embedder)
-    names, asked, shipped = collect(datasets.locomo_load(given.data), embedder)
+    names, asked, shipped = collect(datasets.load_locomo(given.data), embedder)
     folds = np.array([one.conversation % given.folds for one in asked])
     found = np.zeros(len(asked))
     for fold in range(given.folds):
@@ -84,7 +84,7 @@ def main() -> int:
     return 0
 
 
-def collect(data: datasets.DataSet, embedder: Embedder | None) -> tuple[list[str], list[Asked], Array]:
+def collect(data: datasets.Dataset, embedder: Embedder | None) -> tuple[list[str], list[Asked], Array]:
     """The signs of the best rows for every question, and R@10 of every question with the weights shipped."""
     names: list[str] = []
     asked: list[Asked] = []
@@ -95,8 +95,8 @@ def collect(data: datasets.DataSet, embedder: Embedder | None) -> tuple[list[str
         now = max(turn.at or 0 for turn in conversation.turns) + 3_600_000
         for question in conversation.questions:
             gold = [places[ref] for ref in question.evidence]
-            read = query.read(question.text, now=now, speakers=pool.speakers)
-            vector = None if embedder is None else embedder.embed([read.spoken], query=True)[0]
+            read = query.parse_query(question.text, now=now, speakers=pool.speakers)
+            vector = None if embedder is None else embedder.embed([read.encoder_text], query=True)[0]
             columns, rows = signs_of(read, pool, vector)
             names = names or [name for name in columns if name not in SKIPPED]
             block = np.stack([columns[name] for name in names], axis=1).astype(np.float32)
@@ -106,7 +106,7 @@ def collect(data: datasets.DataSet, embedder: Embedder | None) -> tuple[list[str
     return names, asked, np.array(shipped)
 
 
-def pool_of(turns: tuple[datasets.Turn, ...], embedder: Embedder | None) -> Pool:
+def pool_of(turns: tuple[datasets.DatasetTurn, ...], embedder: Embedder | None) -> CandidatePool:
     """A conversation as a store would hold it."""
     more: dict[str, Any] = {}
     if embedder is not None:
@@ -115,31 +115,33 @@ def pool_of(turns: tuple[datasets.Turn, ...], embedder: Embedder | None) -> Pool
         if vectors[0].tokens is not None:
             kept = [*map(_telling, vectors)]
             more["tokens"] = lambda rows: [kept[at] for at in rows]
-    return Pool.build(
-        [features.read(turn.text).to_bytes() for turn in turns],
+    return CandidatePool.build(
+        [features.extract_features(turn.text).to_bytes() for turn in turns],
         time=[turn.at or 0 for turn in turns],
         thread=[turn.session for turn in turns],
-        seq=datasets.positions(turns),
+        seq=datasets.session_positions(turns),
         role=[turn.role for turn in turns],
         speaker=[turn.speaker for turn in turns],
         **more,
     )
 
 
-def _telling(one: Embedded) -> Array:
+def _telling(one: Embedding) -> Array:
     if one.tokens is None or one.words is None:
         return np.zeros((0, 64), np.int8)
-    return one.tokens[text.content(one.words)]
+    return one.tokens[text.content_token_indexes(one.words)]
 
 
-def signs_of(read: query.Query, pool: Pool, vector: Embedded | None) -> tuple[ranking.Columns, Array]:
+def signs_of(
+    read: query.ParsedQuery, pool: CandidatePool, vector: Embedding | None
+) -> tuple[ranking.FeatureColumns, Array]:
     """What the second stage sees of the best rows, and which rows those are."""
-    weights = Weights.default(vectors=vector is not None, tokens=pool.tokens is not None)
-    seen = ranking.first(read, pool, vector, k1=weights.k1, b=weights.b)
+    weights = RankingWeights.default(vectors=vector is not None, tokens=pool.token_loader is not None)
+    seen = ranking.first_stage(read, pool, vector, k1=weights.k1, b=weights.b)
     first = msgspec.structs.asdict(weights.first)
     total = sum((column * first[name] for name, column in seen.columns.items()), np.zeros(pool.size))
     rows = np.argsort(-total, kind="stable")[: weights.depth]
-    return ranking.second(read, pool, vector, seen, total, rows), rows
+    return ranking.second_stage(read, pool, vector, seen, total, rows), rows
 
 
 def fit(names: list[str], asked: list[Asked]) -> Array:
@@ -217,6 +219,6 @@ def _groups(category: Array) -> Iterator[tuple[str, Array]]:
 
 
 if __name__ == "__main__":
-    known = set(Signs.__struct_fields__)
+    known = set(FeatureWeights.__struct_fields__)
     assert known >= BOUNDS.keys() | SKIPPED
     sys.exit(main())

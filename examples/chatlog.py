@@ -56,7 +56,7 @@ def read(log: str) -> list[Entry]:
         moment = datetime.fromisoformat(f"{day}T{time}+00:00")
         entries.append(
             Entry(
-                agent_id=SCOPE.owner(),
+                agent_id=SCOPE.require_agent_id(),
                 content=text,
                 source="user",
                 occurred_at=millis(moment),

@@ -44,7 +44,7 @@ from omoide.core.action import action
 from omoide.core.entry import DELETED
 from omoide.errors import NotFound, SessionBusy
 from omoide.promotion.extraction import extract
-from omoide.sessions.memory import Stats
+from omoide.sessions.memory import PromotionStats
 from omoide.testing import FrozenClock
 from omoide.tools import memory_tools
 from omoide.turns import Journal, Request
@@ -118,7 +118,7 @@ class Work(NamedTuple):
     live: list[Entry]
     superseded: list[Entry]
     provenance: str
-    stats: Stats
+    stats: PromotionStats
     picked: int
     right: int
     missed: int
@@ -199,7 +199,7 @@ def _id(words: str, seen: dict[str, str]) -> str:
 
 async def play(url: str, turns: Sequence[Turn], kill_at: str | None = None) -> None:
     """Say what has not been said yet, day by day."""
-    with clock.using(FrozenClock(turns[0].moment)) as time:
+    with clock.override(FrozenClock(turns[0].moment)) as time:
         async with open_store(url, embedder="none") as store:
             for day in await left(store, turns):
                 async with Session.open(

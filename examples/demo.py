@@ -135,7 +135,7 @@ async def corrected(store: Store) -> dict[str, str]:
     heading("Monday, later: a correction")
     async with opened(store, "monday", llm=model) as session:
         await talk(session, "I was wrong: we moved from Postgres to SQLite last week.")
-        old = [one for one in await queries.everything(store, SCOPE) if "Postgres 14" in one.content]
+        old = [one for one in await queries.query_all(store, SCOPE) if "Postgres 14" in one.content]
         new = await session.remember("The shop runs on SQLite.", type="fact", confidence=0.95)
         gone = {}
         for one in old:
@@ -153,7 +153,7 @@ async def corrected(store: Store) -> dict[str, str]:
 
 async def shown_stale(store: Store) -> list[str]:
     """What rested on the old fact, and the chain of reasons."""
-    known = await queries.everything(store, SCOPE, include_stale=True)
+    known = await queries.query_all(store, SCOPE, include_stale=True)
     stale = [one for one in known if one.stale]
     for one in stale:
         show("stale", one.content)
@@ -213,7 +213,7 @@ async def story(url: str, time: FrozenClock) -> Told:
     """Two days."""
     async with open_store(url, embedder="static") as store:
         promotion = await monday(store)
-        promoted = [one.entry.content for one in promotion.plan.promoted]
+        promoted = [one.entry.content for one in promotion.plan.to_promote]
         for content in promoted:
             show("promoted", content)
         time.advance(4 * HOUR)
@@ -231,7 +231,7 @@ def main() -> Told:
     print("Omoide: a memory that agents can explain, and an identity others can route to.")
     with TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'memory.db').as_posix()}"
-        with clock.using(FrozenClock(MONDAY)) as time:
+        with clock.override(FrozenClock(MONDAY)) as time:
             told = anyio.run(story, url, time)
         heading("Read on")
         say(
@@ -258,7 +258,7 @@ def serve(url: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--die"]:
-        with clock.using(FrozenClock(int(sys.argv[3]))):
+        with clock.override(FrozenClock(int(sys.argv[3]))):
             anyio.run(dying, sys.argv[2])
     else:
         main()

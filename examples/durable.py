@@ -69,7 +69,7 @@ async def carry_on(url: str, receipts: list[WriteResult]) -> Desk:
 
         await omoide.forget(store, "name", DESK, reason="the customer asked us to")
         after_forgetting = await known()
-        await verbs.restore(store, "name", DESK)
+        await verbs.reinstate(store, "name", DESK)
         after_restoring = await known()
 
         erased = await omoide.erase(store, DESK, id="address", reason="no longer needed")

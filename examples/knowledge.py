@@ -82,7 +82,7 @@ async def learn(store: omoide.Store) -> None:
 
 async def ids(store: omoide.Store) -> list[str]:
     """The memories that still hold, newest first."""
-    return [entry.id for entry in await queries.everything(store, SHOP)]
+    return [entry.id for entry in await queries.query_all(store, SHOP)]
 
 
 async def tour(folder: Path) -> Known:
@@ -92,7 +92,7 @@ async def tour(folder: Path) -> Known:
         before = await ids(store)
         await omoide.remember(store, "The driver is psycopg 3.2.", SHOP, id="driver-2", type="fact")
         await omoide.forget(store, "driver", SHOP, reason="upgraded", replacement="driver-2")
-        gone = [one.id for one in await queries.everything(store, SHOP, include_stale=True) if one.stale]
+        gone = [one.id for one in await queries.query_all(store, SHOP, include_stale=True) if one.stale]
         why = [str(chain) for id in gone for chain in await longterm.why_stale(store, id, SHOP)]
         async with graph.open(store) as view:
             answer = await view.sparql(LIVE, SHOP)

@@ -93,8 +93,8 @@ async def in_the_fleet(server: str, nats: str, berlin: subprocess.Popen[str]) ->
         who = await runtime.who_can(action="lend")
         first = await runtime.ask("librarian", wanted("On Numbers"))
         berlin.send_signal(signal.SIGKILL)
-        await eventually(lambda: moved(runtime), within=30)
-        then = await runtime.ask("librarian", wanted("The Garden"), within=30)
+        await eventually(lambda: moved(runtime), timeout=30)
+        then = await runtime.ask("librarian", wanted("The Garden"), timeout=30)
         known = await omoide.recall(store, "what does Ada read?", READERS)
     return {
         "who can lend": [(one.agent_id, one.runtime) for one in who],
@@ -106,7 +106,7 @@ async def in_the_fleet(server: str, nats: str, berlin: subprocess.Popen[str]) ->
 
 async def moved(runtime: Runtime) -> bool:
     """Whether the agent lives in the other machine by now."""
-    return await runtime.where("librarian") == "tokyo"
+    return await runtime.locate("librarian") == "tokyo"
 
 
 @contextmanager

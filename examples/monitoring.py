@@ -16,7 +16,7 @@ import anyio
 
 from omoide import Agent, Context, Memory, Signal, Thread, action, clock, memory, thread
 from omoide.directives import Cron, Directive, Emit, StartSensor
-from omoide.projection import ConversationSummary, NextActions, Projecting, ProjectionContext
+from omoide.projection import ConversationSummary, NextActions, ProjectionContext, ProjectionStrategy
 from omoide.runtime import EmitErrors, Runtime
 from omoide.testing import ManualTiming
 
@@ -93,7 +93,7 @@ def watcher() -> Agent:
     return Agent.new(
         "watcher",
         id="boiler-watch",
-        strategy=Projecting([ConversationSummary(), NextActions(), Alarms()], after=1_000),
+        strategy=ProjectionStrategy([ConversationSummary(), NextActions(), Alarms()], after=1_000),
         routes=[
             ("watch.begin", begin_watch),
             ("watch.tick", ("strategy_tick",)),
@@ -148,7 +148,7 @@ def main() -> Watch:
     # The runtime writes down what goes wrong; here it goes wrong on purpose.
     logging.getLogger("omoide.runtime").addHandler(logging.NullHandler())
     timing = ManualTiming(EIGHT_O_CLOCK)
-    with clock.using(timing):
+    with clock.override(timing):
         seen = anyio.run(watch, timing)
     for line in seen.ticks:
         print(line)

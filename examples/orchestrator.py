@@ -190,7 +190,7 @@ async def assign(wanted: Assign, server: AgentServer) -> None:
     best = next((one for one in found if one.agent.id != wanted.apart_from), None)
     to, reason = (None, "nobody can do it") if best is None else (best.agent.id, best.reason)
     print(f"{wanted.job}: {reason}")
-    server.tell(Signal(type="job.assigned", data={"job": wanted.job, "to": to, "reason": reason}))
+    server.enqueue(Signal(type="job.assigned", data={"job": wanted.job, "to": to, "reason": reason}))
     if to is not None:
         job = Signal(type="job.given", data={"job": wanted.job, "page": wanted.page})
         await server.runtime.cast(to, job)
@@ -206,7 +206,9 @@ async def work(timing: ManualTiming) -> Office:
 
     # A worker that fails is stopped by its policy and started again; the orchestrator goes on.
     terms = {"on_error": "stop", "restart": "transient"}
-    async with Runtime(kinds=WORKERS, executors={Assign: assign}, timing=timing, terms=terms) as runtime:
+    async with Runtime(
+        kinds=WORKERS, executors={Assign: assign}, timing=timing, agent_options=terms
+    ) as runtime:
         office = await runtime.start(orchestrator(), on_error="log")
         await runtime.call(office, Signal(type="team.gather"))
         await timing.advance(0)
@@ -214,7 +216,7 @@ async def work(timing: ManualTiming) -> Office:
 
         await jobs("web", home="/start", map="/map", news="/news")
         veteran = runtime.whereis("veteran-1")
-        restarts = 0 if veteran is None else len(veteran.restarts)
+        restarts = 0 if veteran is None else len(veteran.restart_times)
         print("the veteran was started again:", restarts)
 
         await runtime.call(office, Signal(type="team.home", data={"tag": "veteran"}))

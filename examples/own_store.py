@@ -19,7 +19,7 @@ from omoide.core.requests import Hit, Reason, Why
 from omoide.errors import KeyReused
 from omoide.retrieval.text import terms
 from omoide.stores import semantics
-from omoide.stores.protocols import Erases
+from omoide.stores.protocols import SupportsErase
 
 
 class JsonLinesStore:
@@ -38,7 +38,7 @@ class JsonLinesStore:
         if request.idempotency_key is None:
             return self._write(request)
         name, now = (request.entry.namespace, request.idempotency_key), clock.now()
-        payload = semantics.fingerprint(request)
+        payload = semantics.request_fingerprint(request)
         before, receipt, at = self.receipts.get(name, (b"", None, 0))
         if receipt is None or at < now - semantics.KEY_LIFETIME_MS:
             receipt = self._write(request)
@@ -49,12 +49,12 @@ class JsonLinesStore:
 
     async def recall(self, request: RecallRequest) -> RecallResult:
         """What shares most words with the question; among equals the newest, which is held last."""
-        scope, passes = request.reach(), semantics.passing(request.filter, request.at)
+        scope, passes = request.effective_scope(), semantics.entry_predicate(request.filter, request.at)
         wanted = {*terms(request.query)}
         found = [
             (sorted(wanted & {*terms(entry.content)}), entry)
             for entry in reversed(self.entries.values())
-            if scope is not None and scope.holds(entry) and passes(entry)
+            if scope is not None and scope.contains(entry) and passes(entry)
         ]
         found.sort(key=lambda pair: -len(pair[0]))
         hits = [hit(*pair, rank=rank) for rank, pair in enumerate(found[: request.limit], 1)]
@@ -62,7 +62,7 @@ class JsonLinesStore:
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
         """Everything in a scope, oldest first."""
-        return [entry for entry in self.entries.values() if scope.holds(entry)]
+        return [entry for entry in self.entries.values() if scope.contains(entry)]
 
     def _write(self, request: WriteRequest) -> WriteResult:
         given, now = request.entry, clock.now()
@@ -70,15 +70,15 @@ class JsonLinesStore:
         kept = self.entries.get((given.namespace, given.id))
         if request.dedupe and kept is None:
             for other in self.entries.values():
-                if semantics.is_twin(other, given, now):
+                if semantics.is_duplicate(other, given, now):
                     return WriteResult(request=request, entry=other, outcome="duplicate_of")
-        outcome, entry = semantics.decide(request, kept)
+        outcome, entry = semantics.decide_write(request, kept)
         changed = [entry] if outcome == "stored" else []
         if request.supersedes is not None:
             agent = Scope(namespace=given.namespace, agent_id=given.agent_id)
             found = self.entries.get((given.namespace, request.supersedes))
-            old = semantics.in_scope(found, agent, request.supersedes)
-            changed.append(semantics.superseded(old, entry, None, now))
+            old = semantics.require_in_scope(found, agent, request.supersedes)
+            changed.append(semantics.as_superseded(old, entry, None, now))
             outcome = "superseded"
         with self.path.open("ab") as file:
             file.write(b"".join(one.to_json() + b"\n" for one in changed))
@@ -118,7 +118,7 @@ async def use(path: Path) -> Kept:
 
     second = JsonLinesStore(path)
     answer = await omoide.recall(second, "When are the tulips planted?", scope, limit=1)
-    return Kept(isinstance(second, Store), len(second.entries), answer, isinstance(second, Erases))
+    return Kept(isinstance(second, Store), len(second.entries), answer, isinstance(second, SupportsErase))
 
 
 def main() -> Kept:

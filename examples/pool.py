@@ -80,7 +80,9 @@ def main() -> Round:
     chosen["a page, later"] = ranking[0].agent.name
     print("later:", [f"{one.agent.name} ({one.age})" for one in ranking])
 
-    dispatcher = identity.know_agent(Agent.new("dispatcher", id="dispatcher-1"), ranking[0].agent, trust=0.8)
+    dispatcher = identity.add_known_agent(
+        Agent.new("dispatcher", id="dispatcher-1"), ranking[0].agent, trust=0.8
+    )
     for other, known in identity.known_agents(dispatcher).items():
         can = [*known["snapshot"]["capabilities"]["actions"]]
         print(f"the dispatcher knows {other}: trusts it {known['trust']}, it can {can}")

@@ -16,7 +16,7 @@ import anyio
 
 from omoide import Agent, Context, FrozenMap, Memory, Plugin, Signal, action, clock, memory, open_store
 from omoide.directives import MEMORY_RESULT, Directive, Emit, MemoryQuery, MemoryUpsert
-from omoide.runtime import Answered, Runtime, StoreProvider
+from omoide.runtime import ProviderResult, Runtime, StoreProvider
 
 DOCUMENTS = {
     "database": "Postgres was chosen because it brings vectors and transactions in one place.",
@@ -97,23 +97,23 @@ class Hanging:
     async def init(self, opts: Mapping[str, Any]) -> None:
         """Nothing to prepare."""
 
-    async def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Answered:
+    async def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> ProviderResult:
         """Wait for ever."""
         await anyio.sleep_forever()
-        return Answered(state)
+        return ProviderResult(state)
 
-    async def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Answered:
+    async def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> ProviderResult:
         """Forget at once."""
-        return Answered(state)
+        return ProviderResult(state)
 
-    async def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Answered:
+    async def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> ProviderResult:
         """Nothing is there."""
-        return Answered(state)
+        return ProviderResult(state)
 
-    async def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Answered:
+    async def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> ProviderResult:
         """Wait for ever."""
         await anyio.sleep_forever()
-        return Answered(state, [])
+        return ProviderResult(state, [])
 
 
 async def talk() -> Answers:

@@ -227,7 +227,7 @@ def test_an_instruction_is_made_from_every_form() -> None:
     plain, full = Instruction(action="greet"), Instruction(action="greet", params={"name": "Al"})
     assert [Instruction.of(like) for like in (greet, "greet", plain)] == [plain] * 3
     assert [Instruction.of((like, {"name": "Al"})) for like in (greet, "greet", plain)] == [full] * 3
-    assert Instruction.several([greet, ("greet", {"name": "Al"})]) == (plain, full)
+    assert Instruction.normalize([greet, ("greet", {"name": "Al"})]) == (plain, full)
     assert Instruction.of(greet).target is greet
 
 

@@ -62,7 +62,7 @@ def test_an_agent_has_id_name_description_and_state() -> None:
 def test_an_agent_can_be_defined_as_it_is_made() -> None:
     """The parts of a definition may be given with the name."""
     agent = Agent.new("counter", description="Counts.", schema=Own, plugins=[Notes], actions=[count])
-    assert agent.definition.offered() == KIND.offered() == ("count",)
+    assert agent.definition.action_names() == KIND.action_names() == ("count",)
     assert agent.state == Agent.new(KIND).state
 
 
@@ -152,7 +152,7 @@ def test_an_agent_read_without_its_definition_has_a_bare_one() -> None:
     agent = full()
     again = Agent.from_json(agent.to_json())
     assert again.state == agent.state
-    assert again.definition.offered() == ()
+    assert again.definition.action_names() == ()
 
 
 def test_a_definition_of_another_kind_is_refused() -> None:

@@ -65,9 +65,9 @@ ON_AGENTS: dict[str, Call] = {
     "identity.update_extension": lambda a: identity.update_extension(a, "x", lambda old: {}),
     "identity.merge_extension": lambda a: identity.merge_extension(a, "x", {}),
     "identity.snapshot": lambda a: identity.snapshot(a),
-    "identity.know_agent": lambda a: identity.know_agent(a, identity.ensure(Agent.new("b"))),
-    "identity.know_agent of": lambda a: identity.know_agent(Agent.new("b"), a),
-    "identity.know_snapshot": lambda a: identity.know_snapshot(a, "bob", {}),
+    "identity.know_agent": lambda a: identity.add_known_agent(a, identity.ensure(Agent.new("b"))),
+    "identity.know_agent of": lambda a: identity.add_known_agent(Agent.new("b"), a),
+    "identity.know_snapshot": lambda a: identity.add_known_snapshot(a, "bob", {}),
     "identity.known_agents": lambda a: identity.known_agents(a),
     "identity.route": lambda a: identity.route([a]),
     "strategy.get": lambda a: strategy.get(a),
@@ -254,7 +254,7 @@ def test_a_function_that_raises_is_not_hushed_up() -> None:
 def test_an_agent_nobody_introduced_is_not_found() -> None:
     """Without an identity there is nothing to know of another agent."""
     with pytest.raises(NotFound, match=r"identity\.ensure"):
-        identity.know_agent(Agent.new("a"), Agent.new("b", id="bob"))
+        identity.add_known_agent(Agent.new("a"), Agent.new("b", id="bob"))
 
 
 def test_every_refusal_is_one_of_ours_and_a_python_error_of_its_kind() -> None:
@@ -264,7 +264,7 @@ def test_every_refusal_is_one_of_ours_and_a_python_error_of_its_kind() -> None:
     with pytest.raises(ValueError, match="days") as wrong_value:
         identity.evolve(Agent.new("a"), days=-1)
     with pytest.raises(LookupError) as missing:
-        identity.know_agent(Agent.new("a"), Agent.new("b"))
+        identity.add_known_agent(Agent.new("a"), Agent.new("b"))
     with pytest.raises(InvalidDefinition) as undefined:
         Agent.new("a", default_plugins={"x": False})
     for raised in (wrong_type, wrong_value, missing, undefined):

@@ -21,7 +21,7 @@ from omoide import (
     restore,
     thread,
 )
-from omoide.core.checkpoint import completed
+from omoide.core.checkpoint import mount_missing_plugins
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
 
@@ -367,12 +367,12 @@ def test_a_restored_agent_is_completed_by_mounting() -> None:
     dropped = cached(lambda slice, ctx: "drop")
     agent = Agent.new("a", plugins=[dropped])
     saved = checkpoint(agent)
-    assert completed(restore(saved, agent.definition), saved) == agent
+    assert mount_missing_plugins(restore(saved, agent.definition), saved) == agent
     lost = cached(lambda slice, ctx: Externalize(key="ref", pointer=1))
     agent = Agent.new("a", plugins=[lost])
     saved = checkpoint(agent)
     with pytest.raises(RestoreFailed, match=r"'cache'.*on_restore"):
-        completed(restore(saved, agent.definition), saved)
+        mount_missing_plugins(restore(saved, agent.definition), saved)
 
 
 def test_a_checkpoint_of_another_kind_of_agent_is_refused() -> None:

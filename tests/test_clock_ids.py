@@ -41,7 +41,7 @@ def test_the_clock_tells_milliseconds_since_1970() -> None:
 
 def test_a_frozen_clock_moves_only_when_told() -> None:
     """It shows the same moment until it is advanced."""
-    with clock.using(FrozenClock(5)) as frozen:
+    with clock.override(FrozenClock(5)) as frozen:
         assert (clock.now(), clock.now()) == (5, 5)
         assert isinstance(frozen, FrozenClock)
         assert frozen.advance(10) == clock.now() == 15
@@ -50,7 +50,7 @@ def test_a_frozen_clock_moves_only_when_told() -> None:
 
 def test_a_moment_that_is_given_counts_more_than_the_clock() -> None:
     """`resolve` is the moment given, or the present."""
-    with clock.using(FrozenClock(5)):
+    with clock.override(FrozenClock(5)):
         assert (clock.resolve(7), clock.resolve(0), clock.resolve(None)) == (7, 0, 5)
 
 
@@ -82,7 +82,7 @@ def test_a_clock_that_does_not_tell_milliseconds_is_refused(answer: Any) -> None
         lambda: memory.world_put(memory.put(Agent.new("a", id="a"), old), "k", 1),
         ids.uuid7,
     ]
-    with clock.using(lambda: answer):
+    with clock.override(lambda: answer):
         for attempt in attempts:
             with pytest.raises(Invalid) as caught:
                 attempt()
@@ -92,28 +92,28 @@ def test_a_clock_that_does_not_tell_milliseconds_is_refused(answer: Any) -> None
 # Ids
 
 
-@given(st.integers(0, clock.LATEST))
+@given(st.integers(0, clock.MAX_TIMESTAMP))
 def test_ids_are_version_seven_uuids_of_their_moment(at: int) -> None:
     """32 hexadecimal digits: the moment in 48 bits, version 7, variant 2, and chance."""
-    with clock.using(FrozenClock(at)):
+    with clock.override(FrozenClock(at)):
         made = ids.uuid7()
     assert UUID7.fullmatch(made)
     assert int(made[:12], 16) == at
 
 
-@given(st.lists(st.integers(0, clock.LATEST), min_size=2, max_size=9, unique=True))
+@given(st.lists(st.integers(0, clock.MAX_TIMESTAMP), min_size=2, max_size=9, unique=True))
 def test_ids_sort_by_time(moments: list[int]) -> None:
     """An id made later sorts later, as text."""
     made = []
     for at in sorted(moments):
-        with clock.using(FrozenClock(at)):
+        with clock.override(FrozenClock(at)):
             made.append(ids.new("mem_"))
     assert sorted(made) == made
 
 
 def test_ids_of_one_moment_differ() -> None:
     """Chance keeps ids apart that were made in the same millisecond."""
-    with clock.using(FrozenClock(5)):
+    with clock.override(FrozenClock(5)):
         assert len({ids.uuid7() for _ in range(1_000)}) == 1_000
 
 
@@ -124,7 +124,7 @@ def test_a_new_id_begins_with_its_prefix() -> None:
 
 def test_counting_ids_count_for_each_prefix() -> None:
     """Every kind of thing has its own numbers, and every source its own count."""
-    with ids.using(counting_ids()):
+    with ids.override(counting_ids()):
         assert [ids.new(prefix) for prefix in ("a_", "b_", "a_")] == ["a_1", "b_1", "a_2"]
     assert counting_ids()("a_") == "a_1"
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_an_id_is_refused(value: Any) -> None:
     with pytest.raises(Invalid, match="own_id") as caught:
         ids.check(value, "own_id")
     says_what_to_do(caught.value)
-    with ids.using(lambda prefix: value), pytest.raises(Invalid, match="generated id"):
+    with ids.override(lambda prefix: value), pytest.raises(Invalid, match="generated id"):
         Memory.new()
 
 
@@ -173,8 +173,8 @@ def test_the_clock_of_a_reproducible_run_can_be_moved() -> None:
 
 
 USING: dict[str, tuple[Callable[[str], Any], Callable[[], str]]] = {
-    "clock": (lambda mark: clock.using(lambda: int(mark)), lambda: str(clock.now())),
-    "ids": (lambda mark: ids.using(lambda prefix: mark), lambda: ids.new("")),
+    "clock": (lambda mark: clock.override(lambda: int(mark)), lambda: str(clock.now())),
+    "ids": (lambda mark: ids.override(lambda prefix: mark), lambda: ids.new("")),
 }
 either = pytest.mark.parametrize(("using", "ask"), USING.values(), ids=USING)
 

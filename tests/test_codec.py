@@ -14,7 +14,7 @@ from tests.strategies import data, json_data, lists, maps, names
 from omoide import FrozenList, FrozenMap, Memory, Space
 from omoide.core import codec
 from omoide.core.codec import Frozen
-from omoide.core.frozen import MAX_DEPTH, freeze
+from omoide.core.frozen import MAX_INPUT_DEPTH, freeze
 from omoide.errors import Invalid, OmoideError, Unsupported
 
 spaces = st.builds(Space, data=data, rev=st.integers(0, 9), metadata=maps)
@@ -265,7 +265,7 @@ WRAPPINGS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS.values(), ids=WRAPPINGS)
-@pytest.mark.parametrize("levels", [MAX_DEPTH // 2, 150, 400, 3000])
+@pytest.mark.parametrize("levels", [MAX_INPUT_DEPTH // 2, 150, 400, 3000])
 def test_data_is_never_nested_too_deeply_to_be_read_again(wrap: Callable[[Any], Any], levels: int) -> None:
     """Data wrapped again and again is refused when made or written, or else it can be read."""
     value: Any = freeze({})
@@ -275,6 +275,6 @@ def test_data_is_never_nested_too_deeply_to_be_read_again(wrap: Callable[[Any], 
         written = codec.encode([value])
     except Unsupported as error:
         says_what_to_do(error)
-        assert levels > MAX_DEPTH // 2
+        assert levels > MAX_INPUT_DEPTH // 2
     else:
         assert codec.encode(read(written)) == written

@@ -40,15 +40,15 @@ from omoide import (
 )
 from omoide.core import frozen
 from omoide.retrieval import arms
-from omoide.retrieval.ranking import Signs
+from omoide.retrieval.ranking import FeatureWeights
 from omoide.stores import protocols, redaction
-from omoide.stores.config import Settings
+from omoide.stores.config import StoreSettings
 from omoide.stores.sql import cache
 from omoide.testing import reproducible
 from omoide.turns import memory as remembering
 from omoide.turns import runner
-from omoide.turns.journal import KINDS
-from omoide.turns.options import Options
+from omoide.turns.journal import EVENT_KINDS
+from omoide.turns.options import TurnKwargs
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -279,10 +279,10 @@ def test_all_that_a_store_can_be_asked_is_documented() -> None:
 @pytest.mark.parametrize(
     ("kind", "page"),
     [
-        (Settings, "stores"),
+        (StoreSettings, "stores"),
         (Entry, "stores"),
         (Filter, "recall"),
-        (Signs, "recall"),
+        (FeatureWeights, "recall"),
         (turns.AgentSpec, "specs"),
         (turns.MemoryPolicy, "specs"),
         (turns.Limits, "specs"),
@@ -294,13 +294,13 @@ def test_all_that_a_store_can_be_asked_is_documented() -> None:
 )
 def test_every_field_is_documented(kind: Any, page: str) -> None:
     """Every field of what users give and get has a row in a table, but for code that goes with a spec."""
-    code = turns.AgentSpec.UNWRITTEN if kind is turns.AgentSpec else frozenset()
+    code = turns.AgentSpec.EXCLUDED_FIELDS if kind is turns.AgentSpec else frozenset()
     assert set(kind.__struct_fields__) - code - rows(page) == set()
 
 
 def test_every_option_and_event_of_a_turn_is_documented() -> None:
     """Each option of a turn and each kind of event has a row on the page of turns."""
-    assert {*Options.__annotations__, *KINDS} - rows("turns") == set()
+    assert {*TurnKwargs.__annotations__, *EVENT_KINDS} - rows("turns") == set()
 
 
 def test_all_of_turns_and_sessions_is_documented() -> None:
@@ -315,22 +315,26 @@ def test_all_of_turns_and_sessions_is_documented() -> None:
 def test_the_limits_of_data_are_those_in_the_code() -> None:
     """The page of values tells how deep and how large data may be, in the numbers that the code goes by."""
     page = prose(ROOT / "docs" / "values.md")
-    limits = [f"{frozen.MAX_DEPTH} levels", f"{frozen.DEPTH} levels", f"{frozen.MAX_NODES:,} values"]
+    limits = [
+        f"{frozen.MAX_INPUT_DEPTH} levels",
+        f"{frozen.MAX_STORED_DEPTH} levels",
+        f"{frozen.MAX_NODES:,} values",
+    ]
     assert [limit for limit in limits if f"| {limit} |" not in page] == []
 
 
 def test_the_limits_of_recall_are_those_in_the_code() -> None:
     """The page of recall tells how many candidates there are and how long a window is, as the code has it."""
     page = prose(ROOT / "docs" / "recall.md")
-    limits = [f"{cache.SHELF:,} entries", f"{arms.WINDOW_WORDS} words"]
+    limits = [f"{cache.MAX_CACHED_ENTRIES:,} entries", f"{arms.WINDOW_WORDS} words"]
     assert [limit for limit in limits if limit not in page] == []
 
 
 def test_the_limits_of_a_turn_are_those_in_the_code() -> None:
     """The page of turns tells how much of an input is asked with and how long a listener has, as it is so."""
     page = " ".join(prose(ROOT / "docs" / "turns.md").split())
-    assert f"{remembering.LONGEST:,} characters" in page
-    assert {5: "five seconds"}[runner.LAST_WORDS] in page
+    assert f"{remembering.MAX_QUERY_LENGTH:,} characters" in page
+    assert {5: "five seconds"}[runner.FINAL_EVENT_TIMEOUT] in page
 
 
 def test_the_keys_that_name_a_secret_are_those_in_the_code() -> None:
@@ -347,8 +351,8 @@ def test_the_keys_that_name_a_secret_are_those_in_the_code() -> None:
         *INLINE.findall(spelled),
     ]
     assert len(named) > 20
-    assert [key for key in named if not redaction.names_secret(key)] == []
-    assert [key for key in INLINE.findall(counts) if redaction.names_secret(key)] == []
+    assert [key for key in named if not redaction.is_secret_key(key)] == []
+    assert [key for key in INLINE.findall(counts) if redaction.is_secret_key(key)] == []
 
 
 def test_every_context_of_an_error_is_documented() -> None:

@@ -247,14 +247,14 @@ def test_a_scope_holds_what_agrees_with_every_field_given() -> None:
     entry = Entry.new(agent_id="ada", session_id="s", content="Tea.")
     assert entry.scope == Scope(agent_id="ada", session_id="s")
     for inside in (Scope(), Scope(agent_id="ada"), Scope(session_id="s"), entry.scope):
-        assert inside.holds(entry)
+        assert inside.contains(entry)
     for outside in (
         Scope(agent_id="Ada"),
         Scope(session_id="t"),
         Scope(project_id="p"),
         Scope(namespace="other"),
     ):
-        assert not outside.holds(entry)
+        assert not outside.contains(entry)
 
 
 @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id", "namespace"])

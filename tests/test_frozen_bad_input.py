@@ -16,7 +16,7 @@ import pytest
 from tests.minds import says_what_to_do
 
 from omoide import FrozenList, FrozenMap
-from omoide.core.frozen import MAX_DEPTH, check_text, freeze, freeze_list, freeze_map
+from omoide.core.frozen import MAX_INPUT_DEPTH, check_text, freeze, freeze_list, freeze_map
 from omoide.errors import Invalid, Unsupported, WrongType
 
 
@@ -90,8 +90,8 @@ UNKEEPABLE: dict[str, tuple[Any, str]] = {
     "surrogate-key": ({"\udfff": 2}, "decode the text"),
     "nan-in-set": ({nan}, "None or a string"),
     "contains-itself": (itself(), "flatten"),
-    "deep-list": (nested(MAX_DEPTH + 1), "flatten"),
-    "deep-map": (nested(MAX_DEPTH + 1, lambda inner: {"a": inner}), "flatten"),
+    "deep-list": (nested(MAX_INPUT_DEPTH + 1), "flatten"),
+    "deep-map": (nested(MAX_INPUT_DEPTH + 1, lambda inner: {"a": inner}), "flatten"),
     "bottomless": (nested(5000), "flatten"),
 }
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_kept_is_refused_with_its_place_and_a_remedy(value: Any, 
 
 def test_data_may_be_nested_up_to_the_limit() -> None:
     """The deepest data allowed is kept and thawed unharmed."""
-    value = nested(MAX_DEPTH)
+    value = nested(MAX_INPUT_DEPTH)
     assert freeze(value).to_python() == value
 
 

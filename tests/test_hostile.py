@@ -31,7 +31,7 @@ from omoide import (
     restore,
     thread,
 )
-from omoide.core.frozen import DEPTH
+from omoide.core.frozen import MAX_STORED_DEPTH
 
 
 @action
@@ -103,7 +103,7 @@ def test_an_agent_that_keeps_its_past_inside_its_present_is_stopped_while_it_can
         return kept
 
     agent, effects = Agent.new("nostalgic").cmd(look_back)
-    for _ in range(2 * DEPTH):
+    for _ in range(2 * MAX_STORED_DEPTH):
         agent, effects = agent.cmd(look_back)
     assert [effect.kind for effect in effects if isinstance(effect, directives.Error)] == ["Unsupported"]
     assert Agent.from_json(agent.to_json()) == agent
@@ -115,7 +115,7 @@ def test_a_space_may_hold_the_state_of_an_agent_but_not_all_of_its_past() -> Non
     agent = memory.world_put(Agent.new("a", state={"n": 1}), "k", 1)
     agent = memory.put_space(agent, "copy", Space(data=agent.state))
     assert memory.get_in_space(memory.put_in_space(agent, "copy", "x", 1), "copy", "x") == 1
-    for _ in range(DEPTH):
+    for _ in range(MAX_STORED_DEPTH):
         try:
             agent = memory.put_space(agent, "past", Space(data=agent.state))
         except errors.Unsupported:
@@ -130,7 +130,7 @@ def test_values_of_our_own_cannot_be_nested_without_end() -> None:
 
     def nested() -> Space:
         space = Space()
-        for _ in range(10 * DEPTH):
+        for _ in range(10 * MAX_STORED_DEPTH):
             space = Space(data=space)
         return space
 
@@ -142,12 +142,12 @@ def test_very_many_items_of_one_id_are_found_changed_and_removed_in_time() -> No
     """Ten thousand items that share an id cost no more than going through the list."""
     size = 10_000
     full: FrozenList[Any] = FrozenList([{"id": "same", "n": at} for at in range(size)])
-    assert len(full.found("same")) == size
+    assert len(full.find_by_id("same")) == size
     changed = full.change("same", lambda item: item.set("n", -1))
     assert {item["n"] for item in changed} == {-1}
     for at in range(100):
         changed = changed.append({"id": "same", "n": at})
-    assert len(changed.found("same")) == size + 100
+    assert len(changed.find_by_id("same")) == size + 100
     assert len(changed.remove("same")) == 0
 
 

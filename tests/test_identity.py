@@ -260,7 +260,7 @@ def test_world_profile_remains_plain_data_of_the_memory() -> None:
 def test_other_agents_are_kept_in_the_world_by_their_snapshot() -> None:
     """`know_agent` keeps snapshot, trust and time under `world.known_agents`, never the whole identity."""
     bob = identity.ensure(Agent.new("b", id="bob"), extensions={"p": {"secret": 1, "__public__": {"r": 2}}})
-    agent = identity.know_agent(Agent.new("a"), bob, trust=0.8, now=9)
+    agent = identity.add_known_agent(Agent.new("a"), bob, trust=0.8, now=9)
     known = memory.world_get(agent, "known_agents")["bob"]
     assert known == {"snapshot": identity.snapshot(bob), "trust": 0.8, "last_seen": 9}
     assert "secret" not in str(known)
@@ -269,9 +269,9 @@ def test_other_agents_are_kept_in_the_world_by_their_snapshot() -> None:
 
 def test_a_snapshot_from_elsewhere_joins_the_agents_known() -> None:
     """Snapshots of several agents stand beside each other; a newer one replaces its own."""
-    agent = identity.know_snapshot(Agent.new("a"), "bob", {"profile": {}}, now=1)
-    agent = identity.know_snapshot(agent, "eve", {"profile": {}}, trust=0, now=2)
-    agent = identity.know_snapshot(agent, "bob", {"profile": {"age": 1}}, now=3)
+    agent = identity.add_known_snapshot(Agent.new("a"), "bob", {"profile": {}}, now=1)
+    agent = identity.add_known_snapshot(agent, "eve", {"profile": {}}, trust=0, now=2)
+    agent = identity.add_known_snapshot(agent, "bob", {"profile": {"age": 1}}, now=3)
     assert set(identity.known_agents(agent)) == {"bob", "eve"}
     assert identity.known_agents(agent)["bob"]["snapshot"] == {"profile": {"age": 1}}
 
@@ -328,9 +328,9 @@ CHANGES: dict[str, Callable[[Agent], object]] = {
     "identity": lambda a: identity.put(a, cast("Any", {})),
     "updated identity": lambda a: identity.update(a, lambda old: cast("Any", None)),
     "now": lambda a: identity.add_action(a, "x", now=-1),
-    "other id": lambda a: identity.know_snapshot(a, "", {}),
-    "trust": lambda a: identity.know_snapshot(a, "bob", {}, trust=2),
-    "snapshot": lambda a: identity.know_snapshot(a, "bob", cast("Any", 5)),
+    "other id": lambda a: identity.add_known_snapshot(a, "", {}),
+    "trust": lambda a: identity.add_known_snapshot(a, "bob", {}, trust=2),
+    "snapshot": lambda a: identity.add_known_snapshot(a, "bob", cast("Any", 5)),
 }
 
 

@@ -39,7 +39,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.clock = 1
         self.rev, self.updated_at = 0, 1
         self.model = {"world": Shape({}), "tasks": Shape([])}
-        with clock.using(lambda: 1), ids.using(lambda prefix: f"{prefix}1"):
+        with clock.override(lambda: 1), ids.override(lambda prefix: f"{prefix}1"):
             self.memory = Memory.new()
             bare = Agent.new("tester", state={"own": 1})
             self.agent = bare if lazy else memory.ensure(bare)
@@ -69,7 +69,7 @@ class MemoryMachine(RuleBasedStateMachine):
         moment, told = (self.clock, {}) if asks else (1, {"now": self.clock})
         done: list[Any] = []
         before = (self.memory.to_json(), self.agent.to_json())
-        with clock.using(lambda: moment), ids.using(lambda prefix: f"{prefix}1"):
+        with clock.override(lambda: moment), ids.override(lambda prefix: f"{prefix}1"):
             for module, holder in ((Memory, self.memory), (memory, self.agent)):
                 try:
                     done.append(getattr(module, operation)(holder, *args, **told, **options))

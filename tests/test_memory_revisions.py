@@ -174,7 +174,7 @@ def test_replacing_a_space_never_lowers_its_revision(mind: Mind, old: int, suppl
 @on_both
 def test_time_is_told_by_the_clock_unless_given(mind: Mind) -> None:
     """A change is stamped with the clock in use, or with `now`."""
-    with clock.using(FrozenClock(77)) as frozen:
+    with clock.override(FrozenClock(77)) as frozen:
         assert mind.world_put("k", 1).memory.updated_at == 77
         assert mind.world_put("k", 1, now=5).memory.updated_at == 5
         assert mind.tasks_add("x").memory.updated_at == frozen()

@@ -16,27 +16,27 @@ every_type = pytest.mark.parametrize("name", MEMORY_TYPES)
 def test_there_are_twenty_five_types() -> None:
     """The ontology has 25 kinds of memory item, each listed once, the root not among them."""
     assert len(set(MEMORY_TYPES)) == len(MEMORY_TYPES) == 25
-    assert entry.ROOT not in MEMORY_TYPES
+    assert entry.ROOT_TYPE not in MEMORY_TYPES
 
 
 @every_type
 def test_every_type_leads_to_the_root(name: str) -> None:
     """Going from refined to refining type ends at the root."""
-    assert entry.ancestors(name)[-1] == entry.ROOT
+    assert entry.supertypes(name)[-1] == entry.ROOT_TYPE
 
 
 @every_type
 def test_ancestors_and_subtypes_are_each_others_reverse(name: str) -> None:
     """A type is among the subtypes of itself, of its ancestors, and of nothing else."""
-    everything = (entry.ROOT, *MEMORY_TYPES)
+    everything = (entry.ROOT_TYPE, *MEMORY_TYPES)
     inside = {other for other in everything if name in entry.with_subtypes(other)}
-    assert inside == {name, *entry.ancestors(name)}
+    assert inside == {name, *entry.supertypes(name)}
 
 
 def test_the_root_covers_everything() -> None:
     """Asking for the root with its subtypes asks for all types."""
-    assert set(entry.with_subtypes(entry.ROOT)) == {entry.ROOT, *MEMORY_TYPES}
-    assert entry.ancestors(entry.ROOT) == ()
+    assert set(entry.with_subtypes(entry.ROOT_TYPE)) == {entry.ROOT_TYPE, *MEMORY_TYPES}
+    assert entry.supertypes(entry.ROOT_TYPE) == ()
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_class_names_follow_the_ontology() -> None:
     """The ontology writes the names as one capitalised word, one class for each type."""
     assert entry.ontology_class("trade_off") == "TradeOff"
     assert entry.ontology_class("bug") == "Bug"
-    assert entry.ontology_class(entry.ROOT) == "MemoryItem"
+    assert entry.ontology_class(entry.ROOT_TYPE) == "MemoryItem"
     assert len({entry.ontology_class(name) for name in MEMORY_TYPES}) == 25
 
 
 QUESTIONS: list[Callable[[Any], object]] = [
-    entry.check,
-    entry.ancestors,
+    entry.check_memory_type,
+    entry.supertypes,
     entry.with_subtypes,
     entry.ontology_class,
 ]
@@ -94,4 +94,4 @@ def test_a_type_is_named_by_text(ask: Callable[[Any], object], name: object) -> 
 def test_the_table_of_types_cannot_be_changed() -> None:
     """The table is read-only."""
     with pytest.raises(TypeError):
-        entry.PARENTS["gossip"] = "fact"  # type: ignore[index]
+        entry.PARENT_TYPES["gossip"] = "fact"  # type: ignore[index]

@@ -18,7 +18,7 @@ from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
 from omoide import observe
 from omoide.core.frozen import freeze
-from omoide.stores.async_store import hop
+from omoide.stores.async_store import run_in_thread
 
 SECRET = "the vault opens with 1234"
 
@@ -45,13 +45,13 @@ class Recorded:
 @pytest.fixture(autouse=True)
 def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks for content, unless a test does."""
-    monkeypatch.delenv(observe.CAPTURE, raising=False)
+    monkeypatch.delenv(observe.CAPTURE_CONTENT_ENV, raising=False)
 
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
     found = Recorded()
-    with observe.using(found.provider):
+    with observe.use_provider(found.provider):
         yield found
     found.provider.shutdown()
 
@@ -111,7 +111,7 @@ def test_agents_models_and_tools_are_named(
 
 def test_every_attribute_has_a_name_and_a_type() -> None:
     """What callers may say, what it is called outside, and what type checkers allow are the same list."""
-    names = {**observe.NAMES, **observe.CONTENT}
+    names = {**observe.ATTRIBUTE_NAMES, **observe.CONTENT_ATTRIBUTE_NAMES}
     assert {*names} == {*get_type_hints(observe.Attributes)}
     assert len({*names.values()}) == len(names)
     assert all(name.startswith("gen_ai.") for name in names.values())
@@ -156,7 +156,7 @@ async def test_tasks_and_threads_keep_their_spans_apart(recorded: Recorded) -> N
     async def turn(name: str) -> None:
         with observe.span("invoke_agent", agent_name=name):
             await anyio.lowlevel.checkpoint()
-            await hop(search, name)
+            await run_in_thread(search, name)
             await anyio.lowlevel.checkpoint()
 
     def search(name: str) -> None:
@@ -228,7 +228,7 @@ def test_no_content_is_recorded_unasked(recorded: Recorded) -> None:
 
 def test_content_is_recorded_when_asked_for(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text as it is and all else as JSON, given or made by a function; None says nothing."""
-    monkeypatch.setenv(observe.CAPTURE, "true")
+    monkeypatch.setenv(observe.CAPTURE_CONTENT_ENV, "true")
     with observe.span("search_memory", query_text="Tea?", input_messages=None) as span:
         span.set(records=lambda: [{"id": "a", "content": "Grüße", "score": 0.5}])
         span.set(output_messages=freeze([{"role": "user", "parts": [1, None]}]))
@@ -243,7 +243,7 @@ def test_content_that_json_has_no_form_for_is_printed(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tracing does not fail over a value."""
-    monkeypatch.setenv(observe.CAPTURE, "1")
+    monkeypatch.setenv(observe.CAPTURE_CONTENT_ENV, "1")
     with observe.span("chat", input_messages=[{"value": Recorded, "many": {1: range(2)}}]):
         pass
     (shown,) = json.loads(recorded.attributes()["gen_ai.input.messages"])
@@ -270,20 +270,20 @@ def test_content_is_asked_for_by_the_environment(
     monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool
 ) -> None:
     """By the variable that other instrumentations read, and only by values that mean spans."""
-    assert observe.content_wanted() is False
-    monkeypatch.setenv(observe.CAPTURE, value)
-    assert observe.content_wanted() is wanted
+    assert observe.is_content_captured() is False
+    monkeypatch.setenv(observe.CAPTURE_CONTENT_ENV, value)
+    assert observe.is_content_captured() is wanted
 
 
 def test_a_span_that_is_not_sampled_makes_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would not be recorded is not made, even when content is asked for."""
-    monkeypatch.setenv(observe.CAPTURE, "true")
+    monkeypatch.setenv(observe.CAPTURE_CONTENT_ENV, "true")
 
     def never() -> str:
         raise AssertionError("content was made for a span that is not recorded")
 
     silent = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
-    with observe.using(silent), observe.span("chat", input_messages=never) as span:
+    with observe.use_provider(silent), observe.span("chat", input_messages=never) as span:
         span.set(output_messages=never)
 
 
@@ -292,7 +292,7 @@ def test_the_provider_in_use_can_change(recorded: Recorded) -> None:
     other = Recorded()
     with observe.span("chat"):
         pass
-    with observe.using(other.provider), observe.span("execute_tool"):
+    with observe.use_provider(other.provider), observe.span("execute_tool"):
         pass
     with observe.span("create_memory"):
         pass
@@ -315,7 +315,7 @@ def test_without_a_provider_nothing_is_recorded() -> None:
 
 def test_a_provider_that_does_nothing_counts_as_none() -> None:
     """Given one explicitly, blocks run all the same."""
-    with observe.using(NoOpTracerProvider()), observe.span("chat") as span:
+    with observe.use_provider(NoOpTracerProvider()), observe.span("chat") as span:
         span.set(input_tokens=1)
 
 

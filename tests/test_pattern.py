@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omoide import Route, Signal
 from omoide.core import signal
-from omoide.core.execution import matching
+from omoide.core.execution import matching_routes
 from omoide.errors import Invalid, InvalidDefinition, WrongType
 
 segments = st.sampled_from(["a", "b", "c1"])
@@ -51,20 +51,20 @@ def test_exact_one_segment_and_any_number(wanted: str, fitting: list[str], unfit
 @given(wanted=patterns, signal_type=types)
 def test_matching_agrees_with_brute_force(wanted: str, signal_type: str) -> None:
     """The fast match gives the same answer as trying everything."""
-    assert signal.matches(wanted, signal_type) == fits(wanted.split("."), signal_type.split("."))
+    assert signal.matches_pattern(wanted, signal_type) == fits(wanted.split("."), signal_type.split("."))
 
 
 @given(signal_type=types)
 def test_every_type_is_its_own_pattern(signal_type: str) -> None:
     """Exact patterns are types."""
-    assert signal.matches(signal.check(signal_type), signal_type)
+    assert signal.matches_pattern(signal.check_pattern(signal_type), signal_type)
 
 
 def test_many_open_patterns_are_matched_at_once() -> None:
     """Sixty `**` against sixty segments need no more than a moment, match or not."""
     wanted = ".".join(["**", "a"] * 60)
-    assert signal.matches(wanted, ".".join(["a"] * 60))
-    assert not signal.matches(wanted + ".b", ".".join(["a"] * 119))
+    assert signal.matches_pattern(wanted, ".".join(["a"] * 60))
+    assert not signal.matches_pattern(wanted + ".b", ".".join(["a"] * 119))
 
 
 @pytest.mark.parametrize("wanted", ["a..b", ".a", "a.", "a*", "a.b*.c", "***", "a.***", ".", ""])
@@ -78,7 +78,7 @@ def test_a_pattern_has_whole_segments(wanted: str) -> None:
 def test_a_pattern_is_text() -> None:
     """Anything else is refused."""
     with pytest.raises(WrongType):
-        signal.check(5)
+        signal.check_pattern(5)
 
 
 def test_more_specific_patterns_sort_higher() -> None:
@@ -93,7 +93,7 @@ def order(*routes: tuple[str, int]) -> list[int]:
     given_routes = [
         Route(pattern=wanted, target=f"n{at}", priority=prio) for at, (wanted, prio) in enumerate(routes)
     ]
-    return [int(route.target[1:]) for route in matching(given_routes, "a.b")]
+    return [int(route.target[1:]) for route in matching_routes(given_routes, "a.b")]
 
 
 def test_specificity_comes_before_priority() -> None:

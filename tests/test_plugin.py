@@ -81,9 +81,9 @@ def test_routes_of_a_plugin_are_not_prefixed() -> None:
 
 def test_patterns_gate_what_a_plugin_sees() -> None:
     """Without patterns every signal, with patterns those that fit."""
-    assert Web().sees(Signal(type="anything.at.all"))
-    assert Full().sees(Signal(type="web.a.b"))
-    assert not Full().sees(Signal(type="mail.a"))
+    assert Web().accepts_signal(Signal(type="anything.at.all"))
+    assert Full().accepts_signal(Signal(type="web.a.b"))
+    assert not Full().accepts_signal(Signal(type="mail.a"))
 
 
 def test_a_plugin_is_given_as_class_instance_or_class_with_configuration() -> None:
@@ -189,7 +189,7 @@ def test_a_requirement_that_is_not_met_is_named(requires: str) -> None:
 def test_actions_of_plugins_can_be_called_by_name() -> None:
     """The agent offers its own and its plugins', and an unknown one is an error that lists them."""
     agent = Agent.new("a", plugins=[Full])
-    assert agent.definition.offered() == ("fetch",)
+    assert agent.definition.action_names() == ("fetch",)
     assert agent.cmd("fetch")[1] == []
     (error,) = agent.cmd("paint")[1]
     assert isinstance(error, directives.Error)

@@ -22,7 +22,7 @@ def ask(**fields: Any) -> RecallRequest:
 
 def test_a_request_needs_an_agent_and_a_query() -> None:
     """The rest has defaults: the agent's scope, five entries, the present."""
-    with clock.using(FrozenClock(9_000)):
+    with clock.override(FrozenClock(9_000)):
         request = ask()
     assert (request.session_id, request.scope, request.limit, request.metadata) == (None, "agent", 5, {})
     assert (request.namespace, request.project_id, request.max_tokens) == ("default", None, None)
@@ -85,12 +85,12 @@ def test_the_scope_of_a_request_is_one_of_four_words(reach: str) -> None:
 
 def test_a_request_sees_what_its_scope_says() -> None:
     """Agent ignores the session, session needs one, project and namespace ignore the agent."""
-    assert ask(session_id="s").reach() == Scope(agent_id="ada")
-    assert ask(scope="session", session_id="s").reach() == Scope(agent_id="ada", session_id="s")
-    assert ask(scope="session").reach() is None
-    assert ask(scope="project", project_id="p").reach() == Scope(project_id="p")
-    assert ask(scope="namespace", namespace="n", project_id="p").reach() == Scope(namespace="n")
-    assert ask(project_id="p").reach() == Scope(agent_id="ada", project_id="p")
+    assert ask(session_id="s").effective_scope() == Scope(agent_id="ada")
+    assert ask(scope="session", session_id="s").effective_scope() == Scope(agent_id="ada", session_id="s")
+    assert ask(scope="session").effective_scope() is None
+    assert ask(scope="project", project_id="p").effective_scope() == Scope(project_id="p")
+    assert ask(scope="namespace", namespace="n", project_id="p").effective_scope() == Scope(namespace="n")
+    assert ask(project_id="p").effective_scope() == Scope(agent_id="ada", project_id="p")
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_a_request_sees_what_its_scope_says() -> None:
 )
 def test_a_request_can_be_made_for_a_scope(scope: Scope) -> None:
     """It sees exactly what the scope holds."""
-    assert RecallRequest.within(scope, "tea").reach() == scope
+    assert RecallRequest.for_scope(scope, "tea").effective_scope() == scope
 
 
 def test_a_session_belongs_to_an_agent() -> None:
     """A scope with a session and no agent cannot be asked as a whole."""
     with pytest.raises(Invalid, match=r"scope\.agent_id is missing"):
-        RecallRequest.within(Scope(session_id="s"), "tea")
+        RecallRequest.for_scope(Scope(session_id="s"), "tea")
 
 
 def test_a_filter_is_checked() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.strategies import data, json_data, text
 
 from omoide import Memory, Signal
-from omoide.core.signal import STRUCTURED
+from omoide.core.signal import STRUCTURED_CONTENT_TYPE
 from omoide.errors import Invalid, OmoideError
 from omoide.testing import reproducible
 
@@ -24,7 +24,9 @@ ENDS = 253_402_300_799_999  # the last millisecond of the year 9999
 
 def read(**event: object) -> Signal:
     """A signal from a structured event."""
-    return Signal.from_http({"content-type": STRUCTURED}, msgspec.json.encode({**REQUIRED, **event}))
+    return Signal.from_http(
+        {"content-type": STRUCTURED_CONTENT_TYPE}, msgspec.json.encode({**REQUIRED, **event})
+    )
 
 
 def test_a_signal_needs_only_a_type() -> None:
@@ -68,7 +70,7 @@ def test_absent_attributes_are_not_written() -> None:
     bare = Signal(type="a.b", id="1", source="/s", time=None)
     assert bare.to_binary() == (HEADERS, b"")
     headers, body = bare.to_structured()
-    assert (headers, msgspec.json.decode(body)) == ({"content-type": STRUCTURED}, REQUIRED)
+    assert (headers, msgspec.json.decode(body)) == ({"content-type": STRUCTURED_CONTENT_TYPE}, REQUIRED)
 
 
 def test_time_is_written_as_rfc_3339() -> None:
@@ -198,7 +200,7 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], field: str) ->
     assert raised.value.remedy
 
 
-JSON = {"content-type": STRUCTURED}
+JSON = {"content-type": STRUCTURED_CONTENT_TYPE}
 BAD_EVENTS: dict[str, tuple[Mapping[str, str], bytes]] = {
     "no event at all": ({}, b"{}"),
     "another content type": ({"content-type": "application/json"}, b"{}"),

@@ -39,14 +39,14 @@ async def test_waiting_ends_as_soon_as_it_is_so() -> None:
     async def look_async() -> int:
         return look()
 
-    assert await eventually(look, every=0) == 3
-    assert await eventually(look_async, every=0) == 4
+    assert await eventually(look, interval=0) == 3
+    assert await eventually(look_async, interval=0) == 4
 
 
 async def test_waiting_has_an_end() -> None:
     """What never becomes so fails, and shows what was seen last."""
     with pytest.raises(AssertionError, match="last seen: 0"):
-        await eventually(lambda: 0, within=0.02, every=0.001)
+        await eventually(lambda: 0, timeout=0.02, interval=0.001)
 
 
 async def test_a_failed_assertion_means_not_yet() -> None:
@@ -61,6 +61,6 @@ async def test_a_failed_assertion_means_not_yet() -> None:
     def never() -> bool:
         raise AssertionError("nobody came")
 
-    assert await eventually(look, every=0)
+    assert await eventually(look, interval=0)
     with pytest.raises(AssertionError, match="nobody came"):
-        await eventually(never, within=0.02, every=0.001)
+        await eventually(never, timeout=0.02, interval=0.001)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from omoide import Agent, Thread, ThreadEntry, thread
-from omoide.core.thread import KINDS
+from omoide.core.thread import ENTRY_KINDS
 from omoide.errors import Conflict, Invalid, OmoideError, WrongType
 from omoide.testing import reproducible
 
@@ -36,7 +36,7 @@ def test_an_entry_made_by_itself_has_its_defaults_too() -> None:
         assert ThreadEntry() == ThreadEntry(id="entry_1", seq=0, at=5, kind="note")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "anything_else"])
+@pytest.mark.parametrize("kind", [*ENTRY_KINDS, "anything_else"])
 def test_kinds_are_open(kind: str) -> None:
     """The conventional kinds and any other name are taken."""
     assert [entry.kind for entry in Thread.new().append({"kind": kind}).filter_by_kind(kind)] == [kind]

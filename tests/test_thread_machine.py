@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.strategies import maps, scramble
 
 from omoide import Thread, ThreadEntry
-from omoide.core.thread import KINDS
+from omoide.core.thread import ENTRY_KINDS
 from omoide.errors import Conflict
 
 START = 1_000
-kinds = st.sampled_from([*KINDS[:3], "own kind", "日本"])
+kinds = st.sampled_from([*ENTRY_KINDS[:3], "own kind", "日本"])
 positions = st.integers(-3, 40)
 optional: dict[str, st.SearchStrategy[Any]] = {
     "id": st.sampled_from(["mine", "e:2", "é"]),

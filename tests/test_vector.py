@@ -47,7 +47,7 @@ def check_same(frozen: FrozenList[Any], model: Model) -> None:
     assert list(reversed(frozen)) == model[::-1]
     assert [frozen[at] for at in range(-len(model), len(model))] == [*model, *model]
     for wanted in {id_of(item) for item in model}:
-        assert frozen.found(wanted) == with_id(model, wanted)
+        assert frozen.find_by_id(wanted) == with_id(model, wanted)
 
 
 class ListMachine(RuleBasedStateMachine):
@@ -55,7 +55,7 @@ class ListMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.width = mock.patch.object(vector, "WIDTH", 3)
+        self.width = mock.patch.object(vector, "CHUNK_SIZE", 3)
         self.width.start()
         self.model: Model = []
         self.frozen: FrozenList[Any] = FrozenList()
@@ -115,7 +115,7 @@ class ListMachine(RuleBasedStateMachine):
 
     @rule(wanted=st.sampled_from(IDS))
     def find(self, wanted: Hashable) -> None:
-        assert self.frozen.found(wanted) == with_id(self.model, wanted)
+        assert self.frozen.find_by_id(wanted) == with_id(self.model, wanted)
 
     @rule(wanted=st.sampled_from(GIVEN_IDS))
     def remove_by_id(self, wanted: Hashable) -> None:
@@ -226,21 +226,21 @@ def test_a_list_reads_as_a_sequence() -> None:
 def test_items_of_one_id_are_found_in_the_order_of_the_list() -> None:
     """What is found depends on what the list holds, not on how it came to hold it."""
     frozen = FrozenList([{"id": "a", "n": 1}])
-    assert len(frozen.found("a")) == 1
+    assert len(frozen.find_by_id("a")) == 1
     frozen = frozen.insert(0, {"id": "a", "n": 0}).append({"id": "a", "n": 2})
-    assert [item["n"] for item in frozen.found("a")] == [0, 1, 2]
+    assert [item["n"] for item in frozen.find_by_id("a")] == [0, 1, 2]
 
 
 def test_one_object_held_many_times_can_be_removed() -> None:
     """The same item put into a list until its chunk is cut is found and removed as often as it is there."""
     item = FrozenMap({"id": "a"})
     frozen: FrozenList[Any] = FrozenList([{"id": n} for n in range(64)])
-    assert frozen.found("a") == []
+    assert frozen.find_by_id("a") == []
     for _ in range(70):
         frozen = frozen.insert(0, item)
-    assert frozen.found("a") == [item] * 70
+    assert frozen.find_by_id("a") == [item] * 70
     assert frozen.remove("a") == [{"id": n} for n in range(64)]
-    assert frozen.change("a", lambda _: FrozenMap({"id": "b"})).found("b") == [{"id": "b"}] * 70
+    assert frozen.change("a", lambda _: FrozenMap({"id": "b"})).find_by_id("b") == [{"id": "b"}] * 70
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))

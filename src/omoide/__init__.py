@@ -111,7 +111,7 @@ __all__ = [
 ]
 
 
-_PARTS = (
+_SUBPACKAGES = (
     "graph",
     "longterm",
     "projection",
@@ -122,7 +122,7 @@ _PARTS = (
     "tools",
     "turns",
 )
-_LAZY = {
+_LAZY_ATTRIBUTES = {
     "AgentSpec": "omoide.turns.spec",
     "AsyncClient": "omoide.client",
     "Client": "omoide.client",
@@ -140,8 +140,8 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """What only programs with a store, with turns or with live agents need is loaded when it is asked for."""
-    if name in _PARTS:
+    if name in _SUBPACKAGES:
         return import_module(f"omoide.{name}")
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+    if name in _LAZY_ATTRIBUTES:
+        return getattr(import_module(_LAZY_ATTRIBUTES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

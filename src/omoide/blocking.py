@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from omoide import verbs
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import RecallResult, WriteResult
-from omoide.stores.async_store import LocalStore
-from omoide.stores.protocols import Erases, Store, Supersedes
+from omoide.stores.async_store import AsyncStore
+from omoide.stores.protocols import Store, SupportsErase, SupportsSupersede
 from omoide.stores.records import EraseReceipt
 
 if TYPE_CHECKING:
     from omoide.graph.results import Answer
-    from omoide.graph.shacl import Report
+    from omoide.graph.shacl import ValidationReport
     from omoide.graph.view import GraphView
     from omoide.longterm.lineage import Provenance
     from omoide.longterm.relations import Related
-    from omoide.turns.options import Options
+    from omoide.turns.options import TurnKwargs
     from omoide.turns.preview import Preflight
     from omoide.turns.result import Snapshot, TurnResult
     from omoide.turns.spec import AgentSpec
 
 
 __all__ = [
-    "Graph",
+    "BlockingGraph",
     "chat",
     "erase",
     "forget",
@@ -40,7 +40,7 @@ __all__ = [
     "preflight",
     "recall",
     "remember",
-    "restore",
+    "reinstate",
     "turn",
     "write",
 ]
@@ -50,14 +50,14 @@ T = TypeVar("T")
 
 def remember(store: Store, content: str, scope: Scope, **fields: Any) -> WriteResult:
     """Keep a memory."""
-    request = verbs.remembering(content, scope, fields)
-    return store.sync.write(request) if isinstance(store, LocalStore) else _run(store.write, request)
+    request = verbs.build_write_request(content, scope, fields)
+    return store.sync.write(request) if isinstance(store, AsyncStore) else _run(store.write, request)
 
 
 def recall(store: Store, query: str, scope: Scope, limit: int = 5, **fields: Any) -> RecallResult:
     """The memories that answer a question best."""
-    request = verbs.recalling(query, scope, limit, fields)
-    return store.sync.recall(request) if isinstance(store, LocalStore) else _run(store.recall, request)
+    request = verbs.build_recall_request(query, scope, limit, fields)
+    return store.sync.recall(request) if isinstance(store, AsyncStore) else _run(store.recall, request)
 
 
 def forget(
@@ -70,43 +70,43 @@ def forget(
     expected_rev: int | None = None,
 ) -> Entry:
     """Forget a memory, or replace it by another."""
-    if isinstance(store, LocalStore):
+    if isinstance(store, AsyncStore):
         return store.sync.supersede(id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
-    able: Supersedes = verbs.offering(store, Supersedes, "forget")
+    able: SupportsSupersede = verbs.require(store, SupportsSupersede, "forget")
     return _run(able.supersede, id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
 
 
-def restore(store: Store, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
+def reinstate(store: Store, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
     """Bring a forgotten memory back."""
-    if isinstance(store, LocalStore):
-        return store.sync.restore(id, scope, expected_rev=expected_rev)
-    able: Supersedes = verbs.offering(store, Supersedes, "restore")
-    return _run(able.restore, id, scope, expected_rev=expected_rev)
+    if isinstance(store, AsyncStore):
+        return store.sync.reinstate(id, scope, expected_rev=expected_rev)
+    able: SupportsSupersede = verbs.require(store, SupportsSupersede, "restore")
+    return _run(able.reinstate, id, scope, expected_rev=expected_rev)
 
 
 def erase(store: Store, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
     """Remove a memory, or everything in the scope, for good."""
-    if isinstance(store, LocalStore):
+    if isinstance(store, AsyncStore):
         return store.sync.erase(scope, id=id, reason=reason)
-    able: Erases = verbs.offering(store, Erases, "erase")
+    able: SupportsErase = verbs.require(store, SupportsErase, "erase")
     return _run(able.erase, scope, id=id, reason=reason)
 
 
-def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[Options]) -> TurnResult:
+def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[TurnKwargs]) -> TurnResult:
     """All that came of asking an agent something."""
     from omoide.turns import runner as running  # only programs with turns need an event loop
 
     return _run(running.turn, spec, input, **options)
 
 
-def chat(spec: AgentSpec, input: str, **options: Unpack[Options]) -> str:
+def chat(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> str:
     """An agent's answer."""
     from omoide.turns import runner as running
 
     return _run(running.chat, spec, input, **options)
 
 
-def preflight(spec: AgentSpec, input: str, **options: Unpack[Options]) -> Preflight:
+def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
     """What the model would see."""
     from omoide.turns import preview as previewing
 
@@ -120,14 +120,14 @@ def write(spec: AgentSpec, content: str, **options: Any) -> WriteResult:
     return _run(remembering.write, spec, content, **options)
 
 
-def open_graph(store: Store, **options: Any) -> Graph:
+def open_graph(store: Store, **options: Any) -> BlockingGraph:
     """A graph over a store; options are those of `graph.open`."""
     from omoide.graph import view  # only programs that ask in SPARQL need it
 
-    return Graph(view.open(store, **options))
+    return BlockingGraph(view.open(store, **options))
 
 
-class Graph:
+class BlockingGraph:
     """`GraphView` without `await`."""
 
     def __init__(self, view: GraphView) -> None:
@@ -166,7 +166,7 @@ class Graph:
         """Take over the memories of a file, all or none; how many were new."""
         return _run(self._view.load, source, scope, **options)
 
-    def validate(self, scope: Scope, *, strict: bool = False) -> Report:
+    def validate(self, scope: Scope, *, strict: bool = False) -> ValidationReport:
         """How the memories of a scope compare to the shapes of the ontology."""
         return _run(self._view.validate, scope, strict=strict)
 

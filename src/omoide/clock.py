@@ -21,17 +21,17 @@ C = TypeVar("C", bound=Clock)
 
 _clock: ContextVar[Clock | None] = ContextVar("omoide_clock", default=None)
 
-LATEST = 253_402_300_799_999
+MAX_TIMESTAMP = 253_402_300_799_999
 """The last millisecond that a year of four digits can say."""
 
 system_ns = time.time_ns
-replaced = _clock.get
+get_override = _clock.get
 """The clock that `using` put in place of the system's, or None."""
 
 
 def now() -> int:
     """Milliseconds since 1970-01-01 UTC, from the clock in use."""
-    clock = replaced()
+    clock = get_override()
     return system_ns() // 1_000_000 if clock is None else check(clock(), "clock")
 
 
@@ -46,13 +46,13 @@ def check(at: object, field: str) -> int:
         raise WrongType(field, "milliseconds since 1970 as an int", at, "leave it out for the present")
     if at < 0:
         raise Invalid(field, f"is {at}, before 1970", "leave it out for the present")
-    if at > LATEST:
+    if at > MAX_TIMESTAMP:
         raise Invalid(field, f"is {at}, after the year 9999", "pass milliseconds, not smaller units")
     return at
 
 
 @contextmanager
-def using(clock: C) -> Iterator[C]:
+def override(clock: C) -> Iterator[C]:
     """Tell the time from `clock` inside the block (this thread and task only)."""
     token = _clock.set(clock)
     try:

@@ -12,7 +12,7 @@ from anyio import CapacityLimiter, create_task_group
 # behind: How is something done while the next thing is prepared?
 
 
-class Behind:
+class BackgroundWorker:
     """Does one thing at a time in a thread of its own, which ends with the block."""
 
     def __init__(self, name: str) -> None:
@@ -50,30 +50,30 @@ class Behind:
 # together: How do several things happen at once, and fail as one?
 
 
-Work = Callable[[], Awaitable[Any]]
+AsyncCall = Callable[[], Awaitable[Any]]
 
 
-def raise_first(several: BaseExceptionGroup[BaseException]) -> NoReturn:
+def raise_first_error(group: BaseExceptionGroup[BaseException]) -> NoReturn:
     """Raise the first of several errors as if it had come alone, with the cause it has."""
-    error = several.exceptions[0]
+    error = group.exceptions[0]
     raise error from error.__cause__
 
 
-async def together(work: Sequence[Work], at_once: int) -> None:
+async def gather(calls: Sequence[AsyncCall], max_concurrency: int) -> None:
     """Do all of these, some at a time; the first error is raised, and the rest is cancelled."""
-    if len(work) == 1:
-        await work[0]()
-    if len(work) < 2:
+    if len(calls) == 1:
+        await calls[0]()
+    if len(calls) < 2:
         return
-    limiter = CapacityLimiter(at_once)
+    limiter = CapacityLimiter(max_concurrency)
 
-    async def one(waiting: Work) -> None:
+    async def one(waiting: AsyncCall) -> None:
         async with limiter:
             await waiting()
 
     try:
         async with create_task_group() as group:
-            for waiting in work:
+            for waiting in calls:
                 group.start_soon(one, waiting)
     except BaseExceptionGroup as several:
-        raise_first(several)
+        raise_first_error(several)

@@ -93,13 +93,13 @@ class OmoideError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and other processes get the words and the attributes; constructors are not asked again."""
-        return _again, (type(self), self.args), self.__dict__
+        return _rebuild_error, (type(self), self.args), self.__dict__
 
 
 class Invalid(OmoideError, ValueError):
     """Something given is wrong; `field` names it, `remedy` says what to do."""
 
-    PLACED: ClassVar[bool] = True
+    FIELD_IS_PATH: ClassVar[bool] = True
     """Whether `field` is a place inside a value; otherwise it names a thing."""
 
     def __init__(self, field: str, problem: str, remedy: str) -> None:
@@ -108,13 +108,13 @@ class Invalid(OmoideError, ValueError):
         self.problem = problem
         self.remedy = remedy
 
-    def under(self, path: str) -> Self:
+    def with_path_prefix(self, prefix: str) -> Self:
         """The same error, seen from a value that holds the field at `path`."""
-        if not path or not self.PLACED:
+        if not prefix or not self.FIELD_IS_PATH:
             return self
         new = copy(self)
         joint = "" if not self.field or self.field.startswith("[") else "."
-        new.field = _clipped(f"{path}{joint}{self.field}")
+        new.field = _clip_path(f"{prefix}{joint}{self.field}")
         new.args = (f"{new.field} {self.problem}; {self.remedy}",)
         return new
 
@@ -133,7 +133,7 @@ class Unsupported(Invalid):
     """A value that cannot be kept without loss; `field` is the path to where it lies."""
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
-        super().__init__(_clipped(path), problem, remedy)
+        super().__init__(_clip_path(path), problem, remedy)
 
     @property
     def path(self) -> str:
@@ -144,7 +144,7 @@ class Unsupported(Invalid):
 class TooLarge(Invalid):
     """A space, or one of its items, would outgrow the limit set for it."""
 
-    PLACED = False
+    FIELD_IS_PATH = False
 
     def __init__(self, space: str, limit: str, allowed: int, actual: int) -> None:
         super().__init__(
@@ -161,7 +161,7 @@ class TooLarge(Invalid):
 class WrongSpaceType(Invalid):
     """An operation met a space whose data is of another kind."""
 
-    PLACED = False
+    FIELD_IS_PATH = False
 
     def __init__(self, space: str, expected: str, data: object) -> None:
         super().__init__(
@@ -177,7 +177,7 @@ class WrongSpaceType(Invalid):
 class ReservedSpace(Invalid):
     """`world` and `tasks` exist in every memory and keep their kind."""
 
-    PLACED = False
+    FIELD_IS_PATH = False
 
     def __init__(self, space: str, attempt: str, remedy: str) -> None:
         super().__init__(f"space {space!r}", f"is reserved: cannot {attempt} {space!r}", remedy)
@@ -187,7 +187,7 @@ class ReservedSpace(Invalid):
 class InvalidParams(Invalid):
     """The parameters given to an action do not fit its schema."""
 
-    PLACED = False
+    FIELD_IS_PATH = False
 
     def __init__(self, action: str, field: str, problem: str, remedy: str) -> None:
         super().__init__(f"action {action!r}: parameter {field!r}", problem, remedy)
@@ -231,7 +231,7 @@ class Refused(Invalid):
 class EmbedderChanged(Invalid):
     """The vectors in a store come from another embedder than the one it was opened with."""
 
-    PLACED = False
+    FIELD_IS_PATH = False
 
     def __init__(self, store: str, kept: str, kept_dim: int, given: str, given_dim: int) -> None:
         super().__init__(
@@ -334,7 +334,7 @@ class Incomplete(Invalid):
 class InvalidDefinition(Invalid):
     """An action, plugin or agent is declared in a way that cannot work."""
 
-    PLACED = False
+    FIELD_IS_PATH = False
 
 
 class CapabilityDrift(InvalidDefinition):
@@ -349,13 +349,13 @@ class CapabilityDrift(InvalidDefinition):
         )
 
 
-def _clipped(path: str) -> str:
+def _clip_path(path: str) -> str:
     return path if len(path) <= 200 else f"{path[:200]}…"
 
 
-def _again(kind: type[OmoideError], words: tuple[Any, ...]) -> OmoideError:
+def _rebuild_error(kind: type[OmoideError], args: tuple[Any, ...]) -> OmoideError:
     error = kind.__new__(kind)
-    error.args = words
+    error.args = args
     return error
 
 
@@ -710,7 +710,7 @@ class OwnedElsewhere(IdTaken):
 class SignalTooLarge(Invalid):
     """A signal that a transport takes no message of."""
 
-    PLACED = False
+    FIELD_IS_PATH = False
 
     def __init__(self, type: str, allowed: int, actual: int) -> None:
         super().__init__(

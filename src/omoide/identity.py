@@ -16,15 +16,15 @@ from omoide import ids
 from omoide.core.action import action
 from omoide.core.agent import Agent, Candidate, all_actions, rank
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap
-from omoide.core.identity import DEFAULT_CAPABILITIES, Identity, known_agent
-from omoide.core.state import IDENTITY, MEMORY, Context, described
+from omoide.core.identity import DEFAULT_CAPABILITIES, Identity, known_agent_record
+from omoide.core.state import IDENTITY, MEMORY, Context, copy_method_metadata
 from omoide.errors import CapabilityDrift, NotFound, WrongType
 
 P = ParamSpec("P")
 
 _KEY = IDENTITY.key
 get = IDENTITY.get
-of = IDENTITY.value
+of = IDENTITY.get_or_new
 put = IDENTITY.put
 update = IDENTITY.update
 has_identity = IDENTITY.has
@@ -60,31 +60,33 @@ def ensure(
 def drift(agent: Agent) -> tuple[str, ...]:
     """The actions that the identity declares and the agent does not really have."""
     identity = get(agent)
-    offered = agent.definition.offered()
+    offered = agent.definition.action_names()
     return () if identity is None else tuple(name for name in identity.actions() if name not in offered)
 
 
-def _change(method: Callable[Concatenate[Identity, P], Identity]) -> Callable[Concatenate[Agent, P], Agent]:
+def _agent_function(
+    method: Callable[Concatenate[Identity, P], Identity],
+) -> Callable[Concatenate[Agent, P], Agent]:
     """A method of Identity as a function on agents."""
 
     def on_agent(agent: Agent, /, *args: P.args, **kwargs: P.kwargs) -> Agent:
-        before = IDENTITY.value(agent)
+        before = IDENTITY.get_or_new(agent)
         after = method(before, *args, **kwargs)
         return agent if after is before and agent.state.get(_KEY) is before else IDENTITY.put(agent, after)
 
-    return described(on_agent, method, __name__)
+    return copy_method_metadata(on_agent, method, __name__)
 
 
-evolve = _change(Identity.evolve)
-put_profile = _change(Identity.put_profile)
-add_action = _change(Identity.add_action)
-remove_action = _change(Identity.remove_action)
-add_tag = _change(Identity.add_tag)
-set_limit = _change(Identity.set_limit)
-set_io = _change(Identity.set_io)
-put_extension = _change(Identity.put_extension)
-update_extension = _change(Identity.update_extension)
-merge_extension = _change(Identity.merge_extension)
+evolve = _agent_function(Identity.evolve)
+put_profile = _agent_function(Identity.put_profile)
+add_action = _agent_function(Identity.add_action)
+remove_action = _agent_function(Identity.remove_action)
+add_tag = _agent_function(Identity.add_tag)
+set_limit = _agent_function(Identity.set_limit)
+set_io = _agent_function(Identity.set_io)
+put_extension = _agent_function(Identity.put_extension)
+update_extension = _agent_function(Identity.update_extension)
+merge_extension = _agent_function(Identity.merge_extension)
 
 
 @action
@@ -173,15 +175,17 @@ def best(
     return next(iter(rank(agents, action, tags, limits)), None)
 
 
-def know_agent(agent: Agent, other: Agent, *, trust: float | None = None, now: int | None = None) -> Agent:
+def add_known_agent(
+    agent: Agent, other: Agent, *, trust: float | None = None, now: int | None = None
+) -> Agent:
     """The agent with what another one shows of itself kept under `world.known_agents`."""
     shown = snapshot(other)
     if shown is None:
         raise NotFound("identity of agent", other.id, "give it one with identity.ensure first")
-    return know_snapshot(agent, other.id, shown, trust=trust, now=now)
+    return add_known_snapshot(agent, other.id, shown, trust=trust, now=now)
 
 
-def know_snapshot(
+def add_known_snapshot(
     agent: Agent,
     other_id: str,
     snapshot: Mapping[str, Any],
@@ -194,8 +198,8 @@ def know_snapshot(
     held = None if memory is None else memory.world_get("known_agents")
     if held is not None and not isinstance(held, FrozenMap):
         raise WrongType("world.known_agents", "a mapping", held, "move what is there to another key")
-    known = known_agents(agent).set(ids.check(other_id, "other_id"), known_agent(snapshot, trust, now))
-    return MEMORY.put(agent, MEMORY.value(agent).world_put("known_agents", known, now=now))
+    known = known_agents(agent).set(ids.check(other_id, "other_id"), known_agent_record(snapshot, trust, now))
+    return MEMORY.put(agent, MEMORY.get_or_new(agent).world_put("known_agents", known, now=now))
 
 
 def known_agents(agent: Agent) -> FrozenMap[str, Any]:
@@ -223,8 +227,8 @@ __all__ = [
     "has_tag",
     "identity_evolve",
     "key",
-    "know_agent",
-    "know_snapshot",
+    "add_known_agent",
+    "add_known_snapshot",
     "known_agents",
     "merge_extension",
     "of",

@@ -39,7 +39,7 @@ def check(value: object, field: str = "id") -> str:
     """The id itself, if it can serve as one everywhere: 1 to 512 bytes of text without control characters."""
     if not isinstance(value, str) or not value:
         raise Invalid(field, f"must be a non-empty string, not {value!r}", "pass one, or leave it out")
-    if has_controls(value):
+    if has_control_characters(value):
         raise Invalid(field, "contains a control character", "use printable text")
     try:
         size = len(value.encode())
@@ -50,13 +50,13 @@ def check(value: object, field: str = "id") -> str:
     return str.__str__(value)
 
 
-def has_controls(text: str) -> bool:
+def has_control_characters(text: str) -> bool:
     """Whether text holds a control character."""
     return not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text)
 
 
 @contextmanager
-def using(source: IdSource) -> Iterator[IdSource]:
+def override(source: IdSource) -> Iterator[IdSource]:
     """Take ids from `source(prefix)` inside the block (this thread and task only)."""
     token = _source.set(source)
     try:

@@ -12,18 +12,27 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Unpack
 
 from omoide import clock
-from omoide.clock import replaced, system_ns
+from omoide.clock import get_override, system_ns
 from omoide.core.agent import Agent
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, LARGEST, SMALLEST, FrozenMap, bare_map, blank, is_kept
-from omoide.core.memory import Memory, Space, Task, Tasks, Write, reserved_spaces
-from omoide.core.state import MEMORY, described
-from omoide.core.value import copied, force
+from omoide.core.frozen import (
+    EMPTY_LIST,
+    EMPTY_MAP,
+    MAX_INT,
+    MIN_INT,
+    FrozenMap,
+    allocate,
+    is_storable_scalar,
+    wrap_map_lazy,
+)
+from omoide.core.memory import ChangeOptions, Memory, Space, Task, Tasks, reserved_spaces
+from omoide.core.state import MEMORY, copy_method_metadata
+from omoide.core.value import set_field, shallow_copy
 
 P = ParamSpec("P")
 
 _KEY = MEMORY.key
 get = MEMORY.get
-of = MEMORY.value
+of = MEMORY.get_or_new
 put = MEMORY.put
 update = MEMORY.update
 ensure = MEMORY.ensure
@@ -35,9 +44,11 @@ def key() -> str:
     return _KEY
 
 
-def _change(method: Callable[Concatenate[Memory, P], Memory]) -> Callable[Concatenate[Agent, P], Agent]:
+def _agent_function(
+    method: Callable[Concatenate[Memory, P], Memory],
+) -> Callable[Concatenate[Agent, P], Agent]:
     """A method of Memory as a function on agents."""
-    held = MEMORY.value
+    held = MEMORY.get_or_new
 
     def on_agent(agent: Agent, /, *args: P.args, **kwargs: P.kwargs) -> Agent:
         before = held(agent)
@@ -46,42 +57,42 @@ def _change(method: Callable[Concatenate[Memory, P], Memory]) -> Callable[Concat
             return agent
         return _with_memory(agent, after)
 
-    return described(on_agent, method, __name__)
+    return copy_method_metadata(on_agent, method, __name__)
 
 
 def _with_memory(agent: Agent, memory: Memory) -> Agent:
     """What `put` does, for an agent and a memory that are known to be ones."""
-    new = copied(agent)
-    force(new, "state", bare_map(agent.state._map.set(_KEY, memory)))
+    new = shallow_copy(agent)
+    set_field(new, "state", wrap_map_lazy(agent.state._map.set(_KEY, memory)))
     return new
 
 
-ensure_space = _change(Memory.ensure_space)
-put_space = space_put = _change(Memory.put_space)
-update_space = space_update = _change(Memory.update_space)
-delete_space = space_delete = _change(Memory.delete_space)
+ensure_space = _agent_function(Memory.ensure_space)
+put_space = space_put = _agent_function(Memory.put_space)
+update_space = space_update = _agent_function(Memory.update_space)
+delete_space = space_delete = _agent_function(Memory.delete_space)
 
-delete_from_space = _change(Memory.delete_from_space)
-update_space_data = _change(Memory.update_space_data)
+delete_from_space = _agent_function(Memory.delete_from_space)
+update_space_data = _agent_function(Memory.update_space_data)
 
-append_to_space = _change(Memory.append_to_space)
-prepend_to_space = _change(Memory.prepend_to_space)
-insert_in_space = _change(Memory.insert_in_space)
-remove_from_space = _change(Memory.remove_from_space)
-update_in_space = _change(Memory.update_in_space)
+append_to_space = _agent_function(Memory.append_to_space)
+prepend_to_space = _agent_function(Memory.prepend_to_space)
+insert_in_space = _agent_function(Memory.insert_in_space)
+remove_from_space = _agent_function(Memory.remove_from_space)
+update_in_space = _agent_function(Memory.update_in_space)
 
-world_put = _change(Memory.world_put)
-world_delete = _change(Memory.world_delete)
-world_update = _change(Memory.world_update)
+world_put = _agent_function(Memory.world_put)
+world_delete = _agent_function(Memory.world_delete)
+world_update = _agent_function(Memory.world_update)
 
-tasks_add = _change(Memory.tasks_add)
-tasks_insert = _change(Memory.tasks_insert)
-tasks_complete = _change(Memory.tasks_complete)
-tasks_remove = _change(Memory.tasks_remove)
-tasks_reorder = _change(Memory.tasks_reorder)
+tasks_add = _agent_function(Memory.tasks_add)
+tasks_insert = _agent_function(Memory.tasks_insert)
+tasks_complete = _agent_function(Memory.tasks_complete)
+tasks_remove = _agent_function(Memory.tasks_remove)
+tasks_reorder = _agent_function(Memory.tasks_reorder)
 
 
-def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpack[Write]) -> Agent:
+def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Agent:
     """The agent with a value put under a key of a map space."""
     # The change that agents make most. In the plain case it is made in one go, in half the time that the
     # general way takes; what is out of the ordinary goes there, and a test holds that both do the same.
@@ -98,29 +109,29 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     if (
         not plain
         or type(agent) is not Agent
-        or not (SMALLEST <= value <= LARGEST if type(value) is int else is_kept(value))
+        or not (MIN_INT <= value <= MAX_INT if type(value) is int else is_storable_scalar(value))
     ):
         return _put_in_space(agent, space, key, value)
-    data: FrozenMap[str, Any] = blank(FrozenMap)
+    data: FrozenMap[str, Any] = allocate(FrozenMap)
     data._map = before.set(key, value)
     data._depth = depth
-    changed = copied(old)
-    force(changed, "data", data)
-    force(changed, "rev", old.rev + 1)
-    spaces: FrozenMap[str, Space] = blank(FrozenMap)
+    changed = shallow_copy(old)
+    set_field(changed, "data", data)
+    set_field(changed, "rev", old.rev + 1)
+    spaces: FrozenMap[str, Space] = allocate(FrozenMap)
     spaces._map = held.spaces._map.set(space, changed)
-    new = copied(held)
-    force(new, "spaces", spaces)
-    force(new, "rev", held.rev + 1)
-    force(new, "updated_at", system_ns() // 1_000_000 if replaced() is None else clock.now())
-    state: FrozenMap[str, Any] = blank(FrozenMap)
+    new = shallow_copy(held)
+    set_field(new, "spaces", spaces)
+    set_field(new, "rev", held.rev + 1)
+    set_field(new, "updated_at", system_ns() // 1_000_000 if get_override() is None else clock.now())
+    state: FrozenMap[str, Any] = allocate(FrozenMap)
     state._map = agent.state._map.set(_KEY, new)
-    result = copied(agent)
-    force(result, "state", state)
+    result = shallow_copy(agent)
+    set_field(result, "state", state)
     return result
 
 
-_put_in_space = _change(Memory.put_in_space)
+_put_in_space = _agent_function(Memory.put_in_space)
 
 
 def space(agent: Agent, name: str) -> Space | None:

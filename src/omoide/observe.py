@@ -31,11 +31,11 @@ Operation = Literal[
     "delete_memory",
 ]
 
-OPERATION = "gen_ai.operation.name"
-ERROR = "error.type"
-CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+OPERATION_NAME = "gen_ai.operation.name"
+ERROR_TYPE = "error.type"
+CAPTURE_CONTENT_ENV = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
-NAMES: Mapping[str, str] = {
+ATTRIBUTE_NAMES: Mapping[str, str] = {
     "agent_id": "gen_ai.agent.id",
     "agent_name": "gen_ai.agent.name",
     "conversation_id": "gen_ai.conversation.id",
@@ -52,7 +52,7 @@ NAMES: Mapping[str, str] = {
 }
 """What may always be said of a block, under the names that the conventions have for it."""
 
-CONTENT: Mapping[str, str] = {
+CONTENT_ATTRIBUTE_NAMES: Mapping[str, str] = {
     "query_text": "gen_ai.memory.query.text",
     "records": "gen_ai.memory.records",
     "input_messages": "gen_ai.input.messages",
@@ -60,7 +60,7 @@ CONTENT: Mapping[str, str] = {
 }
 """What people and models said: left out unless `content_wanted`."""
 
-_NAMED_BY = {"invoke_agent": "agent_name", "chat": "request_model", "execute_tool": "tool_name"}
+_SPAN_NAME_ATTRIBUTES = {"invoke_agent": "agent_name", "chat": "request_model", "execute_tool": "tool_name"}
 
 
 class Attributes(TypedDict, total=False):
@@ -96,28 +96,35 @@ class Span:
     def set(self, **attributes: Unpack[Attributes]) -> None:
         """Say more about the block."""
         if self._span is not None and self._span.is_recording():
-            self._span.set_attributes({**_plain(attributes), **_content(attributes)})
+            self._span.set_attributes({**_standard_attributes(attributes), **_content_attributes(attributes)})
 
 
-_SILENT = nullcontext(Span(None))
+_NO_SPAN = nullcontext(Span(None))
 
-_given: ContextVar[trace.TracerProvider | None] = ContextVar("omoide_tracer_provider", default=None)
-_last: tuple[trace.TracerProvider, trace.Tracer] | None = None
+_provider_override: ContextVar[trace.TracerProvider | None] = ContextVar(
+    "omoide_tracer_provider", default=None
+)
+_cached_tracer: tuple[trace.TracerProvider, trace.Tracer] | None = None
 
 
 @contextmanager
-def using(provider: trace.TracerProvider) -> Iterator[None]:
+def use_provider(provider: trace.TracerProvider) -> Iterator[None]:
     """Record to `provider` inside the block (this thread and task only), whatever the program has set."""
-    token = _given.set(provider)
+    token = _provider_override.set(provider)
     try:
         yield
     finally:
-        _given.reset(token)
+        _provider_override.reset(token)
 
 
-def content_wanted() -> bool:
+def is_content_captured() -> bool:
     """Whether the program asks for what is said to be recorded with what is done."""
-    return os.environ.get(CAPTURE, "").strip().lower() in ("1", "true", "span_only", "span_and_event")
+    return os.environ.get(CAPTURE_CONTENT_ENV, "").strip().lower() in (
+        "1",
+        "true",
+        "span_only",
+        "span_and_event",
+    )
 
 
 def span(
@@ -125,13 +132,13 @@ def span(
 ) -> AbstractContextManager[Span]:
     """A block of work; `name` is the agent, model or tool, if the attributes do not say it."""
     tracer = _tracer()
-    return _SILENT if tracer is None else _recorded(tracer, operation, name, attributes)
+    return _NO_SPAN if tracer is None else _record_span(tracer, operation, name, attributes)
 
 
 def _tracer() -> trace.Tracer | None:
     """What records, if anything does."""
-    global _last  # noqa: PLW0603 - making a tracer takes longer than most of what is traced
-    provider = _given.get()
+    global _cached_tracer  # noqa: PLW0603 - making a tracer takes longer than most of what is traced
+    provider = _provider_override.get()
     if provider is None:
         api: Any = sys.modules.get("opentelemetry.trace")
         if api is None or not hasattr(api, "use_span"):  # absent, or another thread is importing it
@@ -139,58 +146,64 @@ def _tracer() -> trace.Tracer | None:
         provider = api.get_tracer_provider()
         if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
             return None
-    last = _last
+    last = _cached_tracer
     if last is None or last[0] is not provider:
-        last = _last = (provider, provider.get_tracer("omoide"))
+        last = _cached_tracer = (provider, provider.get_tracer("omoide"))
     return last[1]
 
 
 @contextmanager
-def _recorded(
+def _record_span(
     tracer: trace.Tracer, operation: Operation, name: str | None, attributes: Attributes
 ) -> Iterator[Span]:
     from opentelemetry import trace
 
-    said = _plain(attributes)
-    named = operation in _NAMED_BY and (name or said.get(NAMES[_NAMED_BY[operation]]))
+    said = _standard_attributes(attributes)
+    named = operation in _SPAN_NAME_ATTRIBUTES and (
+        name or said.get(ATTRIBUTE_NAMES[_SPAN_NAME_ATTRIBUTES[operation]])
+    )
     started = tracer.start_span(
         f"{operation} {named}" if named else operation,
         kind=trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL,
-        attributes={OPERATION: operation, **said},
+        attributes={OPERATION_NAME: operation, **said},
     )
     if started.is_recording():
-        started.set_attributes(_content(attributes))
+        started.set_attributes(_content_attributes(attributes))
     with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield Span(started)
         except GeneratorExit:  # somebody had heard enough of a stream
             raise
         except BaseException as error:  # its name alone: messages quote what was given
-            started.set_attribute(ERROR, type(error).__name__)
+            started.set_attribute(ERROR_TYPE, type(error).__name__)
             started.set_status(trace.StatusCode.ERROR)
             raise
 
 
-def _plain(attributes: Attributes) -> dict[str, Any]:
+def _standard_attributes(attributes: Attributes) -> dict[str, Any]:
     given: Mapping[str, Any] = attributes
-    return {NAMES[key]: value for key, value in given.items() if value is not None and key in NAMES}
+    return {
+        ATTRIBUTE_NAMES[key]: value
+        for key, value in given.items()
+        if value is not None and key in ATTRIBUTE_NAMES
+    }
 
 
-def _content(attributes: Attributes) -> dict[str, str]:
+def _content_attributes(attributes: Attributes) -> dict[str, str]:
     """What was said, as text; spans hold no nested data, so that becomes JSON."""
     given: Mapping[str, Any] = attributes
-    found = [key for key in given if key in CONTENT]
-    if not found or not content_wanted():
+    found = [key for key in given if key in CONTENT_ATTRIBUTE_NAMES]
+    if not found or not is_content_captured():
         return {}
     made = {key: given[key]() if callable(given[key]) else given[key] for key in found}
-    return {CONTENT[key]: _text(value) for key, value in made.items() if value is not None}
+    return {CONTENT_ATTRIBUTE_NAMES[key]: _to_text(value) for key, value in made.items() if value is not None}
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=_unknown).decode()
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=_encode_unknown).decode()
 
 
-def _unknown(value: Any) -> Any:
+def _encode_unknown(value: Any) -> Any:
     """What JSON has no form for: our own maps and lists, and anything else as it prints."""
     if isinstance(value, Mapping):
         return dict(value)

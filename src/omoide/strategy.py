@@ -9,7 +9,7 @@ from __future__ import annotations
 from omoide.core.state import STRATEGY, StrategyState
 
 get = STRATEGY.get
-of = STRATEGY.value
+of = STRATEGY.get_or_new
 put = STRATEGY.put
 update = STRATEGY.update
 ensure = STRATEGY.ensure

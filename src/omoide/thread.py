@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from omoide.core.agent import Agent
 from omoide.core.state import THREAD
-from omoide.core.thread import NewEntry, ThreadEntry
+from omoide.core.thread import ThreadEntry, ThreadEntryLike
 
 get = THREAD.get
-of = THREAD.value
+of = THREAD.get_or_new
 put = THREAD.put
 update = THREAD.update
 ensure = THREAD.ensure
@@ -27,13 +27,13 @@ def key() -> str:
 
 def append(
     agent: Agent,
-    entries: NewEntry | Iterable[NewEntry],
+    entries: ThreadEntryLike | Iterable[ThreadEntryLike],
     *,
     expected_rev: int | None = None,
     now: int | None = None,
 ) -> Agent:
     """The agent with one entry or several more in its thread."""
-    return put(agent, THREAD.value(agent).append(entries, expected_rev=expected_rev, now=now))
+    return put(agent, THREAD.get_or_new(agent).append(entries, expected_rev=expected_rev, now=now))
 
 
 def entries(agent: Agent) -> list[ThreadEntry]:

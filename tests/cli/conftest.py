@@ -15,7 +15,7 @@ from omoide.cli import chat, shell
 from omoide.cli.app import app
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
-from omoide.runtime.vaults import StoreVault, put_aside
+from omoide.runtime.vaults import DocumentCheckpointStore, save_agent
 from omoide.sessions.session import Session
 from omoide.stores.factory import open_store
 from omoide.turns.spec import AgentSpec
@@ -68,12 +68,12 @@ def three(omoide: Run) -> None:
 @pytest.fixture
 def learnt(home: Path) -> str:
     """A session `s1` that understands one thing, promoted another, and lets one wait; the id of the run."""
-    url = shell.read({}, os.environ, home).store.value or ""
+    url = shell.resolve_settings({}, os.environ, home).store.value or ""
     (home / "data" / "omoide").mkdir(parents=True, exist_ok=True)
 
     async def learn() -> str:
         async with open_store(url, embedder="none") as store:
-            spec = AgentSpec.new(chat.USUAL)
+            spec = AgentSpec.new(chat.DEFAULT_SPEC)
             session = await Session.start(spec, "s1", store=store, llm=lambda request, journal: "I see.")
             session.set_promotion(enabled=False)
             async with session:
@@ -100,16 +100,18 @@ def known(id: str, *, age: int, tokens: int) -> Agent:
 @pytest.fixture
 def resting(home: Path) -> Path:
     """A store in which two planners rest, one who has nothing yet, and one elsewhere; its file."""
-    url = shell.read({}, os.environ, home).store.value or ""
+    url = shell.resolve_settings({}, os.environ, home).store.value or ""
     (home / "data" / "omoide").mkdir(parents=True, exist_ok=True)
 
     async def rest() -> None:
         async with open_store(url, embedder="none") as store:
-            here = StoreVault(store)
+            here = DocumentCheckpointStore(store)
             for agent in (known("ada", age=3, tokens=8_000), known("bob", age=9, tokens=1_000)):
-                await put_aside(agent, here)
-            await put_aside(Agent.new(Definition.new("idle"), id="new"), here)
-            await put_aside(known("eve", age=1, tokens=1), StoreVault(store, namespace="elsewhere"))
+                await save_agent(agent, here)
+            await save_agent(Agent.new(Definition.new("idle"), id="new"), here)
+            await save_agent(
+                known("eve", age=1, tokens=1), DocumentCheckpointStore(store, namespace="elsewhere")
+            )
 
     anyio.run(rest)
     return home / "data" / "omoide" / "memory.db"

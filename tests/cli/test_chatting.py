@@ -28,7 +28,7 @@ HTTP = "openai-chat:local"
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody sits at a terminal."""
-    monkeypatch.setattr(chat, "at_terminal", lambda: True)
+    monkeypatch.setattr(chat, "is_terminal", lambda: True)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def left(home: Path) -> Path:
 
     async def leave() -> None:
         async with open_store(f"sqlite:///{home / 'left.db'}", embedder="none") as store:
-            spec = AgentSpec.new(chat.USUAL)
+            spec = AgentSpec.new(chat.DEFAULT_SPEC)
             async with Session.open(
                 spec, "s1", store=store, llm=lambda request, journal: "Never."
             ) as session:
@@ -62,7 +62,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
             raise said
         return said() if callable(said) else said
 
-    monkeypatch.setattr(chat, "script", script)
+    monkeypatch.setattr(chat, "scripted_model", script)
 
 
 async def interrupt() -> None:
@@ -78,7 +78,7 @@ def test_without_a_model_a_script_tells_what_it_remembers(omoide: Run) -> None:
     """The script says what it is, and what was said in one session is known in the next."""
     first = omoide("chat", "My cat is called Miso.")
     assert first.stdout == "[script] I remember nothing about that.\n"
-    assert chat.NO_MODEL in first.stderr
+    assert chat.NO_MODEL_NOTICE in first.stderr
     again = omoide("chat", "what is my cat called?")
     assert again.stdout == "[script] I remember:\n- you said: My cat is called Miso.\n"
 
@@ -232,14 +232,14 @@ def test_a_hanging_model_can_be_interrupted(
 ) -> None:
     """Ctrl-C in the middle of an answer keeps what was seen of it, and the next message is answered."""
 
-    plain = chat.visible
+    plain = chat.sanitize_text
 
     def striking(text: str) -> str:
         if "well" in text:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         return plain(text)
 
-    monkeypatch.setattr("omoide.cli.chat.visible", striking)
+    monkeypatch.setattr("omoide.cli.chat.sanitize_text", striking)
     with serving(Answer(content="Well, well", hang=True), "Two.") as site:
         told = omoide(
             "chat", "--model", HTTP, "--base-url", site.url, "--session", "s1", input="a\nb\n"
@@ -282,7 +282,7 @@ def test_commands_of_the_talk(omoide: Run, answer: Ask) -> None:
         "no",
     ]
     told = omoide("chat", "--session", "s1", input="\n".join(lines))
-    assert chat.HELP in told.stderr
+    assert chat.CHAT_HELP in told.stderr
     assert "s1  new, 0 turns" in told.stdout
     assert "stored, rev 1" in told.stdout
     assert "Prompt of default" in told.stdout

@@ -86,14 +86,14 @@ def test_progress_of_a_copy_is_shown_on_a_terminal(omoide: Run, monkeypatch: pyt
     from omoide.cli import output as printing
     from omoide.cli import transfer as copying
 
-    terminal, bars = Terminal(), printing.progress
+    terminal, bars = Terminal(), printing.progress_bar
     with monkeypatch.context() as patched:
 
         def on_terminal() -> Any:
             patched.setattr("sys.stderr", terminal)
             return bars()
 
-        patched.setattr(copying, "progress", on_terminal)
+        patched.setattr(copying, "progress_bar", on_terminal)
         omoide("copy", "--to", "new.db")
     assert "memories" in terminal.getvalue()
     assert "documents" in terminal.getvalue()

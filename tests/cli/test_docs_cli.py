@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from omoide.cli.app import COMMANDS, app
-from omoide.cli.shell import NAMES, variable
+from omoide.cli.shell import SETTING_NAMES, environment_variable
 from omoide.core.entry import Entry
-from omoide.eval.__main__ import parser
+from omoide.eval.__main__ import build_parser
 from omoide.longterm.relations import RELATIONS
-from omoide.retrieval.ranking import Signs
-from omoide.service.reasons import IN_WORDS
+from omoide.retrieval.ranking import FeatureWeights
+from omoide.service.reasons import PART_DESCRIPTIONS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -99,7 +99,7 @@ def test_every_command_and_option_is_documented(name: str) -> None:
 def test_every_option_of_an_evaluation_is_documented() -> None:
     """The page of evaluation names each option of the module."""
     page = (DOCS / "evaluation.md").read_text("utf-8")
-    options = {text for action in parser()._actions for text in action.option_strings}
+    options = {text for action in build_parser()._actions for text in action.option_strings}
     assert [text for text in options - {"-h", "--help"} if f"`{text}`" not in page] == []
 
 
@@ -170,9 +170,11 @@ def test_every_relation_is_documented() -> None:
 
 def test_every_variable_is_documented() -> None:
     """Each setting has a row with its option and its variable."""
-    assert [name for name in NAMES if f"| `--{name}` | `{variable(name)}` |" not in PAGE] == []
+    assert [
+        name for name in SETTING_NAMES if f"| `--{name}` | `{environment_variable(name)}` |" not in PAGE
+    ] == []
 
 
 def test_every_part_of_a_score_is_said_in_words() -> None:
     """Whatever recall scores by, `--explain` can say what it means; `words` is for recall by words alone."""
-    assert set(IN_WORDS) == {*Signs.__struct_fields__, "words"}
+    assert set(PART_DESCRIPTIONS) == {*FeatureWeights.__struct_fields__, "words"}

@@ -143,7 +143,7 @@ def test_what_erasing_left_can_be_scrubbed(
     assert done.stdout == "scrubbed\n"
     assert "not reached: backups made before\n" in done.stderr
     assert answer("scrub")["scrubbed"] is True
-    monkeypatch.setattr("omoide.stores.sqlite.store.empty_log", lambda _: False)
+    monkeypatch.setattr("omoide.stores.sqlite.store.truncate_wal", lambda _: False)
     kept = omoide("scrub", code=4)
     assert kept.stdout == ""
     assert "not reached: the write-ahead log, which somebody reads" in kept.stderr

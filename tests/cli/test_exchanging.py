@@ -106,13 +106,13 @@ def test_progress_of_files_is_shown_on_a_terminal(omoide: Run, monkeypatch: pyte
     ):
         terminal = Terminal()
         with monkeypatch.context() as patched:
-            bars = printing.progress
+            bars = printing.progress_bar
 
             def on_terminal(terminal: Terminal = terminal, bars: Any = bars) -> Any:
                 patched.setattr("sys.stderr", terminal)
                 return bars()
 
-            patched.setattr(exchanging, "progress", on_terminal)
+            patched.setattr(exchanging, "progress_bar", on_terminal)
             omoide(*command)
         assert shown in terminal.getvalue()
         assert "4/" in terminal.getvalue()

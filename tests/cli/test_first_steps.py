@@ -39,7 +39,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         with monkeypatch.context() as patch:
             patch.setenv("COLUMNS", str(columns))
             patch.setattr("sys.stdout", stream)
-            output.put_rows(titles, rows)
+            output.print_table(titles, rows)
         return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
 
     return laid_out

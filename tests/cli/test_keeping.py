@@ -149,11 +149,11 @@ def test_the_status_of_the_encoder_is_a_code(answer: Answer, omoide: Run, home: 
     """Without the encoder the status is code 1 and says how to get it; with it, code 0."""
     assert answer("models", "status", code=1)["ready"] is False
     assert "omoide models pull" in omoide("models", "status", code=1).stdout
-    folder = models.folder(models.MINILM)
+    folder = models.model_dir(models.MINILM)
     folder.mkdir(parents=True)
-    for name in models.KEPT:
+    for name in models.MODEL_FILES:
         (folder / name).write_bytes(b"x")
-    models.complete(folder, models.KEPT)
+    models.mark_complete(folder, models.MODEL_FILES)
     assert answer("models", "status")["ready"] is True
 
 
@@ -166,11 +166,11 @@ def test_the_encoder_is_pulled_from_where_it_is_said_to_be(omoide: Run, home: Pa
 
 def test_an_encoder_that_is_here_is_not_pulled_again(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pulling twice fetches once."""
-    folder = models.folder(models.MINILM)
+    folder = models.model_dir(models.MINILM)
     folder.mkdir(parents=True)
-    for name in models.KEPT:
+    for name in models.MODEL_FILES:
         (folder / name).write_bytes(b"x")
-    models.complete(folder, models.KEPT)
+    models.mark_complete(folder, models.MODEL_FILES)
     assert answer("models", "pull")["ready"] is True
 
 

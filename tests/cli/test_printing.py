@@ -19,38 +19,38 @@ from omoide.service import reasons
 @given(st.text())
 def test_nothing_remembered_can_act_on_a_terminal(text: str) -> None:
     """A text is shown on one line without control, format or surrogate characters."""
-    shown = output.safe(text)
+    shown = output.sanitize(text)
     assert not any(unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for char in shown)
 
 
 def test_ordinary_text_is_shown_as_it_is() -> None:
     """Letters of any script stay, runs of blanks become one, and escapes are written out."""
-    assert output.safe("Grüße,  思い出\n😀") == "Grüße, 思い出 😀"
-    assert output.safe("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
+    assert output.sanitize("Grüße,  思い出\n😀") == "Grüße, 思い出 😀"
+    assert output.sanitize("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
 
 
 @pytest.mark.parametrize(("text", "shown"), [("short", "short"), ("a" * 11, "aaaaaaaaa…"), ("", "")])
 def test_long_texts_are_clipped(text: str, shown: str) -> None:
     """A clipped text is no longer than asked for."""
-    assert output.clipped(text, 10) == shown
+    assert output.truncate(text, 10) == shown
 
 
 def test_json_holds_our_values_as_they_are_always_written(capsys: pytest.CaptureFixture[str]) -> None:
     """An entry inside an answer is the JSON that it has anywhere else."""
     entry = Entry(id="m1", agent_id="a", content="x", created_at=5)
-    output.put_json({"entries": (entry,), "n": 1})
+    output.print_json({"entries": (entry,), "n": 1})
     assert json.loads(capsys.readouterr().out) == {"entries": [json.loads(entry.to_json())], "n": 1}
 
 
 def test_tables_are_lines_with_tabs_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     """Into a pipe, a row is a line, and no cell can begin another."""
-    output.put_rows(("a", "b"), [("1", "x\ty\nz"), ("2", "")])
+    output.print_table(("a", "b"), [("1", "x\ty\nz"), ("2", "")])
     assert capsys.readouterr().out == "1\tx y z\n2\t\n"
 
 
 def test_progress_is_silent_where_nobody_looks() -> None:
     """Without a terminal there is no bar."""
-    with output.progress() as tell:
+    with output.progress_bar() as tell:
         assert tell is None
 
 
@@ -65,7 +65,7 @@ def test_tables_are_laid_out_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     """On a terminal a table has titles, and markup in a cell is shown, not obeyed."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    output.put_rows(("id", "content"), [("m1", "[bold]x[/bold]")])
+    output.print_table(("id", "content"), [("m1", "[bold]x[/bold]")])
     lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
     assert [line.split() for line in lines] == [["id", "content"], ["m1", "[bold]x[/bold]"]]
 
@@ -74,7 +74,7 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     """On a terminal there is a bar with what is being done and how far it is."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with output.progress() as tell:
+    with output.progress_bar() as tell:
         assert tell is not None
         tell("copying", 1, 4)
         tell("copying", 4, 4)
@@ -90,7 +90,7 @@ def error_classes() -> list[type[errors.OmoideError]]:
 @pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
 def test_every_error_has_a_code(kind: type[errors.OmoideError]) -> None:
     """Each of our errors ends a command with a code from 1 to 4."""
-    assert shell.code_of(kind.__new__(kind)) in {1, 2, 3, 4}
+    assert shell.exit_code(kind.__new__(kind)) in {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(
@@ -109,29 +109,29 @@ def test_every_error_has_a_code(kind: type[errors.OmoideError]) -> None:
 )
 def test_codes_tell_errors_apart(error: errors.OmoideError, code: int) -> None:
     """Absence, wrong input, conflict and failure have codes of their own."""
-    assert shell.code_of(error) == code
+    assert shell.exit_code(error) == code
 
 
 def test_an_error_is_one_line() -> None:
     """Whatever an error quotes, it is told on one line."""
-    assert shell.line_of(errors.Invalid("a\nb", "is\r\nwrong", "c")) == "a b is wrong; c"
+    assert shell.format_error(errors.Invalid("a\nb", "is\r\nwrong", "c")) == "a b is wrong; c"
 
 
 def test_an_error_hides_passwords() -> None:
     """What stands between the user and the host of a URL is left out."""
-    told = shell.line_of(errors.Invalid("store", "'redis://a:b@c/1' is away", "c"))
+    told = shell.format_error(errors.Invalid("store", "'redis://a:b@c/1' is away", "c"))
     assert told == "store 'redis://a:***@c/1' is away; c"
 
 
 def test_parts_without_words_are_called_by_their_name() -> None:
     """A part that nobody has described yet is shown all the same, above zero and below."""
-    assert reasons.in_words("novelty", 0.5) == "novelty"
-    assert reasons.in_words("novelty", -0.5) == "novelty"
+    assert reasons.describe_part("novelty", 0.5) == "novelty"
+    assert reasons.describe_part("novelty", -0.5) == "novelty"
 
 
 def test_what_is_less_is_said_to_be_less() -> None:
     """Below zero, a part that compares says so; one that states something states the same."""
-    assert reasons.in_words("vector", 1.0) == "close in meaning"
-    assert reasons.in_words("vector", -1.0) == "less close in meaning than most"
-    assert reasons.in_words("asks", -1.0) == "is a question itself"
-    assert set(reasons.LESS_IN_WORDS) <= set(reasons.IN_WORDS)
+    assert reasons.describe_part("vector", 1.0) == "close in meaning"
+    assert reasons.describe_part("vector", -1.0) == "less close in meaning than most"
+    assert reasons.describe_part("asks", -1.0) == "is a question itself"
+    assert set(reasons.NEGATIVE_PART_DESCRIPTIONS) <= set(reasons.PART_DESCRIPTIONS)

@@ -76,7 +76,7 @@ def test_what_cannot_be_promoted_is_named(
         raise StoreFailed("store", "is full", "make room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(promoter, "_promoted", refused)
+        patched.setattr(promoter, "_promote_candidate", refused)
         done = omoide("promote", "s1", "--apply", code=4)
     assert "not promoted: mem_" in done.stderr
     assert "is full" in done.stderr

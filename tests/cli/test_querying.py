@@ -18,9 +18,9 @@ from tests.graph import servers
 from tests.graph.servers import Server
 
 from omoide.cli import transfer
-from omoide.cli.output import HIDDEN
+from omoide.cli.output import UNSAFE_CATEGORIES
 from omoide.graph.results import Triple
-from omoide.graph.terms import IRI, Term
+from omoide.graph.terms import IRI, RDFTerm
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
@@ -103,35 +103,37 @@ def test_values_mean_what_they_look_like() -> None:
         "nan": "nan", "a=b": "a=b", "²": "²", "٣": "٣",
     }  # fmt: skip
     for text, value in read.items():
-        found = transfer.value_of(text)
+        found = transfer.parse_value(text)
         assert (type(found), found) == (type(value), value)
 
 
 @given(WORDS)
 def test_any_text_can_be_bound(text: str) -> None:
     """In quotes a value is exactly the text between them."""
-    assert transfer.bindings_of([f'x="{text}"']) == {"x": text}
+    assert transfer.parse_bindings([f'x="{text}"']) == {"x": text}
 
 
 @given(st.integers(-(10**30), 10**30))
 def test_any_whole_number_can_be_bound(number: int) -> None:
     """A whole number is read as itself."""
-    assert transfer.bindings_of([f"$n={number}"]) == {"n": number}
+    assert transfer.parse_bindings([f"$n={number}"]) == {"n": number}
 
 
 @pytest.mark.parametrize("name", ["query", "scope", "limit", "bindings", "self", "call", "timeout"])
 def test_a_variable_may_have_any_name(name: str) -> None:
     """A variable never passes for an option of the question."""
-    assert transfer.bindings_of([f"{name}=1"]) == {name: 1}
+    assert transfer.parse_bindings([f"{name}=1"]) == {name: 1}
 
 
 @given(WORDS)
 def test_triples_are_safe_to_see_and_to_read(text: str) -> None:
     """What is printed acts on no terminal, stays on its line, and means the same to a parser."""
-    line = transfer.line_of(Triple(Term("iri", "urn:s"), Term("iri", "urn:p"), Term("literal", text)))
+    line = transfer.to_ntriples(
+        Triple(RDFTerm("iri", "urn:s"), RDFTerm("iri", "urn:p"), RDFTerm("literal", text))
+    )
     [quad] = parse(line, RdfFormat.N_TRIPLES)
     assert quad.object.value == text
-    assert not any(category(char) in HIDDEN for char in line)
+    assert not any(category(char) in UNSAFE_CATEGORIES for char in line)
 
 
 @pytest.mark.usefixtures("three")

@@ -15,7 +15,7 @@ URL = f"postgresql://ada:{SECRET}@db.example/agents"
 @pytest.fixture(params=["postgres", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
     """The address of a fresh store on a server."""
-    return postgres().fresh() if request.param == "postgres" else f"{redis().url}?prefix={id(request)}:"
+    return postgres().fresh_url() if request.param == "postgres" else f"{redis().url}?prefix={id(request)}:"
 
 
 def test_a_memory_goes_to_a_server_and_back(omoide: Run, url: str) -> None:

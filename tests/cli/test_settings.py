@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from omoide import clock
 from omoide.cli import output, shell
 from omoide.cli.maintenance import free_bytes
-from omoide.cli.shell import file_of
+from omoide.cli.shell import store_file
 from omoide.core.entry import Scope
 from omoide.errors import Invalid
 
@@ -20,7 +20,7 @@ NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 def test_options_win_over_variables_and_those_over_what_is_usual(tmp_path: Path) -> None:
     """Each setting tells its value and who said so."""
     environment = {"OMOIDE_AGENT": "from-env", "OMOIDE_SESSION": "s1", "XDG_DATA_HOME": str(tmp_path)}
-    found = shell.read({"agent": "given"}, environment, tmp_path)
+    found = shell.resolve_settings({"agent": "given"}, environment, tmp_path)
     assert found.agent == ("given", "--agent")
     assert found.session == ("s1", "OMOIDE_SESSION")
     assert found.namespace == ("default", "default")
@@ -32,15 +32,15 @@ def test_the_project_is_the_repository_around(tmp_path: Path) -> None:
     """The nearest folder with a .git above the working folder is the project; without one there is none."""
     (tmp_path / "repo" / ".git").mkdir(parents=True)
     (tmp_path / "repo" / "src" / "deep").mkdir(parents=True)
-    found = shell.read({}, {}, tmp_path / "repo" / "src" / "deep")
+    found = shell.resolve_settings({}, {}, tmp_path / "repo" / "src" / "deep")
     assert found.project == (str(tmp_path / "repo"), "repository")
-    assert shell.read({}, {}, tmp_path).project == (None, "default")
+    assert shell.resolve_settings({}, {}, tmp_path).project == (None, "default")
 
 
 def test_an_empty_value_lifts_a_limit(tmp_path: Path) -> None:
     """An empty agent or project means any, and an empty store the usual one."""
     (tmp_path / ".git").mkdir()
-    found = shell.read({"project": "", "store": ""}, {"OMOIDE_AGENT": ""}, tmp_path)
+    found = shell.resolve_settings({"project": "", "store": ""}, {"OMOIDE_AGENT": ""}, tmp_path)
     assert found.scope == Scope()
     assert found.store.origin == "default"
 
@@ -59,7 +59,7 @@ def test_an_empty_value_lifts_a_limit(tmp_path: Path) -> None:
 )
 def test_a_store_is_named_by_url_or_path(given: str, url: str) -> None:
     """A path is the SQLite file at that path, and a URL is itself."""
-    assert shell.read({"store": given}, {}, Path("/")).store.value == url
+    assert shell.resolve_settings({"store": given}, {}, Path("/")).store.value == url
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_file_of_a_store_is_known(url: str, file: str | None, monkeypatch: p
     """Only SQLite stores have a file, and it is the one that opens."""
     monkeypatch.setenv("HOME", "/alex")
     monkeypatch.setattr(Path, "absolute", lambda self: Path("/here") / self)
-    assert file_of(url) == (None if file is None else Path(file))
+    assert store_file(url) == (None if file is None else Path(file))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_file_of_a_store_is_known(url: str, file: str | None, monkeypatch: p
 def test_a_url_that_names_no_file_is_refused(url: str) -> None:
     """What would open nothing, or something else, has no file either."""
     with pytest.raises(Invalid, match="url"):
-        file_of(url)
+        store_file(url)
 
 
 @given(
@@ -95,9 +95,9 @@ def test_a_url_that_names_no_file_is_refused(url: str) -> None:
 def test_a_path_of_any_name_leads_to_the_file_of_that_name(name: str) -> None:
     """Whatever letters a file's name has, the URL that is made of its path leads back to it."""
     assume(name not in (".", "..") and "://" not in name)
-    url = shell.read({"store": f"/data/{name}"}, {}, Path("/")).store.value
+    url = shell.resolve_settings({"store": f"/data/{name}"}, {}, Path("/")).store.value
     assert url is not None
-    assert file_of(url) == Path("/data") / name
+    assert store_file(url) == Path("/data") / name
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,16 @@ def test_a_path_of_any_name_leads_to_the_file_of_that_name(name: str) -> None:
 )
 def test_moments_are_dates_or_durations(text: str, at: int) -> None:
     """Dates are UTC unless they say otherwise; durations count back from now, or forward for `after`."""
-    assert output.before(text, NOW, "--since") == at
-    assert output.after(text, NOW, "--since") == (2 * NOW - at if text.strip()[-1] in "smhdw" else at)
+    assert output.parse_past_time(text, NOW, "--since") == at
+    assert output.parse_future_time(text, NOW, "--since") == (
+        2 * NOW - at if text.strip()[-1] in "smhdw" else at
+    )
 
 
 def test_a_day_is_meant_to_its_end() -> None:
     """`--until` a day takes in all of it, `--until` a time goes up to that time."""
-    assert output.until("1970-01-01", NOW, "--until") == 24 * HOUR - 1
-    assert output.until("1970-01-01T00:00", NOW, "--until") == 0
+    assert output.parse_end_time("1970-01-01", NOW, "--until") == 24 * HOUR - 1
+    assert output.parse_end_time("1970-01-01T00:00", NOW, "--until") == 0
 
 
 @pytest.mark.parametrize(
@@ -130,21 +132,21 @@ def test_a_day_is_meant_to_its_end() -> None:
 def test_other_moments_are_refused(text: str) -> None:
     """What is no moment gives an error that names the option and shows what to write."""
     with pytest.raises(Invalid, match=r"--since .*2026-05-08"):
-        output.before(text, NOW, "--since")
+        output.parse_past_time(text, NOW, "--since")
 
 
 @pytest.mark.parametrize("text", ["999999999w", "999999w999999w", "9999-12-31T23:59-10:00"])
 def test_moments_beyond_the_calendar_are_refused(text: str) -> None:
     """A moment after the year 9999 is a slip, and named as one."""
     with pytest.raises(Invalid, match=r"--expires .*after the year 9999"):
-        output.after(text, NOW, "--expires")
-    assert output.until("9999-12-31", NOW, "--until") == clock.LATEST
+        output.parse_future_time(text, NOW, "--expires")
+    assert output.parse_end_time("9999-12-31", NOW, "--until") == clock.MAX_TIMESTAMP
 
 
 @pytest.mark.parametrize(("at", "text"), [(NOW, "2023-11-14 22:13:20Z"), (None, ""), (10**18, str(10**18))])
 def test_moments_are_shown_in_utc(at: int | None, text: str) -> None:
     """People see date and time; what lies beyond the calendar stays a number."""
-    assert output.shown(at) == text
+    assert output.format_time(at) == text
 
 
 def test_free_space_is_told_before_the_file_exists(tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ Run = Callable[..., Result]
 Answer = Callable[..., Any]
 
 
-def checked(home: Path, secret: str) -> auth.Token | None:
+def checked(home: Path, secret: str) -> auth.ApiToken | None:
     """What a secret allows."""
 
-    async def check() -> auth.Token | None:
+    async def check() -> auth.ApiToken | None:
         url = f"sqlite:///{home / 'data' / 'omoide' / 'memory.db'}"
         async with open_store(url, embedder="none") as store:
-            return await auth.check(store, secret)
+            return await auth.verify(store, secret)
 
     return anyio.run(check)
 
@@ -68,7 +68,7 @@ def test_a_token_ends_when_it_was_said(omoide: Run, answer: Answer) -> None:
     made = answer("token", "create", "crew", "--right", "read", "--expires", "30d")["token"]
     assert 0 <= made["expires_at"] - now - 30 * 86_400_000 < 60_000
     assert omoide("token", "list").stdout.endswith("\tin use\n")
-    with clock.using(FrozenClock(made["expires_at"])):
+    with clock.override(FrozenClock(made["expires_at"])):
         assert omoide("token", "list").stdout.endswith("\texpired\n")
 
 

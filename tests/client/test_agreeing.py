@@ -7,11 +7,11 @@ import pytest
 
 from omoide import AsyncClient, Client, Scope, verbs
 from omoide.client import requests
-from omoide.client.client import Verbs
-from omoide.client.requests import Ask
-from omoide.web.app import document
+from omoide.client.client import ClientMethods
+from omoide.client.requests import ServiceRequest
+from omoide.web.app import openapi_document
 
-PATHS = document()["paths"]
+PATHS = openapi_document()["paths"]
 OPEN = {"/health", "/schema"}
 SAMPLES = {
     "str": "x",
@@ -28,7 +28,7 @@ def functions() -> dict[str, Any]:
     }
 
 
-def a_request(function: Any) -> Ask[Any]:
+def a_request(function: Any) -> ServiceRequest[Any]:
     """What a verb asks, with everything given that it can be given."""
     given = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -38,7 +38,7 @@ def a_request(function: Any) -> Ask[Any]:
                 kind, None if parameter.default is parameter.empty else parameter.default
             )
     asked = function(**given)
-    assert isinstance(asked, Ask)
+    assert isinstance(asked, ServiceRequest)
     return asked
 
 
@@ -60,7 +60,7 @@ def test_a_verb_sends_what_its_route_takes(name: str) -> None:
     assert needed <= set(asked.query)
     if asked.body is not None:
         kind = route["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        shape = document()["components"]["schemas"][kind]
+        shape = openapi_document()["components"]["schemas"][kind]
         assert set(asked.body) <= set(shape["properties"])
         assert set(shape.get("required", ())) <= set(asked.body)
 
@@ -70,7 +70,7 @@ def test_both_clients_have_all_verbs_with_their_words(kind: type) -> None:
     """Each verb of the table is a method of both clients and says what it does; two of them go on and on."""
     methods = {name for name, _ in inspect.getmembers(kind, lambda one: bool(one.__doc__)) if name[0] != "_"}
     assert {*functions(), "list", "events"} <= methods
-    assert {name for name in vars(Verbs) if name[0] != "_"} == functions().keys() - {"events"}
+    assert {name for name in vars(ClientMethods) if name[0] != "_"} == functions().keys() - {"events"}
 
 
 @pytest.mark.parametrize("name", verbs.__all__)

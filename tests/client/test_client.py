@@ -23,7 +23,7 @@ def test_a_memory_is_kept_found_forgotten_and_brought_back(client: Client) -> No
     assert client.forget("door", ADA, reason="painted").superseded_reason == "painted"
     assert client.recall("which colour has the door?", ADA, tags=["door"]).hits == ()
     assert client.recall("door", ADA, filter=Filter(tags=["door"], include_superseded=True)).entries != ()
-    assert client.restore("door", ADA).superseded_by is None
+    assert client.reinstate("door", ADA).superseded_by is None
     assert [version.rev for version in client.history("door", ADA)] == [1, 2, 3]
     assert client.erase(ADA, id="door").ids == ("door",)
 

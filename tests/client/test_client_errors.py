@@ -24,7 +24,7 @@ from omoide.errors import (
     TooManyRequests,
     Unreachable,
 )
-from omoide.service.problems import problem, revived
+from omoide.service.problems import to_error, to_problem
 
 ADA = Scope(agent_id="ada")
 
@@ -156,8 +156,8 @@ def test_every_error_survives_the_way_through_a_problem(name: str) -> None:
     error: OmoideError = kind.__new__(kind)
     error.args = ("it happened",)
     error.__dict__.update({"field": "a.b", "remedy": "do that", "names": ("x", "y"), "count": 3})
-    written = msgspec.json.decode(msgspec.json.encode(problem(error)), type=type(problem(error)))
-    again = revived(written)
+    written = msgspec.json.decode(msgspec.json.encode(to_problem(error)), type=type(to_problem(error)))
+    again = to_error(written)
     assert again is not None
     assert type(again) is kind
     assert again.args == error.args

@@ -68,13 +68,13 @@ def published() -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def tiny_folder(published: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny encoder, ready for use."""
-    from omoide.embedders.quantization import quantise
+    from omoide.embedders.quantization import quantize_encoder
 
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "published.onnx").write_bytes(published["/onnx/model.onnx"])
     (folder / "tokenizer.json").write_bytes(published["/tokenizer.json"])
-    quantise(folder / "published.onnx", folder / "model.onnx")
-    cache.complete(folder, ["model.onnx", "tokenizer.json"])
+    quantize_encoder(folder / "published.onnx", folder / "model.onnx")
+    cache.mark_complete(folder, ["model.onnx", "tokenizer.json"])
     return folder
 
 

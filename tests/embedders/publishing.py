@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from omoide.embedders.models import ModelFile, Source
+from omoide.embedders.models import ModelFile, ModelSource
 
 FOLDER = "package/dist/tiny"
 
@@ -60,9 +60,9 @@ def serving(files: dict[str, bytes]) -> Iterator[Site]:
             thread.join()
 
 
-def source(files: dict[str, bytes], url: str) -> Source:
+def source(files: dict[str, bytes], url: str) -> ModelSource:
     """What is known of the files beforehand."""
-    return Source(
+    return ModelSource(
         model="tiny",
         files=tuple(
             ModelFile(

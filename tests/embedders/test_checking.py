@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from omoide.embedders import Embedded, Embedder
+from omoide.embedders import Embedder, Embedding
 from omoide.embedders.protocol import TOKEN_SIZE
-from omoide.embedders.vectors import HashEmbedder, checked
+from omoide.embedders.vectors import HashEmbedder, embed_and_validate
 from omoide.errors import EmbedderFailed, ModelUnavailable
 
 ONE = np.array([1.0, 0.0], np.float32)
@@ -42,15 +42,15 @@ def test_what_is_right_stays_as_it_is() -> None:
     """Vectors of length 1, their tokens and their words come back to the last bit."""
     mine = HashEmbedder(48)
     texts = ["the dog runs", "no cats", ""]
-    for plain, found in zip(mine.embed(texts), checked(mine, texts), strict=True):
+    for plain, found in zip(mine.embed(texts), embed_and_validate(mine, texts), strict=True):
         assert np.array_equal(plain.pooled, found.pooled)
-    (found,) = checked(Giving([Embedded(ONE, TWO, ("a", "b"))]), ["a b"])
+    (found,) = embed_and_validate(Giving([Embedding(ONE, TWO, ("a", "b"))]), ["a b"])
     assert (found.pooled is ONE, found.tokens is TWO, found.words) == (True, True, ("a", "b"))
 
 
 def test_no_texts_need_no_call() -> None:
     """For no texts the embedder is not asked."""
-    assert checked(Raising(RuntimeError()), []) == []
+    assert embed_and_validate(Raising(RuntimeError()), []) == []
 
 
 def test_the_embedder_learns_that_it_is_a_question() -> None:
@@ -58,16 +58,18 @@ def test_the_embedder_learns_that_it_is_a_question() -> None:
 
     class Asked(Giving):
         def embed(self, texts: Sequence[str], *, query: bool = False) -> Any:
-            return [Embedded(np.array([query, not query], np.float32))]
+            return [Embedding(np.array([query, not query], np.float32))]
 
-    assert checked(Asked(None), ["a"], query=True)[0].pooled.tolist() == [1, 0]
-    assert checked(Asked(None), ["a"])[0].pooled.tolist() == [0, 1]
+    assert embed_and_validate(Asked(None), ["a"], query=True)[0].pooled.tolist() == [1, 0]
+    assert embed_and_validate(Asked(None), ["a"])[0].pooled.tolist() == [0, 1]
 
 
 @given(arrays.arrays(np.float64, (3, 2), elements=st.floats(allow_nan=False, allow_infinity=False)))
 def test_other_lengths_and_kinds_of_numbers_are_brought_into_form(rows: Any) -> None:
     """However large or small the numbers, vectors are float32 of length 1, or all zeros."""
-    for row, found in zip(rows, checked(Giving(list(map(Embedded, rows))), ["a", "b", "c"]), strict=True):
+    for row, found in zip(
+        rows, embed_and_validate(Giving(list(map(Embedding, rows))), ["a", "b", "c"]), strict=True
+    ):
         assert found.pooled.dtype == np.float32
         assert float(np.linalg.norm(found.pooled)) == pytest.approx(1.0 if row.any() else 0.0, abs=1e-5)
 
@@ -76,26 +78,26 @@ def test_other_lengths_and_kinds_of_numbers_are_brought_into_form(rows: Any) -> 
 def test_numbers_of_any_kind_will_do(kind: Any) -> None:
     """Whole, short and long numbers are taken, in one kind of sequence or another."""
 
-    def found() -> Iterator[Embedded]:
-        yield Embedded(np.array([3, 4]).astype(kind))
+    def found() -> Iterator[Embedding]:
+        yield Embedding(np.array([3, 4]).astype(kind))
 
-    assert checked(Giving(found()), ["a"])[0].pooled == pytest.approx([0.6, 0.8])
+    assert embed_and_validate(Giving(found()), ["a"])[0].pooled == pytest.approx([0.6, 0.8])
 
 
 def test_huge_numbers_of_float32_are_brought_to_length_one() -> None:
     """Numbers whose squares float32 cannot hold are no error."""
     huge = np.array([3e30, 4e30], np.float32)
-    assert checked(Giving([Embedded(huge)]), ["a"])[0].pooled == pytest.approx([0.6, 0.8])
+    assert embed_and_validate(Giving([Embedding(huge)]), ["a"])[0].pooled == pytest.approx([0.6, 0.8])
 
 
 def test_words_may_come_as_a_list_and_go_without_tokens() -> None:
     """Words are a tuple where there are tokens, and nothing where there are none."""
-    assert checked(Giving([Embedded(ONE, TWO, ["a", "b"])]), ["a b"])[0].words == ("a", "b")  # type: ignore[arg-type]
-    assert checked(Giving([Embedded(ONE, TWO)]), ["a b"])[0].words is None
-    assert checked(Giving([Embedded(ONE, None, ("a",))]), ["a b"])[0].words is None
+    assert embed_and_validate(Giving([Embedding(ONE, TWO, ["a", "b"])]), ["a b"])[0].words == ("a", "b")  # type: ignore[arg-type]
+    assert embed_and_validate(Giving([Embedding(ONE, TWO)]), ["a b"])[0].words is None
+    assert embed_and_validate(Giving([Embedding(ONE, None, ("a",))]), ["a b"])[0].words is None
 
 
-own: Any = Embedded  # with whatever somebody puts in
+own: Any = Embedding  # with whatever somebody puts in
 WRONG = {
     "nothing": (None, "raised TypeError"),
     "none of one": ([], "gave 0 vectors for 1 texts"),
@@ -131,7 +133,7 @@ WRONG = {
 def test_what_breaks_the_promise_is_refused(value: Any, problem: str) -> None:
     """The error names the embedder, says what came, and what should have come."""
     with pytest.raises(EmbedderFailed, match=problem) as caught:
-        checked(Giving(value), ["secret words"])
+        embed_and_validate(Giving(value), ["secret words"])
     assert caught.value.embedder == "own-1"
     assert caught.value.remedy
 
@@ -140,7 +142,7 @@ def test_what_breaks_the_promise_is_refused(value: Any, problem: str) -> None:
 def test_what_an_embedder_raises_is_told_by_its_type_alone(kind: type[Exception]) -> None:
     """The message may quote what was embedded, so it is only in the cause."""
     with pytest.raises(EmbedderFailed, match=f"'own-1' raised {kind.__name__}; ") as caught:
-        checked(Raising(kind("cannot embed 'secret words'")), ["secret words"])
+        embed_and_validate(Raising(kind("cannot embed 'secret words'")), ["secret words"])
     assert "secret" not in str(caught.value)
     assert isinstance(caught.value.__cause__, kind)
 
@@ -148,20 +150,20 @@ def test_what_an_embedder_raises_is_told_by_its_type_alone(kind: type[Exception]
 def test_what_fails_while_vectors_are_given_one_by_one_is_reported_too() -> None:
     """An embedder may give its vectors one by one, and fail at any of them."""
 
-    def broken() -> Iterator[Embedded]:
-        yield Embedded(ONE)
+    def broken() -> Iterator[Embedding]:
+        yield Embedding(ONE)
         raise LookupError("secret words")
 
     with pytest.raises(EmbedderFailed, match="raised LookupError; "):
-        checked(Giving(broken()), ["a", "b"])
+        embed_and_validate(Giving(broken()), ["a", "b"])
 
 
 def test_errors_of_ours_and_interrupts_pass() -> None:
     """What already says what to do is not wrapped, and neither is what is no failure."""
     with pytest.raises(ModelUnavailable):
-        checked(Raising(ModelUnavailable("x", "is away", "pull it")), ["a"])
+        embed_and_validate(Raising(ModelUnavailable("x", "is away", "pull it")), ["a"])
     with pytest.raises(KeyboardInterrupt):
-        checked(Raising(KeyboardInterrupt()), ["a"])
+        embed_and_validate(Raising(KeyboardInterrupt()), ["a"])
 
 
 def test_a_size_that_cannot_be_told_is_reported() -> None:
@@ -172,9 +174,9 @@ def test_a_size_that_cannot_be_told_is_reported() -> None:
         def dim(self) -> int:  # type: ignore[override]
             raise ZeroDivisionError
 
-    mine: Any = Sizeless([Embedded(ONE)])
+    mine: Any = Sizeless([Embedding(ONE)])
     with pytest.raises(EmbedderFailed, match="raised ZeroDivisionError"):
-        checked(mine, ["a"])
+        embed_and_validate(mine, ["a"])
 
 
 def test_the_embedder_of_these_tests_is_one() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from omoide.embedders import Embedder, choose
-from omoide.embedders.minilm import MiniLM
-from omoide.embedders.static import Static
+from omoide.embedders.minilm import MiniLMEmbedder
+from omoide.embedders.static import StaticEmbedder
 from omoide.embedders.vectors import HashEmbedder
 from omoide.errors import Invalid, ModelUnavailable
 
@@ -53,7 +53,7 @@ def test_a_function_without_a_lasting_name_is_refused() -> None:
 
 def test_models_are_loaded_once(minilm: Embedder) -> None:
     """Who chooses the same model again gets the one that is loaded."""
-    assert isinstance(minilm, MiniLM)
+    assert isinstance(minilm, MiniLMEmbedder)
     assert choose("minilm") is minilm
     assert choose("static") is choose("static")
 
@@ -63,7 +63,9 @@ def test_the_encoder_is_the_best(minilm: Embedder) -> None:
     assert choose() is minilm
 
 
-@pytest.mark.parametrize("wrong", ["", "best", "MiniLM", 3, HashEmbedder, Static, b"minilm"], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", ["", "best", "MiniLM", 3, HashEmbedder, StaticEmbedder, b"minilm"], ids=repr
+)
 def test_what_is_no_embedder_is_refused_with_the_choices(wrong: Any) -> None:
     """The error tells what could have been passed."""
     with pytest.raises(Invalid, match="'auto', 'minilm', 'static', 'none', 'provider:model'"):
@@ -129,5 +131,5 @@ print([name for name in heavy if name in sys.modules])
 def test_nothing_is_logged_by_choosing_by_name(caplog: pytest.LogCaptureFixture) -> None:
     """Who asks for the table knows what it is."""
     with caplog.at_level(logging.DEBUG):
-        assert isinstance(choose("static"), Static)
+        assert isinstance(choose("static"), StaticEmbedder)
     assert caplog.records == []

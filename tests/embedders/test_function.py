@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from omoide.embedders import Embedder
-from omoide.embedders.vectors import FromFunction
+from omoide.embedders.vectors import FunctionEmbedder
 from omoide.errors import EmbedderFailed, Invalid, WrongType
 
 
@@ -17,13 +17,13 @@ def lengths(texts: list[str]) -> list[list[float]]:
     return [[len(text), 1.0] for text in texts]
 
 
-def giving(value: object) -> FromFunction:
-    return FromFunction("mine", lambda texts: value)
+def giving(value: object) -> FunctionEmbedder:
+    return FunctionEmbedder("mine", lambda texts: value)
 
 
 def test_a_function_becomes_an_embedder() -> None:
     """Its vectors are brought to length 1, in the order of the texts."""
-    mine = FromFunction("mine", lengths)
+    mine = FunctionEmbedder("mine", lengths)
     assert isinstance(mine, Embedder)
     assert mine.dim == 2
     one, other = mine.embed(["", "abc"])
@@ -39,14 +39,14 @@ def test_no_texts_need_no_call() -> None:
 
 def test_the_size_is_not_asked_for_when_it_is_told() -> None:
     """A size that was given is believed until vectors come."""
-    assert FromFunction("mine", lengths, dim=3).dim == 3
+    assert FunctionEmbedder("mine", lengths, dim=3).dim == 3
     with pytest.raises(EmbedderFailed, match="vectors of 2 numbers, not 3"):
-        FromFunction("mine", lengths, dim=3).embed(["a"])
+        FunctionEmbedder("mine", lengths, dim=3).embed(["a"])
 
 
 def test_a_size_that_changes_is_refused() -> None:
     """Once vectors had a size, all others must have it."""
-    mine = FromFunction("mine", lambda texts: [[1.0] * len(texts) for _ in texts])
+    mine = FunctionEmbedder("mine", lambda texts: [[1.0] * len(texts) for _ in texts])
     mine.embed(["a"])
     with pytest.raises(EmbedderFailed, match="vectors of 2 numbers, not 1; give vectors of one size"):
         mine.embed(["a", "b"])
@@ -87,7 +87,7 @@ def test_what_a_function_raises_is_reported_as_ours() -> None:
         raise KeyError(texts[0])
 
     with pytest.raises(EmbedderFailed, match="'mine' raised KeyError; look into the function") as caught:
-        FromFunction("mine", broken).embed(["secret"])
+        FunctionEmbedder("mine", broken).embed(["secret"])
     assert "secret" not in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -95,7 +95,7 @@ def test_what_a_function_raises_is_reported_as_ours() -> None:
 def test_a_function_that_gives_the_texts_back_does_not_show_them() -> None:
     """What cannot be read as numbers is not repeated in the error."""
     with pytest.raises(EmbedderFailed, match="no list of vectors; ") as caught:
-        FromFunction("mine", lambda texts: texts).embed(["secret"])
+        FunctionEmbedder("mine", lambda texts: texts).embed(["secret"])
     assert "secret" not in str(caught.value)
 
 
@@ -110,17 +110,17 @@ def test_any_finite_numbers_become_vectors_of_length_one(rows: Any) -> None:
 def test_a_name_is_needed(name: Any) -> None:
     """The name is stored beside the vectors, so it cannot be left out."""
     with pytest.raises(Invalid, match="name"):
-        FromFunction(name, lengths)
+        FunctionEmbedder(name, lengths)
 
 
 def test_a_function_is_needed() -> None:
     """What cannot be called is refused."""
     with pytest.raises(WrongType, match="function"):
-        FromFunction("mine", [1.0])  # type: ignore[arg-type]
+        FunctionEmbedder("mine", [1.0])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dim", [0, -1, True, 1.5], ids=repr)
 def test_a_size_that_is_none_is_refused(dim: Any) -> None:
     """The size is an integer from 1 upwards, or left out."""
     with pytest.raises(Invalid, match="dim"):
-        FromFunction("mine", lengths, dim)
+        FunctionEmbedder("mine", lengths, dim)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.embedders import Embedded, Embedder, models
-from omoide.embedders.minilm import MiniLM
-from omoide.embedders.quantization import projection
+from omoide.embedders import Embedder, Embedding, models
+from omoide.embedders.minilm import MiniLMEmbedder
+from omoide.embedders.quantization import load_projection
 from omoide.errors import ModelUnavailable
 
 PUBLISHED = [-0.0213, 0.0172, 0.1252, 0.0508, 0.0045, 0.0576, 0.0505, -0.0068]
@@ -27,11 +27,11 @@ SENTENCES = [
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny_folder: Path) -> MiniLM:
-    return MiniLM(tiny_folder)
+def tiny(tiny_folder: Path) -> MiniLMEmbedder:
+    return MiniLMEmbedder(tiny_folder)
 
 
-def same(one: Embedded, other: Embedded) -> bool:
+def same(one: Embedding, other: Embedding) -> bool:
     assert one.tokens is not None
     assert other.tokens is not None
     return (
@@ -41,7 +41,7 @@ def same(one: Embedded, other: Embedded) -> bool:
     )
 
 
-def test_every_token_has_a_vector_and_its_word(tiny: MiniLM) -> None:
+def test_every_token_has_a_vector_and_its_word(tiny: MiniLMEmbedder) -> None:
     """A word in several pieces has a row for each, all under the word as the text has it, in lower case."""
     (found,) = tiny.embed(["The DOGS running!"])
     assert found.words == ("the", "dogs", "dogs", "running", "running", "!")
@@ -50,7 +50,7 @@ def test_every_token_has_a_vector_and_its_word(tiny: MiniLM) -> None:
     assert found.tokens.dtype == np.int8
 
 
-def test_vectors_have_length_one(tiny: MiniLM) -> None:
+def test_vectors_have_length_one(tiny: MiniLMEmbedder) -> None:
     """Pooled vectors have length 1, and token vectors nearly 127."""
     for found in tiny.embed(SENTENCES):
         assert found.pooled.dtype == np.float32
@@ -61,7 +61,9 @@ def test_vectors_have_length_one(tiny: MiniLM) -> None:
         assert np.allclose(lengths, 127, atol=4)
 
 
-def test_pooled_and_token_vectors_come_from_the_last_layer(tiny: MiniLM, published: dict[str, bytes]) -> None:
+def test_pooled_and_token_vectors_come_from_the_last_layer(
+    tiny: MiniLMEmbedder, published: dict[str, bytes]
+) -> None:
     """They are near those computed by hand from the published model: its mean, and its projected states."""
     ids = np.array([[2, 4, 5, 6, 3]])
     session = onnxruntime.InferenceSession(published["/onnx/model.onnx"])
@@ -71,11 +73,11 @@ def test_pooled_and_token_vectors_come_from_the_last_layer(tiny: MiniLM, publish
     mean = states.mean(axis=0)
     assert found.pooled @ mean / np.linalg.norm(mean) > 0.99
     assert found.tokens is not None
-    for row, state in zip(found.tokens.astype(float), states[1:-1] @ projection(), strict=True):
+    for row, state in zip(found.tokens.astype(float), states[1:-1] @ load_projection(), strict=True):
         assert row @ state / np.linalg.norm(row) / np.linalg.norm(state) > 0.99
 
 
-def test_the_vectors_of_a_text_do_not_depend_on_its_neighbours(tiny: MiniLM) -> None:
+def test_the_vectors_of_a_text_do_not_depend_on_its_neighbours(tiny: MiniLMEmbedder) -> None:
     """Embedded among others, from several threads or alone: a text has the same vectors to the last bit."""
     together = tiny.embed(SENTENCES)
     alone = [tiny.embed([text])[0] for text in SENTENCES]
@@ -87,19 +89,19 @@ def test_the_vectors_of_a_text_do_not_depend_on_its_neighbours(tiny: MiniLM) -> 
 
 def test_the_projection_keeps_lengths() -> None:
     """Its 64 columns are at right angles and have length 1."""
-    matrix = projection()
+    matrix = load_projection()
     assert matrix.shape == (384, 64)
     assert np.allclose(matrix.T @ matrix, np.eye(64), atol=1e-3)
 
 
-def test_marks_of_the_encoder_in_a_text_are_text(tiny: MiniLM) -> None:
+def test_marks_of_the_encoder_in_a_text_are_text(tiny: MiniLMEmbedder) -> None:
     """A text that says [SEP] has the words of it, and the same shape as any other."""
     (found,) = tiny.embed(["the [SEP] dog"])
     assert found.words == ("the", "[", "sep", "]", "dog")
 
 
 @given(st.lists(st.text(st.characters(codec=None), max_size=40), max_size=6))
-def test_any_text_can_be_embedded(tiny: MiniLM, texts: list[str]) -> None:
+def test_any_text_can_be_embedded(tiny: MiniLMEmbedder, texts: list[str]) -> None:
     """Whatever the characters, each text gets finite vectors and a word for each token."""
     found = tiny.embed(texts)
     assert len(found) == len(texts)
@@ -110,7 +112,7 @@ def test_any_text_can_be_embedded(tiny: MiniLM, texts: list[str]) -> None:
         assert len(one.tokens) == len(one.words)
 
 
-def test_long_texts_are_cut(tiny: MiniLM) -> None:
+def test_long_texts_are_cut(tiny: MiniLMEmbedder) -> None:
     """Of a text of a megabyte the first 254 tokens count, and they are found at once."""
     (found,) = tiny.embed(["dog " * 250_000])
     assert found.tokens is not None
@@ -120,7 +122,7 @@ def test_long_texts_are_cut(tiny: MiniLM) -> None:
 def test_an_absent_model_is_named_with_the_remedy(tmp_path: Path) -> None:
     """Without its files the error says where they were looked for, and how to get them."""
     with pytest.raises(ModelUnavailable, match="run: omoide models pull") as caught:
-        MiniLM(tmp_path / "nowhere")
+        MiniLMEmbedder(tmp_path / "nowhere")
     assert str(tmp_path) in str(caught.value)
 
 
@@ -128,9 +130,9 @@ def test_a_damaged_model_is_named_with_the_remedy(tmp_path: Path) -> None:
     """Files that are no model are refused, and the error says what to do."""
     for name in ("model.onnx", "tokenizer.json"):
         (tmp_path / name).write_text("{}")
-    models.complete(tmp_path, ["model.onnx", "tokenizer.json"])
+    models.mark_complete(tmp_path, ["model.onnx", "tokenizer.json"])
     with pytest.raises(ModelUnavailable, match="remove the folder and pull it again"):
-        MiniLM(tmp_path)
+        MiniLMEmbedder(tmp_path)
 
 
 def test_the_real_encoder_knows_what_is_alike(minilm: Embedder) -> None:

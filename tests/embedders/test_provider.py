@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai.embeddings import EmbeddingResult, TestEmbeddingModel
 
 from omoide.embedders import Embedder, choose
-from omoide.embedders.provider import AT_ONCE, Provider
+from omoide.embedders.provider import BATCH_SIZE, ProviderEmbedder
 from omoide.errors import EmbedderFailed, Invalid
 
 
@@ -36,7 +36,7 @@ class Refusing(TestEmbeddingModel):
 
 def test_a_provider_is_an_embedder() -> None:
     """Its name is the provider's and the model's, its size that of the vectors, whose length is 1."""
-    acme = Provider(Recording(dimensions=4))
+    acme = ProviderEmbedder(Recording(dimensions=4))
     assert isinstance(acme, Embedder)
     assert (acme.name, acme.dim) == ("acme:small", 4)
     (found,) = acme.embed(["hello"])
@@ -47,7 +47,7 @@ def test_a_provider_is_an_embedder() -> None:
 def test_questions_are_told_from_memories() -> None:
     """The provider learns whether a text is a query or a document."""
     model = Recording()
-    acme = Provider(model)
+    acme = ProviderEmbedder(model)
     acme.embed(["hello"])
     acme.embed(["hello?"], query=True)
     assert model.asked == [(1, "document"), (1, "query")]
@@ -56,15 +56,15 @@ def test_questions_are_told_from_memories() -> None:
 def test_many_texts_go_in_several_requests() -> None:
     """No request has more texts than every provider takes, and none is lost."""
     model = Recording()
-    assert len(Provider(model).embed(["hello"] * (2 * AT_ONCE + 1))) == 2 * AT_ONCE + 1
-    assert [count for count, _ in model.asked] == [AT_ONCE, AT_ONCE, 1]
-    assert Provider(model).embed([]) == []
+    assert len(ProviderEmbedder(model).embed(["hello"] * (2 * BATCH_SIZE + 1))) == 2 * BATCH_SIZE + 1
+    assert [count for count, _ in model.asked] == [BATCH_SIZE, BATCH_SIZE, 1]
+    assert ProviderEmbedder(model).embed([]) == []
 
 
 def test_a_size_can_be_asked_for_and_is_part_of_the_name() -> None:
     """Vectors of another size are other vectors."""
     model = Recording()
-    acme = Provider(model, dim=3)
+    acme = ProviderEmbedder(model, dim=3)
     assert acme.name == "acme:small:3"
     assert acme.embed(["hello"])[0].pooled.shape == (3,)
 
@@ -72,7 +72,7 @@ def test_a_size_can_be_asked_for_and_is_part_of_the_name() -> None:
 async def test_it_can_be_called_wherever_an_event_loop_runs() -> None:
     """From inside a loop, and from any other, all requests are made in one and the same loop."""
     model = Recording()
-    acme = Provider(model)
+    acme = ProviderEmbedder(model)
     acme.embed(["hello"])
     await asyncio.to_thread(acme.embed, ["hello"])
     assert len(model.loops) == 1
@@ -82,7 +82,7 @@ async def test_it_can_be_called_wherever_an_event_loop_runs() -> None:
 def test_what_a_provider_raises_is_reported_as_ours() -> None:
     """The error says what kind of thing happened, to whom, and leads to the cause, which may quote texts."""
     with pytest.raises(EmbedderFailed, match=r"'test:test' raised ConnectionError; check the key") as caught:
-        Provider(Refusing()).embed(["hello"])
+        ProviderEmbedder(Refusing()).embed(["hello"])
     assert "hello" not in str(caught.value)
     assert isinstance(caught.value.__cause__, ConnectionError)
 

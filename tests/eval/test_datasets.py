@@ -9,7 +9,7 @@ import pytest
 
 from omoide.errors import Invalid, NotFound
 from omoide.eval import datasets
-from omoide.eval.datasets import positions
+from omoide.eval.datasets import session_positions
 
 DAY = 24 * 3_600_000
 MAY_8 = 1_683_504_000_000
@@ -54,7 +54,7 @@ def lines(*given: dict[str, Any]) -> str:
 
 def test_locomo_sessions_come_in_the_order_of_their_numbers(written: Callable[[Any], Path]) -> None:
     """Turns are ordered by session number, dated by their session, and captions belong to the text."""
-    [talk] = datasets.locomo_load(written([locomo_sample()])).conversations
+    [talk] = datasets.load_locomo(written([locomo_sample()])).conversations
     assert [(turn.id, turn.session, turn.text, turn.at) for turn in talk.turns] == [
         ("D2:1", "session_2", "Look! [image: a photo of a dog]", MAY_8 + (13 * 60 + 56) * 60_000),
         ("D2:2", "session_2", "How sweet.", MAY_8 + (13 * 60 + 56) * 60_000 + 1000),
@@ -78,7 +78,7 @@ def test_locomo_sessions_come_in_the_order_of_their_numbers(written: Callable[[A
 )
 def test_locomo_evidence_is_repaired(given: list[str], meant: tuple[str, ...]) -> None:
     """Malformed evidence is read as the turns it means, and what names no turn is dropped."""
-    assert datasets.evidence(given, {"D8:6", "D9:17", "D11:26", "D30:5"}) == meant
+    assert datasets.parse_evidence(given, {"D8:6", "D9:17", "D11:26", "D30:5"}) == meant
 
 
 def test_questions_without_evidence_are_left_out_and_counted(written: Callable[[Any], Path]) -> None:
@@ -88,7 +88,7 @@ def test_questions_without_evidence_are_left_out_and_counted(written: Callable[[
         {"question": "Any plans?", "evidence": [], "category": 3},
         {"question": "Whose?", "evidence": ["D"], "category": 3},
     ]
-    data = datasets.locomo_load(written([locomo_sample(qa=questions)]))
+    data = datasets.load_locomo(written([locomo_sample(qa=questions)]))
     assert [question.text for question in data.conversations[0].questions] == ["Which pet?"]
     assert data.skipped == 2
 
@@ -98,27 +98,27 @@ def test_questions_without_evidence_are_left_out_and_counted(written: Callable[[
 )
 def test_locomo_dates_are_read(date: str, minutes: int) -> None:
     """Twelve o'clock is midnight in the morning and noon in the afternoon."""
-    assert datasets.locomo_moment(f"{date} on 8 May, 2023") == MAY_8 + minutes * 60_000
+    assert datasets.parse_locomo_time(f"{date} on 8 May, 2023") == MAY_8 + minutes * 60_000
 
 
 @pytest.mark.parametrize("date", ["8 May 2023", "1:56 pm on 8 Mai, 2023", "", "13:00 on 8 May, 2023"])
 def test_other_dates_are_refused(date: str) -> None:
     """A date in another form is an error that shows the right form."""
     with pytest.raises(Invalid, match="1:56 pm on 8 May, 2023"):
-        datasets.locomo_moment(date)
+        datasets.parse_locomo_time(date)
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[1]", '[{"sample_id": "x"}]', '{"a": 1}'], ids=repr)
 def test_a_file_that_is_not_locomo_is_refused(content: str, written: Callable[[Any], Path]) -> None:
     """Another file gives an error that names it."""
     with pytest.raises(Invalid, match=r"data\.json"):
-        datasets.locomo_load(written(content))
+        datasets.load_locomo(written(content))
 
 
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
     """A path that leads nowhere is an error that names it."""
     with pytest.raises(NotFound, match="absent"):
-        datasets.load(tmp_path / "absent.jsonl")
+        datasets.load_jsonl(tmp_path / "absent.jsonl")
 
 
 def test_any_data_set_can_be_brought_as_lines(written: Callable[[Any], Path]) -> None:
@@ -132,7 +132,7 @@ def test_any_data_set_can_be_brought_as_lines(written: Callable[[Any], Path]) ->
         + "\n\n"
         + lines({"kind": "turn", "conversation": "a", "id": "t2", "text": "Three.", "at": MAY_8 + 5})
     )
-    data = datasets.load(path)
+    data = datasets.load_jsonl(path)
     assert [(talk.id, [turn.id for turn in talk.turns]) for talk in data.conversations] == [
         ("a", ["t1", "t2"]),
         ("b", ["t1"]),
@@ -159,7 +159,7 @@ def test_any_data_set_can_be_brought_as_lines(written: Callable[[Any], Path]) ->
 def test_wrong_lines_are_named(line: dict[str, Any], problem: str, written: Callable[[Any], Path]) -> None:
     """A line that is wrong gives an error that says which and why."""
     with pytest.raises(Invalid, match=problem):
-        datasets.load(written(lines(turn(id="t0"), line)))
+        datasets.load_jsonl(written(lines(turn(id="t0"), line)))
 
 
 def test_places_are_counted_in_each_session(written: Callable[[Any], Path]) -> None:
@@ -168,12 +168,18 @@ def test_places_are_counted_in_each_session(written: Callable[[Any], Path]) -> N
         {"kind": "turn", "conversation": "a", "id": f"t{at}", "text": "x", "session": session}
         for at, session in enumerate(["s1", "s1", "s2", "s1", "s2"])
     ]
-    assert positions(datasets.load(written(lines(*turns))).conversations[0].turns) == [0, 1, 0, 2, 1]
+    assert session_positions(datasets.load_jsonl(written(lines(*turns))).conversations[0].turns) == [
+        0,
+        1,
+        0,
+        2,
+        1,
+    ]
 
 
 def test_a_data_set_can_be_shortened(written: Callable[[Any], Path]) -> None:
     """The first conversations with the first questions of each are what is left."""
     sample = locomo_sample()
     twice = [sample | {"qa": sample["qa"] * 3}, sample | {"sample_id": "conv-2"}]
-    data = datasets.shortened(datasets.locomo_load(written(twice)), conversations=1, questions=2)
+    data = datasets.truncate_dataset(datasets.load_locomo(written(twice)), conversations=1, questions=2)
     assert [(talk.id, len(talk.questions)) for talk in data.conversations] == [("conv-1", 2)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.eval.runner import METRICS, average, firsts, measure, percentile
+from omoide.eval.runner import METRICS, average_metrics, first_occurrences, measure, percentile
 
 TWENTY = [f"t{rank}" for rank in range(1, 21)]
 
@@ -56,14 +56,14 @@ def test_the_best_ranking_is_full_marks(gold: set[str]) -> None:
 def test_each_question_counts_the_same() -> None:
     """The mean is over questions, in per cent, however much evidence each has."""
     figures = [measure(TWENTY, ["t1"]), measure(TWENTY, ["t15", "t16", "t17"])]
-    assert average(figures)["R@10"] == 50.0
-    assert average(figures)["R@20"] == 100.0
-    assert average(figures)["MRR"] == round(100 * (1 + 1 / 15) / 2, 2)
+    assert average_metrics(figures)["R@10"] == 50.0
+    assert average_metrics(figures)["R@20"] == 100.0
+    assert average_metrics(figures)["MRR"] == round(100 * (1 + 1 / 15) / 2, 2)
 
 
 def test_a_session_ranks_where_its_best_turn_does() -> None:
     """Sessions come in the order of their first turns; turns without a session are passed over."""
-    assert firsts(["s2", None, "s2", "s1", "s2", "s3"]) == ["s2", "s1", "s3"]
+    assert first_occurrences(["s2", None, "s2", "s1", "s2", "s3"]) == ["s2", "s1", "s3"]
 
 
 def test_percentiles_are_values_that_occurred() -> None:

@@ -62,13 +62,13 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Prescribed:
 
 def test_turns_become_entries_with_their_place() -> None:
     """A turn of a session is a message of its thread, dated; a plain fact is neither."""
-    friends, assistant, facts = datasets.load(TALKS).conversations
-    fifth = list(runner.entries(friends))[5]
+    friends, assistant, facts = datasets.load_jsonl(TALKS).conversations
+    fifth = list(runner.to_entries(friends))[5]
     assert (fifth.id, fifth.namespace, fifth.session_id) == ("f6", "friends", None)
     assert fifth.message == MessageRef(thread="s2", seq=1, speaker="Mira")
-    assert fifth.occurred_at == fifth.created_at == datasets.moment("2024-04-20T18:30:01")
-    assert next(runner.entries(assistant)).message == MessageRef(thread="a", seq=0, role="user")
-    first = next(runner.entries(facts))
+    assert fifth.occurred_at == fifth.created_at == datasets.parse_time("2024-04-20T18:30:01")
+    assert next(runner.to_entries(assistant)).message == MessageRef(thread="a", seq=0, role="user")
+    first = next(runner.to_entries(facts))
     assert (first.message, first.occurred_at) == (None, None)
 
 
@@ -78,8 +78,8 @@ def test_questions_are_asked_after_the_last_turn(core: Prescribed) -> None:
     asked = {request.query: request for request in core.asked if request.limit == 20}
     dog = asked["What is the name of Mira's dog?"]
     assert (dog.namespace, dog.scope, dog.session_id) == ("friends", "agent", None)
-    assert dog.at == datasets.moment("2024-06-05T10:15:03")
-    assert asked["When are releases cut?"].at == datasets.moment("2025-05-01")
+    assert dog.at == datasets.parse_time("2024-06-05T10:15:03")
+    assert asked["When are releases cut?"].at == datasets.parse_time("2025-05-01")
     assert len(asked) == len(RANKINGS)
 
 
@@ -123,7 +123,7 @@ def test_sessions_rank_where_their_best_turns_do(core: Prescribed) -> None:
     assert session["4"]["MRR"] == pytest.approx(100 * (1 / 2 + 1 + 1) / 3, abs=0.01)
     assert session["3"]["hit@10"] == 0.0
     assert session["1"]["all@5"] == 100.0
-    assert {request.limit for request in core.asked} == {20, runner.DEPTH}
+    assert {request.limit for request in core.asked} == {20, runner.SESSION_LIMIT}
 
 
 def test_a_report_tells_its_settings(core: Prescribed) -> None:
@@ -141,7 +141,7 @@ def test_a_report_tells_its_settings(core: Prescribed) -> None:
 def test_a_table_has_a_line_for_each_group(core: Prescribed) -> None:
     """People get the same figures, rounded to one place."""
     found, _ = runner.evaluate("jsonl", TALKS)
-    lines = runner.table(found).splitlines()
+    lines = runner.format_table(found).splitlines()
     assert lines[0] == "talks: 3 conversations, 26 turns, 10 questions (1 without evidence left out)"
     assert [line.split()[:4] for line in lines if line.startswith("turn cat1-4")] == [
         ["turn", "cat1-4", "9", "74.1"]

@@ -6,9 +6,9 @@ import pytest
 from tests.graph import servers
 from tests.graph.servers import Server
 
-from omoide.graph.backend import Backend
-from omoide.graph.endpoint import Remote
-from omoide.graph.oxigraph import Embedded
+from omoide.graph.backend import GraphBackend
+from omoide.graph.endpoint import EndpointBackend
+from omoide.graph.oxigraph import OxigraphBackend
 
 
 @pytest.fixture(scope="session")
@@ -24,18 +24,18 @@ def rdflib_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def remotes(oxigraph_server: Server, rdflib_server: Server) -> tuple[Remote, ...]:
+def remotes(oxigraph_server: Server, rdflib_server: Server) -> tuple[EndpointBackend, ...]:
     """One graph on each server; who uses them names graphs of its own, or empties them first."""
-    return Remote(*oxigraph_server), Remote(*rdflib_server)
+    return EndpointBackend(*oxigraph_server), EndpointBackend(*rdflib_server)
 
 
 @pytest.fixture(params=["embedded", "oxigraph", "rdflib"])
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest) -> Iterator[GraphBackend]:
     """An empty graph of each kind."""
     if request.param == "embedded":
-        kept: Backend = Embedded()
+        kept: GraphBackend = OxigraphBackend()
     else:
-        kept = Remote(*request.getfixturevalue(f"{request.param}_server"))
+        kept = EndpointBackend(*request.getfixturevalue(f"{request.param}_server"))
         kept.drop(kept.graphs())
     yield kept
     kept.close()

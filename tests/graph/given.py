@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.strategies import maps, names, text
 
 from omoide import clock
-from omoide.core.entry import EVIDENCE, MEMORY_TYPES, ROOT, SOURCES, Entry, Evidence, MessageRef
+from omoide.core.entry import EVIDENCE_KINDS, MEMORY_TYPES, ROOT_TYPE, SOURCES, Entry, Evidence, MessageRef
 from omoide.graph.vocabulary import RELATIONS
 from omoide.stores.records import Access, Link
 
@@ -42,12 +42,12 @@ texts = names | st.sampled_from(
         "<b>&amp;</b>",
     )
 )
-moments = st.integers(0, clock.LATEST)
+moments = st.integers(0, clock.MAX_TIMESTAMP)
 units = st.floats(0, 1)
 
 evidence = st.builds(
     Evidence,
-    kind=st.sampled_from(EVIDENCE),
+    kind=st.sampled_from(EVIDENCE_KINDS),
     ref=st.sampled_from(("t1:4", "mem_1")) | texts,
     quote=st.none() | st.just("so it is") | text,
 )
@@ -80,7 +80,7 @@ entries: st.SearchStrategy[Entry] = st.builds(
     namespace=st.just("default") | ids,
     content=texts,
     metadata=st.just({}) | told | maps,
-    type=st.none() | st.sampled_from((ROOT, *MEMORY_TYPES)),
+    type=st.none() | st.sampled_from((ROOT_TYPE, *MEMORY_TYPES)),
     confidence=units,
     importance=st.none() | units,
     source=st.none() | st.sampled_from(SOURCES),

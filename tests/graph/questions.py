@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from omoide.core import entry as memory_types
-from omoide.core.entry import MEMORY_TYPES, ROOT, Entry, Evidence, Scope
+from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Evidence, Scope
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.requests import WriteRequest
 from omoide.graph.terms import IRI
@@ -22,7 +22,7 @@ from omoide.graph.vocabulary import (
     project_iri,
     session_iri,
 )
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Access, Link
 
 NOW, HOUR = 1_763_000_000_123, 3_600_000
@@ -49,7 +49,7 @@ class World(NamedTuple):
 
     def of(self, type: str) -> list[Entry]:
         """The memories of a type, and of those that refine it."""
-        return [one for one in self.entries if (one.type or ROOT) in memory_types.with_subtypes(type)]
+        return [one for one in self.entries if (one.type or ROOT_TYPE) in memory_types.with_subtypes(type)]
 
     def linked(self, relation: str) -> list[tuple[str, str]]:
         """The ids of memories that a relation connects."""
@@ -100,7 +100,7 @@ LINKS = (
 )
 
 
-async def furnish(store: LocalStore) -> None:
+async def furnish(store: AsyncStore) -> None:
     """Write the memories, relate some, replace some, and use some."""
     await store.write_many([WriteRequest(entry=entry) for entry in memories()])
     for source, relation, target in LINKS:
@@ -113,7 +113,7 @@ async def furnish(store: LocalStore) -> None:
     await store.record_access(["m_3"], EVERYTHING)
 
 
-async def survey(store: LocalStore, scope: Scope) -> World:
+async def survey(store: AsyncStore, scope: Scope) -> World:
     """All that a scope holds."""
     entries = await store.list_entries(scope)
     links = [link for one in entries for link in await store.links(one.id, scope) if link.source == one.id]
@@ -160,7 +160,7 @@ def successions(world: World) -> list[tuple[str, str]]:
 def newest_of_each(world: World) -> list[tuple[Any, ...]]:
     newest: dict[str, Entry] = {}
     for one in world.entries:
-        kind = CLASSES[one.type or ROOT]
+        kind = CLASSES[one.type or ROOT_TYPE]
         if kind not in newest or one.created_at > newest[kind].created_at:
             newest[kind] = one
     return [(kind, iri(one), moment(one.created_at)) for kind, one in newest.items()]
@@ -241,7 +241,7 @@ QUESTIONS = {
     ),
     "how many of each type": Question(
         "SELECT ?type (COUNT(?m) AS ?n) { ?m a ?type ; jido:revision ?rev } GROUP BY ?type ORDER BY ?type",
-        lambda world: sorted(Counter(CLASSES[one.type or ROOT] for one in world.entries).items()),
+        lambda world: sorted(Counter(CLASSES[one.type or ROOT_TYPE] for one in world.entries).items()),
         ordered=True,
     ),
     "causes": Question(

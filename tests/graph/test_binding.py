@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, InvalidQuery, WrongType
-from omoide.graph.oxigraph import Embedded
-from omoide.graph.sparql import bind, check, tokens
-from omoide.graph.terms import IRI, Blank, Term, term_of
+from omoide.graph.oxigraph import OxigraphBackend
+from omoide.graph.sparql import bind, check_query, tokenize
+from omoide.graph.terms import IRI, BlankNode, RDFTerm, term_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 HOSTILE = [
@@ -48,17 +48,17 @@ NQUADS = """
 
 
 @pytest.fixture(scope="module")
-def graph() -> Embedded:
-    kept = Embedded()
+def graph() -> OxigraphBackend:
+    kept = OxigraphBackend()
     kept.replace([], NQUADS)
     return kept
 
 
 def kinds(query: str) -> list[str]:
-    return [piece.kind for piece in tokens(query)]
+    return [piece.kind for piece in tokenize(query)]
 
 
-def rows(graph: Embedded, query: str, **bindings: Any) -> list[dict[str, Any]]:
+def rows(graph: OxigraphBackend, query: str, **bindings: Any) -> list[dict[str, Any]]:
     found = graph.query(query, default_graphs=["u:g"], bindings=bindings)
     return sorted((dict(row) for row in found), key=repr)
 
@@ -67,7 +67,9 @@ def rows(graph: Embedded, query: str, **bindings: Any) -> list[dict[str, Any]]:
 @example("a\\u0041")
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     """A bound value that is asked for is the value that was bound."""
-    found = Embedded().query("SELECT ?x ?y { BIND(?x AS ?y) }", default_graphs=[], bindings={"x": value})
+    found = OxigraphBackend().query(
+        "SELECT ?x ?y { BIND(?x AS ?y) }", default_graphs=[], bindings={"x": value}
+    )
     for name in "xy":
         got = found.rows[0][name]
         assert got == value or (value != value and got != got)
@@ -77,7 +79,7 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
 @given(hostile)
 def test_a_value_is_one_term(text: str) -> None:
     """However a text reads, the query keeps its words and its shape."""
-    query = check("SELECT ?s { ?s ?p ?o FILTER(?o = ?x || ?x = 'z') } ORDER BY ?x")
+    query = check_query("SELECT ?s { ?s ?p ?o FILTER(?o = ?x || ?x = 'z') } ORDER BY ?x")
     plain, given_text = (bind(query, {"x": value}) for value in ("plain", text))
     if "CONCAT" in given_text.text:
         return
@@ -89,7 +91,7 @@ def test_a_value_is_one_term(text: str) -> None:
 @example("\\u0041")
 def test_a_text_is_found_as_itself(text: str) -> None:
     """A text that is kept is found by binding it, and no other text is."""
-    graph = Embedded()
+    graph = OxigraphBackend()
     kept = pyoxigraph.Quad(
         pyoxigraph.NamedNode("u:a"),
         pyoxigraph.NamedNode("u:p"),
@@ -142,13 +144,13 @@ def test_a_text_is_found_as_itself(text: str) -> None:
     ],
 )
 def test_a_bound_name_means_its_value_everywhere(
-    graph: Embedded, query: str, bindings: dict[str, Any], expected: list[dict[str, Any]]
+    graph: OxigraphBackend, query: str, bindings: dict[str, Any], expected: list[dict[str, Any]]
 ) -> None:
     """Wherever a bound variable stands, the query means what it would mean with the value written there."""
     assert rows(graph, query, **bindings) == expected
 
 
-def test_other_forms_take_values_as_well(graph: Embedded) -> None:
+def test_other_forms_take_values_as_well(graph: OxigraphBackend) -> None:
     """ASK, CONSTRUCT and DESCRIBE can be bound."""
 
     def ask(query: str, **bindings: Any) -> Any:
@@ -177,7 +179,7 @@ def test_values_mean_what_they_mean_to_the_engine(query: str, value: Any) -> Non
     """Where the engine itself can substitute, which is only for columns of the result, the answers agree."""
     store = pyoxigraph.Store()
     store.load(NQUADS.encode(), format=pyoxigraph.RdfFormat.N_QUADS)
-    graph = Embedded()
+    graph = OxigraphBackend()
     graph.replace([], NQUADS)
     term = pyoxigraph.NamedNode(value) if isinstance(value, IRI) else pyoxigraph.Literal(value)
     solutions = store.query(
@@ -209,7 +211,7 @@ def test_values_mean_what_they_mean_to_the_engine(query: str, value: Any) -> Non
     ],
 )
 def test_what_cannot_be_bound_is_refused(
-    graph: Embedded, query: str, bindings: dict[str, Any], problem: str
+    graph: OxigraphBackend, query: str, bindings: dict[str, Any], problem: str
 ) -> None:
     """A name that is not there, or has a value already, or a value where none can stand, is an error."""
     with pytest.raises(InvalidQuery, match=problem):
@@ -228,11 +230,11 @@ def test_what_cannot_be_bound_is_refused(
         (IRI("no iri"), Invalid),
         (IRI("u:a> ?p ?o . <u:b"), Invalid),
         (IRI("relative"), Invalid),
-        (Blank("b0"), Invalid),
-        (Term("blank", "b0"), Invalid),
-        (Term("literal", "x", "no iri>"), Invalid),
-        (Term("literal", "x", None, "en } SERVICE"), Invalid),
-        (Term("triple", "<<( <u:a> <u:b> <u:c> )>>"), Invalid),
+        (BlankNode("b0"), Invalid),
+        (RDFTerm("blank", "b0"), Invalid),
+        (RDFTerm("literal", "x", "no iri>"), Invalid),
+        (RDFTerm("literal", "x", None, "en } SERVICE"), Invalid),
+        (RDFTerm("triple", "<<( <u:a> <u:b> <u:c> )>>"), Invalid),
         (Decimal("NaN"), Invalid),
         (Decimal("1e999999"), Invalid),
         (datetime(2024, 1, 1), Invalid),  # noqa: DTZ001
@@ -242,15 +244,15 @@ def test_what_cannot_be_bound_is_refused(
 def test_only_values_that_can_be_said_are_bound(value: object, error: type[Exception]) -> None:
     """What is no text, number, bool, moment or whole IRI is refused by the name of its variable."""
     with pytest.raises(error, match="binding 'x'"):
-        bind(check("ASK { ?s ?p ?x }"), {"x": value})
+        bind(check_query("ASK { ?s ?p ?x }"), {"x": value})
 
 
-def test_a_text_is_no_subject(graph: Embedded) -> None:
+def test_a_text_is_no_subject(graph: OxigraphBackend) -> None:
     """Nothing is said about a text, so a pattern with a text for its subject finds nothing."""
     assert rows(graph, "SELECT ?p { ?s ?p ?o }", s="u:a") == []
 
 
-def test_terms_of_the_engine_can_be_bound(graph: Embedded) -> None:
+def test_terms_of_the_engine_can_be_bound(graph: OxigraphBackend) -> None:
     """A term of pyoxigraph's is as good as a value."""
     assert rows(graph, "SELECT ?s { ?s <u:p> ?o }", o=pyoxigraph.Literal("x")) == [{"s": "u:a"}]
     assert rows(graph, "SELECT ?o { ?s <u:p> ?o }", s=pyoxigraph.NamedNode("u:a")) == [{"o": "x"}]
@@ -287,6 +289,6 @@ def test_a_moment_is_told_in_utc() -> None:
 )
 def test_a_literal_is_the_value_it_means(value: str, datatype: str, expected: object) -> None:
     """A literal becomes the Python value it means, or stays text where Python has none."""
-    told = Term("literal", value, f"http://www.w3.org/2001/XMLSchema#{datatype}")
+    told = RDFTerm("literal", value, f"http://www.w3.org/2001/XMLSchema#{datatype}")
     assert told.python == expected
     assert type(told.python) is type(expected)

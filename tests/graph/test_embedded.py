@@ -20,9 +20,9 @@ from omoide.errors import (
     ReadOnly,
     StoreFailed,
 )
-from omoide.graph.backend import Backend, State
-from omoide.graph.oxigraph import Embedded
-from omoide.graph.results import translated
+from omoide.graph.backend import GraphBackend, SyncState
+from omoide.graph.oxigraph import OxigraphBackend
+from omoide.graph.results import oxigraph_error
 from omoide.graph.vocabulary import EVIDENCE, ONTOLOGY_GRAPH, graph_iri, memory_iri
 
 ALICE, BOB = graph_iri("home", "alice"), graph_iri("home", "bob")
@@ -38,7 +38,7 @@ def memory(id: str, said: str, *evidence: str, graph: str = ALICE) -> str:
     return about
 
 
-def lines(backend: Backend, *graphs: str) -> list[str]:
+def lines(backend: GraphBackend, *graphs: str) -> list[str]:
     return sorted(backend.dump(graphs).decode().splitlines(keepends=True))
 
 
@@ -46,7 +46,7 @@ def told(*said: str) -> list[str]:
     return sorted({line for each in said for line in each.splitlines(keepends=True)})
 
 
-def test_what_is_given_is_kept(backend: Backend) -> None:
+def test_what_is_given_is_kept(backend: GraphBackend) -> None:
     """What a graph is told it holds, under the name of its graph."""
     assert backend.graphs() == []
     backend.replace([], memory("1", "tea") + memory("2", "rain", graph=BOB))
@@ -55,7 +55,7 @@ def test_what_is_given_is_kept(backend: Backend) -> None:
     assert lines(backend, ALICE, BOB, "urn:none") == told(memory("1", "tea"), memory("2", "rain", graph=BOB))
 
 
-def test_a_subject_is_replaced(backend: Backend) -> None:
+def test_a_subject_is_replaced(backend: GraphBackend) -> None:
     """Replacing a memory leaves nothing of the old one, and doing it again changes nothing."""
     backend.replace([], memory("1", "tea", "a", "b") + memory("2", "rain", "b"))
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_subject_is_replaced(backend: Backend) -> None:
         assert lines(backend, ALICE) == told(memory("1", "coffee", "c"), memory("2", "rain", "b"))
 
 
-def test_nodes_go_with_the_last_that_names_them(backend: Backend) -> None:
+def test_nodes_go_with_the_last_that_names_them(backend: GraphBackend) -> None:
     """Evidence of two memories stays with the second, goes with both, and never goes from another graph."""
     mine, other = memory("1", "tea", "a") + memory("2", "rain", "a"), memory("1", "tea", "a", graph=BOB)
     backend.replace([], mine + other)
@@ -75,7 +75,7 @@ def test_nodes_go_with_the_last_that_names_them(backend: Backend) -> None:
     assert lines(backend, BOB) == told(other)
 
 
-def test_graphs_are_copied_together(backend: Backend) -> None:
+def test_graphs_are_copied_together(backend: GraphBackend) -> None:
     """A wide graph says what its sources say, and forgets what they do not say any more."""
     backend.replace([], memory("1", "tea") + memory("2", "rain", graph=BOB))
     backend.copy_graphs([ALICE, BOB, "urn:none"], "urn:wide")
@@ -88,7 +88,7 @@ def test_graphs_are_copied_together(backend: Backend) -> None:
     assert backend.graphs() == [ALICE, BOB]
 
 
-def test_graphs_are_dropped(backend: Backend) -> None:
+def test_graphs_are_dropped(backend: GraphBackend) -> None:
     """A dropped graph is gone, and others stay; one that does not exist is passed over."""
     backend.replace([], memory("1", "tea") + memory("2", "rain", graph=BOB))
     backend.drop([ALICE, "urn:none"])
@@ -96,14 +96,14 @@ def test_graphs_are_dropped(backend: Backend) -> None:
     assert backend.graphs() == [BOB]
 
 
-def test_the_state_of_each_namespace_is_kept(backend: Backend) -> None:
+def test_the_state_of_each_namespace_is_kept(backend: GraphBackend) -> None:
     """How far each namespace was followed is written down, replaced, and not mixed up."""
     assert backend.state("a b") is None
-    backend.set_state("a b", State("life", 1, 2))
-    backend.set_state("a", State("other", 3))
-    backend.set_state("a b", State('li"fe\\n', 4, 5))
-    assert backend.state("a b") == State('li"fe\\n', 4, 5)
-    assert backend.state("a") == State("other", 3, 0)
+    backend.set_state("a b", SyncState("life", 1, 2))
+    backend.set_state("a", SyncState("other", 3))
+    backend.set_state("a b", SyncState('li"fe\\n', 4, 5))
+    assert backend.state("a b") == SyncState('li"fe\\n', 4, 5)
+    assert backend.state("a") == SyncState("other", 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_the_state_of_each_namespace_is_kept(backend: Backend) -> None:
         "CONSTRUCT WHERE { ?s ?p ?o }",
     ],
 )
-def test_no_query_leaves_its_scope(backend: Backend, query: str) -> None:
+def test_no_query_leaves_its_scope(backend: GraphBackend, query: str) -> None:
     """What one owner remembers cannot be found, named, described or reached from the scope of another."""
     backend.replace([], memory("1", "tea") + memory("2", "secret of bob", graph=BOB))
     for graphs, named in (([ALICE], [ALICE]), ([ALICE], []), ([], [ALICE]), ([], [])):
@@ -130,7 +130,7 @@ def test_no_query_leaves_its_scope(backend: Backend, query: str) -> None:
         assert b"secret" not in found.to_json()
 
 
-def test_named_graphs_are_those_of_the_scope(backend: Backend) -> None:
+def test_named_graphs_are_those_of_the_scope(backend: GraphBackend) -> None:
     """GRAPH ?g ranges over the named graphs of the scope, and only over these."""
     backend.replace([], memory("1", "tea") + memory("2", "rain", graph=BOB))
     found = backend.query(
@@ -139,7 +139,7 @@ def test_named_graphs_are_those_of_the_scope(backend: Backend) -> None:
     assert [dict(row) for row in found] == [{"g": ALICE, "o": "tea"}]
 
 
-def test_several_graphs_are_asked_as_one(backend: Backend) -> None:
+def test_several_graphs_are_asked_as_one(backend: GraphBackend) -> None:
     """Patterns match across the graphs of a scope, and with the ontology beside them subclasses are found."""
     backend.replace(
         [],
@@ -154,7 +154,7 @@ def test_several_graphs_are_asked_as_one(backend: Backend) -> None:
     assert not backend.query(query, default_graphs=[ALICE, ONTOLOGY_GRAPH, "urn:none"])
 
 
-def test_a_graph_that_does_not_exist_is_empty(backend: Backend) -> None:
+def test_a_graph_that_does_not_exist_is_empty(backend: GraphBackend) -> None:
     """A scope in which nothing was ever said gives empty answers, not errors."""
     count = "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }"
     for graphs in ([], ["urn:none"], ["urn:none", "urn:neither"]):
@@ -164,7 +164,7 @@ def test_a_graph_that_does_not_exist_is_empty(backend: Backend) -> None:
         assert not backend.query("CONSTRUCT WHERE { ?s ?p ?o }", default_graphs=graphs)
 
 
-def test_limits_cut_answers_and_say_so(backend: Backend) -> None:
+def test_limits_cut_answers_and_say_so(backend: GraphBackend) -> None:
     """An answer has at most `limit` rows or triples, and tells when there were more."""
     backend.replace([], "".join(memory(str(n), f"said {n}") for n in range(5)))
 
@@ -189,7 +189,7 @@ def test_limits_cut_answers_and_say_so(backend: Backend) -> None:
         ask(every, 0)
 
 
-def test_an_order_is_kept(backend: Backend) -> None:
+def test_an_order_is_kept(backend: GraphBackend) -> None:
     """Rows come in the order that the query asks for."""
     backend.replace([], "".join(memory(str(n), f"said {n}") for n in range(9)))
     found = backend.query("SELECT ?o { ?s ?p ?o } ORDER BY DESC(?o)", default_graphs=[ALICE])
@@ -197,7 +197,7 @@ def test_an_order_is_kept(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("names", [["no iri"], ["u:a> { } } #"], ["relative"], [3]])
-def test_names_of_graphs_are_iris(backend: Backend, names: list[str]) -> None:
+def test_names_of_graphs_are_iris(backend: GraphBackend, names: list[str]) -> None:
     """What is no IRI is refused as a graph, whatever is done with it, and nothing happens."""
     backend.replace([], memory("1", "tea"))
     for attempt in (
@@ -216,7 +216,7 @@ def test_names_of_graphs_are_iris(backend: Backend, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("broken", ['<u:a> <u:p> "open', "no triples", "<u:a> <u:p> ."])
-def test_broken_statements_change_nothing(backend: Backend, broken: str) -> None:
+def test_broken_statements_change_nothing(backend: GraphBackend, broken: str) -> None:
     """What cannot be read is refused as a whole, with what was to be removed still in place."""
     backend.replace([], memory("1", "tea"))
     for removed in ([], [(ALICE, memory_iri("1"))]):
@@ -230,7 +230,7 @@ def test_any_text_is_kept_exactly(text: str) -> None:
     """A text of any characters is kept as it is, when it is new and when it replaces another."""
     from pyoxigraph import Literal
 
-    graph = Embedded()
+    graph = OxigraphBackend()
     for _ in range(2):
         graph.replace([("u:g", "u:a")], f"<u:a> <u:p> {Literal(text)} <u:g> .")
         assert graph.query("SELECT ?o { ?s ?p ?o }", default_graphs=["u:g"]).values("o") == (text,)
@@ -238,7 +238,7 @@ def test_any_text_is_kept_exactly(text: str) -> None:
 
 def test_a_replacement_is_seen_whole() -> None:
     """Whoever asks while a memory is replaced sees the old one or the new one, never none and never both."""
-    graph = Embedded()
+    graph = OxigraphBackend()
     graph.replace([], memory("1", "0", "a"))
     seen: set[int] = set()
     done = threading.Event()
@@ -258,7 +258,7 @@ def test_a_replacement_is_seen_whole() -> None:
 
 def test_many_threads_write_at_once() -> None:
     """What several threads write at the same time is all there."""
-    graph = Embedded()
+    graph = OxigraphBackend()
 
     def write(thread: int) -> None:
         for n in range(30):
@@ -274,22 +274,22 @@ def test_many_threads_write_at_once() -> None:
 
 def test_a_folder_survives_its_process(tmp_path: Path) -> None:
     """A graph at a path is there again when it is opened again."""
-    graph = Embedded(tmp_path / "graph")
+    graph = OxigraphBackend(tmp_path / "graph")
     graph.replace([], memory("1", "tea"))
-    graph.set_state("home", State("life", 7))
+    graph.set_state("home", SyncState("life", 7))
     graph.optimize()
     graph.close()
-    again = Embedded(tmp_path / "graph")
+    again = OxigraphBackend(tmp_path / "graph")
     assert lines(again, ALICE) == told(memory("1", "tea"))
-    assert again.state("home") == State("life", 7)
+    assert again.state("home") == SyncState("life", 7)
 
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     """A graph that is open cannot be opened again, here or in another process; the error says what to do."""
     path = tmp_path / "graph"
-    graph = Embedded(path)
+    graph = OxigraphBackend(path)
     with pytest.raises(Busy, match="a path of its own"):
-        Embedded(path)
+        OxigraphBackend(path)
     script = (
         "import sys; from omoide.errors import Busy; from omoide.graph.oxigraph import Embedded\n"
         "try: Embedded(sys.argv[1])\nexcept Busy: print('busy')"
@@ -299,12 +299,12 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     )
     assert other.stdout == "busy\n"
     graph.close()
-    Embedded(path).close()
+    OxigraphBackend(path).close()
 
 
 def test_a_closed_graph_says_so() -> None:
     """After it was closed a graph answers nothing, and closing it again does no harm."""
-    graph = Embedded()
+    graph = OxigraphBackend()
     graph.close()
     graph.close()
     with pytest.raises(Closed):
@@ -317,15 +317,15 @@ def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
     """A file where a folder should be, and a folder of rubbish, are errors with a remedy."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreFailed, match="folder"):
-        Embedded(tmp_path / "file")
+        OxigraphBackend(tmp_path / "file")
     path = tmp_path / "graph"
-    graph = Embedded(path)
+    graph = OxigraphBackend(path)
     graph.replace([], memory("1", "tea"))
     graph.close()
     for part in path.glob("MANIFEST*"):
         part.write_bytes(b"rubbish" * 100)
     with pytest.raises(Corrupted, match="built again"):
-        Embedded(path)
+        OxigraphBackend(path)
 
 
 @pytest.mark.parametrize(
@@ -346,12 +346,12 @@ def test_errors_of_the_engine_are_told_as_ours(
     error: OSError | RuntimeError, kind: type[StoreFailed]
 ) -> None:
     """Whatever the engine complains about has a name and a remedy here."""
-    assert type(translated(error, "here")) is kind
+    assert type(oxigraph_error(error, "here")) is kind
 
 
 def test_time_is_looked_at_between_rows() -> None:
     """A query that gives row after row for too long is stopped."""
-    graph = Embedded()
+    graph = OxigraphBackend()
     graph.replace([], "".join(memory(str(n), "x") for n in range(200)))
     with pytest.raises(QueryStopped, match="took longer"):
         graph.query(
@@ -362,7 +362,7 @@ def test_time_is_looked_at_between_rows() -> None:
 def test_new_memories_need_no_removal_work() -> None:
     """Naming subjects that are new as removed gives the same graph as naming none."""
     said = "".join(memory(str(n), f"said {n}", "a") for n in range(50))
-    named, plain = Embedded(), Embedded()
+    named, plain = OxigraphBackend(), OxigraphBackend()
     named.replace([(ALICE, memory_iri(str(n))) for n in range(50)], said)
     plain.replace([], said)
     assert lines(named, ALICE) == lines(plain, ALICE)

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, NotFound
-from omoide.graph.oxigraph import Embedded
-from omoide.graph.results import Answer, Row, Triple, read_results, read_triples
-from omoide.graph.terms import IRI, XSD, Blank, Term
+from omoide.graph.oxigraph import OxigraphBackend
+from omoide.graph.results import Answer, ResultRow, Triple, read_results, read_triples
+from omoide.graph.terms import IRI, XSD, BlankNode, RDFTerm
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
-iris = st.builds(lambda name: Term("iri", f"urn:{name}"), st.text("abcé-_~/", max_size=8))
+iris = st.builds(lambda name: RDFTerm("iri", f"urn:{name}"), st.text("abcé-_~/", max_size=8))
 literals = st.one_of(
-    st.builds(lambda text: Term("literal", text), texts),
-    st.builds(lambda number: Term("literal", str(number), f"{XSD}integer"), st.integers()),
-    st.builds(lambda text: Term("literal", text, None, "en-gb"), texts),
-    st.builds(lambda text: Term("literal", text, "urn:own"), texts),
+    st.builds(lambda text: RDFTerm("literal", text), texts),
+    st.builds(lambda number: RDFTerm("literal", str(number), f"{XSD}integer"), st.integers()),
+    st.builds(lambda text: RDFTerm("literal", text, None, "en-gb"), texts),
+    st.builds(lambda text: RDFTerm("literal", text, "urn:own"), texts),
 )
-terms = st.one_of(iris, literals, st.just(Term("blank", "b0")))
+terms = st.one_of(iris, literals, st.just(RDFTerm("blank", "b0")))
 rows = st.lists(st.dictionaries(st.sampled_from(["x", "y"]), terms), max_size=5).map(
-    lambda found: tuple(Row(("x", "y"), row) for row in found)
+    lambda found: tuple(ResultRow(("x", "y"), row) for row in found)
 )
 
 SAID = """
@@ -35,13 +35,13 @@ SAID = """
 
 
 @pytest.fixture
-def graph() -> Embedded:
-    kept = Embedded()
+def graph() -> OxigraphBackend:
+    kept = OxigraphBackend()
     kept.replace([], SAID)
     return kept
 
 
-def test_rows_are_mappings(graph: Embedded) -> None:
+def test_rows_are_mappings(graph: OxigraphBackend) -> None:
     """A row gives each variable's value in Python; one without a value is None, and the term is there too."""
     found = graph.query(
         "SELECT ?s ?n ?none { ?s <u:n> ?n OPTIONAL { ?s <u:none> ?none } }", default_graphs=["u:g"]
@@ -52,7 +52,7 @@ def test_rows_are_mappings(graph: Embedded) -> None:
     assert dict(row) == {"s": "u:a", "n": 3, "none": None}
     assert isinstance(row["s"], IRI)
     assert list(row) == ["s", "n", "none"]
-    assert row.term("n") == Term("literal", "3", f"{XSD}integer")
+    assert row.term("n") == RDFTerm("literal", "3", f"{XSD}integer")
     assert row.term("none") is None
     assert found.values("n") == (3,)
     assert len(found) == 1
@@ -64,7 +64,7 @@ def test_rows_are_mappings(graph: Embedded) -> None:
     assert row.get("other", 5) == 5
 
 
-def test_a_truth_is_true_or_false(graph: Embedded) -> None:
+def test_a_truth_is_true_or_false(graph: OxigraphBackend) -> None:
     """The answer to ASK is as true as what was asked."""
     yes, no = (graph.query(f"ASK {{ ?s <u:{p}> ?o }}", default_graphs=["u:g"]) for p in ("p", "none"))
     assert (bool(yes), yes.truth, str(yes)) == (True, True, "yes")
@@ -72,7 +72,7 @@ def test_a_truth_is_true_or_false(graph: Embedded) -> None:
     assert json.loads(no.to_json()) == {"head": {}, "boolean": False}
 
 
-def test_triples_are_values_and_text(graph: Embedded) -> None:
+def test_triples_are_values_and_text(graph: OxigraphBackend) -> None:
     """CONSTRUCT gives triples, each once, that can be read as values or passed on as N-Triples."""
     found = graph.query("CONSTRUCT { ?s <u:has> ?o, 1 } WHERE { ?s ?p ?o }", default_graphs=["u:g"])
     assert found.kind == "triples"
@@ -82,7 +82,7 @@ def test_triples_are_values_and_text(graph: Embedded) -> None:
         graph.query("ASK {}", default_graphs=[]).to_ntriples()
 
 
-def test_an_answer_reads_as_a_table(graph: Embedded) -> None:
+def test_an_answer_reads_as_a_table(graph: OxigraphBackend) -> None:
     """As text an answer is a table, one line a row, that says when there was more."""
     text = str(graph.query("SELECT ?p ?o { ?s ?p ?o } ORDER BY ?p", default_graphs=["u:g"]))
     assert text.splitlines() == [
@@ -98,7 +98,7 @@ def test_an_answer_reads_as_a_table(graph: Embedded) -> None:
 
 
 @given(rows)
-def test_results_in_json_can_be_read_back(found: tuple[Row, ...]) -> None:
+def test_results_in_json_can_be_read_back(found: tuple[ResultRow, ...]) -> None:
     """The JSON of an answer is read back as the same answer, by us and by rdflib."""
     answer = Answer(kind="rows", variables=("x", "y"), rows=found)
     assert read_results(answer.to_json(), 100) == answer
@@ -107,7 +107,7 @@ def test_results_in_json_can_be_read_back(found: tuple[Row, ...]) -> None:
 
 
 @given(st.lists(st.tuples(iris, iris, st.one_of(iris, literals)), max_size=5, unique=True))
-def test_triples_can_be_read_back(found: list[tuple[Term, Term, Term]]) -> None:
+def test_triples_can_be_read_back(found: list[tuple[RDFTerm, RDFTerm, RDFTerm]]) -> None:
     """The N-Triples of an answer are read back as the same triples."""
     answer = Answer(kind="triples", triples=tuple(Triple(*parts) for parts in found))
     assert read_triples(answer.to_ntriples().encode(), 100) == answer
@@ -139,7 +139,7 @@ def test_what_is_no_result_is_refused(document: bytes) -> None:
 
 def test_a_triple_can_be_spoken_about() -> None:
     """A triple inside a triple comes back as its text."""
-    graph = Embedded()
+    graph = OxigraphBackend()
     graph.replace([], '<u:a> <u:says> <<( <u:b> <u:p> "x" )>> <u:g> .')
     found = graph.query("SELECT ?o { ?s ?p ?o }", default_graphs=["u:g"])
     assert found.values("o") == ('<<( <u:b> <u:p> "x" )>>',)
@@ -151,13 +151,13 @@ def test_a_triple_can_be_spoken_about() -> None:
 
 def test_blank_nodes_are_told_from_text() -> None:
     """A node without a name is a Blank, an IRI an IRI, and text is text."""
-    kinds: list[tuple[Term, Any]] = [
-        (Term("blank", "b"), Blank),
-        (Term("iri", "u:a"), IRI),
-        (Term("literal", "u:a"), str),
+    kinds: list[tuple[RDFTerm, Any]] = [
+        (RDFTerm("blank", "b"), BlankNode),
+        (RDFTerm("iri", "u:a"), IRI),
+        (RDFTerm("literal", "u:a"), str),
     ]
     for term, kind in kinds:
         assert type(term.python) is kind
     assert repr(IRI("u:a")) == "IRI('u:a')"
-    assert repr(Blank("b")) == "Blank('b')"
-    assert math.isnan(Term("literal", "NaN", f"{XSD}double").python)
+    assert repr(BlankNode("b")) == "Blank('b')"
+    assert math.isnan(RDFTerm("literal", "NaN", f"{XSD}double").python)

@@ -19,8 +19,8 @@ from tests.graph.given import NOW, memories
 
 from omoide.core.entry import Entry, Evidence
 from omoide.errors import DiskFull, Invalid, InvalidRDF, NotFound, StoreFailed, WrongType
-from omoide.graph.files import FORMATS, choose, export, read
-from omoide.graph.parser import Memories, Missing
+from omoide.graph.files import FORMATS, export, read_pages, resolve_format
+from omoide.graph.parser import ImportDefaults, MemoryBatch
 from omoide.graph.serializer import to_nquads
 from omoide.stores.records import Access, Link
 
@@ -29,7 +29,7 @@ formats = pytest.mark.parametrize("format", NAMES)
 Memory = tuple[Entry, tuple[Link, ...], Access | None]
 
 
-def page(start: int, count: int, namespace: str = "default") -> Memories:
+def page(start: int, count: int, namespace: str = "default") -> MemoryBatch:
     entries = tuple(
         Entry(
             id=f"m{at}",
@@ -47,7 +47,7 @@ def page(start: int, count: int, namespace: str = "default") -> Memories:
     links = tuple(
         Link(source=entry.id, relation="refines", target="m0", created_at=NOW) for entry in entries[::2]
     )
-    return Memories(entries=entries, links=links, access={entries[0].id: Access(count=2, last=NOW)})
+    return MemoryBatch(entries=entries, links=links, access={entries[0].id: Access(count=2, last=NOW)})
 
 
 def everything(pages: Any) -> tuple[list[Any], list[Any], dict[str, Any]]:
@@ -58,7 +58,7 @@ def everything(pages: Any) -> tuple[list[Any], list[Any], dict[str, Any]]:
     return entries, links, {id: used for p in pages for id, used in p.access.items()}
 
 
-def written(pages: list[Memories], format: str) -> bytes:
+def written(pages: list[MemoryBatch], format: str) -> bytes:
     file = BytesIO()
     export(pages, file, format)
     return file.getvalue()
@@ -69,9 +69,9 @@ def written(pages: list[Memories], format: str) -> bytes:
 def test_memories_come_back_from_a_file(tmp_path: Path, format: str, small: int) -> None:
     """Every format brings back all memories, links and use, at once or through a triple store on disk."""
     pages = [page(0, 7), page(7, 7), page(14, 3)]
-    path = tmp_path / f"memories{FORMATS[format].ending}"
+    path = tmp_path / f"memories{FORMATS[format].extension}"
     assert export(pages, path) == 17
-    found = list(read(path, page=4, small=small))
+    found = list(read_pages(path, page_size=4, max_in_memory=small))
     assert everything(found) == everything(pages)
     assert max(len(some.entries) for some in found) <= 4
 
@@ -86,8 +86,8 @@ def test_every_memory_survives_every_format(several: list[Memory], format: str, 
     entries = tuple(entry.replace(namespace="n") for entry, _, _ in several)
     links = tuple(link for _, links, _ in several for link in links)
     access = {entry.id: used for entry, _, used in several if used is not None}
-    pages = [Memories(entries=entries, links=links, access=access)]
-    assert everything(read(written(pages, format), format, small=small)) == everything(pages)
+    pages = [MemoryBatch(entries=entries, links=links, access=access)]
+    assert everything(read_pages(written(pages, format), format, max_in_memory=small)) == everything(pages)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:rdflib")
@@ -106,8 +106,8 @@ def test_other_libraries_read_the_files(format: str) -> None:
 def test_namespaces_stay_apart(small: int) -> None:
     """Memories of one id in two namespaces keep their own links and use, on pages of their own."""
     one = page(0, 2, "one")
-    two = Memories(entries=page(0, 2, "two").entries)
-    found = list(read(written([one, two], "trig"), "trig", small=small))
+    two = MemoryBatch(entries=page(0, 2, "two").entries)
+    found = list(read_pages(written([one, two], "trig"), "trig", max_in_memory=small))
     assert all(len({entry.namespace for entry in some.entries}) == 1 for some in found)
     by_name = {some.entries[0].namespace: some for some in found}
     assert everything([by_name["one"]]) == everything([one])
@@ -119,7 +119,7 @@ def test_turtle_holds_one_namespace_only() -> None:
     pages = [page(0, 1, "one"), page(0, 1, "two")]
     with pytest.raises(Invalid, match="several namespaces apart"):
         export(pages, BytesIO(), "turtle")
-    mixed = Memories(entries=pages[0].entries + pages[1].entries)
+    mixed = MemoryBatch(entries=pages[0].entries + pages[1].entries)
     with pytest.raises(Invalid, match="pages hold one of several"):
         export([mixed], BytesIO(), "nquads")
 
@@ -127,7 +127,7 @@ def test_turtle_holds_one_namespace_only() -> None:
 @formats
 def test_an_empty_export_is_a_valid_file(format: str) -> None:
     """No memories make a file that can be read, and that holds none."""
-    assert list(read(written([], format), format)) == []
+    assert list(read_pages(written([], format), format)) == []
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     export([page(0, 3), page(3, 2)], path, progress=lambda *at: told.append(at), total=5)
     assert told == [(3, 5), (5, 5)]
     told.clear()
-    for _ in read(path, page=2, progress=lambda *at: told.append(at)):
+    for _ in read_pages(path, page_size=2, progress=lambda *at: told.append(at)):
         pass
     assert told == [(2, 5), (4, 5), (5, 5)]
 
@@ -145,10 +145,10 @@ def test_progress_is_told(tmp_path: Path) -> None:
 @formats
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path, format: str) -> None:
     """When the memories stop coming, the file that was there stays as it was and nothing else is left."""
-    path = tmp_path / f"x{FORMATS[format].ending}"
+    path = tmp_path / f"x{FORMATS[format].extension}"
     path.write_text("the old one", "utf-8")
 
-    def failing() -> Iterator[Memories]:
+    def failing() -> Iterator[MemoryBatch]:
         yield page(0, 3)
         raise RuntimeError("no more")
 
@@ -180,24 +180,24 @@ def test_wrong_places_are_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="not there"):
         export([page(0, 1)], tmp_path / "not there" / "x.ttl")
     with pytest.raises(NotFound, match="gone"):
-        read(tmp_path / "gone.ttl")
+        read_pages(tmp_path / "gone.ttl")
     (tmp_path / "folder.ttl").mkdir()
     with pytest.raises(StoreFailed, match="cannot be read"):
-        read(tmp_path / "folder.ttl")
+        read_pages(tmp_path / "folder.ttl")
     with pytest.raises(StoreFailed, match="cannot be written"):
         export([page(0, 1)], tmp_path / "folder.ttl")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.ttl"]
     with pytest.raises(WrongType, match="source"):
-        read(7, "turtle")  # type: ignore[arg-type]
+        read_pages(7, "turtle")  # type: ignore[arg-type]
 
 
 def test_the_format_is_that_of_the_ending_or_the_one_named() -> None:
     """The four endings are known whatever their case; a name that says nothing needs a format."""
-    assert [choose(f"a.b/X{kind.ending.upper()}").name for kind in FORMATS.values()] == NAMES
-    assert choose("x.ttl", "nquads").name == "nquads"
+    assert [resolve_format(f"a.b/X{kind.extension.upper()}").name for kind in FORMATS.values()] == NAMES
+    assert resolve_format("x.ttl", "nquads").name == "nquads"
     for path, format, problem in [("x.txt", None, "x.txt"), (None, None, "missing"), ("x.ttl", "xml", "xml")]:
         with pytest.raises(Invalid, match=problem):
-            choose(path, format)
+            resolve_format(path, format)
 
 
 BROKEN = {
@@ -212,10 +212,10 @@ BROKEN = {
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_a_broken_file_is_refused_with_its_line(tmp_path: Path, format: str, small: int) -> None:
     """What is not the format it claims to be gives nothing out, and the error names file and line."""
-    path = tmp_path / f"x{FORMATS[format].ending}"
+    path = tmp_path / f"x{FORMATS[format].extension}"
     path.write_bytes(BROKEN[format])
-    with pytest.raises(InvalidRDF, match=rf"x\{FORMATS[format].ending} line [23] cannot be read"):
-        read(path, small=small)
+    with pytest.raises(InvalidRDF, match=rf"x\{FORMATS[format].extension} line [23] cannot be read"):
+        read_pages(path, max_in_memory=small)
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
@@ -223,7 +223,7 @@ def test_one_wrong_memory_refuses_the_whole_file(small: int) -> None:
     """Nothing is given out when one memory of many cannot be, and the error names it."""
     data = written([page(0, 30)], "nquads").replace(b'"1"^^', b'"one"^^', 1)
     with pytest.raises(InvalidRDF, match=r"memory_m\d+> revision is 'one'"):
-        read(data, "nquads", page=5, small=small)
+        read_pages(data, "nquads", page_size=5, max_in_memory=small)
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
@@ -231,7 +231,7 @@ def test_a_context_from_elsewhere_is_not_fetched(small: int) -> None:
     """JSON-LD that names a context on the network is refused, and nothing is asked of the network."""
     data = json.dumps({"@context": "http://127.0.0.1:9/context", "name": "x"}).encode()
     with pytest.raises(InvalidRDF, match="context"):
-        read(data, "jsonld", small=small)
+        read_pages(data, "jsonld", max_in_memory=small)
 
 
 OTHERS = b"""
@@ -249,8 +249,10 @@ jido:memory_x jido:summary "three" .
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_files_of_others_read_the_same_either_way(page: int, small: int) -> None:
     """Foreign names, several classes, several graphs and evidence without a name give each memory once."""
-    missing = Missing(agent_id="a", created_at=NOW)
-    entries, links, _ = everything(read(OTHERS, "trig", missing=missing, page=page, small=small))
+    missing = ImportDefaults(agent_id="a", created_at=NOW)
+    entries, links, _ = everything(
+        read_pages(OTHERS, "trig", defaults=missing, page_size=page, max_in_memory=small)
+    )
     assert [(entry.id, entry.type) for entry in entries] == [
         ("urn:m", "fact"),
         ("urn:n", "hypothesis"),
@@ -268,7 +270,13 @@ def test_a_memory_that_is_told_in_two_ways_is_refused(small: int) -> None:
     """Two graphs of one file that contradict each other about a memory are an error, however large it is."""
     data = OTHERS.replace(b'"three"', b'"four"', 1)
     with pytest.raises(InvalidRDF, match="described twice"):
-        read(data, "trig", missing=Missing(agent_id="a", created_at=NOW), page=1, small=small)
+        read_pages(
+            data,
+            "trig",
+            defaults=ImportDefaults(agent_id="a", created_at=NOW),
+            page_size=1,
+            max_in_memory=small,
+        )
 
 
 def test_open_files_are_read_from_where_they_stand() -> None:
@@ -283,7 +291,7 @@ def test_open_files_are_read_from_where_they_stand() -> None:
 
     data = to_nquads(page(0, 1).entries[0]).encode()
     stream: Any = Stream(data)
-    assert everything(read(stream, "nquads"))[0] == list(page(0, 1).entries)
+    assert everything(read_pages(stream, "nquads"))[0] == list(page(0, 1).entries)
 
 
 def test_large_exports_need_little_memory(tmp_path: Path) -> None:
@@ -304,9 +312,9 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """After reading through a triple store on disk, whether it went well or not, no file of it is left."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     data = written([page(0, 30)], "nquads")
-    list(read(data, "nquads", small=0))
+    list(read_pages(data, "nquads", max_in_memory=0))
     with pytest.raises(InvalidRDF):
-        read(data + b"nonsense", "nquads", small=0)
+        read_pages(data + b"nonsense", "nquads", max_in_memory=0)
     with pytest.raises(InvalidRDF):
-        read(data.replace(b'"1"^^', b'"one"^^', 1), "nquads", small=0)
+        read_pages(data.replace(b'"1"^^', b'"one"^^', 1), "nquads", max_in_memory=0)
     assert list(tmp_path.iterdir()) == []

@@ -15,9 +15,9 @@ import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, graph, open_store
 from omoide.errors import EndpointFailed
 from omoide.graph import sync
-from omoide.graph.oxigraph import Embedded
+from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.view import GraphView
-from omoide.graph.vocabulary import GRAPH, META_GRAPH, ONTOLOGY_GRAPH
+from omoide.graph.vocabulary import META_GRAPH, ONTOLOGY_GRAPH, OWNER_GRAPH
 
 FIRST = Scope(agent_id="ann", session_id="s1")
 SECOND = Scope(agent_id="ann", session_id="s2")
@@ -41,7 +41,7 @@ async def said(view: GraphView, scope: Scope = ANN) -> list[str]:
 def held(view: GraphView) -> set[bytes]:
     """All that a graph says about memories and their owners."""
     backend = view.core.backend
-    return {*backend.dump(backend.graphs(GRAPH)).split(b"\n")}
+    return {*backend.dump(backend.graphs(OWNER_GRAPH)).split(b"\n")}
 
 
 async def kept(store: Any, scope: Scope = ANN) -> list[str]:
@@ -56,9 +56,9 @@ async def is_as_new(view: GraphView, store: Any) -> None:
         assert held(view) == held(new)
 
 
-def tripping(at: int, late: bool) -> tuple[Embedded, list[str]]:
+def tripping(at: int, late: bool) -> tuple[OxigraphBackend, list[str]]:
     """A graph that fails once, at the n-th thing it does: before it is done, or after; and what it did."""
-    backend, done = Embedded(), list[str]()
+    backend, done = OxigraphBackend(), list[str]()
 
     def tripped(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
         def called(*given: Any, **options: Any) -> Any:
@@ -92,7 +92,7 @@ async def lead_a_life(store: Any, ask: Callable[[], Any]) -> None:
     await ask()
 
 
-@pytest.mark.parametrize("portion", [1, sync.PORTION])
+@pytest.mark.parametrize("portion", [1, sync.MIN_BATCH])
 @pytest.mark.parametrize("late", [False, True])
 async def test_wherever_it_breaks_off_the_next_query_is_right(
     late: bool, portion: int, monkeypatch: pytest.MonkeyPatch
@@ -102,8 +102,8 @@ async def test_wherever_it_breaks_off_the_next_query_is_right(
     Afterwards the graph says exactly what a new one says, down to the last triple. So it is, too, where a
     portion is taken in while the next one is read.
     """
-    monkeypatch.setattr(sync, "PORTION", portion)
-    monkeypatch.setattr(sync, "PORTION_MOST", max(portion, 3))
+    monkeypatch.setattr(sync, "MIN_BATCH", portion)
+    monkeypatch.setattr(sync, "MAX_BATCH", max(portion, 3))
     reached = set[str]()
     for at in count(1):
         backend, done = tripping(at, late)
@@ -129,11 +129,11 @@ async def test_wherever_it_breaks_off_the_next_query_is_right(
 
 async def test_a_portion_that_fails_while_the_next_is_read_is_told_and_taken_in_later(store: Any) -> None:
     """Many changes are read in portions: none is lost or told twice when one of them fails."""
-    backend = Embedded()
+    backend = OxigraphBackend()
     async with GraphView(store, backend) as view:
         requests = [
             WriteRequest(entry=Entry(agent_id="ann", session_id=f"s{number % 3}", content=f"memory {number}"))
-            for number in range(3 * sync.PORTION + 1)
+            for number in range(3 * sync.MIN_BATCH + 1)
         ]
         await store.write_many(requests)
         step, calls = backend.replace, count()
@@ -154,7 +154,7 @@ async def test_a_portion_that_fails_while_the_next_is_read_is_told_and_taken_in_
 
 async def test_a_memory_that_was_new_when_writing_it_failed_has_one_version(store: Any) -> None:
     """What changed between a failure and the next try leaves nothing of what it was."""
-    backend = Embedded()
+    backend = OxigraphBackend()
     async with GraphView(store, backend) as view:
         await omoide.remember(store, "zero", FIRST)
         assert await said(view, FIRST) == ["zero"]
@@ -289,7 +289,7 @@ async def test_a_store_that_only_lists_is_asked_again_after_a_failure(tmp_path: 
     """What such a store told and the graph could not take in is not taken for known."""
     from examples.own_store import JsonLinesStore
 
-    store, backend = JsonLinesStore(tmp_path / "m.jsonl"), Embedded()
+    store, backend = JsonLinesStore(tmp_path / "m.jsonl"), OxigraphBackend()
     async with GraphView(store, backend) as view:
         await store.write(WriteRequest(entry=Entry(agent_id="ann", session_id="s1", content="one")))
         assert await said(view) == ["one"]
@@ -308,7 +308,7 @@ async def test_a_store_that_only_lists_is_asked_again_after_a_failure(tmp_path: 
 
 async def test_many_that_are_erased_at_once_are_looked_for_at_once(store: Any) -> None:
     """How often the graph is asked where they stand depends on their owners, not on their number."""
-    backend, asked = Embedded(), list[str]()
+    backend, asked = OxigraphBackend(), list[str]()
     async with GraphView(store, backend) as view:
         for number in range(60):
             await omoide.remember(store, f"memory {number}", (FIRST, SECOND)[number % 2])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyoxigraph import Store
 
 from omoide.errors import InvalidQuery, WrongType
-from omoide.graph.sparql import MAX_BYTES, MAX_DEPTH, MAX_PARTS, check, decoded, tokens
+from omoide.graph.sparql import MAX_BYTES, MAX_DEPTH, MAX_TOKENS, check_query, decode_escapes, tokenize
 
 FINE = [
     "SELECT ?s WHERE { ?s a jido:Fact }",
@@ -75,44 +75,44 @@ GLUED = [
 @pytest.mark.parametrize("query", FINE + WORDS_OF_NO_HARM)
 def test_a_query_that_asks_is_let_through(query: str) -> None:
     """Every form of question passes, whatever words stand in its texts, comments, names and variables."""
-    Store().query(check(query).text)
+    Store().query(check_query(query).text)
 
 
 @pytest.mark.parametrize("query", UPDATES)
 def test_an_update_is_refused(query: str) -> None:
     """Nothing that changes data is a query, and the error says what to do instead."""
     with pytest.raises(InvalidQuery, match=r"changes data.*ask with SELECT"):
-        check(query)
+        check_query(query)
 
 
 @pytest.mark.parametrize("query", ELSEWHERE)
 def test_a_query_cannot_look_elsewhere(query: str) -> None:
     """No spelling of SERVICE or FROM reaches another server or another graph, and the error says why."""
     with pytest.raises(InvalidQuery, match=r"another server|its own graphs|engines read differently"):
-        check(query)
+        check_query(query)
 
 
 @pytest.mark.parametrize("query", GLUED)
 def test_words_are_not_glued_together(query: str) -> None:
     """A word that only begins like a keyword is refused, because engines differ in where words end."""
     with pytest.raises(InvalidQuery, match=r"no word of SPARQL|does not declare"):
-        check(query)
+        check_query(query)
 
 
 def test_a_prefix_cannot_turn_into_a_keyword() -> None:
     """A prefixed name is sent on as a whole IRI, so that no engine reads SERVICE out of its prefix."""
     query = "PREFIX SERVICEex: <http://x.example/> PREFIX ex: <http://y.example/> ASK { SERVICEex:a ?p ?o }"
-    assert check(query).text.strip() == "ASK { <http://x.example/a> ?p ?o }"
+    assert check_query(query).text.strip() == "ASK { <http://x.example/a> ?p ?o }"
     with pytest.raises(InvalidQuery, match="prefix 'SERVICEex'"):
-        check("PREFIX ex: <http://y.example/> ASK { SERVICEex:a ?p ?o }")
+        check_query("PREFIX ex: <http://y.example/> ASK { SERVICEex:a ?p ?o }")
 
 
 def test_some_prefixes_are_known() -> None:
     """jido, rdf, rdfs, xsd, owl and omoide need no PREFIX, and a query may give them another meaning."""
     for prefix in ("jido", "rdf", "rdfs", "xsd", "owl", "omoide"):
-        assert f" {prefix}:" not in check(f"ASK {{ ?s {prefix}:p ?o }}").text
-    assert "<https://jido.ai/ontology#p>" in check("ASK { ?s jido:p ?o }").text
-    assert "<u:p>" in check("PREFIX jido: <u:> ASK { ?s jido:p ?o }").text
+        assert f" {prefix}:" not in check_query(f"ASK {{ ?s {prefix}:p ?o }}").text
+    assert "<https://jido.ai/ontology#p>" in check_query("ASK { ?s jido:p ?o }").text
+    assert "<u:p>" in check_query("PREFIX jido: <u:> ASK { ?s jido:p ?o }").text
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_some_prefixes_are_known() -> None:
 def test_what_is_no_query_is_told_so(query: str, problem: str) -> None:
     """A text that cannot be asked is refused, and the error says why and where."""
     with pytest.raises(InvalidQuery, match=problem):
-        check(query)
+        check_query(query)
 
 
 def test_a_query_is_text() -> None:
     """Anything but text is of the wrong type."""
     with pytest.raises(WrongType):
-        check(b"ASK {}")  # type: ignore[arg-type]
+        check_query(b"ASK {}")  # type: ignore[arg-type]
 
 
 DEEP = [
@@ -164,7 +164,7 @@ DEEP = [
 def test_a_query_cannot_exhaust_the_stack(query: str, opened: str, closed: str, times: int) -> None:
     """What would bring the process down is refused before an engine sees it."""
     with pytest.raises(InvalidQuery, match=r"nested|longer"):
-        check(query.replace("braces", opened * times).replace(" }", f"{closed * times} }}"))
+        check_query(query.replace("braces", opened * times).replace(" }", f"{closed * times} }}"))
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_a_query_cannot_exhaust_the_stack(query: str, opened: str, closed: str, 
 def test_a_query_has_so_many_parts(part: str) -> None:
     """A query of very many parts is refused, while lists of values may be long."""
     with pytest.raises(InvalidQuery, match="too long"):
-        check(f"SELECT * {{ ?s ?p ?o . {part * MAX_PARTS} }}")
+        check_query(f"SELECT * {{ ?s ?p ?o . {part * MAX_TOKENS} }}")
     values = " ".join(f"({n} {n})" for n in range(5_000))
-    assert check(f"SELECT * {{ VALUES (?s ?o) {{ {values} }} }}").form == "SELECT"
-    assert check(f"SELECT * {{ ?s ?p ?o FILTER(?o IN ({', '.join('1' * 9_000)})) }}").form == "SELECT"
+    assert check_query(f"SELECT * {{ VALUES (?s ?o) {{ {values} }} }}").form == "SELECT"
+    assert check_query(f"SELECT * {{ ?s ?p ?o FILTER(?o IN ({', '.join('1' * 9_000)})) }}").form == "SELECT"
 
 
 @pytest.mark.parametrize(("opened", "closed"), [("{", "}"), ("(", ")")])
@@ -185,7 +185,7 @@ def test_nesting_up_to_the_limit_is_fine(opened: str, closed: str) -> None:
     inner = "?s ?p ?o" if opened == "{" else "?s ?p ?o FILTER"
     deep = opened * (MAX_DEPTH - 1)
     text = f"{deep} {inner} {closed * (MAX_DEPTH - 1)}" if opened == "{" else f"{inner}{deep}?s{closed * 49}"
-    Store().query(check(f"SELECT * {{ {text} }}").text)
+    Store().query(check_query(f"SELECT * {{ {text} }}").text)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=80))
@@ -194,10 +194,10 @@ def test_nesting_up_to_the_limit_is_fine(opened: str, closed: str) -> None:
 def test_pieces_make_up_the_whole(text: str) -> None:
     """Whatever text there is: either it is refused, or its pieces together are the text, decoded."""
     try:
-        pieces = tokens(text)
+        pieces = tokenize(text)
     except InvalidQuery:
         return
-    assert "".join(piece.text for piece in pieces) == decoded(text)
+    assert "".join(piece.text for piece in pieces) == decode_escapes(text)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(ELSEWHERE[:6] + UPDATES))
@@ -212,7 +212,7 @@ def test_no_disguise_helps(seed: int, query: str) -> None:
         for letter in query.replace("http://x.example/", "u:x")
     )  # fmt: skip
     with pytest.raises(InvalidQuery):
-        check(disguised)
+        check_query(disguised)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n"), max_size=40))
@@ -223,6 +223,6 @@ def test_texts_and_comments_are_never_read_as_words(text: str) -> None:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     if "\\u" in text.lower().replace("\\\\", ""):
         return
-    query = check(f'ASK {{ ?s ?p "{escaped}" }} # {text.replace(chr(92), "")}')
+    query = check_query(f'ASK {{ ?s ?p "{escaped}" }} # {text.replace(chr(92), "")}')
     assert query.variables == {"s", "p"}
     assert [token.kind for token in query.tokens if token.kind in ("word", "iri")] == ["word"]

@@ -16,11 +16,11 @@ import omoide
 from omoide import Scope, blocking, graph, open_store
 from omoide.errors import InvalidQuery, InvalidRDF, WrongType
 from omoide.graph import sync
-from omoide.graph.backend import asked, with_limit
-from omoide.graph.oxigraph import Embedded
-from omoide.graph.results import checked
-from omoide.graph.sparql import MAX_BYTES, MAX_PREFIX, MAX_VARIABLES, check
-from omoide.graph.view import TRIES, GraphView
+from omoide.graph.backend import prepare_query, with_limit
+from omoide.graph.oxigraph import OxigraphBackend
+from omoide.graph.results import check_syntax
+from omoide.graph.sparql import MAX_BYTES, MAX_PREFIX_LENGTH, MAX_VARIABLES, check_query
+from omoide.graph.view import MAX_ATTEMPTS, GraphView
 
 ANN = Scope(agent_id="ann")
 BOB = Scope(agent_id="bob")
@@ -53,13 +53,13 @@ def test_what_would_break_an_engine_is_not_asked(query: str) -> None:
     """A query with very much of anything is refused before an engine reads it."""
     assert len(query) < MAX_BYTES
     with pytest.raises(InvalidQuery, match=r"too long|variables"):
-        check(query)
+        check_query(query)
 
 
 def test_tables_of_values_may_be_long() -> None:
     """What is plainly data may come by the thousand."""
     numbers = " ".join(map(str, range(5_000)))
-    here = Embedded()
+    here = OxigraphBackend()
     many = here.query(f"SELECT * {{ VALUES ?n {{ {numbers} }} }}", default_graphs=[])
     assert len(many) == 5_000
     listed = numbers.replace(" ", ", ")
@@ -70,20 +70,23 @@ def test_tables_of_values_may_be_long() -> None:
 def test_a_query_of_as_many_variables_as_allowed_is_answered() -> None:
     """The limit itself is within the limit."""
     names = " ".join(f"?x{n}" for n in range(MAX_VARIABLES - 3))
-    answer = Embedded().query(f"SELECT {names} {{ ?s ?p ?o }}", default_graphs=[])
+    answer = OxigraphBackend().query(f"SELECT {names} {{ ?s ?p ?o }}", default_graphs=[])
     assert len(answer.variables) == MAX_VARIABLES - 3
     with pytest.raises(InvalidQuery, match="variables"):
-        check(f"SELECT {names} ?more {{ ?s ?p ?o }}")
+        check_query(f"SELECT {names} ?more {{ ?s ?p ?o }}")
 
 
 def test_prefixes_do_not_make_a_query_grow_without_bounds() -> None:
     """A prefix is short, and a query is not much longer with its prefixes written out than a query may be."""
     with pytest.raises(InvalidQuery, match="prefix of more than"):
-        check(f"PREFIX x: <u:{'x' * MAX_PREFIX}> ASK {{ VALUES ?s {{ x:a }} }}")
-    most = f"PREFIX x: <u:{'x' * (MAX_PREFIX - 10)}>"
+        check_query(f"PREFIX x: <u:{'x' * MAX_PREFIX_LENGTH}> ASK {{ VALUES ?s {{ x:a }} }}")
+    most = f"PREFIX x: <u:{'x' * (MAX_PREFIX_LENGTH - 10)}>"
     with pytest.raises(InvalidQuery, match="prefixes are written out"):
-        check(f"{most} ASK {{ VALUES ?s {{ {'x:a ' * 20_000} }} }}")
-    assert len(check(f"{most} ASK {{ VALUES ?s {{ {'x:a ' * 100} }} }}").text) > 100 * MAX_PREFIX * 0.9
+        check_query(f"{most} ASK {{ VALUES ?s {{ {'x:a ' * 20_000} }} }}")
+    assert (
+        len(check_query(f"{most} ASK {{ VALUES ?s {{ {'x:a ' * 100} }} }}").text)
+        > 100 * MAX_PREFIX_LENGTH * 0.9
+    )
 
 
 def test_a_query_is_read_and_not_carried_out_to_see_whether_it_can_be_read() -> None:
@@ -91,17 +94,17 @@ def test_a_query_is_read_and_not_carried_out_to_see_whether_it_can_be_read() -> 
     table = " ".join(map(str, range(250)))
     values = " ".join(f"VALUES ?{name} {{ {table} }}" for name in "abc")
     before = time.monotonic()
-    assert checked(asked(f"ASK {{ {values} FILTER(?a + ?b + ?c < 0) }}", {}, 1)).form == "ASK"
+    assert check_syntax(prepare_query(f"ASK {{ {values} FILTER(?a + ?b + ?c < 0) }}", {}, 1)).form == "ASK"
     assert time.monotonic() - before < 1  # 15 million sums take far longer
     with pytest.raises(InvalidQuery, match="cannot be read"):
-        checked(asked("ASK { ?s ?p }", {}, 1))
+        check_syntax(prepare_query("ASK { ?s ?p }", {}, 1))
 
 
 @pytest.mark.parametrize("end", ["LIMIT", "LIMIT OFFSET", "LIMIT ?n", "LIMIT 'x'"])
 def test_a_limit_has_a_number(end: str) -> None:
     """A LIMIT that says nothing is told as that."""
     with pytest.raises(InvalidQuery, match="LIMIT"):
-        with_limit(asked(f"SELECT * {{ ?s ?p ?o }} {end}", {}, 5), 5)
+        with_limit(prepare_query(f"SELECT * {{ ?s ?p ?o }} {end}", {}, 5), 5)
 
 
 async def test_graphs_are_asked_by_name_however_that_is_spelled() -> None:
@@ -168,17 +171,17 @@ def two_sessions(store: Any, agents: int) -> None:
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("times", [1, TRIES])
+@pytest.mark.parametrize("times", [1, MAX_ATTEMPTS])
 async def test_an_answer_is_whole_although_its_graph_was_dropped_meanwhile(
     isolated: bool, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever makes room for other scopes, or builds the graph again, takes nothing from who asks."""
-    monkeypatch.setattr(sync, "WIDE", 1)
+    monkeypatch.setattr(sync, "MAX_UNION_GRAPHS", 1)
     name = "dump" if isolated else "query"
     for disturb in ("others", "rebuild"):
         with open_store("memory://", embedder="none") as store:
             two_sessions(store, 2)
-            backend = Embedded()
+            backend = OxigraphBackend()
             async with GraphView(store, backend) as view:
                 await view.sparql(SAID, Scope(agent_id="a0"))
                 real: Callable[..., Any] = getattr(backend, name)
@@ -208,7 +211,7 @@ async def test_an_answer_is_whole_although_its_graph_was_dropped_meanwhile(
 
 async def test_more_wide_scopes_than_are_kept_are_asked_at_once() -> None:
     """Many who ask about many scopes at once all get whole answers."""
-    agents = sync.WIDE + 8
+    agents = sync.MAX_UNION_GRAPHS + 8
     with open_store("memory://", embedder="none") as store:
         two_sessions(store, agents)
         async with graph.open(store) as view:
@@ -221,7 +224,7 @@ async def test_more_wide_scopes_than_are_kept_are_asked_at_once() -> None:
             async with anyio.create_task_group() as tasks:
                 for number in range(agents):
                     tasks.start_soon(ask, number)
-            assert len(view.core.backend.graphs("urn:omoide:wide:")) <= sync.WIDE
+            assert len(view.core.backend.graphs("urn:omoide:wide:")) <= sync.MAX_UNION_GRAPHS
 
 
 AWAITED = """

@@ -68,7 +68,7 @@ def test_graphs_of_others_have_no_owner_of_ours() -> None:
         vocabulary.ONTOLOGY_GRAPH,
         vocabulary.META_GRAPH,
         "https://example.org/g",
-        f"{vocabulary.GRAPH}a:b",
+        f"{vocabulary.OWNER_GRAPH}a:b",
         "",
     ):
         assert vocabulary.owner_of(graph) is None

@@ -16,8 +16,8 @@ import pytest
 
 from omoide.errors import Invalid, InvalidQuery, QueryStopped, StoreFailed
 from omoide.graph import sandbox, worker
-from omoide.graph.oxigraph import Embedded
-from omoide.graph.sandbox import run
+from omoide.graph.oxigraph import OxigraphBackend
+from omoide.graph.sandbox import run_isolated
 from omoide.graph.terms import IRI
 from omoide.testing import eventually
 
@@ -50,7 +50,7 @@ def gone(pid: int) -> bool:
 
 
 async def ask(query: str = "SELECT ?s { ?s ?p ?o }", **options: Any) -> Any:
-    return await run(options.pop("nquads", NQUADS), query, default_graphs=["u:g"], **options)
+    return await run_isolated(options.pop("nquads", NQUADS), query, default_graphs=["u:g"], **options)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def ask(query: str = "SELECT ?s { ?s ?p ?o }", **options: Any) -> Any:
 )
 async def test_an_isolated_query_has_the_same_answer(query: str, bindings: dict[str, Any]) -> None:
     """What a query finds does not depend on the process it runs in."""
-    graph = Embedded()
+    graph = OxigraphBackend()
     graph.replace([], NQUADS)
     expected = graph.query(query, default_graphs=["u:g"], bindings=bindings)
     found = await ask(query, bindings=bindings)
@@ -166,7 +166,7 @@ async def test_who_is_cancelled_leaves_no_process(script: Script) -> None:
     with anyio.move_on_after(30) as scope:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
-            await eventually(lambda: pid.exists() and pid.read_text() != "", within=30.0)
+            await eventually(lambda: pid.exists() and pid.read_text() != "", timeout=30.0)
             tasks.cancel_scope.cancel()
     assert not scope.cancelled_caught
     assert gone(int(pid.read_text()))

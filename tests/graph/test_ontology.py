@@ -10,7 +10,7 @@ import pytest
 import rdflib
 from pyoxigraph import NamedNode, RdfFormat, Store, parse
 
-from omoide.core.entry import MEMORY_TYPES, PARENTS, ROOT, ontology_class
+from omoide.core.entry import MEMORY_TYPES, PARENT_TYPES, ROOT_TYPE, ontology_class
 from omoide.errors import NotFound
 from omoide.graph import ontology
 from omoide.graph.vocabulary import (
@@ -297,8 +297,8 @@ def test_an_unknown_module_is_an_error() -> None:
 def test_memory_types_and_classes_are_the_same_tree() -> None:
     """Every memory type has its class, with the same parent, and the other way round."""
     triples = everything(by_pyoxigraph)
-    assert {CLASSES[name] for name in MEMORY_TYPES} | {CLASSES[ROOT]} == set(TYPES)
-    for name, parent in PARENTS.items():
+    assert {CLASSES[name] for name in MEMORY_TYPES} | {CLASSES[ROOT_TYPE]} == set(TYPES)
+    for name, parent in PARENT_TYPES.items():
         assert values(triples, ontology_class(name), f"{RDFS}subClassOf") == [ontology_class(parent)]
 
 

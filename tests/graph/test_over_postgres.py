@@ -27,7 +27,7 @@ def test_a_query_sees_what_another_process_was_told_is_done() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance = random.Random(seed)
-    url = postgres().fresh()
+    url = postgres().fresh_url()
     with start("change", url) as writer, start("ask", url) as reader:
         try:
             there: set[str] = set()

@@ -33,7 +33,7 @@ from omoide.core.requests import Filter
 from omoide.graph.terms import IRI
 from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import CLASSES, memory_iri
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 from omoide.stores.records import Query
 from omoide.testing import FrozenClock
@@ -44,7 +44,7 @@ PLACES = ("memory", "folder", "oxigraph", "rdflib")
 class Views(NamedTuple):
     """A store, and a graph over it in each place."""
 
-    store: LocalStore
+    store: AsyncStore
     views: dict[str, GraphView]
     path: Path
 
@@ -53,7 +53,7 @@ class Views(NamedTuple):
 def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
     """The store with its memories, asked in this process, in a folder, and at two servers."""
     folder = tmp_path_factory.mktemp("questions")
-    with ExitStack() as stack, clock.using(FrozenClock(NOW)):
+    with ExitStack() as stack, clock.override(FrozenClock(NOW)):
         path = folder / "memory.db"
         store = stack.enter_context(open_store(f"sqlite:///{path}", embedder="none"))
         anyio.run(furnish, store)

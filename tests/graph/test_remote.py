@@ -16,8 +16,8 @@ import pytest
 from tests.graph.servers import free_port
 
 from omoide.errors import EndpointFailed, Invalid, InvalidQuery, QueryStopped, StoreFailed, WrongType
-from omoide.graph.endpoint import Remote
-from omoide.graph.oxigraph import Embedded
+from omoide.graph.endpoint import EndpointBackend
+from omoide.graph.oxigraph import OxigraphBackend
 
 EMPTY = b'{"head":{"vars":["s"]},"results":{"bindings":[]}}'
 SELECT = "SELECT ?s { ?s ?p ?o }"
@@ -63,7 +63,7 @@ def answering(
 
 
 def ask(url: str, query: str = SELECT, **options: Any) -> Any:
-    return Remote(url, **options).query(query, default_graphs=["urn:g"])
+    return EndpointBackend(url, **options).query(query, default_graphs=["urn:g"])
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_slow_server_is_not_waited_for() -> None:
         with serving(handle) as url:
             for options in ({"timeout": 0.2}, {}):
                 with pytest.raises(QueryStopped, match=r"within 0\.2 s"):
-                    Remote(url, **options).query(  # type: ignore[arg-type]
+                    EndpointBackend(url, **options).query(  # type: ignore[arg-type]
                         SELECT, default_graphs=["urn:g"], timeout=None if options else 0.2
                     )
             enough.set()
@@ -188,7 +188,7 @@ def test_credentials_travel_in_a_header_and_nowhere_else() -> None:
 
     with serving(handle) as url:
         url = url.replace("http://", f"http://me:{quote('p@ss:w/rd', safe='')}@") + "?key=s3cret"
-        remote = Remote(url, headers={"X-Own": "1"})
+        remote = EndpointBackend(url, headers={"X-Own": "1"})
         remote.query(SELECT, default_graphs=["urn:g"])
         with pytest.raises(EndpointFailed) as caught:
             remote.query(SELECT, default_graphs=["urn:g"])
@@ -216,10 +216,10 @@ def test_credentials_travel_in_a_header_and_nowhere_else() -> None:
 def test_a_url_is_one_of_a_web_server(url: Any, error: type[Exception]) -> None:
     """Only whole http and https URLs name an endpoint."""
     with pytest.raises(error):
-        Remote(url)
+        EndpointBackend(url)
     if url is not None:
         with pytest.raises(error):
-            Remote("http://host/", url)
+            EndpointBackend("http://host/", url)
 
 
 @pytest.mark.parametrize(
@@ -238,12 +238,12 @@ def test_a_url_is_one_of_a_web_server(url: Any, error: type[Exception]) -> None:
 def test_options_are_checked(options: dict[str, Any]) -> None:
     """A time that is none, and headers that would be two, are refused."""
     with pytest.raises(Invalid):
-        Remote("http://127.0.0.1/", **options)
+        EndpointBackend("http://127.0.0.1/", **options)
 
 
 def test_a_query_that_makes_no_sense_is_not_sent() -> None:
     """What is wrong with a query is said without asking the server."""
-    remote = Remote(f"http://127.0.0.1:{free_port()}/")
+    remote = EndpointBackend(f"http://127.0.0.1:{free_port()}/")
     for query in ("SELECT ?s {", "SELECT ?x { ?s ?p ?o } GROUP BY ?s", "DROP ALL"):
         with pytest.raises(InvalidQuery):
             remote.query(query, default_graphs=["urn:g"])
@@ -274,7 +274,7 @@ def test_what_is_sent_says_which_graphs() -> None:
         answering(200, b"" if "triples" in kind else EMPTY, kind)(request, asked)
 
     with serving(handle) as url:
-        remote = Remote(url, f"{url}/update")
+        remote = EndpointBackend(url, f"{url}/update")
         for query in (
             "SELECT (EXISTS { ?s ?p 1 } AS ?x) WHERE { ?s ?p ?o } VALUES ?o {}",
             "ASK{}",
@@ -308,9 +308,9 @@ def test_much_is_sent_in_several_parts() -> None:
 
     said = "".join(f'<u:{n}> <u:p> "{"x" * 1000}" <u:g{n % 3}> .\n' for n in range(2_000))
     with serving(handle) as url:
-        Remote(url).replace([], said)
+        EndpointBackend(url).replace([], said)
     assert 3 < len(sent) < 12
-    kept = Embedded()
+    kept = OxigraphBackend()
     for update in sent:
-        kept._opened().update(update)
+        kept._require_store().update(update)
     assert len(kept.dump(["u:g0", "u:g1", "u:g2"]).splitlines()) == 2_000

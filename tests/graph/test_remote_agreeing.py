@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal
 
-from omoide.graph.backend import Backend
-from omoide.graph.endpoint import Remote
-from omoide.graph.oxigraph import Embedded
+from omoide.graph.backend import GraphBackend
+from omoide.graph.endpoint import EndpointBackend
+from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.results import Answer
 from omoide.graph.terms import IRI
 
@@ -24,9 +24,9 @@ hostile = st.text(characters, max_size=12) | st.lists(st.sampled_from(HOSTILE), 
 @settings(max_examples=15)
 @example("a\\u0041", "a\\u0041")
 @example("a\\\\u0041\\u0042", "aA")
-def test_texts_are_the_same_everywhere(remotes: tuple[Remote, ...], kept: str, sought: str) -> None:
+def test_texts_are_the_same_everywhere(remotes: tuple[EndpointBackend, ...], kept: str, sought: str) -> None:
     """A text of any kind is kept, asked for and found alike in this process and on every server."""
-    graphs: tuple[Backend, ...] = (Embedded(), *remotes)
+    graphs: tuple[GraphBackend, ...] = (OxigraphBackend(), *remotes)
     for graph in graphs:
         graph.drop(["urn:texts"])
         graph.replace([], f"<u:a> <u:p> {Literal(kept)} <urn:texts> .\n<u:b> <u:p> <u:a> <urn:texts> .")
@@ -66,17 +66,19 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("value", ["x", "none", IRI("u:a"), 3])
-def test_bound_values_mean_the_same_everywhere(remotes: tuple[Remote, ...], query: str, value: Any) -> None:
+def test_bound_values_mean_the_same_everywhere(
+    remotes: tuple[EndpointBackend, ...], query: str, value: Any
+) -> None:
     """A query with a bound value has one answer, wherever it is asked."""
     said = '<u:a> <u:p> "x" <urn:q> .\n<u:b> <u:p> <u:a> <urn:q> .\n<u:c> <u:p> "y" <urn:q> .'
-    graphs: tuple[Backend, ...] = (Embedded(), *remotes)
+    graphs: tuple[GraphBackend, ...] = (OxigraphBackend(), *remotes)
     for graph in graphs:
         graph.replace([], said)
     answers = [graph.query(query, default_graphs=["urn:q"], bindings={"o": value}) for graph in graphs]
     assert list(map(plain, answers)) == [plain(answers[0])] * 3
 
 
-def test_many_memories_arrive(remotes: tuple[Remote, ...]) -> None:
+def test_many_memories_arrive(remotes: tuple[EndpointBackend, ...]) -> None:
     """What takes several requests to remove and to send is all there afterwards, and once only."""
     said = "".join(f'<u:{n}> <u:p> "{n} of {n % 7}" <urn:many{n % 2}> .\n' for n in range(120))
     pairs = [(f"urn:many{n % 2}", f"u:{n}") for n in range(120)]

@@ -19,13 +19,13 @@ from tests.conftest import EXAMPLES
 from tests.graph.given import NOW, entries, moments, relations
 
 from omoide import clock, graph
-from omoide.core.entry import ROOT, Entry, Evidence, Scope
+from omoide.core.entry import ROOT_TYPE, Entry, Evidence, Scope
 from omoide.core.requests import WriteRequest
 from omoide.errors import IdTaken, Invalid, InvalidRDF, OmoideError
 from omoide.graph.files import FORMATS
 from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import CLASSES, JIDO
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 from omoide.stores.records import Access, Link
 from omoide.testing import FrozenClock
@@ -43,7 +43,7 @@ class Held(NamedTuple):
     access: dict[str, Access]
 
 
-async def held(store: LocalStore, scope: Scope = ADA) -> Held:
+async def held(store: AsyncStore, scope: Scope = ADA) -> Held:
     """What a store tells of a scope, entry by entry."""
     found = {entry.id: entry for entry in await store.list_entries(scope)}
     links = [link for id in found for link in await store.links(id, scope)]
@@ -56,7 +56,7 @@ async def held(store: LocalStore, scope: Scope = ADA) -> Held:
 
 
 @asynccontextmanager
-async def opened(url: str = "memory://") -> AsyncIterator[tuple[LocalStore, GraphView]]:
+async def opened(url: str = "memory://") -> AsyncIterator[tuple[AsyncStore, GraphView]]:
     """A store and a graph over it."""
     async with open_store(url, embedder="none") as store, graph.open(store) as view:
         yield store, view
@@ -80,7 +80,7 @@ def a_memory(at: int, **fields: Any) -> Entry:
     )
 
 
-async def furnish(store: LocalStore, count: int = 12) -> None:
+async def furnish(store: AsyncStore, count: int = 12) -> None:
     """Memories that are related, replaced, forgotten, used, and out of date."""
     rests = (Evidence(kind="entry", ref="m1"), Evidence(kind="message", ref="t:1", quote="so"))
     await store.write_many([WriteRequest(entry=a_memory(at)) for at in range(count)])
@@ -100,7 +100,7 @@ async def furnish(store: LocalStore, count: int = 12) -> None:
 async def test_a_store_comes_back_from_a_file(tmp_path: Path, format: str, kind: str) -> None:
     """Every entry with its revision and state, every link with its time, every use: all as it was."""
     url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'new.db'}"
-    path = tmp_path / f"memories{FORMATS[format].ending}"
+    path = tmp_path / f"memories{FORMATS[format].extension}"
     async with opened() as (store, view), opened(url) as (fresh, other):
         await furnish(store)
         whole = await held(store)
@@ -144,7 +144,7 @@ def test_any_store_comes_back(data: st.DataObject, format: str) -> None:
             await other.load(file.getvalue(), ADA, format=format)
             assert await held(fresh) == await held(store)
 
-    with clock.using(FrozenClock(NOW)):
+    with clock.override(FrozenClock(NOW)):
         anyio.run(there_and_back)
 
 
@@ -176,7 +176,7 @@ async def test_another_library_reads_what_was_exported(format: str, name: str) -
     found: Any = read.query(asked)
     rows = {tuple(value.toPython() for value in row) for row in found}
     assert {(str(m), str(type), text, sure) for m, type, text, sure in rows} == {
-        (f"{JIDO}memory_{one.id}", CLASSES[one.type or ROOT], one.content, one.confidence)
+        (f"{JIDO}memory_{one.id}", CLASSES[one.type or ROOT_TYPE], one.content, one.confidence)
         for one in whole.entries.values()
     }
     refined: Any = read.query(f"SELECT ?a ?b {{ ?a <{JIDO}refines> ?b }}")

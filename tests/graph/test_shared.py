@@ -18,9 +18,9 @@ import omoide
 from omoide import Scope, WriteRequest, clock, graph, open_store
 from omoide.errors import Busy
 from omoide.graph import sync
-from omoide.graph.endpoint import Remote
+from omoide.graph.endpoint import EndpointBackend
 from omoide.graph.view import GraphView
-from omoide.graph.vocabulary import GRAPH, ONTOLOGY_GRAPH, WIDE
+from omoide.graph.vocabulary import ONTOLOGY_GRAPH, OWNER_GRAPH, UNION_GRAPH
 
 FIRST = Scope(agent_id="ann", session_id="s1")
 SECOND = Scope(agent_id="ann", session_id="s2")
@@ -34,7 +34,7 @@ Open = Callable[[Any], GraphView]
 @pytest.fixture
 def open_there(oxigraph_server: Server) -> Iterator[Open]:
     """Opens views on one endpoint, which is empty at first."""
-    backend = Remote(*oxigraph_server)
+    backend = EndpointBackend(*oxigraph_server)
     backend.drop(backend.graphs())
     yield partial(graph.open, endpoint=oxigraph_server.query_url, update_endpoint=oxigraph_server.update_url)
     backend.close()
@@ -47,7 +47,7 @@ async def said(view: GraphView, scope: Scope = ANN) -> list[str]:
 def held(view: GraphView) -> set[bytes]:
     """All that a graph says about memories and their owners."""
     backend = view.core.backend
-    return {*backend.dump(backend.graphs(GRAPH)).split(b"\n")}
+    return {*backend.dump(backend.graphs(OWNER_GRAPH)).split(b"\n")}
 
 
 def everything(view: GraphView) -> bytes:
@@ -93,11 +93,11 @@ async def test_wide_graphs_are_shared_and_followed_by_all(open_there: Open) -> N
         await omoide.remember(store, "two", SECOND)
         async with open_there(store) as first, open_there(store) as second:
             assert await said(first) == await said(second) == ["one", "two"]
-            assert len(first.core.backend.graphs(WIDE)) == 1
+            assert len(first.core.backend.graphs(UNION_GRAPH)) == 1
             await omoide.remember(store, "three", SECOND)
             assert await said(second) == ["one", "three", "two"]
             assert await said(first) == ["one", "three", "two"]
-            assert len(first.core.backend.graphs(WIDE)) == 1
+            assert len(first.core.backend.graphs(UNION_GRAPH)) == 1
 
 
 async def test_what_a_crash_left_at_the_endpoint_is_followed(open_there: Open) -> None:
@@ -168,27 +168,27 @@ async def test_whoever_changes_the_graph_waits_for_the_other(
 
     What a program that died held is free again when its time is over.
     """
-    monkeypatch.setattr(sync, "PATIENCE", 0.05)
+    monkeypatch.setattr(sync, "LEASE_TIMEOUT", 0.05)
     namespace = Scope(namespace="default")
     async with open_store("memory://", embedder="none") as store, open_there(store) as view:
-        with clock.using(lambda: NOW):
+        with clock.override(lambda: NOW):
             await omoide.remember(store, "one", FIRST)
             assert await said(view, FIRST) == ["one"]
             key = sha256(view.core.backend.name.encode()).hexdigest()
-            lease = await store.claim(sync.KIND, key, namespace, owner="dead", ttl_ms=sync.TTL_MS)
+            lease = await store.claim(sync.LEASE_KIND, key, namespace, owner="dead", ttl_ms=sync.LEASE_TTL_MS)
             assert lease is not None
             assert await said(view, FIRST) == ["one"]
             await omoide.remember(store, "two", FIRST)
             with pytest.raises(Busy, match="another program"):
                 await said(view, FIRST)
-        with clock.using(lambda: NOW + sync.TTL_MS + 1):
+        with clock.override(lambda: NOW + sync.LEASE_TTL_MS + 1):
             assert await said(view, FIRST) == ["one", "two"]
-            assert await store.claim(sync.KIND, key, namespace, owner="other", ttl_ms=1) is not None
+            assert await store.claim(sync.LEASE_KIND, key, namespace, owner="other", ttl_ms=1) is not None
 
 
 def test_a_lease_ends_before_patience_does() -> None:
     """Nobody gives up because of a program that died."""
-    assert sync.TTL_MS / 1_000 < sync.PATIENCE
+    assert sync.LEASE_TTL_MS / 1_000 < sync.LEASE_TIMEOUT
 
 
 async def test_many_views_of_many_stores_write_at_once(open_there: Open, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ async def test_two_processes_keep_one_graph(
         assert await said(view, FIRST) == []
         await omoide.erase(store, ANN)
         assert await said(view) == []
-        assert view.core.backend.graphs(GRAPH) == view.core.backend.graphs(WIDE) == []
+        assert view.core.backend.graphs(OWNER_GRAPH) == view.core.backend.graphs(UNION_GRAPH) == []
 
 
 async def test_a_wide_graph_is_followed_by_those_who_never_asked_for_it(open_there: Open) -> None:
@@ -299,7 +299,7 @@ async def test_who_comes_while_the_graph_is_first_filled_leaves_it_alone(
     open_there: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another program is just taking in for the first time is not taken for what a crash left."""
-    monkeypatch.setattr(sync, "PATIENCE", 0.05)
+    monkeypatch.setattr(sync, "LEASE_TIMEOUT", 0.05)
     async with open_store("memory://", embedder="none") as store:
         await omoide.remember(store, "one", FIRST)
         async with open_there(store) as one, open_there(store) as two:

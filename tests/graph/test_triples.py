@@ -14,8 +14,8 @@ from tests.graph.given import NOW, entries, memories
 
 from omoide.core.entry import MEMORY_TYPES, Entry, Evidence
 from omoide.graph import ontology
-from omoide.graph.parser import Memories, from_quads
-from omoide.graph.serializer import all_to_nquads, moment, to_nquads
+from omoide.graph.parser import MemoryBatch, from_quads
+from omoide.graph.serializer import datetime_literal, entries_to_nquads, to_nquads
 from omoide.graph.vocabulary import (
     CLASSES,
     JIDO,
@@ -33,9 +33,9 @@ DECLARED = {quad.subject.value for quad in parse(ontology.nquads(), RdfFormat.N_
 Memory = tuple[Entry, tuple[Link, ...], Access | None]
 
 
-def expected(memory: Memory) -> Memories:
+def expected(memory: Memory) -> MemoryBatch:
     entry, links, access = memory
-    return Memories(entries=(entry,), links=links, access={} if access is None else {entry.id: access})
+    return MemoryBatch(entries=(entry,), links=links, access={} if access is None else {entry.id: access})
 
 
 def entry(**fields: Any) -> Entry:
@@ -100,7 +100,7 @@ def test_many_at_once_are_the_same_as_one_by_one(several: list[Memory]) -> None:
     entries = [entry for entry, _, _ in several]
     links = [link for _, links, _ in several for link in links]
     access = {entry.id: used for entry, _, used in several if used is not None}
-    batch = all_to_nquads(entries, links, access)
+    batch = entries_to_nquads(entries, links, access)
     singly = "".join(to_nquads(*memory) for memory in several)
     assert set(batch.splitlines(keepends=True)) <= set(singly.splitlines(keepends=True))
     assert set(parse(batch, RdfFormat.N_QUADS)) == set(parse(singly, RdfFormat.N_QUADS))
@@ -211,7 +211,7 @@ def test_one_reference_may_serve_in_several_ways() -> None:
         Evidence(kind="tool", ref="t:1"),
     )
     one, other = entry(evidence=several), entry(id="m2", evidence=several[2:3])
-    quads = parse(all_to_nquads([one, other]), RdfFormat.N_QUADS)
+    quads = parse(entries_to_nquads([one, other]), RdfFormat.N_QUADS)
     assert from_quads(quads).entries == (one, other)
 
 
@@ -284,7 +284,7 @@ def test_the_neighbours_of_a_memory_are_typed() -> None:
 @given(st.integers(0, 253_402_300_799_999))
 def test_moments_are_told_to_the_millisecond(at: int) -> None:
     """A moment is written in UTC, with three digits after the second, and means the same millisecond."""
-    value = next(iter(parse(f"<a:b> <a:b> {moment(at)} .", RdfFormat.N_TRIPLES))).object
+    value = next(iter(parse(f"<a:b> <a:b> {datetime_literal(at)} .", RdfFormat.N_TRIPLES))).object
     graph = rdflib.Literal(str(getattr(value, "value", "")), datatype=rdflib.XSD.dateTime).toPython()
     assert str(getattr(value, "value", "")).endswith("Z")
     assert round((graph.timestamp()) * 1000) == at
@@ -301,8 +301,8 @@ def test_telling_is_linear() -> None:
     """A thousand memories are told in a few milliseconds, and ten times as many in about ten times that."""
     several = [entry(id=f"mem_{at}", session_id=f"s{at % 10}", project_id="p") for at in range(10_000)]
     started = time.perf_counter()
-    all_to_nquads(several[:1000])
+    entries_to_nquads(several[:1000])
     few = time.perf_counter() - started
     started = time.perf_counter()
-    all_to_nquads(several)
+    entries_to_nquads(several)
     assert time.perf_counter() - started < 60 * max(few, 0.004)

@@ -7,7 +7,7 @@ from pyoxigraph import Quad, RdfFormat, Triple, parse
 
 from omoide.core.entry import Entry, Evidence
 from omoide.errors import InvalidRDF
-from omoide.graph.parser import Memories, Missing, from_quads
+from omoide.graph.parser import ImportDefaults, MemoryBatch, from_quads
 from omoide.graph.vocabulary import MEMORY, PREFIXES, evidence_iri
 from omoide.stores.records import Access
 
@@ -24,9 +24,11 @@ jido:memory_my_mem_1 a jido:Fact ;
 AT = 1_735_787_045_000
 
 
-def read(turtle: str, missing: Missing | None = None) -> Memories:
+def read(turtle: str, missing: ImportDefaults | None = None) -> MemoryBatch:
     quads: list[Quad | Triple] = list(parse(HEAD + turtle, RdfFormat.TURTLE))
-    return from_quads(quads, Missing(agent_id="someone", created_at=AT) if missing is None else missing)
+    return from_quads(
+        quads, ImportDefaults(agent_id="someone", created_at=AT) if missing is None else missing
+    )
 
 
 def one(turtle: str) -> Entry:
@@ -113,17 +115,17 @@ def test_a_subject_of_others_gets_its_iri_as_id() -> None:
 def test_a_memory_may_be_known_by_its_name_alone() -> None:
     """Something called a memory that has a summary is one, of no particular type."""
     assert one('jido:memory_1 jido:summary "s" .').type is None
-    assert read("jido:memory_1 jido:rationale 's' .") == Memories()
+    assert read("jido:memory_1 jido:rationale 's' .") == MemoryBatch()
 
 
 def test_what_is_missing_comes_from_the_caller() -> None:
     """Agent, session, project, namespace and time are taken from the caller where the triples are silent."""
-    missing = Missing(agent_id="a", session_id="s", project_id="p", namespace="n", created_at=7)
+    missing = ImportDefaults(agent_id="a", session_id="s", project_id="p", namespace="n", created_at=7)
     (entry,) = read('jido:memory_1 a jido:Fact ; jido:summary "x" .', missing).entries
     assert (entry.agent_id, entry.session_id, entry.project_id) == ("a", "s", "p")
     assert (entry.namespace, entry.created_at) == ("n", 7)
     with pytest.raises(InvalidRDF, match=r"memory_1.* assertedBy is missing"):
-        read('jido:memory_1 a jido:Fact ; jido:summary "x" .', Missing())
+        read('jido:memory_1 a jido:Fact ; jido:summary "x" .', ImportDefaults())
 
 
 def test_evidence_keeps_what_is_known_of_it() -> None:
@@ -221,7 +223,7 @@ def test_two_descriptions_of_one_memory_must_agree() -> None:
     """The same memory in two graphs is one memory if both say the same, and an error if they do not."""
     told = f'<{MEMORY}1> a jido:Fact ; jido:summary "s" .'
     same = f"{HEAD} <urn:a> {{ {told} }} <urn:b> {{ {told} }}"
-    missing = Missing(agent_id="a", created_at=1)
+    missing = ImportDefaults(agent_id="a", created_at=1)
     assert len(from_quads(parse(same, RdfFormat.TRIG), missing).entries) == 1
     with pytest.raises(InvalidRDF, match="described twice"):
         from_quads(parse(same.replace('"s"', '"other"', 1), RdfFormat.TRIG), missing)

@@ -13,9 +13,9 @@ from tests.graph.given import NOW, entries, ids
 
 from omoide.core.entry import MEMORY_TYPES, Entry
 from omoide.errors import InvalidRDF, MissingExtra
-from omoide.graph.parser import Memories
+from omoide.graph.parser import MemoryBatch
 from omoide.graph.serializer import to_nquads
-from omoide.graph.shacl import Problem, missing_for, validate
+from omoide.graph.shacl import ValidationProblem, missing_fields, validate
 from omoide.graph.vocabulary import JIDO, TYPE
 from omoide.stores.records import Link
 
@@ -49,7 +49,7 @@ def test_a_complete_memory_conforms(type: str | None) -> None:
     told = entry(type=type, rationale="because", metadata={"assigned_to": "bob"})
     cause = Link(source="e1", relation="has_root_cause", target="m1", created_at=NOW)
     error = entry(id="e1", type="error")
-    report = validate(Memories(entries=(told, error), links=(cause,)), strict=True)
+    report = validate(MemoryBatch(entries=(told, error), links=(cause,)), strict=True)
     assert report.problems == ()
     assert report.conforms
 
@@ -177,21 +177,21 @@ def test_what_is_missing_can_be_said_without_shapes(several: list[Entry], data: 
     names = st.sampled_from([told.id for told in several]) | ids
     ends = data.draw(st.sets(st.tuples(st.sampled_from([told.id for told in several]), names), max_size=3))
     links = [Link(source=one, relation="has_root_cause", target=two, created_at=NOW) for one, two in ends]
-    found = set(shapes(Memories(entries=tuple(several), links=tuple(links))))
-    assert found == {(told.id, FOUND_BY[name]) for told in several for name in missing_for(told, links)}
+    found = set(shapes(MemoryBatch(entries=tuple(several), links=tuple(links))))
+    assert found == {(told.id, FOUND_BY[name]) for told in several for name in missing_fields(told, links)}
 
 
 def test_missing_fields_are_named_as_they_are_given() -> None:
     """The quick check names the fields, keys of the metadata and relations that a memory still needs."""
-    assert missing_for(entry()) == ()
-    assert missing_for(entry(project_id=None, session_id=None)) == ("project_id", "session_id")
-    assert missing_for(entry(type="architectural_decision")) == ("rationale",)
+    assert missing_fields(entry()) == ()
+    assert missing_fields(entry(project_id=None, session_id=None)) == ("project_id", "session_id")
+    assert missing_fields(entry(type="architectural_decision")) == ("rationale",)
     open_task = entry(type="task", metadata={"task_status": "blocked"}, superseded_by="m2")
-    assert missing_for(open_task) == ("metadata.assigned_to", "metadata.task_status")
-    assert missing_for(open_task.replace(superseded_by=None)) == ("metadata.assigned_to",)
+    assert missing_fields(open_task) == ("metadata.assigned_to", "metadata.task_status")
+    assert missing_fields(open_task.replace(superseded_by=None)) == ("metadata.assigned_to",)
     cause = Link(source="e", relation="has_root_cause", target="m1", created_at=NOW)
-    assert missing_for(entry(type="root_cause")) == ("has_root_cause",)
-    assert missing_for(entry(type="root_cause"), [cause]) == ()
+    assert missing_fields(entry(type="root_cause")) == ("has_root_cause",)
+    assert missing_fields(entry(type="root_cause"), [cause]) == ()
 
 
 def test_a_report_can_be_read() -> None:
@@ -199,7 +199,7 @@ def test_a_report_can_be_read() -> None:
     assert str(validate([entry()])) == "conforms"
     report = validate([entry(project_id=None)], strict=True)
     message = "applies to exactly one project"
-    assert report.problems == (Problem(id="m1", shape="ProjectShape", message=message),)
+    assert report.problems == (ValidationProblem(id="m1", shape="ProjectShape", message=message),)
     assert str(report) == f"does not conform\nviolation: m1: {message} (ProjectShape)"
 
 

@@ -18,9 +18,9 @@ import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, blocking, clock, graph, open_store
 from omoide.errors import Busy, Invalid, InvalidQuery, QueryStopped, WrongType
 from omoide.graph import sync
-from omoide.graph.oxigraph import Embedded
-from omoide.graph.sync import Projection, source
-from omoide.graph.view import Graph
+from omoide.graph.oxigraph import OxigraphBackend
+from omoide.graph.sync import GraphProjection, source_for
+from omoide.graph.view import GraphCore
 from omoide.stores.records import Link
 from omoide.stores.sqlite.store import SQLiteStore
 from omoide.testing import FrozenClock
@@ -84,7 +84,7 @@ async def test_links_and_uses_are_followed(store: Any) -> None:
         assert (await view.sparql(linked, SCOPE)).truth
         await store.unlink(link, SCOPE)
         assert not (await view.sparql(linked, SCOPE)).truth
-        with clock.using(FrozenClock(clock.now())) as time:
+        with clock.override(FrozenClock(clock.now())) as time:
             for times in (1, 2, 3):
                 time.advance(1_000)
                 await store.record_access([one.id], SCOPE)
@@ -191,19 +191,19 @@ asked = st.builds(
 @settings(max_examples=25)
 def test_a_query_sees_exactly_its_scope(few: int, owners: list[Scope], questions: list[Scope]) -> None:
     """Whatever is stored and asked, also by way of wide graphs, the answer is what the scope holds."""
-    before, sync.FEW = sync.FEW, few
+    before, sync.MAX_SEPARATE_GRAPHS = sync.MAX_SEPARATE_GRAPHS, few
     try:
         with open_store("memory://", embedder="none") as store:
-            projection = Graph(source(store), Embedded())
+            projection = GraphCore(source_for(store), OxigraphBackend())
             for number, owner in enumerate(owners):
                 blocking.remember(store, f"memory {number}", owner)
                 for scope in questions:
-                    query = projection.question(SAID, scope, (), {}, 1000)
-                    found = [*projection.ask(query).values("said")]
+                    query = projection.prepare(SAID, scope, (), {}, 1000)
+                    found = [*projection.query(query).values("said")]
                     kept = blocking_list(store, scope)
                     assert found == sorted(entry.content for entry in kept)
     finally:
-        sync.FEW = before
+        sync.MAX_SEPARATE_GRAPHS = before
 
 
 def blocking_list(store: Any, scope: Scope) -> list[Entry]:
@@ -215,10 +215,10 @@ async def test_a_wide_scope_is_kept_in_step(store: Any) -> None:
     """A scope of many sessions is asked as one graph, which follows every change in any of them."""
     everything = Scope(agent_id="ann")
     async with graph.open(store) as view:
-        for number in range(sync.FEW + 3):
+        for number in range(sync.MAX_SEPARATE_GRAPHS + 3):
             session = Scope(agent_id="ann", session_id=f"s{number}")
             await omoide.remember(store, f"in {number}", session, id=f"m{number}")
-        assert len(await said(view, everything)) == sync.FEW + 3
+        assert len(await said(view, everything)) == sync.MAX_SEPARATE_GRAPHS + 3
         await omoide.erase(store, everything, id="m0")
         changed = (await store.get("m1", everything)).replace(content="changed")
         await store.write(WriteRequest(entry=changed))
@@ -392,7 +392,7 @@ async def test_what_is_wrong_around_a_query_is_named(store: Any) -> None:
 def test_a_projection_can_be_closed_before_it_was_used() -> None:
     """Opening a graph and closing it reads nothing."""
     with open_store("memory://") as store:
-        Projection(source(store), Embedded()).close()
+        GraphProjection(source_for(store), OxigraphBackend()).close()
 
 
 def test_the_graph_is_not_loaded_by_those_who_do_not_ask() -> None:

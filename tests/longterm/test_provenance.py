@@ -13,7 +13,7 @@ from tests.stores.own import Pocket
 from omoide.core.entry import Evidence, MessageRef, Scope
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import lineage
-from omoide.longterm.lineage import Provenance, Traced, provenance
+from omoide.longterm.lineage import Provenance, TracedEvidence, provenance
 from omoide.testing import reproducible
 from omoide.verbs import recall
 
@@ -226,9 +226,9 @@ async def test_a_store_without_documents_names_the_places(store: Any) -> None:
 
 def test_a_long_tree_is_shown_without_end_or_breaks() -> None:
     """Long and broken texts take one line each, and are cut."""
-    told = lineage.tree((lineage.quoted("a\nb" * 500), [("c", [("d", [])]), ("e", [])]))
+    told = lineage.render_tree((lineage.quote_text("a\nb" * 500), [("c", [("d", [])]), ("e", [])]))
     first, *rest = told.splitlines()
-    assert len(first) <= lineage.LONGEST + 2
+    assert len(first) <= lineage.MAX_TEXT_LENGTH + 2
     assert rest == ["├── c", "│   └── d", "└── e"]
 
 
@@ -251,7 +251,7 @@ async def test_each_premise_that_can_be_reached_is_shown_once(graph: Graph) -> N
         def walk(one: Provenance) -> None:
             shown.append(one.entry.id)
             for traced in one.evidence:
-                assert isinstance(traced, Traced)
+                assert isinstance(traced, TracedEvidence)
                 if traced.memory is not None:
                     walk(traced.memory)
 

@@ -12,7 +12,7 @@ from tests.stores.own import Pocket
 
 from omoide.core.entry import MEMORY_TYPES, Scope, with_subtypes
 from omoide.errors import Invalid, NotFound
-from omoide.longterm.upkeep import PROTECTED, PruneReport, prune
+from omoide.longterm.upkeep import PROTECTED_TYPES, PruneReport, prune
 from omoide.testing import reproducible
 
 DAY = 24 * 3_600_000
@@ -88,7 +88,7 @@ async def test_protected_types_never_go(store: Any) -> None:
     for type in MEMORY_TYPES:
         await aged(store, type, 40, type=type)
     report = await prune(store, SHOP, older_than_ms=DAY, now=NOW, dry_run=False)
-    safe = {name for one in PROTECTED for name in with_subtypes(one)}
+    safe = {name for one in PROTECTED_TYPES for name in with_subtypes(one)}
     assert safe == {
         *("decision", "architectural_decision", "implementation_decision", "lesson_learned"),
         *("convention", "coding_standard", "architectural_convention", "agent_rule", "process_convention"),
@@ -181,7 +181,7 @@ async def test_every_live_memory_is_accounted_for(
     written: list[Kept], days: int | None, confidence: float
 ) -> None:
     """Candidates, kept and protected add up, and a candidate meets the criteria and is not protected."""
-    safe = {name for one in PROTECTED for name in with_subtypes(one)}
+    safe = {name for one in PROTECTED_TYPES for name in with_subtypes(one)}
     async with a_store("memory") as store:
         for at, (type, sure, age) in enumerate(written):
             await aged(store, f"m{at}", age, type=type, confidence=sure)

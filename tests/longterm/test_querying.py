@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, a_store, keep
 from tests.stores.own import Pocket
 
-from omoide.core.entry import MEMORY_TYPES, ROOT, with_subtypes
+from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, with_subtypes
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import queries
 from omoide.testing import reproducible
@@ -32,17 +32,17 @@ def ids(entries: list[Any]) -> list[str]:
 async def test_all_types_are_listed(store: Any) -> None:
     """Nothing that can be written is left out of everything, whatever its type."""
     written = await one_of_each(store)
-    assert ids(await queries.everything(store, SHOP)) == written[::-1]
+    assert ids(await queries.query_all(store, SHOP)) == written[::-1]
 
 
-@pytest.mark.parametrize("type", ["decision", "convention", "error", "fact", ROOT])
+@pytest.mark.parametrize("type", ["decision", "convention", "error", "fact", ROOT_TYPE])
 async def test_a_type_stands_for_those_that_refine_it(store: Any, type: str) -> None:
     """Decisions are all decisions, also architectural ones; asked for exactly, only those of the name."""
     await one_of_each(store)
-    found = ids(await queries.by_type(store, type, SHOP, limit=100))
-    assert {*found} == {*with_subtypes(type)} - {ROOT}
-    exact = ids(await queries.by_type(store, type, SHOP, limit=100, subtypes=False))
-    assert exact == ([] if type == ROOT else [type])
+    found = ids(await queries.query_by_type(store, type, SHOP, limit=100))
+    assert {*found} == {*with_subtypes(type)} - {ROOT_TYPE}
+    exact = ids(await queries.query_by_type(store, type, SHOP, limit=100, subtypes=False))
+    assert exact == ([] if type == ROOT_TYPE else [type])
 
 
 async def test_filters_come_before_limits(store: Any) -> None:
@@ -52,9 +52,9 @@ async def test_filters_come_before_limits(store: Any) -> None:
             clock.advance(1_000)
             await keep(store, f"m{at}", type="fact", confidence=0.9 if at % 2 else 0.2)
     await store.supersede("m5", SHOP)
-    assert ids(await queries.by_type(store, "fact", SHOP, limit=2, min_confidence=0.5)) == ["m3", "m1"]
-    assert ids(await queries.everything(store, SHOP, limit=1, min_confidence=0.5)) == ["m3"]
-    assert ids(await queries.by_type(store, "fact", SHOP, limit=2)) == ["m4", "m3"]
+    assert ids(await queries.query_by_type(store, "fact", SHOP, limit=2, min_confidence=0.5)) == ["m3", "m1"]
+    assert ids(await queries.query_all(store, SHOP, limit=1, min_confidence=0.5)) == ["m3"]
+    assert ids(await queries.query_by_type(store, "fact", SHOP, limit=2)) == ["m4", "m3"]
 
 
 async def test_an_answer_has_an_end_of_its_own(store: Any) -> None:
@@ -64,9 +64,9 @@ async def test_an_answer_has_an_end_of_its_own(store: Any) -> None:
             clock.advance(1_000)
             await keep(store, f"m{at:02}", type="fact")
     newest = [f"m{at:02}" for at in reversed(range(55))]
-    assert ids(await queries.by_type(store, "fact", SHOP)) == newest[:20]
-    assert ids(await queries.everything(store, SHOP)) == newest[:50]
-    assert ids(await queries.everything(store, SHOP, limit=1_000)) == newest
+    assert ids(await queries.query_by_type(store, "fact", SHOP)) == newest[:20]
+    assert ids(await queries.query_all(store, SHOP)) == newest[:50]
+    assert ids(await queries.query_all(store, SHOP, limit=1_000)) == newest
     assert await queries.count(store, SHOP) == 55
 
 
@@ -74,9 +74,9 @@ async def test_what_is_unsure_is_listed_unless_a_floor_is_named(store: Any) -> N
     """Nothing is left out for its confidence by default, and what is as sure as the floor passes it."""
     for at, confidence in enumerate((0.0, 0.3, 1.0)):
         await keep(store, f"m{at}", type="fact", confidence=confidence)
-    assert len(await queries.by_type(store, "fact", SHOP)) == 3
-    assert len(await queries.everything(store, SHOP)) == 3
-    assert len(await queries.everything(store, SHOP, min_confidence=0.3)) == 2
+    assert len(await queries.query_by_type(store, "fact", SHOP)) == 3
+    assert len(await queries.query_all(store, SHOP)) == 3
+    assert len(await queries.query_all(store, SHOP, min_confidence=0.3)) == 2
 
 
 async def test_an_exact_type_is_found_behind_many_that_refine_it(store: Any) -> None:
@@ -85,7 +85,7 @@ async def test_an_exact_type_is_found_behind_many_that_refine_it(store: Any) -> 
         for at in range(10):
             clock.advance(1_000)
             await keep(store, f"m{at}", type="decision" if at < 2 else "architectural_decision")
-    found = await queries.by_type(store, "decision", SHOP, limit=2, subtypes=False)
+    found = await queries.query_by_type(store, "decision", SHOP, limit=2, subtypes=False)
     assert ids(found) == ["m1", "m0"]
 
 
@@ -94,7 +94,10 @@ async def test_superseded_memories_are_left_out_unless_asked_for(store: Any) -> 
     await keep(store, "old", type="fact")
     await keep(store, "new", type="fact")
     await queries.supersede(store, "old", SHOP, "new", reason="measured again")
-    for ask in (queries.everything, lambda *args, **how: queries.by_type(args[0], "fact", args[1], **how)):
+    for ask in (
+        queries.query_all,
+        lambda *args, **how: queries.query_by_type(args[0], "fact", args[1], **how),
+    ):
         assert ids(await ask(store, SHOP)) == ["new"]
         assert {*ids(await ask(store, SHOP, include_superseded=True))} == {"old", "new"}
     old = await queries.querying_get(store, "old", SHOP)
@@ -106,8 +109,8 @@ async def test_stale_memories_are_left_out_unless_asked_for(store: Any) -> None:
     await keep(store, "premise")
     await keep(store, "conclusion", type="fact", on=["premise"])
     await queries.supersede(store, "premise", SHOP)
-    assert await queries.by_type(store, "fact", SHOP) == []
-    (found,) = await queries.by_type(store, "fact", SHOP, include_stale=True)
+    assert await queries.query_by_type(store, "fact", SHOP) == []
+    (found,) = await queries.query_by_type(store, "fact", SHOP, include_stale=True)
     assert found.stale
 
 
@@ -129,8 +132,8 @@ async def test_what_belongs_to_others_is_not_found(store: Any, other: dict[str, 
     """By id and by type, a scope only gives what it holds, whatever it is that differs."""
     mine = SHOP.replace(session_id="s1")
     await keep(store, "theirs", type="fact", scope=mine.replace(**other))
-    assert await queries.everything(store, mine) == []
-    assert await queries.by_type(store, "fact", mine) == []
+    assert await queries.query_all(store, mine) == []
+    assert await queries.query_by_type(store, "fact", mine) == []
     assert await queries.count(store, mine, include_superseded=True) == 0
     with pytest.raises(NotFound):
         await queries.querying_get(store, "theirs", mine)
@@ -153,13 +156,13 @@ async def test_using_a_memory_counts_up(store: Any) -> None:
 async def test_bad_questions_are_refused(store: Any) -> None:
     """Unknown types, limits of none, impossible confidences and stores that cannot list are refused."""
     with pytest.raises(NotFound, match="lesson_learned"):
-        await queries.by_type(store, "lesson", SHOP)
+        await queries.query_by_type(store, "lesson", SHOP)
     with pytest.raises(Invalid, match="limit"):
-        await queries.everything(store, SHOP, limit=0)
+        await queries.query_all(store, SHOP, limit=0)
     with pytest.raises(Invalid, match="min_confidence"):
-        await queries.everything(store, SHOP, min_confidence=1.5)
+        await queries.query_all(store, SHOP, min_confidence=1.5)
     with pytest.raises(Invalid, match="Queries"):
-        await queries.everything(Pocket(), SHOP)
+        await queries.query_all(Pocket(), SHOP)
     with pytest.raises(Invalid, match="Counts"):
         await queries.count(Pocket(), SHOP)
 
@@ -187,5 +190,5 @@ async def test_a_list_is_what_one_would_pick_by_hand(
                     await store.supersede(f"m{at}", SHOP)
                 elif kind in with_subtypes(type) and confidence >= floor:
                     expected.insert(0, f"m{at}")
-        found = await queries.by_type(store, type, SHOP, min_confidence=floor, limit=limit)
+        found = await queries.query_by_type(store, type, SHOP, min_confidence=floor, limit=limit)
         assert ids(found) == expected[:limit]

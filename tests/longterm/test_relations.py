@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.longterm.given import SHOP, connect, keep
 from tests.stores.own import Pocket
 
-from omoide.core.entry import MEMORY_TYPES, Entry, Scope, ancestors
+from omoide.core.entry import MEMORY_TYPES, Entry, Scope, supertypes
 from omoide.errors import Conflict, Invalid, NotFound
 from omoide.longterm import relations
 from omoide.longterm.relations import BY_PROPERTY, IMPLICIT, RELATIONS, relate
@@ -42,17 +42,20 @@ def test_every_relation_of_the_ontology_between_memories_is_there() -> None:
 
 def test_an_unknown_relation_is_refused_with_the_names_of_the_others() -> None:
     """Whoever mistypes a relation is told which there are."""
-    assert relations.check("refines").target == "hypothesis"
+    assert relations.get_relation("refines").target == "hypothesis"
     for wrong in ("refine", "", None, 7, *IMPLICIT):
         with pytest.raises(NotFound, match="has_root_cause"):
-            relations.check(wrong)
+            relations.get_relation(wrong)
 
 
 @given(st.sampled_from([*RELATIONS]), st.sampled_from(MEMORY_TYPES), st.sampled_from(MEMORY_TYPES))
 def test_strict_ends_are_of_the_types_that_the_ontology_connects(name: str, source: str, target: str) -> None:
     """A type passes where it is the one that is asked for, or refines it."""
-    relation = relations.check(name)
-    fits = relation.source in (source, *ancestors(source)) and relation.target in (target, *ancestors(target))
+    relation = relations.get_relation(name)
+    fits = relation.source in (source, *supertypes(source)) and relation.target in (
+        target,
+        *supertypes(target),
+    )
     if fits:
         relations.check_ends(relation, an_entry(source), an_entry(target))
     else:
@@ -62,9 +65,9 @@ def test_strict_ends_are_of_the_types_that_the_ontology_connects(name: str, sour
 
 def test_a_memory_without_a_type_is_any_memory() -> None:
     """What has no type passes where any memory does, and nowhere else."""
-    relations.check_ends(relations.check("contradicts"), an_entry(None), an_entry("bug"))
+    relations.check_ends(relations.get_relation("contradicts"), an_entry(None), an_entry("bug"))
     with pytest.raises(Invalid, match="untyped"):
-        relations.check_ends(relations.check("has_root_cause"), an_entry(None), an_entry("root_cause"))
+        relations.check_ends(relations.get_relation("has_root_cause"), an_entry(None), an_entry("root_cause"))
 
 
 async def test_relating_makes_a_link_that_both_ends_know(store: Any) -> None:

@@ -10,7 +10,7 @@ from tests.longterm.given import SHOP, connect, keep
 from omoide.core.entry import Scope
 from omoide.errors import Invalid
 from omoide.longterm import queries
-from omoide.longterm.conflicts import conflicts
+from omoide.longterm.conflicts import find_conflicts
 from omoide.longterm.upkeep import prune
 from omoide.stores.records import Link
 
@@ -53,21 +53,21 @@ async def test_both_ways_give_the_same(store: Any, monkeypatch: Any, portion: in
     await a_busy_place(store)
     mine = [f"m{at}" for at in range(6)]
     slow = (
-        await queries.ends(store, mine, SHOP, "contradicts"),
-        await queries.uses(store, mine, SHOP),
-        await conflicts(store, SHOP),
+        await queries.linked_pairs(store, mine, SHOP, "contradicts"),
+        await queries.use_counts(store, mine, SHOP),
+        await find_conflicts(store, SHOP),
         await prune(store, SHOP, max_access=1),
     )
     assert slow[0] == {("m0", "m1"), ("m2", "m0")}
     assert slow[1] == {"m0": 0, "m1": 1, "m2": 0, "m3": 2, "m4": 0, "m5": 0}
     assert [one.ids for one in slow[2]] == [("m0", "m1")]
-    monkeypatch.setattr(queries, "FEW", 0)
-    monkeypatch.setattr(queries, "PORTION", portion)
+    monkeypatch.setattr(queries, "MAX_SINGLE_READS", 0)
+    monkeypatch.setattr(queries, "FEED_LIMIT", portion)
     calls = counted(store, monkeypatch)
     fast = (
-        await queries.ends(store, mine, SHOP, "contradicts"),
-        await queries.uses(store, mine, SHOP),
-        await conflicts(store, SHOP),
+        await queries.linked_pairs(store, mine, SHOP, "contradicts"),
+        await queries.use_counts(store, mine, SHOP),
+        await find_conflicts(store, SHOP),
         await prune(store, SHOP, max_access=1),
     )
     assert fast == slow
@@ -81,7 +81,7 @@ class Restless:
         self.link, self.unlink, self.links = store.link, store.unlink, store.links
         self._store = store
 
-    async def changed(self, namespace: str, **how: Any) -> Any:
+    async def change_feed(self, namespace: str, **how: Any) -> Any:
         feed = await self._store.changed(namespace, **how)
         await self._store.unlink(Link(source="m0", relation="contradicts", target="m1"), SHOP)
         return feed
@@ -92,20 +92,20 @@ async def test_what_changes_while_it_is_read_is_told_as_it_became(store: Any, mo
     for name in ("m0", "m1", "m2"):
         await keep(store, name)
     await connect(store, "m0", "contradicts", "m1")
-    monkeypatch.setattr(queries, "FEW", 0)
-    monkeypatch.setattr(queries, "PORTION", 1)
-    assert await queries.ends(Restless(store), ["m0", "m1", "m2"], SHOP, "contradicts") == set()
+    monkeypatch.setattr(queries, "MAX_SINGLE_READS", 0)
+    monkeypatch.setattr(queries, "FEED_LIMIT", 1)
+    assert await queries.linked_pairs(Restless(store), ["m0", "m1", "m2"], SHOP, "contradicts") == set()
 
 
 async def test_a_small_part_of_a_large_place_is_asked_for_one_by_one(store: Any, monkeypatch: Any) -> None:
     """Where everything would be far more than was wanted, reading it stops, and the answer is the same."""
     await a_busy_place(store)
-    monkeypatch.setattr(queries, "FEW", 0)
-    monkeypatch.setattr(queries, "PORTION", 1)
-    monkeypatch.setattr(queries, "WORTH", 2)
+    monkeypatch.setattr(queries, "MAX_SINGLE_READS", 0)
+    monkeypatch.setattr(queries, "FEED_LIMIT", 1)
+    monkeypatch.setattr(queries, "MAX_READ_FACTOR", 2)
     calls = counted(store, monkeypatch)
-    assert await queries.ends(store, ["m0", "m1"], SHOP, "contradicts") == {("m0", "m1")}
-    assert await queries.uses(store, ["m3"], SHOP) == {"m3": 2}
+    assert await queries.linked_pairs(store, ["m0", "m1"], SHOP, "contradicts") == {("m0", "m1")}
+    assert await queries.use_counts(store, ["m3"], SHOP) == {"m3": 2}
     assert (calls.count("links"), calls.count("access")) == (2, 1)
     assert calls.count("changed") <= 6
 
@@ -113,6 +113,6 @@ async def test_a_small_part_of_a_large_place_is_asked_for_one_by_one(store: Any,
 async def test_a_store_that_cannot_tell_says_so() -> None:
     """A store without links or uses is refused by name."""
     with pytest.raises(Invalid, match="Links"):
-        await queries.ends(object(), [], SHOP, "contradicts")
+        await queries.linked_pairs(object(), [], SHOP, "contradicts")
     with pytest.raises(Invalid, match="RecordsAccess"):
-        await queries.uses(object(), [], SHOP)
+        await queries.use_counts(object(), [], SHOP)

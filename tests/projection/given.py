@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omoide import Agent, Context, Direct, Instruction, Memory, Signal, Thread, memory, receive, thread
 from omoide.core.action import MEMORY_RESULT, Directive, Error, MemoryUpsert
-from omoide.core.execution import run
+from omoide.core.execution import run_instruction
 from omoide.projection import ProjectionContext
 from omoide.projection.engine import SPACE
 
@@ -76,7 +76,7 @@ class Quiet(Direct):
     ) -> tuple[Agent, list[Directive]]:
         directives: list[Directive] = []
         for one in instructions:
-            agent, more, _ = run(agent, one, ctx.signal)
+            agent, more, _ = run_instruction(agent, one, ctx.signal)
             directives += more
         return agent, directives
 

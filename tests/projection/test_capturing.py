@@ -13,8 +13,8 @@ from omoide import Agent, Context, Signal
 from omoide.core.action import MEMORY_RESULT, MemoryUpsert
 from omoide.core.frozen import EMPTY_MAP
 from omoide.errors import InvalidRecord, OmoideError, WrongType
-from omoide.projection import CaptureRule, Captures, SignalCapture
-from omoide.projection.plugins import LONGEST
+from omoide.projection import CaptureRule, SignalCapture, SupportsCapture
+from omoide.projection.plugins import MAX_CONTENT_LENGTH
 
 AGENT = Agent.new("clerk", id="clerk-1")
 
@@ -203,7 +203,10 @@ def test_a_function_that_fails_says_so_to_whoever_asked(content: Any) -> None:
 
 def test_only_so_much_of_a_signal_is_kept() -> None:
     """Raw blobs do not become memories."""
-    assert len(text(heard("x" * (LONGEST + 5)), CaptureRule(pattern="**")) or "") == LONGEST
+    assert (
+        len(text(heard("x" * (MAX_CONTENT_LENGTH + 5)), CaptureRule(pattern="**")) or "")
+        == MAX_CONTENT_LENGTH
+    )
 
 
 @given(json_data)
@@ -229,11 +232,11 @@ def test_it_is_a_plugin_like_others() -> None:
     for plugin in (SignalCapture({"rules": rules}), SignalCapture(rules=rules)):
         made = Agent.new("clerk", plugins=[plugin])
         mounted = made.definition.plugins[-1]
-        assert isinstance(mounted, Captures)
+        assert isinstance(mounted, SupportsCapture)
         assert mounted.capture(heard(), Context(made))[0].opts == {"tags": ["x"]}  # type: ignore[attr-defined]
     made = Agent.new("clerk", plugins=[(SignalCapture, {"rules": rules})])
-    assert isinstance(made.definition.plugins[-1], Captures)
-    assert not isinstance(made.definition.plugins[0], Captures)
+    assert isinstance(made.definition.plugins[-1], SupportsCapture)
+    assert not isinstance(made.definition.plugins[0], SupportsCapture)
     assert SignalCapture(rules=rules) == SignalCapture(rules=rules)
     assert SignalCapture(rules=rules) != SignalCapture(rules=[])
     assert hash(SignalCapture(rules=rules)) == hash(SignalCapture(rules=rules))

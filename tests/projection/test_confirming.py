@@ -33,7 +33,7 @@ from omoide.projection import (
     project,
     projection_result,
 )
-from omoide.projection.plugins import TRIES
+from omoide.projection.plugins import MAX_REFUSALS
 from omoide.projection.projectors import key_of
 from omoide.testing import FrozenClock
 
@@ -73,7 +73,7 @@ def test_messages_are_asked_to_be_put_under_their_place() -> None:
 
 def test_entries_are_covered_when_every_answer_says_so() -> None:
     """The mark moves with the last of the answers, not before."""
-    given, directives = asked(listening("a", "b", "c"), MessageEmbedder(batch=2))
+    given, directives = asked(listening("a", "b", "c"), MessageEmbedder(batch_size=2))
     assert [len(one.items) for one in directives] == [2, 1]
     given, _ = answer(given, directives[1])
     assert covered(given, NAME) == []
@@ -110,11 +110,11 @@ def test_what_failed_is_asked_for_at_the_next_run() -> None:
 
 def test_one_failed_batch_frees_the_whole_range() -> None:
     """Where one of several answers is an error, nothing counts as covered."""
-    given, directives = asked(listening("a", "b"), MessageEmbedder(batch=1))
+    given, directives = asked(listening("a", "b"), MessageEmbedder(batch_size=1))
     given, _ = answer(given, directives[0], ok=False)
     given, _ = answer(given, directives[1])
     assert covered(given, NAME) == []
-    _, again = asked(given, MessageEmbedder(batch=1))
+    _, again = asked(given, MessageEmbedder(batch_size=1))
     assert keys(again) == keys(directives)
 
 
@@ -146,7 +146,7 @@ def test_entries_without_messages_are_covered_at_once() -> None:
 
 def test_a_long_backlog_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A projector that waits for answers gets no more than so many entries at once, and then the next."""
-    monkeypatch.setattr(engine, "MOST", 2)
+    monkeypatch.setattr(engine, "MAX_BATCH", 2)
     given, (first,) = asked(listening(*"abc"))
     assert len(first.items) == 2
     given, _ = answer(given, first)
@@ -159,7 +159,7 @@ def test_a_message_that_a_provider_refuses_does_not_hold_up_the_others() -> None
     given = listening("a", "password", "b")
     bad = f"{thread.of(given).id}:1"
     told: list[Directive] = []
-    for _ in range(TRIES):
+    for _ in range(MAX_REFUSALS):
         assert told == []
         assert covered(given, NAME) == []
         given, (directive,) = asked(given)
@@ -175,7 +175,7 @@ def test_a_provider_that_keeps_nothing_loses_nothing() -> None:
     given = listening("a", "b")
     here = thread.of(given).id
     for refused, why in ((["0", "1"], "down"), (["1"], "timed out after 5 s")):
-        for _ in range(2 * TRIES):
+        for _ in range(2 * MAX_REFUSALS):
             given, (directive,) = asked(given)
             given, told = answer(given, directive, *(f"{here}:{seq}" for seq in refused), error=why)
             assert told == []
@@ -184,11 +184,11 @@ def test_a_provider_that_keeps_nothing_loses_nothing() -> None:
 
 def test_it_counts_what_all_batches_of_a_run_say_together() -> None:
     """A message refused in a batch of its own is passed over, where another batch was kept each time."""
-    embedder = MessageEmbedder(batch=1)
+    embedder = MessageEmbedder(batch_size=1)
     given = listening("a", "password", "key", "b")
     here = thread.of(given).id
     told: list[Directive] = []
-    for _ in range(TRIES):
+    for _ in range(MAX_REFUSALS):
         assert told == []
         assert covered(given, NAME) == []
         given, (a, bad, worse, b) = asked(given, embedder)
@@ -200,7 +200,7 @@ def test_it_counts_what_all_batches_of_a_run_say_together() -> None:
 
 def test_the_order_of_answers_does_not_matter() -> None:
     """What one batch was refused counts, though the last answer is good or bad."""
-    embedder = MessageEmbedder(batch=1)
+    embedder = MessageEmbedder(batch_size=1)
     for order in ((0, 1), (1, 0)):
         given, directives = asked(listening("password", "a"), embedder)
         here = thread.of(given).id
@@ -343,7 +343,7 @@ def test_vectors_of_ones_own_go_with_the_items() -> None:
 
 def test_only_the_beginning_of_a_very_long_message_is_put() -> None:
     """A message beyond `longest` is cut there; the thread has all of it."""
-    _, (directive,) = asked(listening("x" * 50), MessageEmbedder(longest=10))
+    _, (directive,) = asked(listening("x" * 50), MessageEmbedder(max_length=10))
     assert directive.items[0]["value"] == "x" * 10
 
 
@@ -389,9 +389,9 @@ def test_whatever_is_lost_on_the_way_nothing_is_lost_or_doubled(
     In the end the provider has each message once, under its key.
     """
     store: dict[str, Any] = {}
-    embedder = MessageEmbedder(batch=3)
+    embedder = MessageEmbedder(batch_size=3)
     waiting: list[MemoryUpsert] = []
-    with clock.using(FrozenClock(NOW)) as time:
+    with clock.override(FrozenClock(NOW)) as time:
         given = saved = listening()
         for step in [*steps, *(["say"] * len(said)), "wait", "run", "answer", "wait", "run", "answer"]:
             if step == "say" and said:

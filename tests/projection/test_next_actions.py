@@ -12,7 +12,7 @@ from tests.projection.given import NOW, agent, covered, entries, message, splits
 from omoide import Agent, Thread, memory, thread
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ACTION_RULES, ActionRule, NextActions, project
-from omoide.projection.projectors import LONGEST, MOST
+from omoide.projection.projectors import MAX_SENTENCE_LENGTH, MAX_TASKS_PER_MESSAGE
 
 
 def planned(given: Agent, now: int = NOW, **options: Any) -> Agent:
@@ -62,7 +62,7 @@ def test_what_is_to_be_done_is_found(said: str, wanted: list[str]) -> None:
         "```\nTODO: code\n```",
         "TODO: ",
         "TODO: x",
-        "You need to " + "really " * LONGEST + "listen.",
+        "You need to " + "really " * MAX_SENTENCE_LENGTH + "listen.",
     ],
 )
 def test_what_is_only_mentioned_is_no_task(said: str) -> None:
@@ -125,8 +125,8 @@ def test_tasks_that_somebody_wrote_in_another_form_are_no_hindrance() -> None:
 
 def test_one_message_gives_only_so_many_tasks() -> None:
     """A message full of them does not fill the list."""
-    said = "\n".join(f"- TODO: number {at}" for at in range(MOST + 5))
-    assert len(texts(planned(agent(said)))) == MOST
+    said = "\n".join(f"- TODO: number {at}" for at in range(MAX_TASKS_PER_MESSAGE + 5))
+    assert len(texts(planned(agent(said)))) == MAX_TASKS_PER_MESSAGE
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ from omoide.core.action import MEMORY_RESULT, Directive, MemoryUpsert
 from omoide.errors import Invalid, WrongType
 from omoide.projection import (
     MessageEmbedder,
-    Projecting,
     ProjectionPlugin,
+    ProjectionStrategy,
     Projector,
-    projecting_action,
+    projection_action,
     projection_result,
 )
 
@@ -53,7 +53,7 @@ def say(ctx: Context, text: str) -> Any:
 
 
 def speaking(*projectors: Projector, inner: Any = None, after: int = 3, **parts: Any) -> Agent:
-    how = Projecting(projectors, Quiet() if inner is None else inner, after=after)
+    how = ProjectionStrategy(projectors, Quiet() if inner is None else inner, after=after)
     return Agent.new("clerk", id="clerk-1", strategy=how, actions=[say], routes=[TICK], **parts)
 
 
@@ -166,7 +166,7 @@ def test_instructions_around_an_answer_run_all_the_same() -> None:
 
 def test_a_provider_that_fails_is_not_asked_in_circles() -> None:
     """An error does not lead to the same question at once, only after a while or at a tick."""
-    embedder = MessageEmbedder(batch=1)
+    embedder = MessageEmbedder(batch_size=1)
     given, directives = told(speaking(embedder, Counting(), inner=Direct()), *"abc")
     for _ in range(5):
         given, more = answer_all(given, directives, NOW)
@@ -222,20 +222,20 @@ def answer_every(given: Agent, directives: Sequence[Directive]) -> tuple[Agent, 
 def test_an_action_projects_on_demand() -> None:
     """Any agent may project when it is told to, and gets the directives."""
     embedder = MessageEmbedder()
-    act = projecting_action([Counting(), embedder], name="look_back")
+    act = projection_action([Counting(), embedder], name="look_back")
     given = agent("a", "b", actions=[act], strategy=Quiet())
     after, directives = given.cmd("look_back", now=NOW)
     assert covered(after, "counting") == [0, 1]
     assert [type(one) for one in directives] == [MemoryUpsert]
     again, directives = after.cmd("look_back", now=NOW + 1)
     assert (again, directives) == (after, [])
-    assert projecting_action([]).name == "project"
+    assert projection_action([]).name == "project"
     assert act.effectful is False
 
 
 def test_a_failing_projector_does_not_undo_what_the_action_did() -> None:
     """The Error comes besides what the others projected."""
-    act = projecting_action([Counting("bad", fails=True), Counting("good")])
+    act = projection_action([Counting("bad", fails=True), Counting("good")])
     after, directives = agent("a", actions=[act], strategy=Quiet()).cmd("project", now=NOW)
     assert covered(after, "good") == [0, 0]
     assert [error.action for error in errors(directives)] == ["bad"]
@@ -243,11 +243,11 @@ def test_a_failing_projector_does_not_undo_what_the_action_did() -> None:
 
 def test_strategies_of_the_same_parts_are_equal() -> None:
     """Definitions made twice from the same code are the same."""
-    one, two = (Projecting([MessageEmbedder()], Direct(), after=5) for _ in range(2))
+    one, two = (ProjectionStrategy([MessageEmbedder()], Direct(), after=5) for _ in range(2))
     assert one == two
     assert hash(one) == hash(two)
-    assert one != Projecting([MessageEmbedder()], Direct(), after=6)
-    assert one != Projecting([MessageEmbedder(batch=3)], Direct(), after=5)
+    assert one != ProjectionStrategy([MessageEmbedder()], Direct(), after=6)
+    assert one != ProjectionStrategy([MessageEmbedder(batch_size=3)], Direct(), after=5)
     assert one != Direct()
 
 
@@ -273,7 +273,7 @@ def test_an_agent_with_it_goes_through_json() -> None:
 def test_what_cannot_work_is_refused_at_once(options: dict[str, Any], problem: type[Exception]) -> None:
     """A wrong projector, inner strategy, threshold or configuration is an error where it is given."""
     with pytest.raises(problem):
-        Projecting(**{"projectors": [], **options})
+        ProjectionStrategy(**{"projectors": [], **options})
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_what_cannot_work_is_refused_at_once(options: dict[str, Any], problem: t
 def test_an_action_that_cannot_work_is_refused_at_once(projectors: list[Projector], name: str) -> None:
     """So is a name that is there twice, or that no action can have."""
     with pytest.raises(Invalid):
-        projecting_action(projectors, name)
+        projection_action(projectors, name)
 
 
 def test_configuration_reaches_the_projectors() -> None:
@@ -295,15 +295,15 @@ def test_configuration_reaches_the_projectors() -> None:
             return memory
 
     given = Agent.new(
-        "x", strategy=Projecting([Watching()], Quiet(), after=1, config={"a": 1}), actions=[say]
+        "x", strategy=ProjectionStrategy([Watching()], Quiet(), after=1, config={"a": 1}), actions=[say]
     )
     told(given, "a")
-    agent("a").cmd(projecting_action([Watching()], config={"b": 2}))
+    agent("a").cmd(projection_action([Watching()], config={"b": 2}))
     assert seen == [{"a": 1}, {"b": 2}]
 
 
 def test_the_result_action_is_the_same_everywhere() -> None:
     """The strategy, the plugin and a route by hand lead to one action."""
     assert ProjectionPlugin().routes[0].target is projection_result
-    routes = Projecting([]).signal_routes()
+    routes = ProjectionStrategy([]).signal_routes()
     assert (MEMORY_RESULT, projection_result) in routes

@@ -14,11 +14,11 @@ from omoide.projection import (
     ConversationSummary,
     MessageEmbedder,
     NextActions,
-    Projecting,
     ProjectionPlugin,
-    projecting_action,
+    ProjectionStrategy,
+    projection_action,
 )
-from omoide.runtime import Answered, Failed, Runtime, StoreProvider
+from omoide.runtime import ProviderFailure, ProviderResult, Runtime, StoreProvider
 from omoide.testing import ManualTiming, eventually
 
 
@@ -40,7 +40,7 @@ def living(runtime: Runtime) -> Agent:
 
 async def test_an_agent_projects_after_so_many_entries() -> None:
     """A summary, and tasks, in the memory that `call` gives; each entry counts once."""
-    strategy = Projecting([ConversationSummary(), NextActions()], after=4)
+    strategy = ProjectionStrategy([ConversationSummary(), NextActions()], after=4)
     async with Runtime() as runtime:
         await runtime.start(an_agent("a", {"say": hear}, strategy=strategy))
         after = await runtime.call("a", sig("say", "We decided to use SQLite."))
@@ -63,7 +63,7 @@ async def test_an_agent_projects_after_so_many_entries() -> None:
 async def test_an_agent_with_nothing_in_its_thread_projects_nothing() -> None:
     """No error, no memory, however often it is told to; entries of other kinds make no summary."""
     errors = Errors()
-    strategy = Projecting([ConversationSummary()], after=1)
+    strategy = ProjectionStrategy([ConversationSummary()], after=1)
     agent = an_agent("a", {"note": take_note}, routes=[("tick", "strategy_tick")], strategy=strategy)
     async with Runtime() as runtime:
         await runtime.start(agent, on_error=errors)
@@ -79,14 +79,14 @@ async def test_an_agent_projects_at_each_tick_of_a_clock() -> None:
     """Where its strategy is ticked by a cron job."""
     timing = ManualTiming(0)
     every = Cron(expression="* * * * *", message=sig("tick"))
-    strategy = Projecting([ConversationSummary()], after=1_000)
+    strategy = ProjectionStrategy([ConversationSummary()], after=1_000)
     agent = an_agent(
         "a",
         {"say": hear, "go": lambda ctx: (None, [every])},
         routes=[("tick", "strategy_tick")],
         strategy=strategy,
     )
-    with clock.using(timing):
+    with clock.override(timing):
         async with Runtime(timing=timing) as runtime:
             await runtime.start(agent)
             await runtime.call("a", sig("go"))
@@ -101,7 +101,7 @@ async def test_an_agent_projects_at_each_tick_of_a_clock() -> None:
 
 async def test_an_agent_projects_on_demand() -> None:
     """By an action, which a signal may lead to."""
-    project = projecting_action([ConversationSummary()])
+    project = projection_action([ConversationSummary()])
     async with Runtime() as runtime:
         await runtime.start(an_agent("a", {"say": hear}, routes=[("project", project)]))
         await runtime.call("a", sig("say", "The harbour opens at six."))
@@ -111,7 +111,7 @@ async def test_an_agent_projects_on_demand() -> None:
 
 async def test_messages_are_put_into_a_store_and_can_be_found() -> None:
     """Through directives: nothing is covered before the provider has said that it has it."""
-    strategy = Projecting([MessageEmbedder()], after=1)
+    strategy = ProjectionStrategy([MessageEmbedder()], after=1)
     agent = memory.world_put(
         an_agent("a", {"say": hear}, strategy=strategy), "pointers", {"semantic": {"provider": "library"}}
     )
@@ -130,7 +130,7 @@ async def test_messages_are_put_into_a_store_and_can_be_found() -> None:
             )
             found = runtime.providers.resolve("semantic", living(runtime))
             answer = await provider.query(None, {"text": "harbour", "top_k": 1}, found.opts)
-            assert isinstance(answer, Answered)
+            assert isinstance(answer, ProviderResult)
             assert answer.value[0]["value"] == "The harbour opens at six."
 
 
@@ -141,13 +141,13 @@ async def test_what_a_provider_lost_is_asked_for_again() -> None:
 
     def put(state: Any, key: str) -> Any:
         if fails[0]:
-            return Failed(state, "no line")
+            return ProviderFailure(state, "no line")
         kept[key] = kept.get(key, 0) + 1
-        return Answered(state)
+        return ProviderResult(state)
 
     timing = ManualTiming(1_000_000)
-    strategy = Projecting([MessageEmbedder(provider="p", retry_ms=1_000)], after=1)
-    with clock.using(timing):
+    strategy = ProjectionStrategy([MessageEmbedder(provider="p", retry_ms=1_000)], after=1)
+    with clock.override(timing):
         async with Runtime(providers={"p": Provider(put=put)}, timing=timing) as runtime:
             await runtime.start(an_agent("a", {"say": hear}, strategy=strategy))
             for text in ("one", "two"):
@@ -170,9 +170,9 @@ async def test_a_crash_in_between_neither_loses_nor_doubles_a_message() -> None:
     async def put(state: Any, key: str) -> Any:
         await gate.wait()
         kept.add(key)
-        return Answered(state)
+        return ProviderResult(state)
 
-    strategy = Projecting([MessageEmbedder(provider="p")], after=1)
+    strategy = ProjectionStrategy([MessageEmbedder(provider="p")], after=1)
     provider = Provider(put=put)
     agent = an_agent(
         "a", {"say": hear, "crash": crash}, routes=[("tick", "strategy_tick")], strategy=strategy
@@ -201,7 +201,7 @@ async def test_an_agent_with_another_strategy_takes_in_answers_by_a_plugin() -> 
         assert ctx.signal is not None
         taken.append(plain(ctx.signal.data)["status"])
 
-    project = projecting_action([MessageEmbedder(provider="p")])
+    project = projection_action([MessageEmbedder(provider="p")])
     agent = an_agent(
         "a", {"say": hear, MEMORY_RESULT: take}, routes=[("project", project)], plugins=[ProjectionPlugin]
     )

@@ -26,7 +26,7 @@ from omoide import Agent, Memory, Thread, clock, memory, thread
 from omoide.core.action import Emit
 from omoide.core.signal import Signal
 from omoide.errors import Invalid, WrongType
-from omoide.projection import ProjectionContext, Projector, project, waiting
+from omoide.projection import ProjectionContext, Projector, count_pending, project
 from omoide.projection.engine import SPACE
 from omoide.testing import FrozenClock
 
@@ -87,11 +87,11 @@ def test_a_failure_is_left_alone_for_a_while_by_a_patient_run() -> None:
     """A patient run passes a projector over that failed a short time ago; another run does not."""
     broken = Counting(fails=True)
     given, _ = project(agent("a"), [broken], now=NOW)
-    assert project(given, [broken], now=NOW + 59_999, patient=True) == (given, [])
-    assert waiting(given, [broken], now=NOW + 59_999) == 0
+    assert project(given, [broken], now=NOW + 59_999, backoff=True) == (given, [])
+    assert count_pending(given, [broken], now=NOW + 59_999) == 0
     project(given, [broken], now=NOW + 1)
-    assert waiting(given, [broken], now=NOW + 60_000) == 1
-    project(given, [broken], now=NOW + 60_000, patient=True)
+    assert count_pending(given, [broken], now=NOW + 60_000) == 1
+    project(given, [broken], now=NOW + 60_000, backoff=True)
     assert len(broken.seen) == 3
     assert mark(given, "counting")["failures"] == 1
 
@@ -149,7 +149,7 @@ def test_a_projector_knows_the_run_it_is_part_of() -> None:
 
 def test_without_a_moment_the_clock_tells_it() -> None:
     """Where `now` is left out, the time is the one of the clock in use."""
-    with clock.using(FrozenClock(77)):
+    with clock.override(FrozenClock(77)):
         after, _ = project(agent("a"), [Counting()])
     assert mark(after, "counting")["at"] == 77
 
@@ -238,7 +238,7 @@ def test_however_the_thread_is_parted_the_same_is_covered(
         parted, _ = project(talking(parted, run), [counting], now=NOW)
     assert [seq for seen in counting.seen for seq in seen] == [*range(len(said))]
     assert covered(parted, "counting") == ([0, len(said) - 1] if said else [])
-    assert waiting(parted, [counting], now=NOW) == 0
+    assert count_pending(parted, [counting], now=NOW) == 0
 
 
 def test_the_entries_that_wait_are_counted() -> None:
@@ -246,7 +246,7 @@ def test_the_entries_that_wait_are_counted() -> None:
     one, two = Counting("one"), Counting("two")
     given, _ = project(agent("a", "b"), [one], now=NOW)
     given = talking(given, [note()])
-    assert waiting(given, [one], now=NOW) == 1
-    assert waiting(given, [one, two], now=NOW) == 3
-    assert waiting(Agent.new("bare"), [one]) == 0
-    assert waiting(given, []) == 0
+    assert count_pending(given, [one], now=NOW) == 1
+    assert count_pending(given, [one, two], now=NOW) == 3
+    assert count_pending(Agent.new("bare"), [one]) == 0
+    assert count_pending(given, []) == 0

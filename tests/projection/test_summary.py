@@ -13,14 +13,14 @@ from omoide import Agent, Thread, memory, thread
 from omoide.core.state import THREAD
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ConversationSummary, project
-from omoide.retrieval.text import TokenCounter, estimate, exact
-from omoide.shortterm.summary import MARKER
+from omoide.retrieval.text import TokenCounter, estimate_tokens, token_counter
+from omoide.shortterm.summary import SUMMARY_HEADING
 
 NAME = ConversationSummary().name
 
 COUNTERS: dict[str, TokenCounter] = {
-    "estimate": estimate,
-    "exact": exact(),
+    "estimate": estimate_tokens,
+    "exact": token_counter(),
     "letters": len,
     "words": lambda text: len(text.split()),
 }
@@ -62,7 +62,7 @@ def test_the_summary_lies_in_the_world() -> None:
     """It says what was said, who made it and when, and which messages it covers."""
     given = talking(agent(), [note(), message("We decided to use Rust."), message("Fine.", "ai"), note()])
     assert summary(summed(given)) == {
-        "content": f"{MARKER}\n- user: We decided to use Rust.\n- assistant: Fine.",
+        "content": f"{SUMMARY_HEADING}\n- user: We decided to use Rust.\n- assistant: Fine.",
         "source": "projector",
         "thread": thread.of(given).id,
         "projected_at": NOW,
@@ -75,7 +75,7 @@ def test_what_was_said_in_another_thread_is_no_part_of_it() -> None:
     first = summed(agent("We decided to use Rust."))
     other = summed(talking(THREAD.put(first, Thread.new(id="thr_other")), [note(), note()]))
     second = summary(summed(talking(other, [message("Hello.")])))
-    assert (second["content"], second["covers_seq"]) == (f"{MARKER}\n- user: Hello.", [2, 2])
+    assert (second["content"], second["covers_seq"]) == (f"{SUMMARY_HEADING}\n- user: Hello.", [2, 2])
 
 
 def test_what_is_new_joins_what_was_known() -> None:
@@ -143,7 +143,7 @@ def test_a_summary_by_others_is_not_taken_for_ours(other: Any) -> None:
     """What is no summary of this projector's does not count as what was said, and nothing breaks."""
     known = memory.world_put(summed(agent("First.")), "summary", other)
     after = summed(talking(known, [message("Second.")]))
-    assert summary(after)["content"] == f"{MARKER}\n- user: Second."
+    assert summary(after)["content"] == f"{SUMMARY_HEADING}\n- user: Second."
     assert summary(after)["covers_seq"] == [1, 1]
 
 
@@ -151,7 +151,7 @@ def test_another_thread_has_a_summary_of_its_own() -> None:
     """Words of one conversation do not slip into the summary of the next."""
     known = summed(agent("We decided to use Rust."))
     other = summed(thread.put(known, Thread.new(id="other").append(message("Hello."))))
-    assert summary(other)["content"] == f"{MARKER}\n- user: Hello."
+    assert summary(other)["content"] == f"{SUMMARY_HEADING}\n- user: Hello."
 
 
 @given(prose, st.data(), st.integers(1, 80), st.integers(1, 7), st.sampled_from(sorted(COUNTERS)))

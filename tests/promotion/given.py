@@ -8,10 +8,17 @@ from typing import Any
 from omoide.core.entry import Entry, Evidence, Scope
 from omoide.core.requests import WriteRequest, WriteResult
 from omoide.errors import StoreFailed
-from omoide.promotion.plan import Candidate, Mark, Plan, PromotionPolicy, Run, planned
+from omoide.promotion.plan import (
+    PromotionCandidate,
+    PromotionMark,
+    PromotionPlan,
+    PromotionPolicy,
+    PromotionRun,
+    build_plan,
+)
 from omoide.shortterm.memory import ShortTerm
 from omoide.shortterm.pending import PendingItem
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 
 NOW = 1_800_000_000_000
 SCOPE = Scope(agent_id="ada", session_id="s1", project_id="shop")
@@ -60,29 +67,31 @@ def item(id: str, importance: float = 0.8, **fields: Any) -> PendingItem:
     )
 
 
-def plan_of(memory: ShortTerm, policy: PromotionPolicy | None = None, **given: Any) -> Plan:
+def plan_of(memory: ShortTerm, policy: PromotionPolicy | None = None, **given: Any) -> PromotionPlan:
     """A plan for it, made now."""
     scope = given.pop("scope", SCOPE)
-    return planned(memory, scope, policy or PromotionPolicy(), **{"now": NOW, **given})
+    return build_plan(memory, scope, policy or PromotionPolicy(), **{"now": NOW, **given})
 
 
-def verdicts(plan: Plan) -> dict[str, str]:
+def verdicts(plan: PromotionPlan) -> dict[str, str]:
     """The verdict on each key and id."""
     return {one.key or one.id: one.verdict for one in plan.candidates}
 
 
-def only(plan: Plan) -> Candidate:
+def only(plan: PromotionPlan) -> PromotionCandidate:
     """The one candidate there is."""
     (one,) = plan.candidates
     return one
 
 
-def marks_after(run: Run | None, before: Mapping[str, Mark] | None = None) -> dict[str, Mark]:
+def marks_after(
+    run: PromotionRun | None, before: Mapping[str, PromotionMark] | None = None
+) -> dict[str, PromotionMark]:
     """What the working context is marked with after a run."""
     marks = dict(before or {})
     for one in () if run is None else run.promoted:
         if one.key is not None and one.digest is not None:
-            marks[one.key] = Mark(key=one.key, id=one.id, digest=one.digest)
+            marks[one.key] = PromotionMark(key=one.key, id=one.id, digest=one.digest)
     return marks
 
 
@@ -97,10 +106,10 @@ async def live(store: Any, scope: Scope | None = None) -> list[str]:
     return sorted(one.content for one in await everything(store, scope) if one.is_live(NOW))
 
 
-class Refusing(LocalStore):
+class Refusing(AsyncStore):
     """A store that cannot write what has one of these contents, nor do what is named."""
 
-    def __init__(self, store: LocalStore, *contents: str) -> None:
+    def __init__(self, store: AsyncStore, *contents: str) -> None:
         super().__init__(store.sync, store.url)
         self.contents = set(contents)
         self.calls: set[str] = set()
@@ -120,9 +129,9 @@ class Refusing(LocalStore):
         self._try("supersede", id)
         return await super().supersede(id, scope, **given)
 
-    async def restore(self, id: str, scope: Scope, **given: Any) -> Entry:
+    async def reinstate(self, id: str, scope: Scope, **given: Any) -> Entry:
         self._try("restore", id)
-        return await super().restore(id, scope, **given)
+        return await super().reinstate(id, scope, **given)
 
     async def save(self, document: Any, **given: Any) -> Any:
         self._try(f"save {document.kind}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omoide.core.entry import Evidence
 from omoide.errors import Invalid, InvalidRecord
-from omoide.promotion.extraction import MOST, RULES, Rule, extract
+from omoide.promotion.extraction import MAX_ITEMS, RULES, Rule, extract
 from omoide.shortterm.pending import PendingItem
 
 found_in = partial(extract, thread="thread_1", seq=4, agent_id="coder", at=1000)
@@ -142,7 +142,7 @@ def test_a_message_can_hold_several_memories() -> None:
     text = "We use Redis for caching. There's a bug in the parser.\n" + "- TODO: fix the parser\n" * 2
     assert types(text) == ["fact", "bug", "task"]
     many = "\n".join(f"- TODO: write chapter {at}" for at in range(50))
-    assert len(types(many)) == MOST
+    assert len(types(many)) == MAX_ITEMS
 
 
 def test_the_same_message_gives_the_same_items() -> None:

@@ -11,7 +11,14 @@ from tests.promotion.given import NOW, SAID, SCOPE, fact, item, only, plan_of, s
 
 from omoide.core.entry import MEMORY_TYPES, Evidence, Scope
 from omoide.errors import Invalid
-from omoide.promotion.plan import CUT, Mark, Plan, PromotionPolicy, context_id, digest
+from omoide.promotion.plan import (
+    TRUNCATION_SUFFIX,
+    PromotionMark,
+    PromotionPlan,
+    PromotionPolicy,
+    digest,
+    entry_id_for_value,
+)
 from omoide.shortterm.context import SOURCES
 
 LONGEST = 64 * 1024
@@ -50,8 +57,8 @@ def test_everything_has_a_verdict_and_a_reason() -> None:
         waiting=[item("high", 0.9), item("low", 0.1)],
         decided=[item("chosen", 0.0)],
     )
-    marks = {"language": Mark(key="language", id="mem_old", digest=digest("Elixir"))}
-    held = [context_id("s1", "root", "here", None)]
+    marks = {"language": PromotionMark(key="language", id="mem_old", digest=digest("Elixir"))}
+    held = [entry_id_for_value("s1", "root", "here", None)]
     plan = plan_of(memory, marks=marks, held=held)
     assert verdicts(plan) == {
         "framework": "promote",
@@ -95,15 +102,15 @@ def test_nothing_is_forgotten_and_nothing_unworthy_chosen(
         [item(f"w{at}", score) for at, score in enumerate(waiting)],
         [item(f"d{at}", score) for at, score in enumerate(decided)],
     )
-    plan = plan_of(memory, PromotionPolicy(most=most, threshold=threshold))
+    plan = plan_of(memory, PromotionPolicy(max_items=most, threshold=threshold))
     known = [*noted, *(f"w{at}" for at in range(len(waiting))), *(f"d{at}" for at in range(len(decided)))]
     assert sorted(one.key or one.id for one in plan.candidates) == sorted(known)
     scores = [one.score for one in plan.candidates]
     assert scores == sorted(scores, reverse=True)
-    chosen = [one for one in plan.promoted if one.origin != "decision"]
+    chosen = [one for one in plan.to_promote if one.origin != "decision"]
     assert len(chosen) <= most
     assert {one.id for one in plan.candidates if one.origin == "decision"} <= {
-        one.id for one in plan.promoted
+        one.id for one in plan.to_promote
     }
     assert all(one.score >= threshold - 1e-6 for one in chosen)
     assert all(one.entry.type is not None for one in chosen if one.origin == "context")
@@ -123,11 +130,11 @@ def test_a_run_takes_the_best_and_the_rest_waits() -> None:
     """Beyond the cap the verdict is `later`, in the order of importance."""
     memory = short_term(waiting=[item(f"w{at:02}", 0.7 + at / 100) for at in range(25)])
     plan = plan_of(memory)
-    assert [one.id for one in plan.promoted] == [f"w{at:02}" for at in range(24, 4, -1)]
+    assert [one.id for one in plan.to_promote] == [f"w{at:02}" for at in range(24, 4, -1)]
     assert [one.id for one in plan.candidates if one.verdict == "later"] == [
         f"w0{at}" for at in range(4, -1, -1)
     ]
-    assert plan_of(memory, PromotionPolicy(most=1)).promoted[0].id == "w24"
+    assert plan_of(memory, PromotionPolicy(max_items=1)).to_promote[0].id == "w24"
 
 
 def test_what_the_agent_decided_does_not_count_against_the_cap() -> None:
@@ -136,9 +143,9 @@ def test_what_the_agent_decided_does_not_count_against_the_cap() -> None:
         waiting=[item(f"w{at}", 0.7) for at in range(3)],
         decided=[item(f"d{at}", 0.0) for at in range(50)],
     )
-    plan = plan_of(memory, PromotionPolicy(most=2))
-    assert len([one for one in plan.promoted if one.origin == "decision"]) == 50
-    assert len(plan.promoted) == 52
+    plan = plan_of(memory, PromotionPolicy(max_items=2))
+    assert len([one for one in plan.to_promote if one.origin == "decision"]) == 50
+    assert len(plan.to_promote) == 52
     assert len(plan.candidates) == 53
 
 
@@ -154,17 +161,17 @@ def test_less_is_enough_when_the_session_ends(trigger: str, least: float) -> Non
     scores = {"a": 0.39, "b": 0.4, "c": 0.59, "d": 0.6}
     plan = plan_of(short_term(waiting=[item(id, one) for id, one in scores.items()]), trigger=trigger)
     assert (plan.threshold, plan.trigger) == (least, trigger)
-    assert sorted(one.id for one in plan.promoted) == [id for id, one in scores.items() if one >= least]
+    assert sorted(one.id for one in plan.to_promote) == [id for id, one in scores.items() if one >= least]
 
 
 def test_thresholds_can_be_chosen() -> None:
     """A policy has its own ones, and one given for a run comes first."""
     memory = short_term(waiting=[item("a", 0.2), item("b", 0.5)])
     policy = PromotionPolicy(threshold=0.5, closing_threshold=0.1)
-    assert [one.id for one in plan_of(memory, policy).promoted] == ["b"]
-    assert [one.id for one in plan_of(memory, policy, trigger="close").promoted] == ["b", "a"]
-    assert plan_of(memory, policy, threshold=0.9).promoted == ()
-    assert len(plan_of(memory, policy, threshold=0).promoted) == 2
+    assert [one.id for one in plan_of(memory, policy).to_promote] == ["b"]
+    assert [one.id for one in plan_of(memory, policy, trigger="close").to_promote] == ["b", "a"]
+    assert plan_of(memory, policy, threshold=0.9).to_promote == ()
+    assert len(plan_of(memory, policy, threshold=0).to_promote) == 2
 
 
 def test_what_equals_the_threshold_reaches_it() -> None:
@@ -217,7 +224,7 @@ def test_a_long_value_is_cut_and_says_so() -> None:
     )
     entry = only(plan_of(memory.replace(context=held))).entry
     assert entry.content.startswith("log: é")
-    assert entry.content.endswith(CUT)
+    assert entry.content.endswith(TRUNCATION_SUFFIX)
     assert LONGEST - 1 <= len(entry.content.encode()) <= LONGEST
     assert "�" not in entry.content
     assert "value" not in entry.metadata
@@ -231,7 +238,7 @@ def test_what_just_fits_is_not_cut() -> None:
         held, _ = room.put("log", "x" * size, memory_type="fact", now=NOW)
         entry = only(plan_of(memory.replace(context=held))).entry
         assert len(entry.content.encode()) == LONGEST
-        assert entry.content.endswith(CUT) is cut
+        assert entry.content.endswith(TRUNCATION_SUFFIX) is cut
 
 
 @pytest.mark.parametrize(("said", "source"), [("explicit", "user"), ("tool", "tool"), ("inferred", "agent")])
@@ -297,14 +304,14 @@ def test_an_id_follows_from_what_a_value_is(one: Any, other: Any) -> None:
     assert id_of(one) == id_of(one, now=NOW + 99_999)
     same = type(one) is type(other) and one == other
     assert (id_of(one) == id_of(other)) is same
-    before = {"k": Mark(key="k", id="mem_before", digest="?")}
+    before = {"k": PromotionMark(key="k", id="mem_before", digest="?")}
     assert len({id_of(one), id_of(one, "l"), id_of(one, session="s2"), id_of(one, marks=before)}) == 4
 
 
 def test_the_order_of_a_mapping_makes_no_new_memory() -> None:
     """Two mappings that are equal are the same value."""
     one, other = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
-    marks = {"framework": Mark(key="framework", id="mem_1", digest=digest(one))}
+    marks = {"framework": PromotionMark(key="framework", id="mem_1", digest=digest(one))}
     assert only(plan_of(short_term({"framework": fact(other)}), marks=marks)).verdict == "unchanged"
 
 
@@ -313,7 +320,7 @@ def test_the_order_of_a_mapping_makes_no_new_memory() -> None:
 )
 def test_values_that_look_alike_are_told_apart(one: Any, other: Any) -> None:
     """True is not 1, nothing is not an empty text, and a changed value is promoted again."""
-    marks = {"framework": Mark(key="framework", id="mem_1", digest=digest(one))}
+    marks = {"framework": PromotionMark(key="framework", id="mem_1", digest=digest(one))}
     assert only(plan_of(short_term({"framework": fact(other)}), marks=marks)).verdict == "promote"
     assert only(plan_of(short_term({"framework": fact(one)}), marks=marks)).verdict == "unchanged"
 
@@ -340,6 +347,6 @@ def test_a_policy_that_makes_no_sense_is_refused(field: str, value: Any) -> None
 def test_a_plan_of_nothing_is_empty() -> None:
     """Where nothing is held, nothing is promoted."""
     plan = plan_of(short_term())
-    assert (plan.candidates, plan.promoted) == ((), ())
-    assert isinstance(plan, Plan)
+    assert (plan.candidates, plan.to_promote) == ((), ())
+    assert isinstance(plan, PromotionPlan)
     assert str(plan) == "0 of 0 reach 0.6"

@@ -20,7 +20,7 @@ def test_the_usual_policy() -> None:
     assert policy.enabled
     assert not policy.strict
     assert (policy.threshold, policy.closing_threshold) == (0.6, 0.4)
-    assert (policy.every_ms, policy.most, policy.capacity) == (30_000, 20, 0.9)
+    assert (policy.every_ms, policy.max_items, policy.capacity) == (30_000, 20, 0.9)
 
 
 @pytest.mark.parametrize("trigger", ["interval", "turn", "capacity", "demand"])
@@ -44,7 +44,7 @@ def test_at_the_end_nothing_waits_for_the_next_run(trigger: str) -> None:
 @pytest.mark.parametrize(("after", "trigger"), [(29_999, None), (30_000, "interval"), (90_000, "interval")])
 async def test_every_thirty_seconds_it_is_time(store: Any, after: int, trigger: str | None) -> None:
     """The end of a turn promotes what waits once so much time has passed, and not before."""
-    with clock.using(FrozenClock(NOW)) as now:
+    with clock.override(FrozenClock(NOW)) as now:
         async with Session.open(a_spec(memory=True), "s1", store=store, llm=talker()) as session:
             session.propose("We deploy on Fridays.", type="fact", importance=0.9)
             now.advance(after)

@@ -25,7 +25,7 @@ from tests.stores.own import Pocket
 
 from omoide import clock
 from omoide.core.entry import Scope
-from omoide.promotion.plan import Mark, Plan, PromotionPolicy
+from omoide.promotion.plan import PromotionMark, PromotionPlan, PromotionPolicy
 from omoide.promotion.promoter import Promotion, promote
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
@@ -33,15 +33,15 @@ from omoide.testing import FrozenClock
 AB = st.lists(st.sampled_from(["A", "B", "C"]), min_size=1, max_size=8)
 
 
-async def promoted(store: Any, plan: Plan, **given: Any) -> Promotion:
+async def promoted(store: Any, plan: PromotionPlan, **given: Any) -> Promotion:
     """Carry a plan out while time stands still."""
-    with clock.using(FrozenClock(NOW)):
+    with clock.override(FrozenClock(NOW)):
         return await promote(store, plan, **given)
 
 
 async def taken_through(store: Any, values: list[str]) -> list[Promotion]:
     """Promote each value that a key has, one after the other."""
-    marks: dict[str, Mark] = {}
+    marks: dict[str, PromotionMark] = {}
     done: list[Promotion] = []
     for value in values:
         plan = plan_of(short_term({"framework": fact(value)}), marks=marks)
@@ -63,9 +63,9 @@ async def test_a_memory_is_kept_as_it_was_planned(store: Any) -> None:
     )
     done = await promoted(store, plan)
     kept = {one.id: one for one in await everything(store)}
-    assert kept == {one.id: one.entry.replace(rev=1) for one in plan.promoted}
+    assert kept == {one.id: one.entry.replace(rev=1) for one in plan.to_promote}
     assert done.run is not None
-    assert [one.id for one in done.run.promoted] == [one.id for one in plan.promoted]
+    assert [one.id for one in done.run.promoted] == [one.id for one in plan.to_promote]
     assert all(one.made for one in done.run.promoted)
     assert (done.run.failed, done.run.trigger, done.run.at, done.dry_run) == ((), "demand", NOW, False)
     assert "3 promoted" in str(done)
@@ -74,7 +74,7 @@ async def test_a_memory_is_kept_as_it_was_planned(store: Any) -> None:
 async def test_what_is_not_chosen_is_not_written(store: Any) -> None:
     """Values without a type, unimportant ones, and those beyond the cap leave no trace."""
     memory = short_term({"mood": {"value": "fine"}}, [item("low", 0.1), item("a", 0.9), item("b", 0.8)])
-    await promoted(store, plan_of(memory, PromotionPolicy(most=1)))
+    await promoted(store, plan_of(memory, PromotionPolicy(max_items=1)))
     assert [one.id for one in await everything(store)] == ["a"]
 
 
@@ -97,7 +97,7 @@ async def test_a_plan_carried_out_again_makes_nothing_new(store: Any) -> None:
     kept = await everything(store)
     assert first.run is not None
     made = [one.id for one in first.run.promoted]
-    again = await promote(store, plan, earlier=made)
+    again = await promote(store, plan, promoted_ids=made)
     assert await everything(store) == kept
     assert again.run is not None
     assert [one.id for one in again.run.promoted] == made

@@ -15,10 +15,10 @@ from omoide.core.entry import Scope
 from omoide.core.requests import WriteRequest, WriteResult
 from omoide.core.signal import Signal
 from omoide.errors import StoreFailed
-from omoide.promotion.plan import PromotionPolicy, Run
+from omoide.promotion.plan import PromotionPolicy, PromotionRun
 from omoide.promotion.promoter import promote, undo
 from omoide.sessions import Session
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.testing import FrozenClock, eventually
 
 NEVER = PromotionPolicy(enabled=False)
@@ -61,8 +61,8 @@ async def test_when_all_runs_are_undone_nothing_of_them_counts(store: Any, order
 
 async def test_what_other_undone_runs_made_does_not_come_back(store: Any) -> None:
     """An undo brings back what a run replaced, unless that is gone for good."""
-    with clock.using(FrozenClock(NOW)):
-        runs: list[Run] = []
+    with clock.override(FrozenClock(NOW)):
+        runs: list[PromotionRun] = []
         marks: Any = {}
         for value in "AB":
             done = await promote(store, plan_of(short_term({"framework": fact(value)}), marks=marks))
@@ -70,7 +70,7 @@ async def test_what_other_undone_runs_made_does_not_come_back(store: Any) -> Non
             runs.append(done.run)
             marks = marks_after(done.run, marks)
         (old,) = runs[0].promoted
-        await undo(store, runs[1], SCOPE, gone={old.id: old})
+        await undo(store, runs[1], SCOPE, undone={old.id: old})
         assert await live(store) == []
         await undo(store, runs[1], SCOPE)
         assert await live(store) == ["framework: A"]
@@ -94,7 +94,7 @@ async def test_an_interrupted_promotion_is_finished_by_the_next(store: Any, else
     assert await counts(store) == ["We use tabs.", "framework: A"]
     ill.calls = set()
     if elsewhere:
-        await session._quieten()  # the process dies here
+        await session._stop_background()  # the process dies here
         session = await again(session, promotion=NEVER, on_signal=heard.append)
     heard.clear()
     done = await session.promote()
@@ -110,10 +110,10 @@ async def test_an_interrupted_promotion_is_finished_by_the_next(store: Any, else
     await session.close()
 
 
-class Hanging(LocalStore):
+class Hanging(AsyncStore):
     """A store that does not answer after its first write."""
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: AsyncStore) -> None:
         super().__init__(store.sync, store.url)
         self.written = anyio.Event()
 
@@ -141,11 +141,11 @@ async def test_leaving_in_the_midst_of_a_promotion_finishes_it(store: Any) -> No
 
 async def test_what_an_earlier_run_made_is_not_this_runs_own(store: Any) -> None:
     """Found again by a later run, a memory is neither counted nor undone with it."""
-    with clock.using(FrozenClock(NOW)):
+    with clock.override(FrozenClock(NOW)):
         plan = plan_of(short_term(waiting=[item("w")]))
         first = await promote(store, plan)
         assert first.run is not None
-        later = await promote(store, plan, earlier={one.id for one in first.run.promoted})
+        later = await promote(store, plan, promoted_ids={one.id for one in first.run.promoted})
         assert later.run is not None
         assert [one.made for one in later.run.promoted] == [False]
         await undo(store, later.run, SCOPE)
@@ -167,7 +167,7 @@ async def test_what_was_undone_is_promoted_when_it_is_proposed_again(store: Any,
         assert await counts(store) == []
         session.propose("We use tabs.", type="convention", importance=0.9, decided=decided, id=made.id)
         done = await session.promote()
-        assert [one.origin for one in done.plan.promoted] == ["decision" if decided else "pending"]
+        assert [one.origin for one in done.plan.to_promote] == ["decision" if decided else "pending"]
         assert await counts(store) == ["We use tabs."]
         (kept,) = await store.list_entries(Scope())
         assert kept.id == made.id

@@ -10,20 +10,20 @@ from tests.promotion.given import NOW, SCOPE, everything, fact, item, live, mark
 from omoide import clock
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import WriteRequest
-from omoide.longterm.conflicts import conflicts
+from omoide.longterm.conflicts import find_conflicts
 from omoide.longterm.upkeep import review
-from omoide.promotion.plan import Run
+from omoide.promotion.plan import PromotionRun
 from omoide.promotion.promoter import promote
 from omoide.testing import FrozenClock
 
 PROJECT = Scope(project_id="shop")
 
 
-async def run(store: Any, *, strict: bool, session: str = "s1", **given: Any) -> Run:
+async def run(store: Any, *, strict: bool, session: str = "s1", **given: Any) -> PromotionRun:
     """Promote what is given in a session of the project, and give the run."""
     options = {name: given.pop(name) for name in ("marks", "scope") if name in given}
     options.setdefault("scope", SCOPE.replace(session_id=session))
-    with clock.using(FrozenClock(NOW)):
+    with clock.override(FrozenClock(NOW)):
         plan = plan_of(short_term(session_id=session, **given), **options)
         done = await promote(store, plan, strict=strict)
     assert done.run is not None
@@ -129,7 +129,7 @@ async def test_a_contradiction_is_linked_and_listed_otherwise(store: Any) -> Non
     for id in (one, other):
         (link,) = await store.links(id, PROJECT, relation="contradicts")
         assert {link.source, link.target} == {one, other}
-    (pair,) = await conflicts(store, PROJECT)
+    (pair,) = await find_conflicts(store, PROJECT)
     assert {*pair.ids} == {one, other}
     report = await review(store, PROJECT)
     assert [{*found.ids} for found in report.conflicts] == [{one, other}]

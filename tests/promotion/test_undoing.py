@@ -24,16 +24,16 @@ from omoide import clock
 from omoide.core.entry import Entry
 from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import StoreFailed
-from omoide.promotion.plan import Run
+from omoide.promotion.plan import PromotionRun
 from omoide.promotion.promoter import promote, undo
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
 
-async def run(store: Any, **given: Any) -> Run:
+async def run(store: Any, **given: Any) -> PromotionRun:
     """Promote what is given, and give the run."""
     marks = given.pop("marks", {})
-    with clock.using(FrozenClock(NOW)):
+    with clock.override(FrozenClock(NOW)):
         done = await promote(store, plan_of(short_term(**given), marks=marks))
     assert done.run is not None
     return done.run
@@ -41,7 +41,7 @@ async def run(store: Any, **given: Any) -> Run:
 
 async def recalled(store: Any, query: str) -> list[str]:
     """What memory says to this."""
-    found = await store.recall(RecallRequest.within(SCOPE, query))
+    found = await store.recall(RecallRequest.for_scope(SCOPE, query))
     return [one.content for one in found.entries]
 
 
@@ -74,7 +74,7 @@ async def test_taking_back_the_last_runs_leads_to_where_one_was(values: list[str
     """After some changes of a value, the last of them undone one by one, what counted then counts."""
     async with open_store("memory://", embedder="none") as store:
         marks: Any = {}
-        runs: list[Run] = []
+        runs: list[PromotionRun] = []
         seen: list[list[str]] = [[]]
         for value in values:
             runs.append(await run(store, context={"framework": fact(value)}, marks=marks))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from omoide.embedders.vectors import HashEmbedder
 from omoide.retrieval import arms, features, query
-from omoide.retrieval.pool import Array, Pool, Row, Statistics
-from omoide.retrieval.ranking import Embedded, Scored, score
+from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics
+from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score
 
 NOW = 1_700_000_000_000
 EMBEDDER = HashEmbedder(64)
@@ -40,23 +40,23 @@ made = st.builds(
 )
 
 
-def row(text: str, *, embed: bool = True, **fields: Any) -> Row:
+def row(text: str, *, embed: bool = True, **fields: Any) -> PoolRow:
     vectors = EMBEDDER.embed([text])[0].pooled.tobytes() if embed else b""
-    return Row(features=features.read(text).to_bytes(), vectors=vectors, **fields)
+    return PoolRow(features=features.extract_features(text).to_bytes(), vectors=vectors, **fields)
 
 
-def pool(rows: Sequence[Row], **more: Any) -> Pool:
-    columns = [*zip(*rows, strict=True)] if rows else [()] * len(Row._fields)
-    held: dict[str, Any] = dict(zip(Row._fields, columns, strict=True))
-    return Pool.build(held.pop("features"), **held, dim=64, **more)
+def pool(rows: Sequence[PoolRow], **more: Any) -> CandidatePool:
+    columns = [*zip(*rows, strict=True)] if rows else [()] * len(PoolRow._fields)
+    held: dict[str, Any] = dict(zip(PoolRow._fields, columns, strict=True))
+    return CandidatePool.build(held.pop("features"), **held, dim=64, **more)
 
 
-def ask(text: str, held: Pool, *, embed: bool = True) -> Scored:
-    read = query.read(text, now=NOW, speakers=held.speakers)
-    return score(read, held, vector=EMBEDDER.embed([read.spoken])[0] if embed else None)
+def ask(text: str, held: CandidatePool, *, embed: bool = True) -> ScoreTable:
+    read = query.parse_query(text, now=NOW, speakers=held.speakers)
+    return score(read, held, vector=EMBEDDER.embed([read.encoder_text])[0] if embed else None)
 
 
-def talk() -> list[Row]:
+def talk() -> list[PoolRow]:
     return [row(text, thread="chat", seq=at, speaker=who, time=at) for at, (who, text) in enumerate(TALK)]
 
 
@@ -79,7 +79,7 @@ def test_parts_add_up_to_the_score() -> None:
     """An explanation leaves nothing out, and every part has its rank."""
     scored = ask("When did Ben start pottery?", pool(talk()))
     best = int(scored.top(1)[0])
-    why = scored.why(best)
+    why = scored.explain(best)
     assert best == 3
     assert sum(part.score for part in why.values()) == pytest.approx(scored.total[best])
     assert all(1 <= part.rank <= len(TALK) for part in why.values())
@@ -94,7 +94,7 @@ def test_plain_facts_need_no_conversation() -> None:
 
 @given(st.lists(made, max_size=12), st.lists(made, min_size=1, max_size=4), texts)
 @settings(max_examples=60, deadline=None)
-def test_appending_is_the_same_as_building(before: list[Row], more: list[Row], text: str) -> None:
+def test_appending_is_the_same_as_building(before: list[PoolRow], more: list[PoolRow], text: str) -> None:
     """A pool that grew scores as one that was built at once."""
     grown = pool(before)
     ask(text, grown)
@@ -105,7 +105,7 @@ def test_appending_is_the_same_as_building(before: list[Row], more: list[Row], t
 
 @given(st.lists(made, min_size=1, max_size=12), st.sets(st.integers(0, 11)), texts)
 @settings(max_examples=60, deadline=None)
-def test_a_dropped_row_leaves_nothing_behind(rows: list[Row], gone: set[int], text: str) -> None:
+def test_a_dropped_row_leaves_nothing_behind(rows: list[PoolRow], gone: set[int], text: str) -> None:
     """A pool scores after drops as one that never had the rows; what is gone scores lowest of all."""
     held = pool(rows)
     ask(text, held)
@@ -114,11 +114,11 @@ def test_a_dropped_row_leaves_nothing_behind(rows: list[Row], gone: set[int], te
         held.drop(at)
     left = [at for at in range(len(rows)) if at not in gone]
     fresh = pool([rows[at] for at in left])
-    read = query.read(text, now=NOW, speakers=held.speakers)
-    vector = EMBEDDER.embed([read.spoken])[0]
+    read = query.parse_query(text, now=NOW, speakers=held.speakers)
+    vector = EMBEDDER.embed([read.encoder_text])[0]
     total = score(read, held, vector=vector).total
     assert fresh.speakers == speakers
-    again = query.read(text, now=NOW, speakers=fresh.speakers)
+    again = query.parse_query(text, now=NOW, speakers=fresh.speakers)
     assert close(total[left], score(again, fresh, vector=vector).total)
     assert all(np.isneginf(total[at]) for at in gone if at < len(rows))
 
@@ -127,7 +127,7 @@ def test_a_dropped_row_leaves_nothing_behind(rows: list[Row], gone: set[int], te
     st.lists(made, min_size=2, max_size=12, unique_by=lambda one: (one.thread, one.seq)), texts, st.randoms()
 )
 @settings(max_examples=60, deadline=None)
-def test_the_order_of_the_rows_does_not_matter(rows: list[Row], text: str, chance: Any) -> None:
+def test_the_order_of_the_rows_does_not_matter(rows: list[PoolRow], text: str, chance: Any) -> None:
     """Shuffled rows have the scores that they had."""
     order = [*range(len(rows))]
     chance.shuffle(order)
@@ -138,7 +138,7 @@ def test_the_order_of_the_rows_does_not_matter(rows: list[Row], text: str, chanc
 
 @given(st.lists(made, max_size=12), st.text(max_size=40), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_scores_are_numbers(rows: list[Row], text: str, embed: bool) -> None:
+def test_scores_are_numbers(rows: list[PoolRow], text: str, embed: bool) -> None:
     """Whatever is asked of whatever rows, no score is NaN or infinite."""
     assert np.isfinite(ask(text, pool(rows), embed=embed).total).all()
 
@@ -154,7 +154,7 @@ def test_windows_stay_in_their_thread() -> None:
     """What was said in another thread, or far away in the same, lends nothing."""
     rows = [row("a dog", thread="a", seq=0), row("yes", thread="b", seq=1), row("no", thread="a", seq=99)]
     held = pool(rows)
-    assert (arms.around(held).table == held.size).all()
+    assert (arms.neighbours_of(held).table == held.size).all()
     parts = ask("dog", held, embed=False).parts
     assert parts["window"][1] == pytest.approx(parts["window"][2])
 
@@ -162,9 +162,9 @@ def test_windows_stay_in_their_thread() -> None:
 def test_windows_of_long_messages_are_not_shared() -> None:
     """A message too long for a window lends nothing and borrows nothing."""
     rows = [row("dog " * 200, thread="a", seq=0), row("river", thread="a", seq=1)]
-    window = arms.segments(pool(rows))
+    window = arms.segments_of(pool(rows))
     assert window.count > 2
-    assert window.sizes[-1] == 1
+    assert window.window_sizes[-1] == 1
 
 
 def test_a_long_message_is_found_by_its_best_part() -> None:
@@ -212,17 +212,17 @@ def test_small_boosts_break_ties() -> None:
 def test_the_second_look_is_kept_for_rows_that_are_allowed() -> None:
     """Rows outside of the mask keep their place behind those that were looked at again."""
     held = pool(talk())
-    read = query.read("new flat", now=NOW)
+    read = query.parse_query("new flat", now=NOW)
     mask = np.arange(held.size) > 2
-    assert set(score(read, held, among=mask).top(4).tolist()) == {3, 4, 5, 6}
-    assert np.isfinite(score(read, held, among=np.zeros(held.size, np.bool_)).total).all()
+    assert set(score(read, held, mask=mask).top(4).tolist()) == {3, 4, 5, 6}
+    assert np.isfinite(score(read, held, mask=np.zeros(held.size, np.bool_)).total).all()
 
 
 def test_statistics_of_the_scope_outweigh_those_of_the_pool() -> None:
     """A term that is rare in the pool but common in the scope counts little."""
     rows = [row("green tea", embed=False), row("black coffee", embed=False), row("a cup", embed=False)]
-    ids = dict(zip(("green", "coffee"), features.read("green coffee").terms, strict=True))
-    rare = Statistics(count=10_000, frequencies={ids["green"]: 9_000, ids["coffee"]: 3})
+    ids = dict(zip(("green", "coffee"), features.extract_features("green coffee").terms, strict=True))
+    rare = ScopeStatistics(count=10_000, frequencies={ids["green"]: 9_000, ids["coffee"]: 3})
     assert ask("green coffee", pool(rows, statistics=rare), embed=False).top(1).tolist() == [1]
 
 
@@ -247,9 +247,9 @@ def test_token_vectors_are_asked_for_once() -> None:
         return [found for at in rows if (found := _Tokens(said[at]).tokens) is not None]
 
     held = pool([row(text) for text in said], tokens=tokens)
-    vector: Embedded = _Tokens("green pears")
-    score(query.read("green pears", now=NOW), held, vector=vector)
-    scored = score(query.read("green pears", now=NOW), held, vector=vector)
+    vector: QueryEmbedding = _Tokens("green pears")
+    score(query.parse_query("green pears", now=NOW), held, vector=vector)
+    scored = score(query.parse_query("green pears", now=NOW), held, vector=vector)
     assert scored.top(1).tolist() == [1]
     assert {"tokens", "context"} <= set(scored.parts)
     assert sorted(asked) == [0, 1, 2]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import MissingExtra, NotFound
-from omoide.retrieval.text import ENCODINGS, estimate, exact
+from omoide.retrieval.text import ENCODINGS, estimate_tokens, token_counter
 
 ENGLISH = {
     "prose": (
@@ -67,10 +67,10 @@ ENGLISH = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_estimate_is_near_for_every_kind_of_english(encoding: str) -> None:
     """Within 15 % of either encoding for each text, and within 7 % for all together."""
-    count = exact(encoding)
-    off = {name: estimate(text) / count(text) - 1 for name, text in ENGLISH.items()}
+    count = token_counter(encoding)
+    off = {name: estimate_tokens(text) / count(text) - 1 for name, text in ENGLISH.items()}
     assert {name: error for name, error in off.items() if abs(error) > 0.15} == {}
-    together = sum(map(estimate, ENGLISH.values())) / sum(map(count, ENGLISH.values())) - 1
+    together = sum(map(estimate_tokens, ENGLISH.values())) / sum(map(count, ENGLISH.values())) - 1
     assert abs(together) < 0.07
 
 
@@ -89,41 +89,41 @@ def test_the_estimate_is_near_for_every_kind_of_english(encoding: str) -> None:
 )
 def test_other_scripts_are_not_taken_for_english(text: str) -> None:
     """The estimate is at least what newer models count, and no more than a few times that."""
-    assert 0.95 * exact()(text) <= estimate(text) <= 4 * exact()(text)
-    assert estimate(text) >= 0.7 * exact("cl100k_base")(text)
+    assert 0.95 * token_counter()(text) <= estimate_tokens(text) <= 4 * token_counter()(text)
+    assert estimate_tokens(text) >= 0.7 * token_counter("cl100k_base")(text)
 
 
 def test_nothing_has_no_tokens_and_anything_has_some() -> None:
     """A space or a letter is one."""
-    assert estimate("") == 0
-    assert [estimate(text) for text in ("a", "I", " ", "\n", "7", ".")] == [1] * 6
+    assert estimate_tokens("") == 0
+    assert [estimate_tokens(text) for text in ("a", "I", " ", "\n", "7", ".")] == [1] * 6
 
 
 @given(st.text(), st.text())
 def test_texts_add_up(first: str, second: str) -> None:
     """More text never has fewer tokens, and two together about as many as both alone."""
-    together = estimate(first + second)
-    assert max(estimate(first), estimate(second)) - 1 <= together
-    assert together <= estimate(first) + estimate(second)
+    together = estimate_tokens(first + second)
+    assert max(estimate_tokens(first), estimate_tokens(second)) - 1 <= together
+    assert together <= estimate_tokens(first) + estimate_tokens(second)
 
 
 def test_text_that_cannot_be_written_is_counted_all_the_same() -> None:
     """A lone surrogate is one sign."""
-    assert estimate("\ud800") == 1
+    assert estimate_tokens("\ud800") == 1
 
 
 def test_an_exact_count_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that is not there by default, and an encoding that exists."""
     with pytest.raises(NotFound, match="use one of o200k_base, cl100k_base"):
-        exact("latin-1")
-    exact.cache_clear()
+        token_counter("latin-1")
+    token_counter.cache_clear()
     monkeypatch.setitem(sys.modules, "rs_bpe.bpe", None)
     with pytest.raises(MissingExtra, match=r"counting tokens exactly .* pip install 'omoide\[tokens\]'"):
-        exact()
+        token_counter()
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_an_exact_count_is_exact(encoding: str) -> None:
     """As many as the encoding has pieces."""
-    assert exact(encoding)("hello world") == 2
-    assert exact(encoding)("") == 0
+    assert token_counter(encoding)("hello world") == 2
+    assert token_counter(encoding)("") == 0

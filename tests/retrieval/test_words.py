@@ -100,31 +100,31 @@ def test_one_endless_word_is_cut_and_not_looked_at_whole() -> None:
 
 def test_tokens_that_say_something_are_told_apart() -> None:
     """Stop words and marks are left out, unless there is nothing else."""
-    assert words.content(("i", "moved", "to", "rome", ".")) == [1, 3]
-    assert words.content(("to", "?")) == [0, 1]
+    assert words.content_token_indexes(("i", "moved", "to", "rome", ".")) == [1, 3]
+    assert words.content_token_indexes(("to", "?")) == [0, 1]
 
 
 def test_features_are_numbers_side_by_side() -> None:
     """The blob has the length and the flags in front, then one number for each term."""
-    read = features.read("Did you move to Rome? [image: a map]")
+    read = features.extract_features("Did you move to Rome? [image: a map]")
     assert read.length == 8
-    assert read.flags & features.ASKS
+    assert read.flags & features.IS_QUESTION
     assert len(read.to_bytes()) == 8 * (1 + len(read.terms))
 
 
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
-        ("We went two weeks ago.", features.TELLS_TIME),
-        ("I have 3 cats", features.TELLS_NUMBER),
-        ("we stayed in Porto", features.TELLS_PLACE),
-        ("then Anna came", features.TELLS_NAME),
-        ("because it rained", features.TELLS_REASON),
-        ("I just moved", features.TELLS_RECENT),
+        ("We went two weeks ago.", features.MENTIONS_TIME),
+        ("I have 3 cats", features.MENTIONS_NUMBER),
+        ("we stayed in Porto", features.MENTIONS_PLACE),
+        ("then Anna came", features.MENTIONS_NAME),
+        ("because it rained", features.MENTIONS_REASON),
+        ("I just moved", features.MENTIONS_RECENT),
         ("My dog", features.FIRST_PERSON),
     ],
 )
 def test_a_text_tells_kinds_of_things(text: str, flag: int) -> None:
     """Times, numbers, places, names, reasons and the first person are noticed; nothing else is."""
-    assert features.read(text).flags & flag
-    assert not features.read("the weather").flags
+    assert features.extract_features(text).flags & flag
+    assert not features.extract_features("the weather").flags

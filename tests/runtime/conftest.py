@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.runtime.living import Errors, Heard, Watched
 
-from omoide.runtime import StoreVault
+from omoide.runtime import DocumentCheckpointStore
 from omoide.stores.factory import open_store
 
 
@@ -34,4 +34,4 @@ async def a_store() -> AsyncIterator[Any]:
 @pytest.fixture
 def vault(a_store: Any) -> Watched:
     """A vault that can be made to wait, or to fail."""
-    return Watched(StoreVault(a_store))
+    return Watched(DocumentCheckpointStore(a_store))

@@ -10,16 +10,16 @@ import anyio.lowlevel
 from tests.sessions.given import a_spec, talker
 
 from omoide.core.entry import Scope
-from omoide.runtime.sessions import Conversations
+from omoide.runtime.sessions import SessionPool
 from omoide.sessions import Session
 
 MANUAL = a_spec(memory=True)
 START = 1_800_000_000_000
 
 
-def living(store: Any, **options: Any) -> Conversations:
+def living(store: Any, **options: Any) -> SessionPool:
     """Conversations with a model that repeats what it is told."""
-    return Conversations(store, **{"llm": talker(), **options})
+    return SessionPool(store, **{"llm": talker(), **options})
 
 
 class Gate:
@@ -57,7 +57,7 @@ def failing(kind: str, *wanted: str) -> Any:
 
 async def die(session: Session) -> None:
     """End what goes on in the background of a session, as nothing should."""
-    ticking = session._ticking
+    ticking = session._background_task
     assert ticking is not None
     ticking.cancel()
     await asyncio.wait([ticking])

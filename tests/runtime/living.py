@@ -11,8 +11,8 @@ from omoide import Action, Agent, Context, Signal, action
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.directives import Directive, Error
-from omoide.runtime import AgentServer, Answered, Failed, Runtime, Vault
-from omoide.runtime.vaults import Journal, Kept
+from omoide.runtime import AgentServer, CheckpointStore, ProviderFailure, ProviderResult, Runtime
+from omoide.runtime.vaults import StoredCheckpoint, ThreadJournal
 
 RESULT = "jido.memory.result"
 
@@ -122,7 +122,7 @@ async def ended(runtime: Runtime, id: str) -> None:
 class Watched:
     """A vault whose operations can be made to wait, or to fail."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: CheckpointStore) -> None:
         self.vault = vault
         self.gate: anyio.Event | None = None
         self.entered = anyio.Event()
@@ -137,7 +137,7 @@ class Watched:
         if name in self.fails:
             raise self.fails[name]
 
-    async def load(self, id: str) -> Kept:
+    async def load(self, id: str) -> StoredCheckpoint:
         """What is kept of an agent."""
         await self._met("load")
         return await self.vault.load(id)
@@ -147,7 +147,7 @@ class Watched:
         await self._met("save")
         return await self.vault.save(id, checkpoint, expected_rev=expected_rev)
 
-    async def read_thread(self, id: str, thread_id: str) -> Journal:
+    async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """The journal of a thread."""
         await self._met("read_thread")
         return await self.vault.read_thread(id, thread_id)
@@ -181,7 +181,7 @@ class Provider:
         self.entered.set()
         does = self.does.get(method)
         if does is None:
-            return Answered(state, [])
+            return ProviderResult(state, [])
         answer = does(state, given)
         return await answer if hasattr(answer, "__await__") else answer
 
@@ -191,7 +191,7 @@ class Provider:
 
     async def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Any:
         """Nothing is there."""
-        return Failed(state, "not_found")
+        return ProviderFailure(state, "not_found")
 
     async def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Any:
         """Put as the test says."""

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from omoide import Signal
 from omoide.core import signal as patterns
 from omoide.errors import Dropped, Invalid, MailboxFull, NotRunning
-from omoide.runtime.transport import Bus, BusSubscription, Transport, _Place
+from omoide.runtime.transport import Bus, BusSubscription, Transport, _PatternNode
 from omoide.testing import TransportSuite
 
 TYPES = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)
@@ -175,7 +175,7 @@ async def test_a_task_that_a_handler_leaves_behind_waits_like_any_other() -> Non
 async def test_a_loop_of_handlers_is_cut_off() -> None:
     """What handlers publish beyond what may wait is dropped and reported; nothing grows without end."""
     errors: list[Exception] = []
-    async with Bus(on_error=lambda signal, error: errors.append(error), waiting=3) as bus:
+    async with Bus(on_error=lambda signal, error: errors.append(error), max_pending=3) as bus:
 
         async def flood(signal: Signal) -> None:
             if signal.type == "begin":
@@ -326,11 +326,11 @@ async def test_an_agent_that_nobody_listens_for_is_not_running() -> None:
 @given(st.lists(PATTERNS, max_size=12), TYPES)
 def test_the_tree_of_patterns_says_what_matching_says(wanted: list[str], signal_type: str) -> None:
     """Looking a type up finds each subscription whose pattern fits, once, the oldest first."""
-    root, bus = _Place(), Bus()
+    root, bus = _PatternNode(), Bus()
     for number, pattern in enumerate(wanted):
         root.add(BusSubscription(bus, pattern, ignore, None, number))
-    expected = [pattern for pattern in wanted if patterns.matches(pattern, signal_type)]
-    assert [found.pattern for found in root.told(signal_type)] == expected
+    expected = [pattern for pattern in wanted if patterns.matches_pattern(pattern, signal_type)]
+    assert [found.pattern for found in root.find(signal_type)] == expected
 
 
 class Subscribing(RuleBasedStateMachine):
@@ -338,7 +338,7 @@ class Subscribing(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = _Place()
+        self.root = _PatternNode()
         self.there: list[BusSubscription] = []
         self.count = 0
 
@@ -357,17 +357,19 @@ class Subscribing(RuleBasedStateMachine):
 
     @rule(signal_type=TYPES)
     def tell(self, signal_type: str) -> None:
-        expected = [one for one in self.there if patterns.matches(one.pattern, signal_type)]
-        assert self.root.told(signal_type) == expected
+        expected = [one for one in self.there if patterns.matches_pattern(one.pattern, signal_type)]
+        assert self.root.find(signal_type) == expected
 
     @invariant()
     def no_empty_branch(self) -> None:
-        assert sorted(one.pattern for one in self.root.all()) == sorted(one.pattern for one in self.there)
-        places = [*self.root.next.values()]
+        assert sorted(one.pattern for one in self.root.all_subscriptions()) == sorted(
+            one.pattern for one in self.there
+        )
+        places = [*self.root.children.values()]
         while places:
             place = places.pop()
-            assert place.here or place.next
-            places += place.next.values()
+            assert place.subscriptions or place.children
+            places += place.children.values()
 
 
 TestSubscribing = Subscribing.TestCase

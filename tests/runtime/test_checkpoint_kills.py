@@ -12,7 +12,7 @@ from tests.runtime.vaulting import CLERK, a_vault, expected, lived, start, told
 
 from omoide import Agent, memory, thread
 from omoide.errors import NotFound
-from omoide.runtime.vaults import Vault, put_aside, taken_up
+from omoide.runtime.vaults import CheckpointStore, load_agent, save_agent
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 
@@ -34,10 +34,10 @@ def killed(job: str, place: str, folder: Path, chance: random.Random) -> int | N
     return int(steps[-1]) if steps else None
 
 
-async def check(vault: Vault, acknowledged: int) -> int:
+async def check(vault: CheckpointStore, acknowledged: int) -> int:
     """The step whose agent is there: the last acknowledged one, or the one that was being put aside."""
     try:
-        agent, _ = await taken_up("me", CLERK, vault)
+        agent, _ = await load_agent("me", CLERK, vault)
     except NotFound:
         assert acknowledged == -1, "it was put aside"
         return -1
@@ -48,14 +48,14 @@ async def check(vault: Vault, acknowledged: int) -> int:
     return int(n)
 
 
-async def go_on(vault: Vault, n: int) -> Agent | None:
+async def go_on(vault: CheckpointStore, n: int) -> Agent | None:
     """One step more, and the agent is there."""
     if n < 0:
         return None
-    agent, rev = await taken_up("me", CLERK, vault)
+    agent, rev = await load_agent("me", CLERK, vault)
     newer = lived(agent, n + 1)
-    await put_aside(newer, vault, expected_rev=rev)
-    assert (await taken_up("me", CLERK, vault))[0] == newer
+    await save_agent(newer, vault, expected_rev=rev)
+    assert (await load_agent("me", CLERK, vault))[0] == newer
     return newer
 
 

@@ -65,7 +65,7 @@ async def test_a_child_lives_as_the_directive_says_and_knows_its_parent(heard: H
     async with Runtime(kinds=[a_kid().definition]) as runtime:
         kid = await with_child(runtime, heard)
         assert (kid.agent.name, kid.agent.state["sum"]) == ("kid", 7)
-        parent = PARENT.value(kid.agent)
+        parent = PARENT.get_or_new(kid.agent)
         assert (parent.id, parent.tag, plain(parent.metadata)) == ("boss", "t", {"why": "help"})
         assert alive(runtime, "boss").children == {"t": "kid"}
         assert kid.parent == ("boss", "t")
@@ -94,7 +94,7 @@ async def test_a_running_agent_can_be_adopted(heard: Heard) -> None:
         await runtime.call("boss", sig("adopt"))
         after = await runtime.call("kid", sig("up"))
         assert plain({key: after.state[key] for key in ("own", "count")}) == {"own": 1, "count": 1}
-        parent = PARENT.value(after)
+        parent = PARENT.get_or_new(after)
         assert (parent.id, plain(parent.metadata)) == ("boss", {"why": "found"})
         await eventually(lambda: heard.types == [STARTED])
         kid = alive(runtime, "kid")
@@ -115,7 +115,7 @@ async def test_what_cannot_become_a_child_is_reported(errors: Errors, heard: Hea
     }
     above = AdoptChild(child="boss", tag="up")
     kid = a_kid(on={"usurp": asks_for(above)})
-    async with Runtime(kinds=[kid.definition], terms={"on_error": errors}) as runtime:
+    async with Runtime(kinds=[kid.definition], agent_options={"on_error": errors}) as runtime:
         await runtime.start(a_boss(heard, **{name: asks_for(one) for name, one in wrong.items()}))
         await runtime.call("boss", sig("spawn"))
         for name in wrong:
@@ -211,7 +211,7 @@ async def test_a_parent_is_told_why_a_child_is_gone(end: str, reason: str, heard
     """However that came about; once, and with its tag and id."""
     layoff = asks_for(StopChild(tag="t", reason="no more work"))
     terms = {"on_error": "stop", "max_restarts": 0}
-    async with Runtime(kinds=[a_kid().definition], terms=terms) as runtime:
+    async with Runtime(kinds=[a_kid().definition], agent_options=terms) as runtime:
         await runtime.start(a_boss(heard, layoff=layoff), on_error="log")
         await runtime.call("boss", sig("spawn"))
         kid = alive(runtime, "kid")
@@ -242,7 +242,7 @@ async def test_a_child_that_is_started_again_is_there_as_before(heard: Heard) ->
             await runtime.cast("kid", sig("crash"))
             after = await runtime.call("kid", sig("up"))
             assert after.state["count"] == 1
-            assert PARENT.value(after).id == "boss"
+            assert PARENT.get_or_new(after).id == "boss"
             await runtime.call("kid", sig("tell"))
             await eventually(lambda: alive(runtime, "boss").agent.state.get("count") == 1)
             assert heard.types == [STARTED]
@@ -261,7 +261,7 @@ async def test_a_tag_that_nobody_has_cannot_be_dismissed(errors: Errors, heard: 
 async def test_a_parent_without_routes_for_it_need_not_hear_of_its_children(errors: Errors) -> None:
     """News of the runtime itself that nobody listens to is no error."""
     boss = an_agent("boss", {"spawn": asks_for(SpawnAgent(kind="kid", tag="t", id="kid"))})
-    async with Runtime(kinds=[a_kid().definition], terms={"on_error": errors}) as runtime:
+    async with Runtime(kinds=[a_kid().definition], agent_options={"on_error": errors}) as runtime:
         await runtime.start(boss)
         await runtime.call("boss", sig("spawn"))
         await runtime.stop("kid")
@@ -287,7 +287,7 @@ async def test_a_child_ends_after_its_parent(heard: Heard) -> None:
         await runtime.stop("boss")
         await eventually(lambda: runtime.ids() == [])
         assert len(done) == 80
-        assert len(runtime.dropped) == 0
+        assert len(runtime.dropped_signals) == 0
 
 
 async def test_a_child_may_live_on_without_its_parent(heard: Heard) -> None:
@@ -296,7 +296,7 @@ async def test_a_child_may_live_on_without_its_parent(heard: Heard) -> None:
     tell = Emit(signal=sig("hello"), dispatch={"parent": True})
     kid = a_kid(on={ORPHANED: orphaned, "tell": asks_for(tell)})
     terms = {"on_parent_exit": "continue", "on_error": errors}
-    async with Runtime(kinds=[kid.definition], terms=terms) as runtime:
+    async with Runtime(kinds=[kid.definition], agent_options=terms) as runtime:
         await with_child(runtime, heard)
         await runtime.stop("boss")
         await eventually(lambda: orphaned.types == [ORPHANED])
@@ -337,7 +337,9 @@ async def test_a_child_that_does_not_finish_is_ended_all_the_same(heard: Heard) 
 
     hang = asks_for(Emit(signal=sig("x"), dispatch={"void": True}))
     kid = a_kid(on={"hang": hang})
-    async with Runtime(kinds=[kid.definition], dispatchers={"void": forever}, shutdown=0.01) as runtime:
+    async with Runtime(
+        kinds=[kid.definition], dispatchers={"void": forever}, shutdown_timeout=0.01
+    ) as runtime:
         await with_child(runtime, heard)
         await runtime.call("kid", sig("hang"))
         await entered.wait()

@@ -16,7 +16,7 @@ from tests.sessions.given import KINDS, Watched, a_spec, lines, talk, talker
 from omoide import Agent, Context, Signal, action
 from omoide.errors import Invalid, MissingNamespace, MissingStore, NotFound, WrongType
 from omoide.runtime import Runtime
-from omoide.runtime.sessions import Conversations
+from omoide.runtime.sessions import SessionPool
 from omoide.sessions import Session, sessions
 from omoide.stores.factory import open_store
 from omoide.testing import eventually
@@ -135,10 +135,10 @@ async def test_nobody_gets_the_session_of_somebody_else(store: Any) -> None:
 async def test_bad_input_is_refused(store: Any) -> None:
     """The error names what is wrong, and nothing is opened."""
     with pytest.raises(MissingStore):
-        Conversations(None)
+        SessionPool(None)
     for field in ("idle_ms", "limit", "within_ms"):
         with pytest.raises(Invalid, match=field):
-            Conversations(store, **{field: 0})
+            SessionPool(store, **{field: 0})
     with pytest.raises(Invalid, match="store"):
         await living(store).get("s1", MANUAL, store=store)
     async with living(store) as conversations:
@@ -239,7 +239,7 @@ async def test_agents_finish_though_a_session_cannot_be_closed(watched: Watched)
     watched.before = before
     with pytest.raises(ExceptionGroup, match="some sessions"):
         await runtime.__aexit__(None, None, None)
-    assert (done, len(runtime.dropped)) == (["finished"], 0)
+    assert (done, len(runtime.dropped_signals)) == (["finished"], 0)
 
 
 async def test_a_session_that_cannot_be_closed_hides_no_error_of_a_runtime(watched: Watched) -> None:
@@ -321,7 +321,7 @@ async def test_what_there_was_no_time_for_is_named(watched: Watched) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(conversations.close)
             await stuck.wait()
-            await eventually(lambda: [*conversations._places] == [("default", "s03")])
+            await eventually(lambda: [*conversations._slots] == [("default", "s03")])
             group.cancel_scope.cancel()
     assert not scope.cancelled_caught
     assert conversations.failures == {("default", "s03"): "not closed in time"}
@@ -380,7 +380,7 @@ async def test_what_is_just_being_opened_is_closed_as_well(watched: Watched) -> 
         for _ in range(20):
             await anyio.lowlevel.checkpoint()
         may_go.set()
-    assert (conversations.ids(), [*conversations._places]) == ([], [])
+    assert (conversations.ids(), [*conversations._slots]) == ([], [])
 
 
 @pytest.mark.parametrize("id", ["../../up", "a/b", "C:\\x", "%2e%2e", "é", "a b", "'; DROP TABLE", "x" * 512])

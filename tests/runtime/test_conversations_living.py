@@ -45,7 +45,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
 
 async def test_what_nobody_uses_is_closed(store: Any) -> None:
     """After the time that is set, with its final promotion; whoever asks for it or talks to it uses it."""
-    with clock.using(FrozenClock(START)) as now:
+    with clock.override(FrozenClock(START)) as now:
         conversations = living(store, idle_ms=1_000)
         kept = {id: await conversations.get(id, MANUAL) for id in ("asked", "idle", "talked")}
         noted(kept["idle"])
@@ -73,15 +73,15 @@ async def test_without_a_time_nothing_is_idle(store: Any) -> None:
 
 async def test_sweeping_forgets_what_is_over(store: Any) -> None:
     """Nothing is held of sessions that others closed, nor of deaths that were long ago."""
-    with clock.using(FrozenClock(START)) as now:
+    with clock.override(FrozenClock(START)) as now:
         conversations = living(store, within_ms=1_000)
         for at in range(5):
             await die(await conversations.get(f"s{at}", MANUAL))
             await (await conversations.get(f"s{at}")).close()
-        assert (len(conversations._places), len(conversations._deaths)) == (5, 5)
+        assert (len(conversations._slots), len(conversations._crashes)) == (5, 5)
         now.advance(1_000)
         assert await conversations.sweep() == []
-        assert (conversations._places, conversations._deaths) == ({}, {})
+        assert (conversations._slots, conversations._crashes) == ({}, {})
 
 
 async def test_a_running_turn_is_not_idle(store: Any) -> None:
@@ -100,10 +100,10 @@ async def test_a_running_turn_is_not_idle(store: Any) -> None:
 
 async def test_what_is_held_is_not_idle(store: Any) -> None:
     """As long as one of those who hold it does, and it counts as used when they let go."""
-    with clock.using(FrozenClock(START)) as now:
+    with clock.override(FrozenClock(START)) as now:
         conversations = living(store, idle_ms=1_000)
-        async with conversations.using("s1", MANUAL) as session:
-            async with conversations.using("s1") as again:
+        async with conversations.acquire("s1", MANUAL) as session:
+            async with conversations.acquire("s1") as again:
                 assert again is session
             now.advance(5_000)
             assert await conversations.sweep() == []
@@ -264,7 +264,7 @@ async def test_too_many_deaths_are_not_followed_by_another_life(
     store: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error says what it died of; others live, and after a while, or when it was closed, it may again."""
-    with clock.using(FrozenClock(START)) as now:
+    with clock.override(FrozenClock(START)) as now:
         conversations = living(store, restarts=2, within_ms=1_000, promotion=PromotionPolicy(every_ms=1))
         other = await conversations.get("s2", MANUAL)
         for life in range(3):
@@ -284,7 +284,7 @@ async def test_too_many_deaths_are_not_followed_by_another_life(
 
 async def test_deaths_that_are_long_ago_do_not_count(store: Any) -> None:
     """A session may die as often as it likes, if only seldom enough."""
-    with clock.using(FrozenClock(START)) as now:
+    with clock.override(FrozenClock(START)) as now:
         async with living(store, restarts=2, within_ms=1_000) as conversations:
             for _ in range(6):
                 await die(await conversations.get("s1", MANUAL))
@@ -294,7 +294,7 @@ async def test_deaths_that_are_long_ago_do_not_count(store: Any) -> None:
 
 async def test_closing_forgives(store: Any) -> None:
     """Whoever closes a session that was given up may open it at once."""
-    with clock.using(FrozenClock(START)):
+    with clock.override(FrozenClock(START)):
         async with living(store, restarts=0) as conversations:
             for closing in ("s1", None):
                 await die(await conversations.get("s1", MANUAL))
@@ -310,8 +310,8 @@ async def _broken(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def due(now: int) -> str:
         raise KeyError("private words")
 
-    monkeypatch.setattr(session._learning, "due", due)
-    ticking = session._ticking
+    monkeypatch.setattr(session._memory, "due", due)
+    ticking = session._background_task
     assert ticking is not None
     await asyncio.wait([ticking])
 
@@ -374,7 +374,7 @@ async def test_who_stops_waiting_for_an_opening_takes_nothing_along(watched: Wat
 
 async def test_with_a_limit_the_longest_unused_is_closed(store: Any) -> None:
     """With its final promotion; there are never more at once."""
-    with clock.using(FrozenClock(START)) as now:
+    with clock.override(FrozenClock(START)) as now:
         conversations = living(store, limit=3)
         for at in range(3):
             noted(await conversations.get(f"s{at}", MANUAL))
@@ -393,7 +393,7 @@ async def test_what_is_in_use_makes_no_room(store: Any) -> None:
     """Where each session runs a turn or is held, a new one is refused; those that live are still found."""
     gate = Gate()
     async with living(store, limit=2) as conversations:
-        async with conversations.using("held", MANUAL), anyio.create_task_group() as group:
+        async with conversations.acquire("held", MANUAL), anyio.create_task_group() as group:
             session = await conversations.get("talking", MANUAL, llm=gate)
             group.start_soon(session.chat, "hello")
             await gate.asked.wait()

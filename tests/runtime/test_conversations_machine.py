@@ -13,7 +13,7 @@ from tests.sessions.given import a_spec, lines, talk, talker
 
 from omoide import clock
 from omoide.errors import GaveUp
-from omoide.runtime.sessions import Conversations
+from omoide.runtime.sessions import SessionPool
 from omoide.sessions import Session
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
@@ -32,7 +32,7 @@ STEPS = st.one_of(
 class Table:
     """What was said and noted in each session, and when each was used."""
 
-    def __init__(self, conversations: Conversations, now: FrozenClock) -> None:
+    def __init__(self, conversations: SessionPool, now: FrozenClock) -> None:
         self.conversations = conversations
         self.now = now
         self.said: dict[str, list[str]] = {}
@@ -75,7 +75,7 @@ class Table:
 
     async def die(self, id: str) -> None:
         """Its background work ends; it counts as living until somebody asks for it."""
-        ticking = (await self.get(id))._ticking
+        ticking = (await self.get(id))._background_task
         assert ticking is not None
         ticking.cancel()
         await asyncio.wait([ticking])
@@ -91,7 +91,7 @@ class Table:
     async def hold(self, id: str) -> None:
         """It is held for a long time."""
         session = await self.get(id)
-        async with self.conversations.using(id) as held:
+        async with self.conversations.acquire(id) as held:
             assert held is session
             await self.wait(5 * IDLE)
             assert self.conversations.find(id) is session
@@ -108,7 +108,7 @@ class Table:
         """Time goes by, and what was idle is closed."""
         self.now.advance(ms)
         closed = await self.conversations.sweep()
-        held = {id for (_, id), place in self.conversations._places.items() if place.holders}
+        held = {id for (_, id), place in self.conversations._slots.items() if place.holders}
         idle = {id for id, at in self.used.items() if self.now.at - at >= IDLE} - held
         assert closed == sorted(idle)
         for id in idle:
@@ -129,9 +129,9 @@ class Table:
 @given(steps=st.lists(STEPS, max_size=25))
 async def test_sessions_come_and_go_and_lose_nothing(steps: list[tuple[str, Any]]) -> None:
     """Opened, used, held, left, dead, idle, crowded out or closed: each knows all that it was told."""
-    with clock.using(FrozenClock(1_800_000_000_000)) as now:
+    with clock.override(FrozenClock(1_800_000_000_000)) as now:
         async with open_store("memory://", embedder="none") as store:
-            conversations = Conversations(store, idle_ms=IDLE, limit=LIMIT, restarts=100, llm=talker())
+            conversations = SessionPool(store, idle_ms=IDLE, limit=LIMIT, max_restarts=100, llm=talker())
             table = Table(conversations, now)
             for what, about in steps:
                 now.advance(1)
@@ -145,15 +145,15 @@ async def test_sessions_come_and_go_and_lose_nothing(steps: list[tuple[str, Any]
 @given(restarts=st.integers(0, 4), pauses=st.lists(st.integers(0, 400), max_size=12))
 async def test_a_session_lives_again_as_often_as_it_may(restarts: int, pauses: list[int]) -> None:
     """It is given up exactly when more deaths than allowed fall into the time that counts."""
-    with clock.using(FrozenClock(1_800_000_000_000)) as now:
+    with clock.override(FrozenClock(1_800_000_000_000)) as now:
         async with open_store("memory://", embedder="none") as store:
-            conversations = Conversations(store, restarts=restarts, within_ms=1_000, llm=talker())
+            conversations = SessionPool(store, max_restarts=restarts, restart_window_ms=1_000, llm=talker())
             deaths: list[int] = []
             alive: Session | None = await conversations.get("s1", SPEC)
             for pause in pauses:
-                if alive is not None and alive._ticking is not None:
-                    alive._ticking.cancel()
-                    await asyncio.wait([alive._ticking])
+                if alive is not None and alive._background_task is not None:
+                    alive._background_task.cancel()
+                    await asyncio.wait([alive._background_task])
                 now.advance(pause)
                 if alive is not None:
                     deaths.append(now.at)

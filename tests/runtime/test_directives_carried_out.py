@@ -24,8 +24,8 @@ from tests.runtime.living import (
 from omoide import Agent, Context, Direct, action
 from omoide.directives import BUILT_IN, Directive, Emit, MemoryQuery, Stop
 from omoide.errors import WrongType
-from omoide.runtime import Runtime, Waiting
-from omoide.runtime.executors import BUILT_IN as CARRIED_OUT
+from omoide.runtime import BlockingWork, Runtime
+from omoide.runtime.executors import BUILT_IN_EXECUTORS as CARRIED_OUT
 from omoide.testing import eventually
 
 
@@ -63,8 +63,8 @@ class Held:
         self.entered.set()
         await self.gate.wait()
 
-    def __call__(self, directive: Directive, server: Any) -> Waiting:
-        return Waiting(self.work)
+    def __call__(self, directive: Directive, server: Any) -> BlockingWork:
+        return BlockingWork(self.work)
 
 
 class Hold(Directive, frozen=True, kw_only=True):
@@ -227,7 +227,7 @@ async def test_an_executor_that_raises_harms_nothing_else(how: str, errors: Erro
     executor: Any = {
         "plain": failing_at_once,
         "async": failing_beside,
-        "waiting": lambda directive, server: Waiting(failing),
+        "waiting": lambda directive, server: BlockingWork(failing),
         "awaitable": lambda directive, server: failing(),
     }[how]
     async with Runtime(executors={Mark: marks, Hold: executor}) as runtime:
@@ -246,7 +246,7 @@ async def test_an_executor_that_crashes_ends_its_agent_and_no_other(how: str) ->
     async def crashing(*given: Any) -> None:
         raise SystemExit(7)
 
-    executor: Any = crashing if how == "async" else lambda directive, server: Waiting(crashing)
+    executor: Any = crashing if how == "async" else lambda directive, server: BlockingWork(crashing)
     async with Runtime(executors={Mark: marks, Hold: executor}) as runtime:
         await runtime.start(an_agent("a", {"go": asks_for(Hold()), "up": counting}, state={"count": 7}))
         await runtime.start(an_agent("b", {"up": counting}))
@@ -254,7 +254,7 @@ async def test_an_executor_that_crashes_ends_its_agent_and_no_other(how: str) ->
         assert server is not None
         await runtime.call("a", sig("up"))
         await runtime.call("a", sig("go"))
-        await eventually(lambda: len(server.restarts) == 1)
+        await eventually(lambda: len(server.restart_times) == 1)
         assert (await runtime.call("a", sig("up"))).state["count"] == 8
         assert (await runtime.call("b", sig("up"))).state["count"] == 1
 
@@ -307,7 +307,7 @@ async def test_stop_drops_what_waits(heard: Heard) -> None:
         await runtime.call("a", sig("go"))
         await ended(runtime, "a")
         assert (marks, heard) == (["b"], [])
-        assert [(drop.signal.type, drop.accepted) for drop in runtime.dropped] == [("x", True)]
+        assert [(drop.signal.type, drop.accepted) for drop in runtime.dropped_signals] == [("x", True)]
 
 
 async def test_stop_does_not_wait_for_what_is_under_way() -> None:
@@ -390,7 +390,7 @@ async def test_what_waited_in_one_life_does_not_come_in_the_next() -> None:
             return agent, [Hold(), Mark(word="of the new life")]
 
     lives: list[Held] = [held, again]
-    executors: Any = {Mark: marks, Hold: lambda directive, server: Waiting(lives.pop(0).work)}
+    executors: Any = {Mark: marks, Hold: lambda directive, server: BlockingWork(lives.pop(0).work)}
     async with Runtime(executors=executors) as runtime:
         await runtime.start(
             an_agent("a", {"go": three(), "crash": crash, "note": noting}, strategy=Beginning())
@@ -422,7 +422,7 @@ async def test_what_waits_for_something_cancelled_has_failed(errors: Errors) -> 
         await given_up()
 
     waiting = an_agent("a", {"go": three(Hold()), "touch": touching, "up": counting})
-    for executor in (beside, lambda directive, server: Waiting(given_up)):
+    for executor in (beside, lambda directive, server: BlockingWork(given_up)):
         errors.clear()
         marks.clear()
         async with Runtime(executors={Mark: marks, Hold: executor}) as runtime:

@@ -36,7 +36,7 @@ async def test_who_sends_to_a_full_mailbox_waits(vault: Watched) -> None:
         await runtime.cast("a", sig("note", word))
         sent.append(word)
 
-    async with Runtime(vault=vault) as runtime, anyio.create_task_group() as group:
+    async with Runtime(checkpoint_store=vault) as runtime, anyio.create_task_group() as group:
         await held(runtime, vault, mailbox=1)
         for word in ("second", "third", "fourth"):
             group.start_soon(send, word)
@@ -51,14 +51,14 @@ async def test_who_sends_to_a_full_mailbox_waits(vault: Watched) -> None:
 
 async def test_who_will_not_wait_is_told_that_the_mailbox_is_full(vault: Watched) -> None:
     """Nothing is accepted then, and the signal is reported as turned away."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await held(runtime, vault, mailbox=2)
         for word in ("second", "third"):
             await runtime.cast("a", sig("note", word), wait=False)
         with pytest.raises(MailboxFull, match="2 signals are waiting") as caught:
             await runtime.cast("a", sig("note", "fourth"), wait=False)
         assert caught.value.size == 2
-        assert [(drop.signal.data, drop.accepted) for drop in runtime.dropped] == [("fourth", False)]
+        assert [(drop.signal.data, drop.accepted) for drop in runtime.dropped_signals] == [("fourth", False)]
         assert vault.gate is not None
         vault.gate.set()
         after = await runtime.call("a", sig("note", 5))
@@ -67,19 +67,19 @@ async def test_who_will_not_wait_is_told_that_the_mailbox_is_full(vault: Watched
 
 async def test_a_call_that_takes_too_long_is_given_up(vault: Watched) -> None:
     """The error says of what; the signal itself may still be handled."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await held(runtime, vault)
         with pytest.raises(TimedOut, match=r"'note'.*'a'.*0.01"):
-            await runtime.call("a", sig("note", "late"), within=0.01)
+            await runtime.call("a", sig("note", "late"), timeout=0.01)
         assert vault.gate is not None
         vault.gate.set()
-        after = await runtime.call("a", sig("note", "on time"), within=5)
+        after = await runtime.call("a", sig("note", "on time"), timeout=5)
         assert plain(after.state["noted"]) == ["first", "late", "on time"]
 
 
 async def test_a_sender_that_gives_up_has_sent_nothing(vault: Watched) -> None:
     """A signal that was still waiting for room is not handled later, and counts nowhere."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await held(runtime, vault, mailbox=1)
         await runtime.cast("a", sig("note", "second"))
         with anyio.move_on_after(0.01):
@@ -101,7 +101,7 @@ async def test_an_agent_that_is_ending_takes_nobody_in(vault: Watched) -> None:
         except Dropped as error:
             told.append(error)
 
-    async with Runtime(vault=vault) as runtime, anyio.create_task_group() as group:
+    async with Runtime(checkpoint_store=vault) as runtime, anyio.create_task_group() as group:
         await held(runtime, vault, mailbox=1)
         await runtime.cast("a", sig("note", "second"))
         group.start_soon(send)

@@ -70,7 +70,7 @@ async def test_to_be_asked_changes_nothing() -> None:
             assert after is before
             assert (await runtime.state(id)) is before
         assert not IDENTITY.has(await runtime.state("b"))
-        assert IDENTITY.value(await runtime.state("a")).rev == IDENTITY.value(known("a", 7)).rev
+        assert IDENTITY.get_or_new(await runtime.state("a")).rev == IDENTITY.get_or_new(known("a", 7)).rev
 
 
 async def test_an_agent_without_an_identity_answers_with_what_its_plugins_offer() -> None:
@@ -78,7 +78,7 @@ async def test_an_agent_without_an_identity_answers_with_what_its_plugins_offer(
     fetch = action(name="fetch")(lambda ctx: None)
     plugin = type("P", (Plugin,), {"name": "p", "actions": [fetch]})
     errors = Errors()
-    async with Runtime(terms={"on_error": errors}) as runtime:
+    async with Runtime(agent_options={"on_error": errors}) as runtime:
         kept = await answers(runtime)
         await runtime.start(an_agent("bare"))
         await runtime.start(an_agent("able", plugins=[plugin]))
@@ -126,7 +126,7 @@ async def test_one_who_cannot_answer_keeps_nobody_from_it() -> None:
         await eventually(lambda: [one.data["agent_id"] for one in kept] == ["b"])
         await runtime.call("a", sig("tell"))
         await eventually(lambda: sent.types == ["news"])
-        assert len(alive(runtime).restarts) == 1
+        assert len(alive(runtime).restart_times) == 1
 
 
 async def test_an_answer_goes_to_whom_the_request_names(heard: Heard) -> None:
@@ -231,7 +231,7 @@ async def test_only_those_who_take_signals_are_found(vault: Watched) -> None:
         return ctx.identity.add_action("swim")
 
     vault.gate = anyio.Event()
-    async with Runtime(vault=vault) as runtime, anyio.create_task_group() as group:
+    async with Runtime(checkpoint_store=vault) as runtime, anyio.create_task_group() as group:
         await runtime.start(an_agent("a", {"learn": learn}))
         assert await runtime.find(action="swim") == []
         await runtime.call("a", sig("learn"))

@@ -286,7 +286,7 @@ async def test_a_slot_that_nobody_else_touched_is_put_in_place(gate: Gate, error
         gate.open.set()
         await eventually(lambda: memory.world_get(alive(runtime).agent, "window"))
         after = await runtime.state("a")
-        assert IDENTITY.value(after).age == 7
+        assert IDENTITY.get_or_new(after).age == 7
         assert errors == []
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from omoide.core.signal import Signal
 from omoide.runtime import mailbox
-from omoide.runtime.mailbox import Letter, Mailbox, Reply
+from omoide.runtime.mailbox import Envelope, Mailbox, PendingReply
 
 OWN = 4
 """How many of the agent's own letters are let in beyond the size, in these tests."""
@@ -32,7 +32,7 @@ RACES = st.one_of(
 
 @pytest.fixture(autouse=True)
 def _few_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox, "OWN_LIMIT", OWN)
+    monkeypatch.setattr(mailbox, "INTERNAL_LIMIT", OWN)
 
 
 async def settled() -> None:
@@ -41,17 +41,17 @@ async def settled() -> None:
         await checkpoint()
 
 
-def letter(number: int) -> Letter:
+def letter(number: int) -> Envelope:
     """A letter that can be told from others."""
-    return Letter(Signal(type="told", id=f"s{number}", time=0))
+    return Envelope(Signal(type="told", id=f"s{number}", time=0))
 
 
 def read(box: Mailbox) -> int | None:
     """The number of the next letter."""
-    item = box.take()
+    item = box.get_nowait()
     if item is None:
         return None
-    assert isinstance(item, Letter)
+    assert isinstance(item, Envelope)
     return int(item.signal.id[1:])
 
 
@@ -137,10 +137,10 @@ class Both:
         self.count = 0
 
     def offer(self, _: int) -> None:
-        assert self.box.offer(letter(self.count)) is self.model.offer(self.count)
+        assert self.box.put_nowait(letter(self.count)) is self.model.offer(self.count)
 
     def push(self, _: int) -> None:
-        assert self.box.push(letter(self.count)) is self.model.push(self.count)
+        assert self.box.put_internal(letter(self.count)) is self.model.push(self.count)
 
     def put(self, _: int) -> None:
         self.senders.send(self.count)
@@ -212,7 +212,7 @@ async def test_senders_that_give_up_at_any_moment(size: int, steps: list[tuple[s
 async def test_a_sender_that_gave_up_is_not_taken() -> None:
     """Who waits and is cancelled leaves no letter behind, and the next one moves up."""
     box = Mailbox(1)
-    assert box.offer(letter(0))
+    assert box.put_nowait(letter(0))
     async with anyio.create_task_group() as group:
         senders = Senders(box, group)
         for number in (1, 2, 3):
@@ -227,44 +227,44 @@ async def test_a_sender_that_gave_up_is_not_taken() -> None:
 async def test_nobody_passes_those_who_wait() -> None:
     """While somebody waits for a place, an offer is refused although a place becomes free in between."""
     box = Mailbox(2)
-    assert box.offer(letter(0))
-    assert box.offer(letter(1))
+    assert box.put_nowait(letter(0))
+    assert box.put_nowait(letter(1))
     async with anyio.create_task_group() as group:
         senders = Senders(box, group)
         for number in (2, 3):
             senders.send(number)
         await settled()
         assert read(box) == 0
-        assert not box.offer(letter(4))
+        assert not box.put_nowait(letter(4))
         assert read_all(box) == [1, 2, 3]
-        assert box.offer(letter(5))
+        assert box.put_nowait(letter(5))
 
 
 async def test_closing_refuses_those_who_wait_and_keeps_what_is_in() -> None:
     """Who waits is told that the letter was not taken; letters that were, and the agent's own, remain."""
     box = Mailbox(1)
-    assert box.offer(letter(0))
+    assert box.put_nowait(letter(0))
     async with anyio.create_task_group() as group:
         senders = Senders(box, group)
         for number in (1, 2):
             senders.send(number)
         await settled()
         box.close()
-        assert not box.offer(letter(3))
+        assert not box.put_nowait(letter(3))
         assert await box.put(letter(4)) is False
-        assert box.push(letter(5))
+        assert box.put_internal(letter(5))
     assert senders.ended == {1: False, 2: False}
     assert read_all(box) == [0, 5]
     box.reopen()
-    assert box.offer(letter(6))
-    assert [item.signal.id for item in box.empty() if isinstance(item, Letter)] == ["s6"]
+    assert box.put_nowait(letter(6))
+    assert [item.signal.id for item in box.drain() if isinstance(item, Envelope)] == ["s6"]
     assert read(box) is None
 
 
 async def test_what_is_its_own_goes_beyond_the_size_and_not_for_ever() -> None:
     """The agent's own letters need no room, up to a limit; others wait until there is less than the size."""
     box = Mailbox(2)
-    assert [box.push(letter(number)) for number in range(2 + OWN + 1)] == [True] * (2 + OWN) + [False]
+    assert [box.put_internal(letter(number)) for number in range(2 + OWN + 1)] == [True] * (2 + OWN) + [False]
     async with anyio.create_task_group() as group:
         senders = Senders(box, group)
         senders.send(9)
@@ -279,8 +279,8 @@ async def test_what_is_its_own_goes_beyond_the_size_and_not_for_ever() -> None:
 
 
 ARRIVALS: dict[str, Callable[[Mailbox], object]] = {
-    "offer": lambda box: box.offer(letter(1)),
-    "push": lambda box: box.push(letter(1)),
+    "offer": lambda box: box.put_nowait(letter(1)),
+    "push": lambda box: box.put_internal(letter(1)),
     "wake": lambda box: box.wake(),
     "close": lambda box: box.close(),
 }
@@ -302,14 +302,14 @@ async def test_the_reader_sleeps_until_something_happens(how: str) -> None:
         ARRIVALS[how](box)
         await settled()
         assert awake == [how]
-    assert box.push(letter(2))
+    assert box.put_internal(letter(2))
     with anyio.fail_after(1):
         await box.wait()
 
 
 async def test_the_first_answer_counts() -> None:
     """Everybody who waits gets the first answer, before or after it came; an error is raised."""
-    reply, failed, found = Reply(), Reply(), list[Any]()
+    reply, failed, found = PendingReply(), PendingReply(), list[Any]()
 
     async def wait() -> None:
         found.append(await reply.wait())
@@ -317,11 +317,11 @@ async def test_the_first_answer_counts() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
         await settled()
-        reply.give(1)
-        reply.give(2)
-        reply.fail(ValueError("late"))
+        reply.set_result(1)
+        reply.set_result(2)
+        reply.set_exception(ValueError("late"))
     assert [*found, await reply.wait()] == [1, 1]
-    failed.fail(ValueError("first"))
-    failed.give(3)
+    failed.set_exception(ValueError("first"))
+    failed.set_result(3)
     with pytest.raises(ValueError, match="first"):
         await failed.wait()

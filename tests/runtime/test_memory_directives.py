@@ -21,9 +21,9 @@ from tests.runtime.living import (
 
 from omoide import Agent, Context, Direct, Plugin, action, memory
 from omoide.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
-from omoide.runtime import Answered, Failed, Inline, Runtime, StoreProvider
+from omoide.runtime import InlineProvider, ProviderFailure, ProviderResult, Runtime, StoreProvider
 from omoide.runtime.providers import drop_table
-from omoide.runtime.providers.resolver import INLINE
+from omoide.runtime.providers.resolver import INLINE_PREFIX
 from omoide.testing import eventually
 
 
@@ -170,7 +170,7 @@ async def test_asking_holds_up_neither_signals_nor_directives(heard: Heard) -> N
 
     async def slow(state: Any, given: Any) -> Any:
         await gate.wait()
-        return Answered(state, [])
+        return ProviderResult(state, [])
 
     provider = Provider(query=slow)
     async with Runtime(providers={"slow": provider, "fast": Provider()}) as runtime:
@@ -190,7 +190,7 @@ async def test_requests_to_one_provider_are_served_in_order_each_with_the_state_
 
     def step(state: int, given: Any) -> Any:
         states.append(state)
-        return Failed(state + 1, "no") if state % 2 else Answered(state + 1, [])
+        return ProviderFailure(state + 1, "no") if state % 2 else ProviderResult(state + 1, [])
 
     provider = Provider(put=step, query=step, delete=step)
     async with Runtime(providers={"p": provider}) as runtime:
@@ -208,7 +208,7 @@ async def test_two_agents_have_each_their_own_state_of_a_provider(heard: Heard) 
 
     def step(state: int, given: Any) -> Any:
         states.append(state)
-        return Answered(state + 1, [])
+        return ProviderResult(state + 1, [])
 
     async with Runtime(providers={"p": Provider(query=step)}) as runtime:
         for id in ("one", "two"):
@@ -224,7 +224,7 @@ async def test_the_end_waits_for_answers(heard: Heard) -> None:
         await runtime.start(asking(heard, upsert(), query(), delete()))
         await runtime.cast("a", sig("go"))
     assert len(heard) == 3
-    assert len(runtime.dropped) == 0
+    assert len(runtime.dropped_signals) == 0
 
 
 # Which provider it is
@@ -256,7 +256,7 @@ async def test_a_pointer_that_changes_means_another_provider_from_then_on(heard:
 
     def step(state: int, given: Any) -> Any:
         states.append(state)
-        return Answered(state + 1, [])
+        return ProviderResult(state + 1, [])
 
     first, second = Provider(query=step), Provider(query=step)
     second.name = "another"
@@ -299,11 +299,11 @@ async def test_what_is_kept_inline_lies_in_the_agents_memory_and_is_pure(heard: 
         await runtime.call("a", sig("go"))
         await eventually(lambda: len(heard) == 2)
         after = await runtime.state("a")
-        space = memory.space(after, INLINE + "inline")
+        space = memory.space(after, INLINE_PREFIX + "inline")
         assert space is not None
         assert plain(space.data) == {"tea": {"price": 4}}
         assert memory.get(after).rev > 0  # type: ignore[union-attr]
-        assert Inline.instant
+        assert InlineProvider.instant
 
 
 async def test_tables_are_shared_by_name_and_private_without_one(heard: Heard) -> None:
@@ -352,7 +352,7 @@ async def test_an_item_brings_its_vector_to_the_provider(heard: Heard) -> None:
     class Keeping(Provider):
         async def put(self, state: Any, key: str, value: Any, opts: Any) -> Any:
             told.append((key, plain(opts)))
-            return Answered(state)
+            return ProviderResult(state)
 
     items = [{"key": "a", "value": 1, "embedding": [0.5, 0.5]}, {"key": "b", "value": 2}]
     asked = upsert(items=items, opts={"agent_id": "eve", "index": "x"})

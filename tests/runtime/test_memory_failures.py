@@ -23,7 +23,7 @@ from tests.runtime.living import (
 from omoide import Agent, Context, Direct
 from omoide.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert, Stop
 from omoide.errors import TimedOut
-from omoide.runtime import Answered, Failed, Runtime, Waiting
+from omoide.runtime import BlockingWork, ProviderFailure, ProviderResult, Runtime
 from omoide.testing import eventually
 
 ASKED = {
@@ -67,7 +67,7 @@ async def cancelled(state: Any, given: Any) -> Any:
     ("does", "said"),
     [
         (boom, "ConnectionError: the line is dead"),
-        (lambda state, given: Failed(state, "is full"), "is full"),
+        (lambda state, given: ProviderFailure(state, "is full"), "is full"),
         (lambda state, given: None, "NoneType"),
         (lambda state, given: "ok", "str"),
         (lambda state, given: (state, []), "tuple"),
@@ -91,7 +91,7 @@ async def test_whatever_a_provider_does_wrong_is_an_error_result(does: Any, said
 @pytest.mark.parametrize("found", [7, "text", [7], [object()], {"key": "a"}, [{"key": object()}]])
 async def test_findings_that_are_none_are_an_error_result(found: Any, heard: Heard) -> None:
     """A list of maps that a signal can carry is one, and nothing else."""
-    data = await told(heard, Provider(query=lambda state, given: Answered(state, found)))
+    data = await told(heard, Provider(query=lambda state, given: ProviderResult(state, found)))
     assert data["ask"]["status"] == "error"
     assert data["ask"]["result"] == []
     assert (data["put"]["status"], data["del"]["status"]) == ("ok", "ok")
@@ -101,7 +101,7 @@ async def test_where_some_keys_fail_the_others_are_kept_and_each_is_told(heard: 
     """The status is an error, since not all was done; nothing is passed over in silence."""
 
     def some(state: Any, key: str) -> Any:
-        return Failed(state, "no twos") if key == "two" else Answered(state + 1)
+        return ProviderFailure(state, "no twos") if key == "two" else ProviderResult(state + 1)
 
     provider = Provider(put=some, delete=some)
     data = await told(heard, provider)
@@ -135,10 +135,10 @@ class Plain:
         return 0
 
     def get(self, state: Any, key: str, opts: Any) -> Any:
-        return Failed(state, "not_found")
+        return ProviderFailure(state, "not_found")
 
     def put(self, state: Any, key: str, value: Any, opts: Any) -> Any:
-        return Answered(state)
+        return ProviderResult(state)
 
     delete = get
 
@@ -163,7 +163,7 @@ async def test_a_provider_that_cannot_be_opened_is_an_error_result_and_tried_aga
             return 0
 
         def query(self, state: Any, query: Any, opts: Any) -> Any:
-            return Answered(state, [])
+            return ProviderResult(state, [])
 
     data = await told(heard, Late())
     assert [data[id]["status"] for id in ("put", "ask")] == ["error", "error"]
@@ -182,7 +182,7 @@ async def test_a_provider_that_hangs_is_left_behind(kind: str, heard: Heard) -> 
     class Blocking(Plain):
         def put(self, state: Any, key: str, value: Any, opts: Any) -> Any:
             release.wait(30)
-            return Answered(state)
+            return ProviderResult(state)
 
     provider = Provider(put=hang) if kind == "async" else Blocking()
     try:
@@ -202,7 +202,7 @@ async def test_a_hanging_provider_of_one_agent_holds_up_no_other(heard: Heard) -
 
     async def hang(state: Any, given: Any) -> Any:
         await gate.wait()
-        return Answered(state, [])
+        return ProviderResult(state, [])
 
     other = MemoryQuery(provider="table", request_id="other", query={})
     async with Runtime(providers={"p": Provider(query=hang)}) as runtime:
@@ -226,7 +226,7 @@ async def test_an_agent_that_is_ended_does_not_wait_for_a_provider_that_hangs(he
         await runtime.call("a", sig("go"))
         await provider.entered.wait()
         with anyio.fail_after(5):
-            await runtime.stop("a", within=0.01)
+            await runtime.stop("a", timeout=0.01)
         assert heard == []
 
 
@@ -246,7 +246,7 @@ async def test_what_was_open_when_an_agent_crashed_is_answered_in_its_next_life(
 
     async def hang(state: Any, given: Any) -> Any:
         await gate.wait()
-        return Answered(state, [])
+        return ProviderResult(state, [])
 
     provider = Provider(query=hang)
     first = MemoryQuery(provider="p", request_id="first", query={})
@@ -255,7 +255,7 @@ async def test_what_was_open_when_an_agent_crashed_is_answered_in_its_next_life(
         "behind it": [first, ASKED["ask"]],
         "not yet asked": [first, Hold(), ASKED["ask"]],
     }[where]
-    holding: Any = {Hold: lambda directive, server: Waiting(gate.wait)}
+    holding: Any = {Hold: lambda directive, server: BlockingWork(gate.wait)}
     async with Runtime(providers={"p": provider}, executors=holding) as runtime:
         await runtime.start(asking(heard, *asked, crash=crash))
         await runtime.call("a", sig("go"))
@@ -308,15 +308,15 @@ async def test_requests_are_answered_where_an_agent_was_to_sleep_and_lives_on(
 
     async def slow(state: Any, given: Any) -> Any:
         await gate.wait()
-        return Answered(state, [])
+        return ProviderResult(state, [])
 
     provider = Provider(put=slow)
-    async with Runtime(vault=vault, providers={"p": provider}) as runtime:
+    async with Runtime(checkpoint_store=vault, providers={"p": provider}) as runtime:
         await runtime.start(asking(heard))
         await runtime.call("a", sig("go"))
         await provider.entered.wait()
         with pytest.raises(TimedOut):
-            await runtime.hibernate("a", within=0.01)
+            await runtime.hibernate("a", timeout=0.01)
         await eventually(lambda: len(heard) == 3)
         assert [data["status"] for data in heard.data] == ["error"] * 3
         gate.set()

@@ -25,7 +25,7 @@ from tests.runtime.living import (
 from omoide import Agent, Context, Plugin, action, identity, memory
 from omoide.core.state import MEMORY
 from omoide.directives import MemoryQuery, MemoryUpsert
-from omoide.runtime import AgentServer, Answered, Runtime
+from omoide.runtime import AgentServer, ProviderResult, Runtime
 from omoide.runtime import Provider as IsProvider
 from omoide.testing import eventually
 
@@ -53,10 +53,10 @@ class Rag(Plugin):
 async def test_what_a_plugin_brings_is_there_from_the_first_signal_on(vault: Watched) -> None:
     """Pointer, space and extension; also after a crash, and after the agent slept."""
     hits = [{"key": "a", "score": 0.5, "value": "tea"}]
-    provider = Provider(query=lambda state, given: Answered(state, hits))
+    provider = Provider(query=lambda state, given: ProviderResult(state, hits))
     ask = MemoryQuery(provider="semantic", request_id="r", query={"text": "tea"})
     agent = an_agent("a", {"go": asks_for(ask), "crash": crash}, plugins=[(Rag, {"provider": "vectors"})])
-    async with Runtime(providers={"vectors": provider}, vault=vault) as runtime:
+    async with Runtime(providers={"vectors": provider}, checkpoint_store=vault) as runtime:
         for begin in ("start", "crash", "sleep"):
             if begin == "start":
                 await runtime.start(agent)
@@ -91,8 +91,8 @@ async def test_beliefs_go_into_the_memory_and_count_though_there_was_none_before
         second = await runtime.call("a", sig("temp", 30))
         assert {*second.state} == {MEMORY.key}
         assert memory.world_get(second, "temperature") == 30
-        assert [task["id"] for task in MEMORY.value(second).spaces["tasks"].data] == ["22", "30"]
-        before, after = MEMORY.value(first), MEMORY.value(second)
+        assert [task["id"] for task in MEMORY.get_or_new(second).spaces["tasks"].data] == ["22", "30"]
+        before, after = MEMORY.get_or_new(first), MEMORY.get_or_new(second)
         assert 0 < before.rev < after.rev
         for space in ("world", "tasks"):
             assert 0 < before.spaces[space].rev < after.spaces[space].rev
@@ -108,7 +108,7 @@ async def test_what_an_action_returns_under_other_names_is_no_memory() -> None:
         await runtime.start(an_agent("a", {"temp": observe, "wrong": wrong}))
         before = await runtime.call("a", sig("temp", 22))
         after = await runtime.call("a", sig("wrong"))
-        assert MEMORY.value(after) is MEMORY.value(before)
+        assert MEMORY.get_or_new(after) is MEMORY.get_or_new(before)
         assert plain(after.state["world"]) == {"temperature": 22}
 
 

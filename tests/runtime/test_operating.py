@@ -16,7 +16,14 @@ from tests.strategies import data
 from omoide.core.action import MEMORY_RESULT, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.frozen import freeze
 from omoide.core.signal import Signal
-from omoide.runtime.providers import UNOPENED, Answered, Failed, Inline, carried_out, refused
+from omoide.runtime.providers import (
+    UNOPENED,
+    InlineProvider,
+    ProviderFailure,
+    ProviderResult,
+    execute_directive,
+    refusal_data,
+)
 from omoide.testing import eventually
 
 OPTS = {"agent_id": "ada", "alias": "notes"}
@@ -28,7 +35,7 @@ class Counter:
     name = "counter"
     instant = True
 
-    def __init__(self, doing: Callable[..., Any] = Answered) -> None:
+    def __init__(self, doing: Callable[..., Any] = ProviderResult) -> None:
         self.doing = doing
         self.told: list[tuple[Any, ...]] = []
         self.opened: list[Any] = []
@@ -85,8 +92,8 @@ def signal(told: dict[str, Any]) -> Signal:
 async def test_a_query_gives_what_was_found() -> None:
     """The result says for which request, that it is well, what was found, where, and how long it took."""
     hits = [{"key": "a", "score": 0.5, "value": {"x": [1]}}]
-    provider = Counter(lambda state: Answered(state, hits))
-    state, told = await carried_out(QUERY, provider, UNOPENED, OPTS)
+    provider = Counter(lambda state: ProviderResult(state, hits))
+    state, told = await execute_directive(QUERY, provider, UNOPENED, OPTS)
     assert state == 1
     assert isinstance(told["meta"].pop("latency_ms"), int)
     assert told == {"request_id": "r1", "status": "ok", "result": hits, "meta": {"provider": "counter"}}
@@ -98,11 +105,11 @@ async def test_a_query_gives_what_was_found() -> None:
 async def test_a_batch_says_what_became_of_every_key() -> None:
     """Items are put and keys deleted one after the other, each with the state of the one before."""
     provider = Counter()
-    state, told = await carried_out(UPSERT, provider, UNOPENED, OPTS)
+    state, told = await execute_directive(UPSERT, provider, UNOPENED, OPTS)
     assert (state, told["status"], told["result"]) == (2, "ok", [])
     assert told["details"] == [{"key": "a", "status": "ok"}, {"key": "b", "status": "ok"}]
     assert "error" not in told
-    state, told = await carried_out(DELETE, provider, state, OPTS)
+    state, told = await execute_directive(DELETE, provider, state, OPTS)
     assert (state, told["status"]) == (4, "ok")
     assert [call[:3] for call in provider.told] == [
         ("put", 0, "a"),
@@ -116,10 +123,10 @@ async def test_a_batch_says_what_became_of_every_key() -> None:
 async def test_a_provider_is_opened_once() -> None:
     """With the options of its place, before the first operation; the state goes on from there."""
     provider = Counter()
-    state, _ = await carried_out(DELETE, provider, UNOPENED, OPTS)
-    state, _ = await carried_out(DELETE, provider, state, OPTS)
+    state, _ = await execute_directive(DELETE, provider, UNOPENED, OPTS)
+    state, _ = await execute_directive(DELETE, provider, state, OPTS)
     assert (state, provider.opened) == (4, [OPTS])
-    state, told = await carried_out(upsert(), Counter(), UNOPENED, OPTS)
+    state, told = await execute_directive(upsert(), Counter(), UNOPENED, OPTS)
     assert (state, told["status"], told["details"]) == (0, "ok", [])
 
 
@@ -127,7 +134,7 @@ async def test_an_item_brings_its_vector_along() -> None:
     """Only its own: options cannot give one to all."""
     provider = Counter()
     items = [{"key": "a", "value": 1, "embedding": [0.5, 0.5]}, {"key": "b", "value": 2}]
-    await carried_out(upsert(*items, opts={"embedding": [1.0], "x": 1}), provider, UNOPENED, OPTS)
+    await execute_directive(upsert(*items, opts={"embedding": [1.0], "x": 1}), provider, UNOPENED, OPTS)
     assert [call[-1] for call in provider.told] == [
         {**OPTS, "x": 1, "embedding": [0.5, 0.5]},
         {**OPTS, "x": 1},
@@ -136,10 +143,10 @@ async def test_an_item_brings_its_vector_along() -> None:
 
 async def test_a_directive_cannot_say_who_asks() -> None:
     """Its options come after those of the place, and identity is no option of a directive at all."""
-    provider = Counter(lambda state: Answered(state, []))
+    provider = Counter(lambda state: ProviderResult(state, []))
     forged = {"agent_id": "eve", "alias": "other", "table": "theirs", "mine": 1}
-    await carried_out(QUERY.replace(opts=forged), provider, UNOPENED, {**OPTS, "table": "ours"})
-    await carried_out(QUERY.replace(opts=forged), provider, UNOPENED, {})
+    await execute_directive(QUERY.replace(opts=forged), provider, UNOPENED, {**OPTS, "table": "ours"})
+    await execute_directive(QUERY.replace(opts=forged), provider, UNOPENED, {})
     assert provider.told[0][-1] == {**OPTS, "table": "ours", "mine": 1}
     assert provider.told[1][-1] == {"table": "theirs", "mine": 1}
 
@@ -147,7 +154,9 @@ async def test_a_directive_cannot_say_who_asks() -> None:
 @pytest.mark.parametrize("directive", ALL, ids=["query", "upsert", "delete"])
 async def test_a_failure_hands_its_state_back_too(directive: Any) -> None:
     """The state of a failed operation counts as much as that of any other."""
-    state, told = await carried_out(directive, Counter(lambda state: Failed(state, "no room")), 7, OPTS)
+    state, told = await execute_directive(
+        directive, Counter(lambda state: ProviderFailure(state, "no room")), 7, OPTS
+    )
     assert state == (8 if directive is QUERY else 9)
     assert (told["status"], told["result"]) == ("error", [])
     assert "no room" in told["error"]
@@ -158,13 +167,13 @@ async def test_one_bad_key_does_not_keep_the_others_back() -> None:
     """All are tried; the result is an error that names what failed and what did not."""
     items = [{"key": key, "value": 1} for key in ("a", "bad", "c", "bad", "e")]
 
-    class Picky(Inline):
+    class Picky(InlineProvider):
         def put(self, state: Any, key: str, value: Any, opts: Any) -> Any:
             if key == "bad":
-                return Failed(state, "bad key")
+                return ProviderFailure(state, "bad key")
             return super().put(state, key, value, opts)
 
-    state, told = await carried_out(upsert(*items), Picky(), UNOPENED, OPTS)
+    state, told = await execute_directive(upsert(*items), Picky(), UNOPENED, OPTS)
     assert state == {"a": 1, "c": 1, "e": 1}
     assert (told["status"], told["error"]) == ("error", "2 of 5 failed: bad key")
     assert [detail["status"] for detail in told["details"]] == ["ok", "error", "ok", "error", "ok"]
@@ -175,7 +184,7 @@ async def test_keys_that_are_none_fail_by_themselves() -> None:
     """They never reach the provider; the others do."""
     provider = Counter()
     items = [{"key": key, "value": 1} for key in (3, None, "", "x" * 5000, ["a"], "ok")]
-    _, told = await carried_out(upsert(*items), provider, UNOPENED, OPTS)
+    _, told = await execute_directive(upsert(*items), provider, UNOPENED, OPTS)
     assert [call[2] for call in provider.told] == ["ok"]
     assert [detail["status"] for detail in told["details"]] == ["error"] * 5 + ["ok"]
     assert len(str(told)) < 3000
@@ -189,12 +198,12 @@ async def test_keys_that_are_none_fail_by_themselves() -> None:
         (None, "NoneType"),
         ({"ok": True}, "dict"),
         (("ok", 1), "tuple"),
-        (Answered, "StructMeta"),
+        (ProviderResult, "StructMeta"),
     ],
 )
 async def test_an_answer_that_is_none_is_told_as_nonsense(directive: Any, given: Any, said: str) -> None:
     """The state stays what it was, for none came back."""
-    state, told = await carried_out(directive, Counter(lambda _: given), 7, OPTS)
+    state, told = await execute_directive(directive, Counter(lambda _: given), 7, OPTS)
     assert state == 7
     assert told["status"] == "error"
     assert f"gave {said}, not Answered or Failed" in told["error"]
@@ -248,7 +257,7 @@ def deep(levels: int) -> Any:
 )
 async def test_results_that_no_signal_can_carry_are_told_as_nonsense(found: Any) -> None:
     """A question is answered with a list of maps that can be kept, or else it failed."""
-    state, told = await carried_out(QUERY, Counter(lambda state: Answered(state, found)), 7, OPTS)
+    state, told = await execute_directive(QUERY, Counter(lambda state: ProviderResult(state, found)), 7, OPTS)
     assert state == 8
     assert (told["status"], told["result"]) == ("error", [])
     assert told["error"].startswith("query gave")
@@ -290,7 +299,7 @@ async def test_what_a_provider_raises_is_told(directive: Any, error: BaseExcepti
     """In a few words, with the type; a cancellation that is the provider's own is one of its failures."""
     provider = Counter(raising(error))
     provider.instant = instant
-    state, told = await carried_out(directive, provider, 7, OPTS)
+    state, told = await execute_directive(directive, provider, 7, OPTS)
     assert (state, told["status"]) == (7, "error")
     assert len(told["error"]) <= 300
     named = "gave up by itself" if isinstance(error, CancelledError) else type(error).__name__
@@ -301,7 +310,7 @@ async def test_what_a_provider_raises_is_told(directive: Any, error: BaseExcepti
 @pytest.mark.parametrize("reason", [None, 3, object(), "x" * 10_000, "a\0b\udfff"])
 async def test_a_reason_is_always_short_text(reason: Any) -> None:
     """Whatever a provider gives for one."""
-    _, told = await carried_out(QUERY, Counter(lambda state: Failed(state, reason)), 7, OPTS)
+    _, told = await execute_directive(QUERY, Counter(lambda state: ProviderFailure(state, reason)), 7, OPTS)
     assert isinstance(told["error"], str)
     assert 0 < len(told["error"]) <= 300
     signal(told)
@@ -309,7 +318,7 @@ async def test_a_reason_is_always_short_text(reason: Any) -> None:
 
 async def test_a_question_to_who_answers_none_fails() -> None:
     """The provider is not even opened."""
-    state, told = await carried_out(QUERY, Plain(), UNOPENED, OPTS)
+    state, told = await execute_directive(QUERY, Plain(), UNOPENED, OPTS)
     assert state is UNOPENED
     assert (told["status"], told["error"]) == ("error", "query not supported")
 
@@ -324,23 +333,23 @@ async def test_a_provider_that_cannot_be_opened_is_tried_again(directive: Any) -
         def init(self, opts: Any) -> Any:
             if self.broken:
                 raise OSError("no disk")
-            return Answered(3)
+            return ProviderResult(3)
 
-    provider = Closed(lambda state: Answered(state, []))
-    state, told = await carried_out(directive, provider, UNOPENED, OPTS)
+    provider = Closed(lambda state: ProviderResult(state, []))
+    state, told = await execute_directive(directive, provider, UNOPENED, OPTS)
     assert (state, provider.told) == (UNOPENED, [])
     assert (told["status"], told["error"]) == ("error", "could not be opened (OSError: no disk)")
     assert {detail["error"] for detail in told.get("details", [])} <= {told["error"]}
     provider.broken = False
-    state, told = await carried_out(directive, provider, state, OPTS)
+    state, told = await execute_directive(directive, provider, state, OPTS)
     assert (state, told["status"]) == (4 if directive is QUERY else 5, "ok")
     unwilling = Counter()
-    unwilling.init = lambda opts: Failed(None, "not today")  # type: ignore[method-assign, assignment, return-value]
-    state, told = await carried_out(directive, unwilling, UNOPENED, OPTS)
+    unwilling.init = lambda opts: ProviderFailure(None, "not today")  # type: ignore[method-assign, assignment, return-value]
+    state, told = await execute_directive(directive, unwilling, UNOPENED, OPTS)
     assert (state, told["error"]) == (UNOPENED, "could not be opened (not today)")
 
 
-class Hanging(Inline):
+class Hanging(InlineProvider):
     """Hangs at one key for ever."""
 
     async def put(self, state: Any, key: str, value: Any, opts: Any) -> Any:  # type: ignore[override]
@@ -355,11 +364,11 @@ class Hanging(Inline):
 async def test_who_hangs_is_left_behind() -> None:
     """What was done before time ran out is done; the rest is told as late."""
     items = [{"key": key, "value": 1} for key in ("a", "hang", "c")]
-    state, told = await carried_out(upsert(*items), Hanging(), UNOPENED, OPTS, timeout=0.02)
+    state, told = await execute_directive(upsert(*items), Hanging(), UNOPENED, OPTS, timeout=0.02)
     assert state == {"a": 1}
     assert told["error"] == "2 of 3 failed: timed out after 0.02 s"
     assert [detail["status"] for detail in told["details"]] == ["ok", "error", "error"]
-    state, told = await carried_out(QUERY, Hanging(), state, OPTS, timeout=0.02)
+    state, told = await execute_directive(QUERY, Hanging(), state, OPTS, timeout=0.02)
     assert (state, told["error"]) == ({"a": 1}, "timed out after 0.02 s")
     assert told["meta"]["latency_ms"] >= 20
 
@@ -368,7 +377,7 @@ async def test_who_hangs_is_left_behind() -> None:
             await anyio.sleep_forever()
             return 0
 
-    state, told = await carried_out(DELETE, Slow(), UNOPENED, OPTS, timeout=0.02)
+    state, told = await execute_directive(DELETE, Slow(), UNOPENED, OPTS, timeout=0.02)
     assert (state, told["error"]) == (UNOPENED, "timed out after 0.02 s")
     assert [detail["status"] for detail in told["details"]] == ["error", "error"]
 
@@ -384,19 +393,19 @@ async def test_plain_methods_do_not_hold_up_the_event_loop() -> None:
             begun.set()
             assert threading.current_thread() is not threading.main_thread()
             go.wait(10)
-            return Answered(state + 1)
+            return ProviderResult(state + 1)
 
     try:
         results: list[Any] = []
 
         async def work() -> None:
-            results.append(await carried_out(DELETE, Blocking(), 0, OPTS))
+            results.append(await execute_directive(DELETE, Blocking(), 0, OPTS))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
             await eventually(begun.is_set)
             assert results == []
-            late = await carried_out(DELETE, Blocking(), 5, OPTS, timeout=0.02)
+            late = await execute_directive(DELETE, Blocking(), 5, OPTS, timeout=0.02)
             assert (late[0], late[1]["status"]) == (5, "error")
             go.set()
         ((state, told),) = results
@@ -408,28 +417,28 @@ async def test_plain_methods_do_not_hold_up_the_event_loop() -> None:
 async def test_a_plain_method_may_give_something_to_wait_for() -> None:
     """What it gives is awaited, wherever it was made."""
 
-    async def later(state: int) -> Answered:
+    async def later(state: int) -> ProviderResult:
         await anyio.lowlevel.checkpoint()
-        return Answered(state, [])
+        return ProviderResult(state, [])
 
     for instant in (True, False):
         provider = Counter(later)
         provider.instant = instant
-        assert (await carried_out(QUERY, provider, 0, OPTS))[0] == 1
+        assert (await execute_directive(QUERY, provider, 0, OPTS))[0] == 1
 
 
 @pytest.mark.parametrize("directive", ALL, ids=["query", "upsert", "delete"])
 async def test_who_is_cancelled_stops(directive: Any) -> None:
     """Cancellation from outside is no result."""
 
-    async def forever(state: int) -> Answered:
+    async def forever(state: int) -> ProviderResult:
         await anyio.sleep_forever()
         raise AssertionError
 
     ended = False
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await carried_out(directive, Counter(forever), 0, OPTS, timeout=10)
+        await execute_directive(directive, Counter(forever), 0, OPTS, timeout=10)
         ended = True
     assert scope.cancelled_caught
     assert not ended
@@ -437,7 +446,7 @@ async def test_who_is_cancelled_stops(directive: Any) -> None:
 
 async def test_a_directive_without_a_provider_gets_a_result_too() -> None:
     """It says under which name there is none."""
-    told = refused(DELETE, "memory provider 'notes' does not exist; use one of inline")
+    told = refusal_data(DELETE, "memory provider 'notes' does not exist; use one of inline")
     assert told["meta"] == {"provider": "notes", "latency_ms": 0}
     assert (told["request_id"], told["status"], told["result"]) == ("r1", "error", [])
     assert "inline" in told["error"]
@@ -449,7 +458,7 @@ async def test_a_provider_without_a_name_is_called_by_its_type() -> None:
     provider = Counter()
     for name in (None, 3, ""):
         provider.name = name  # type: ignore[assignment]
-        _, told = await carried_out(DELETE, provider, 0, OPTS)
+        _, told = await execute_directive(DELETE, provider, 0, OPTS)
         assert told["meta"]["provider"] == "Counter"
 
 
@@ -460,11 +469,11 @@ def test_whatever_is_put_and_found_ends_in_a_signal(items: list[tuple[str, Any]]
     async def play() -> None:
         asked = [(key, freeze(value)) for key, value in items if "\0" not in key and key.isprintable()]
         directive = upsert(*({"key": key, "value": value} for key, value in asked))
-        state, told = await carried_out(directive, Inline(), UNOPENED, OPTS)
+        state, told = await execute_directive(directive, InlineProvider(), UNOPENED, OPTS)
         assert state == {key: value for key, value in asked if key.strip()}
         assert [detail["status"] == "ok" for detail in told["details"]] == [bool(k.strip()) for k, _ in asked]
         signal(told)
-        _, told = await carried_out(QUERY, Counter(lambda state: Answered(state, found)), 0, OPTS)
+        _, told = await execute_directive(QUERY, Counter(lambda state: ProviderResult(state, found)), 0, OPTS)
         good = isinstance(found, (list, tuple)) and all(isinstance(item, dict) for item in found)
         assert told["status"] == ("ok" if good else "error")
         signal(told)

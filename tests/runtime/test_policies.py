@@ -25,7 +25,15 @@ from omoide import Agent, action
 from omoide.directives import Directive, Emit, Error, Stop, StopSensor
 from omoide.errors import Invalid, WrongType
 from omoide.projection import CaptureRule, SignalCapture
-from omoide.runtime import EmitErrors, Failed, LogErrors, MaxErrors, Runtime, StopOnError, Terms
+from omoide.runtime import (
+    AgentOptions,
+    EmitErrors,
+    LogErrors,
+    MaxErrors,
+    ProviderFailure,
+    Runtime,
+    StopOnError,
+)
 from omoide.testing import eventually
 
 ERROR = "jido.agent.error"
@@ -50,7 +58,7 @@ async def test_a_default_policy_writes_down_and_goes_on(caplog: pytest.LogCaptur
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         server = runtime.whereis("a")
         assert server is not None
-        assert (server.errors, len(server.restarts)) == (5, 0)
+        assert (server.error_count, len(server.restart_times)) == (5, 0)
 
 
 async def test_every_kind_of_error_comes_to_the_policy(errors: Errors) -> None:
@@ -79,7 +87,7 @@ async def test_a_policy_may_stop_the_agent(policy: Any) -> None:
         await runtime.cast("a", sig("fail"))
         await runtime.cast("a", sig("up"))
         await ended(runtime, "a")
-        assert [(drop.signal.type, drop.reason) for drop in runtime.dropped] == [
+        assert [(drop.signal.type, drop.reason) for drop in runtime.dropped_signals] == [
             ("up", "the agent ended (error: ValueError)")
         ]
 
@@ -101,13 +109,13 @@ async def test_after_so_many_errors_the_agent_is_stopped() -> None:
         for _ in range(2):
             await runtime.call("a", sig("fail"))
         await runtime.call("a", sig("up"))
-        assert len(server.restarts) == 0
+        assert len(server.restart_times) == 0
         await runtime.call("a", sig("fail"))
-        await eventually(lambda: len(server.restarts) == 1)
+        await eventually(lambda: len(server.restart_times) == 1)
         for _ in range(2):
             await runtime.call("a", sig("fail"))
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
-        assert len(server.restarts) == 1
+        assert len(server.restart_times) == 1
 
 
 async def test_errors_can_be_told_by_a_signal(heard: Heard) -> None:
@@ -181,7 +189,7 @@ async def test_an_error_about_an_error_signal_is_not_told_again(heard: Heard) ->
             await anyio.wait_all_tasks_blocked()
             server = runtime.whereis("a")
             assert server is not None
-            assert server.errors == 2
+            assert server.error_count == 2
             assert runtime.stats()["accepted"] == 2
 
 
@@ -203,7 +211,7 @@ async def test_what_the_policy_wants_and_cannot_be_done_is_written_down_once(
             await anyio.wait_all_tasks_blocked()
         server = runtime.whereis("a")
         assert server is not None
-        assert server.errors == 2
+        assert server.error_count == 2
         assert " in directive" in caplog.text
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
 
@@ -251,7 +259,7 @@ async def test_too_many_directives_are_told_by_a_signal_too(heard: Heard) -> Non
         assert heard.data[0]["kind"] == "QueueOverflow"
         server = runtime.whereis("a")
         assert server is not None
-        assert (server.agent.state["count"], len(server.restarts)) == (3, 0)
+        assert (server.agent.state["count"], len(server.restart_times)) == (3, 0)
 
 
 async def test_a_full_mailbox_of_ones_own_is_no_endless_loop() -> None:
@@ -263,12 +271,12 @@ async def test_a_full_mailbox_of_ones_own_is_no_endless_loop() -> None:
         server = runtime.whereis("a")
         assert server is not None
         for _ in range(3):
-            server.tell(sig("flood"))
+            server.enqueue(sig("flood"))
         with anyio.fail_after(30):
             assert (await runtime.call("b", sig("up"))).state["count"] == 1
-            await eventually(lambda: not len(server.mailbox), within=30)
-        assert runtime.dropped.count > 0
-        assert len(server.restarts) == 0
+            await eventually(lambda: not len(server.mailbox), timeout=30)
+        assert runtime.dropped_signals.count > 0
+        assert len(server.restart_times) == 0
 
 
 async def test_a_function_may_decide(heard: Heard) -> None:
@@ -308,7 +316,7 @@ async def test_a_policy_that_fails_is_a_crash_of_its_agent_alone(answer: Any, wh
         assert server is not None
         await runtime.call("a", sig("up"))
         await runtime.call("a", sig(where))
-        await eventually(lambda: len(server.restarts) == 1)
+        await eventually(lambda: len(server.restart_times) == 1)
         assert plain((await runtime.call("a", sig("up"))).state) == {"count": 1}
         assert (await runtime.call("b", sig("up"))).state["count"] == 1
 
@@ -317,12 +325,12 @@ async def test_a_policy_that_fails_is_a_crash_of_its_agent_alone(answer: Any, wh
 def test_what_is_no_policy_is_refused_at_once(wrong: Any) -> None:
     """Where the agent is started, and where the terms are made."""
     with pytest.raises(WrongType, match="on_error"):
-        Terms(on_error=wrong)
+        AgentOptions(on_error=wrong)
 
 
 def test_policies_have_names() -> None:
     """Three of them need no settings."""
-    named = [type(Terms(on_error=name).policy) for name in ("log", "stop", "emit")]
+    named = [type(AgentOptions(on_error=name).error_policy) for name in ("log", "stop", "emit")]
     assert named == [LogErrors, StopOnError, EmitErrors]
     for limit in (0, -1, True, 1.5):
         with pytest.raises(Invalid, match="limit"):
@@ -331,7 +339,7 @@ def test_policies_have_names() -> None:
 
 async def test_a_report_of_an_error_is_not_captured_by_whoever_made_it() -> None:
     """Where nothing can be captured, each report would lead to another one, for ever."""
-    provider = Provider(put=lambda state, given: Failed(state, "is full"))
+    provider = Provider(put=lambda state, given: ProviderFailure(state, "is full"))
     capture = SignalCapture(rules=[CaptureRule(pattern="**")])
     agent = an_agent("a", {"up": counting, "app.error": counting}, plugins=[capture])
     async with Runtime(providers={"memory": provider}) as runtime:

@@ -19,18 +19,18 @@ from tests.strategies import data, scramble
 
 from omoide.core.frozen import FrozenMap, freeze
 from omoide.runtime.providers import (
-    Answered,
-    Failed,
-    Inline,
+    InlineProvider,
     Outcome,
     Provider,
-    Queries,
+    ProviderFailure,
+    ProviderResult,
+    QueryableProvider,
     StoreProvider,
-    Table,
+    TableProvider,
     drop_table,
     drop_tables_of,
 )
-from omoide.runtime.providers.protocol import MAX_KEY
+from omoide.runtime.providers.protocol import MAX_KEY_BYTES
 from omoide.stores.factory import open_store
 
 KINDS = ("inline", "table", "memory", "sqlite")
@@ -55,13 +55,13 @@ class Held:
 
     async def ask(self, method: str, *args: Any, **opts: Any) -> Outcome:
         answer = await self.settled(getattr(self.provider, method)(self.state, *args, {**self.opts, **opts}))
-        assert isinstance(answer, (Answered, Failed))
+        assert isinstance(answer, (ProviderResult, ProviderFailure))
         self.state = answer.state
         return answer
 
     async def get(self, key: str) -> Any:
         answer = await self.ask("get", key)
-        return ("failed", answer.reason) if isinstance(answer, Failed) else answer.value
+        return ("failed", answer.reason) if isinstance(answer, ProviderFailure) else answer.value
 
 
 @asynccontextmanager
@@ -69,9 +69,9 @@ async def holding(kind: str, folder: Path) -> AsyncIterator[Held]:
     """A fresh provider of a kind."""
     opts = {**OPTS, "agent_id": f"agent-{next(_agents)}"}
     if kind == "inline":
-        yield await Held(Inline(), opts).open()
+        yield await Held(InlineProvider(), opts).open()
     elif kind == "table":
-        yield await Held(Table(), opts).open()
+        yield await Held(TableProvider(), opts).open()
         drop_tables_of(opts["agent_id"])
     else:
         url = "memory://" if kind == "memory" else f"sqlite:///{folder / 'memory.db'}"
@@ -87,13 +87,13 @@ class TestEveryProvider:
         """It has what is asked of one, with a name, and answers questions, too."""
         async with holding(kind, tmp_path) as held:
             assert isinstance(held.provider, Provider)
-            assert isinstance(held.provider, Queries)
+            assert isinstance(held.provider, QueryableProvider)
             assert held.provider.name in ("inline", "table", "store")
 
     async def test_what_was_put_comes_back(self, kind: str, tmp_path: Path) -> None:
         """Under its key, as it was, until something else is put there."""
         async with holding(kind, tmp_path) as held:
-            assert await held.ask("put", "a", {"x": [1, None, True]}) == Answered(held.state)
+            assert await held.ask("put", "a", {"x": [1, None, True]}) == ProviderResult(held.state)
             assert await held.get("a") == {"x": [1, None, True]}
             await held.ask("put", "a", "tea")
             assert await held.get("a") == "tea"
@@ -101,8 +101,8 @@ class TestEveryProvider:
     async def test_a_missing_key_is_not_found(self, kind: str, tmp_path: Path) -> None:
         """To get it fails, to delete it does not."""
         async with holding(kind, tmp_path) as held:
-            assert await held.ask("get", "a") == Failed(held.state, "not_found")
-            assert await held.ask("delete", "a") == Answered(held.state)
+            assert await held.ask("get", "a") == ProviderFailure(held.state, "not_found")
+            assert await held.ask("delete", "a") == ProviderResult(held.state)
 
     async def test_what_was_deleted_is_gone_and_can_be_put_again(self, kind: str, tmp_path: Path) -> None:
         """The same value too, which a store might take for no change."""
@@ -125,12 +125,12 @@ class TestEveryProvider:
             scramble(value)
             assert await held.get("a") == {"list": [1, 2], "map": {"x": 1}}
 
-    @pytest.mark.parametrize("key", ["", "  ", "a\0b", "\ud800", "k" * (MAX_KEY + 1)])
+    @pytest.mark.parametrize("key", ["", "  ", "a\0b", "\ud800", "k" * (MAX_KEY_BYTES + 1)])
     async def test_a_key_that_cannot_be_one_is_refused(self, kind: str, tmp_path: Path, key: str) -> None:
         """Empty, beyond every codec, or too long: the answer says that it failed, and quotes no long key."""
         async with holding(kind, tmp_path) as held:
             answer = await held.ask("put", key, 1)
-            assert isinstance(answer, Failed)
+            assert isinstance(answer, ProviderFailure)
             assert "key" in answer.reason
             assert len(answer.reason) < 200
 
@@ -143,7 +143,7 @@ class TestEveryProvider:
             "a'; DROP TABLE entries; --",
             "\t\n",
             "deleted",
-            "k" * MAX_KEY,
+            "k" * MAX_KEY_BYTES,
             "\u00e9",
             "e\u0301",
         ],
@@ -165,7 +165,7 @@ class TestEveryProvider:
         """What was there before stays."""
         async with holding(kind, tmp_path) as held:
             await held.ask("put", "a", 1)
-            assert isinstance(await held.ask("put", "a", value), Failed)
+            assert isinstance(await held.ask("put", "a", value), ProviderFailure)
             assert await held.get("a") == 1
 
     async def test_a_question_that_is_not_understood_is_no_empty_answer(
@@ -174,11 +174,11 @@ class TestEveryProvider:
         """A part that would be passed over is named, and what is understood is said."""
         async with holding(kind, tmp_path) as held:
             answer = await held.ask("query", {"colour": "blue"})
-            assert isinstance(answer, Failed)
+            assert isinstance(answer, ProviderFailure)
             assert "query.colour" in answer.reason
             assert "top_k" in answer.reason
             for wrong in (0, -1, "5", True, 10**6):
-                assert isinstance(await held.ask("query", {"top_k": wrong, "text": "tea"}), Failed)
+                assert isinstance(await held.ask("query", {"top_k": wrong, "text": "tea"}), ProviderFailure)
 
 
 @pytest.mark.parametrize("kind", ["inline", "table"])
@@ -196,7 +196,7 @@ async def test_maps_find_by_prefix_and_fields(kind: str, tmp_path: Path) -> None
 
         async def found(**query: Any) -> list[str]:
             answer = await held.ask("query", query)
-            assert isinstance(answer, Answered)
+            assert isinstance(answer, ProviderResult)
             return [item["key"] for item in answer.value]
 
         assert await found() == ["other", "text", "user:1", "user:2", "user:3"]
@@ -206,13 +206,13 @@ async def test_maps_find_by_prefix_and_fields(kind: str, tmp_path: Path) -> None
         assert await found(where={"on": True}) == ["user:2"]
         assert await found(where={"absent": None}) == []
         answer = await held.ask("query", {"prefix": "other"})
-        assert isinstance(answer, Answered)
+        assert isinstance(answer, ProviderResult)
         assert answer.value == [{"key": "other", "score": 1.0, "value": {"team": "red"}}]
 
 
 def test_inline_changes_nothing_but_its_answer() -> None:
     """The state that was given stays what it was: the data is a value like any other."""
-    inline = Inline()
+    inline = InlineProvider()
     empty = inline.init({})
     full = inline.put(empty, "a", 1, {}).state
     assert empty == {}
@@ -223,27 +223,27 @@ def test_inline_changes_nothing_but_its_answer() -> None:
 
 def test_a_named_table_is_the_same_for_all_and_others_are_private() -> None:
     """Who names no table has one of their own for each alias, which no name leads to."""
-    table, name = Table(), f"shared-{next(_agents)}"
+    table, name = TableProvider(), f"shared-{next(_agents)}"
     ada, bob = {"agent_id": "ada", "alias": "x"}, {"agent_id": "bob", "alias": "x"}
     try:
         table.put(None, "a", 1, {**ada, "table": name})
-        assert table.get(None, "a", {**bob, "table": name}) == Answered(None, 1)
+        assert table.get(None, "a", {**bob, "table": name}) == ProviderResult(None, 1)
         table.put(None, "b", 2, ada)
         for other in (bob, {**ada, "alias": "y"}, {"table": "ada"}, {"table": "('agent', 'ada', 'x')"}):
-            assert table.get(None, "b", other) == Failed(None, "not_found")
-        assert table.get(None, "b", ada) == Answered(None, 2)
+            assert table.get(None, "b", other) == ProviderFailure(None, "not_found")
+        assert table.get(None, "b", ada) == ProviderResult(None, 2)
         drop_tables_of("ada")
-        assert table.get(None, "b", ada) == Failed(None, "not_found")
+        assert table.get(None, "b", ada) == ProviderFailure(None, "not_found")
         assert drop_table(name)
         assert not drop_table(name)
-        assert table.get(None, "a", {**bob, "table": name}) == Failed(None, "not_found")
+        assert table.get(None, "a", {**bob, "table": name}) == ProviderFailure(None, "not_found")
     finally:
         drop_table(name)
 
 
 def test_many_threads_can_use_one_table() -> None:
     """Every write of every thread is there in the end, and no question ever sees a torn table."""
-    table, opts, threads, each = Table(), {"table": f"busy-{next(_agents)}"}, 8, 300
+    table, opts, threads, each = TableProvider(), {"table": f"busy-{next(_agents)}"}, 8, 300
     wrong: list[Any] = []
     begin = threading.Barrier(threads)
 
@@ -255,7 +255,7 @@ def test_many_threads_can_use_one_table() -> None:
                 table.delete(None, f"{me}:{number}", opts)
             seen = table.query(None, {"prefix": f"{me}:", "top_k": 1000}, opts)
             wanted = sum(at % 3 != 0 for at in range(number + 1))
-            if not isinstance(seen, Answered) or len(seen.value) != wanted:
+            if not isinstance(seen, ProviderResult) or len(seen.value) != wanted:
                 wrong.append(seen)
 
     running = [threading.Thread(target=work, args=(me,)) for me in range(threads)]
@@ -268,7 +268,7 @@ def test_many_threads_can_use_one_table() -> None:
         for me in range(threads):
             for number in range(each):
                 found = table.get(None, f"{me}:{number}", opts)
-                assert isinstance(found, Failed) == (number % 3 == 0)
+                assert isinstance(found, ProviderFailure) == (number % 3 == 0)
     finally:
         drop_table(opts["table"])
 
@@ -289,7 +289,7 @@ def test_a_provider_is_a_dictionary(kind: str, steps: list[tuple[str, str, Any]]
         async with holding(kind, folder) as held:
             for step, key, value in steps:
                 if step == "put":
-                    assert isinstance(await held.ask("put", key, value), Answered)
+                    assert isinstance(await held.ask("put", key, value), ProviderResult)
                     model[key] = freeze(value)
                 elif step == "delete":
                     await held.ask("delete", key)

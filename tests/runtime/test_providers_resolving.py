@@ -13,11 +13,11 @@ from omoide import memory
 from omoide.core.agent import Agent
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, NotFound, OmoideError, StoreFailed, WrongType
-from omoide.runtime.providers import Answered, Inline, Providers, StoreProvider, Table
+from omoide.runtime.providers import InlineProvider, ProviderResult, Providers, StoreProvider, TableProvider
 from omoide.stores.factory import open_store
 
 
-class Vectors(Inline):
+class Vectors(InlineProvider):
     """A backend with a name of its own."""
 
     name = "pgvector"
@@ -37,16 +37,16 @@ def test_an_alias_means_what_was_configured() -> None:
     assert (found.alias, found.provider) == ("semantic", mine)
     assert found.opts == {"agent_id": "ada", "alias": "semantic"}
     cache = providers.resolve("cache", agent())
-    assert isinstance(cache.provider, Table)
+    assert isinstance(cache.provider, TableProvider)
     assert cache.opts == {"agent_id": "ada", "alias": "cache", "table": "t"}
-    assert isinstance(providers.resolve("self", agent()).provider, Inline)
+    assert isinstance(providers.resolve("self", agent()).provider, InlineProvider)
 
 
 def test_the_words_are_aliases_themselves() -> None:
     """Without any configuration there are the agent itself and the tables of the process."""
     providers = Providers()
-    assert isinstance(providers.resolve("inline", agent()).provider, Inline)
-    assert isinstance(providers.resolve("table", agent()).provider, Table)
+    assert isinstance(providers.resolve("inline", agent()).provider, InlineProvider)
+    assert isinstance(providers.resolve("table", agent()).provider, TableProvider)
     with pytest.raises(NotFound, match=r"use one of inline, table$"):
         providers.resolve("store", agent())
 
@@ -62,7 +62,7 @@ def test_a_pointer_chooses_among_what_is_known() -> None:
         fixed={"provider": "other", "table": "elsewhere", "x": 1},
     )
     chosen = providers.resolve("semantic", pointing)
-    assert isinstance(chosen.provider, Table)
+    assert isinstance(chosen.provider, TableProvider)
     assert chosen.opts == {"agent_id": "ada", "alias": "semantic", "table": "notes"}
     facts = providers.resolve("facts", pointing)
     assert facts.provider is mine
@@ -121,7 +121,7 @@ def test_what_nobody_knows_is_not_found() -> None:
 def test_a_name_that_two_have_says_nothing() -> None:
     """Which of two stores is meant cannot be guessed."""
     providers = Providers({"a": Vectors(), "b": Vectors()})
-    assert providers.words() == ["a", "b", "inline", "table"]
+    assert providers.available_names() == ["a", "b", "inline", "table"]
     with pytest.raises(NotFound):
         providers.resolve("semantic", agent(semantic={"provider": "pgvector"}))
 
@@ -132,7 +132,7 @@ def test_a_pointer_is_a_map(pointer: Any) -> None:
     with pytest.raises(WrongType, match=r"world\.pointers\.semantic"):
         Providers({"semantic": "inline"}).resolve("semantic", agent(semantic=pointer))
     odd = memory.world_put(Agent.new("writer", id="ada"), "pointers", pointer)
-    assert isinstance(Providers({"semantic": "inline"}).resolve("semantic", odd).provider, Inline)
+    assert isinstance(Providers({"semantic": "inline"}).resolve("semantic", odd).provider, InlineProvider)
 
 
 @given(data, data)
@@ -194,9 +194,9 @@ async def test_a_url_is_opened_at_the_start_and_closed_in_the_end(tmp_path: Path
         assert (tmp_path / "facts.db").exists()
         found = providers.resolve("facts", agent())
         if time == 0:
-            assert isinstance(await found.provider.put(None, "k", {"x": 1}, found.opts), Answered)
+            assert isinstance(await found.provider.put(None, "k", {"x": 1}, found.opts), ProviderResult)
         else:
-            assert await found.provider.get(None, "k", found.opts) == Answered(None, {"x": 1})
+            assert await found.provider.get(None, "k", found.opts) == ProviderResult(None, {"x": 1})
         kept = await found.provider.open()
         await providers.close()
         with pytest.raises(StoreFailed):

@@ -13,8 +13,8 @@ from tests.stores.own import Pocket
 from omoide import clock, verbs
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, StoreFailed, WrongType
-from omoide.runtime.providers import Answered, Failed, StoreProvider
-from omoide.stores.async_store import LocalStore
+from omoide.runtime.providers import ProviderFailure, ProviderResult, StoreProvider
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -29,7 +29,7 @@ OPERATIONS: list[tuple[str, tuple[Any, ...]]] = [
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LocalStore]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AsyncStore]:
     """A store with vectors."""
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'memory.db'}"
     async with open_store(url, embedder=HashEmbedder(64)) as opened:
@@ -39,18 +39,18 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def value(provider: StoreProvider, key: str, opts: dict[str, Any]) -> Any:
     """The value under a key, or why there is none."""
     answer = await provider.get(None, key, opts)
-    return answer.value if isinstance(answer, Answered) else answer.reason
+    return answer.value if isinstance(answer, ProviderResult) else answer.reason
 
 
 async def found(provider: StoreProvider, opts: dict[str, Any], **query: Any) -> list[dict[str, Any]]:
     """What a question finds."""
     answer = await provider.query(None, query, opts)
-    assert isinstance(answer, Answered), answer
+    assert isinstance(answer, ProviderResult), answer
     results: list[dict[str, Any]] = answer.value
     return results
 
 
-async def test_two_agents_can_use_the_same_key(store: LocalStore) -> None:
+async def test_two_agents_can_use_the_same_key(store: AsyncStore) -> None:
     """Neither reads, replaces, deletes or erases what the other has put."""
     provider = StoreProvider(store)
     await provider.put(None, "drink", "tea", ADA)
@@ -61,7 +61,7 @@ async def test_two_agents_can_use_the_same_key(store: LocalStore) -> None:
     assert await found(provider, BOB, text="tea") == []
 
 
-async def test_an_index_is_a_part_of_an_agents_memory(store: LocalStore) -> None:
+async def test_an_index_is_a_part_of_an_agents_memory(store: AsyncStore) -> None:
     """What is put in one is not found in another, and the agent without an index sees all of it."""
     provider = StoreProvider(store)
     one, two = {**ADA, "index": "one"}, {**ADA, "index": "two"}
@@ -79,7 +79,7 @@ async def test_an_index_is_a_part_of_an_agents_memory(store: LocalStore) -> None
         assert await value(provider, hit["key"], ADA) == hit["value"]
 
 
-async def test_options_cannot_leave_the_scope_that_was_configured(store: LocalStore) -> None:
+async def test_options_cannot_leave_the_scope_that_was_configured(store: AsyncStore) -> None:
     """Namespace, project and session there count for nothing; another index than the session fails."""
     await verbs.remember(store, "Secret tea.", Scope(agent_id="ada", namespace="theirs"))
     provider = StoreProvider(store, Scope(namespace="ours", session_id="s"))
@@ -95,18 +95,18 @@ async def test_options_cannot_leave_the_scope_that_was_configured(store: LocalSt
         ("query", ({"text": "tea"},)),
     ):
         answer = await getattr(provider, method)(None, *args, {**ADA, "index": "t"})
-        assert isinstance(answer, Failed)
+        assert isinstance(answer, ProviderFailure)
         assert "index" in answer.reason
     owned = StoreProvider(store, Scope(agent_id="team"))
     await owned.put(None, "drink", "cocoa", ADA)
     assert await value(owned, "drink", BOB) == "cocoa"
 
 
-async def test_somebody_has_to_ask(store: LocalStore) -> None:
+async def test_somebody_has_to_ask(store: AsyncStore) -> None:
     """Without an agent there is no place to keep anything in."""
     provider = StoreProvider(store)
     answer = await provider.put(None, "k", 1, {})
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, ProviderFailure)
     assert "agent_id" in answer.reason
     with pytest.raises(Invalid, match="agent_id"):
         await provider.init({})
@@ -114,7 +114,7 @@ async def test_somebody_has_to_ask(store: LocalStore) -> None:
         StoreProvider(3)  # type: ignore[arg-type]
 
 
-async def test_the_best_answer_comes_first_with_its_score(store: LocalStore) -> None:
+async def test_the_best_answer_comes_first_with_its_score(store: AsyncStore) -> None:
     """At most `top_k`, each with the key that leads to it and the value that was put."""
     provider = StoreProvider(store)
     await provider.put(None, "a", "The harbour lights are lit at night.", ADA)
@@ -127,7 +127,7 @@ async def test_the_best_answer_comes_first_with_its_score(store: LocalStore) -> 
     assert {*hits[0]} == {"key", "score", "value"}
 
 
-async def test_a_question_can_be_narrowed(store: LocalStore) -> None:
+async def test_a_question_can_be_narrowed(store: AsyncStore) -> None:
     """By type and tags, those of the provider first; a text is needed, and words that are no types fail."""
     facts, notes = StoreProvider(store, type="fact", tags=("a",)), StoreProvider(store, tags=("b",))
     await facts.put(None, "f", "Tea is hot.", ADA)
@@ -146,10 +146,10 @@ async def test_a_question_can_be_narrowed(store: LocalStore) -> None:
         {"text": "tea", "type": "nonsense"},
         {"text": "t", "tags": 3},
     ):
-        assert isinstance(await plain.query(None, wrong, ADA), Failed)
+        assert isinstance(await plain.query(None, wrong, ADA), ProviderFailure)
 
 
-async def test_options_say_what_an_entry_is(store: LocalStore) -> None:
+async def test_options_say_what_an_entry_is(store: AsyncStore) -> None:
     """Its type, more tags and metadata; what is wrong, or belongs to the provider, is refused."""
     provider, scope = StoreProvider(store, type="fact", tags=("a",)), Scope(agent_id="ada")
     told = {"type": "decision", "tags": ["b"], "metadata": {"signal": "s1"}}
@@ -170,11 +170,11 @@ async def test_options_say_what_an_entry_is(store: LocalStore) -> None:
         {"metadata": {"key": "forged"}},
     ]
     for opts in wrong:
-        assert isinstance(await provider.put(None, "k", "other", {**ADA, **opts}), Failed)
+        assert isinstance(await provider.put(None, "k", "other", {**ADA, **opts}), ProviderFailure)
     assert await value(provider, "k", ADA) == "text"
 
 
-async def test_memories_that_came_another_way_are_found_by_their_ids(store: LocalStore) -> None:
+async def test_memories_that_came_another_way_are_found_by_their_ids(store: AsyncStore) -> None:
     """They can be read and deleted like what was put; what their metadata says is not their value."""
     provider, scope = StoreProvider(store), Scope(agent_id="ada")
     fields = {"metadata": {"key": "tea", "value": "forged"}}
@@ -189,25 +189,25 @@ async def test_memories_that_came_another_way_are_found_by_their_ids(store: Loca
     assert await value(provider, id, ADA) == "not_found"
 
 
-async def test_deleting_can_be_taken_back_and_erasing_cannot(store: LocalStore) -> None:
+async def test_deleting_can_be_taken_back_and_erasing_cannot(store: AsyncStore) -> None:
     """A deleted value stays in the history of its entry; an erased one leaves nothing."""
     provider, scope = StoreProvider(store), Scope(agent_id="ada")
     await provider.put(None, "k", "tea", ADA)
     (entry,) = await store.list_entries(scope)
     await provider.delete(None, "k", ADA)
-    await store.restore(entry.id, scope)
+    await store.reinstate(entry.id, scope)
     assert await value(provider, "k", ADA) == "tea"
     await provider.delete(None, "k", ADA)
     await provider.delete(None, "k", {**ADA, "erase": True})
     assert await store.list_entries(scope) == []
-    assert isinstance(await provider.delete(None, "k", {**ADA, "erase": True}), Answered)
+    assert isinstance(await provider.delete(None, "k", {**ADA, "erase": True}), ProviderResult)
     await provider.put(None, "k", "tea", ADA)
     assert await value(provider, "k", ADA) == "tea"
 
 
-async def test_what_has_expired_is_not_found(store: LocalStore) -> None:
+async def test_what_has_expired_is_not_found(store: AsyncStore) -> None:
     """An entry that counts no more has no value either."""
-    with clock.using(FrozenClock(1_000)) as time:
+    with clock.override(FrozenClock(1_000)) as time:
         scope = Scope(agent_id="ada")
         await verbs.remember(store, "Ada drinks tea.", scope, id="m", expires_at=2_000)
         provider = StoreProvider(store)
@@ -216,7 +216,7 @@ async def test_what_has_expired_is_not_found(store: LocalStore) -> None:
         assert await value(provider, "m", ADA) == "not_found"
 
 
-async def test_a_value_can_come_with_its_vector(store: LocalStore) -> None:
+async def test_a_value_can_come_with_its_vector(store: AsyncStore) -> None:
     """It is found by that; one of another size is refused with both sizes, and nothing is put."""
     provider, embedder = StoreProvider(store), HashEmbedder(64)
     lights = [float(one) for one in embedder.embed(["harbour lights"])[0].pooled]
@@ -226,7 +226,7 @@ async def test_a_value_can_come_with_its_vector(store: LocalStore) -> None:
     (best,) = await found(provider, ADA, text="harbour lights", top_k=1)
     assert best["key"] == "seven"
     answer = await provider.put(None, "new", "x", {**ADA, "embedding": [0.5] * 3})
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, ProviderFailure)
     assert "3 numbers" in answer.reason
     assert "hash-64 64" in answer.reason
     assert await value(provider, "new", ADA) == "not_found"
@@ -236,34 +236,34 @@ async def test_a_store_without_vectors_says_so() -> None:
     """Whether it has no embedder, or is one that takes none at all."""
     async with open_store("memory://", embedder="none") as store:
         answer = await StoreProvider(store).put(None, "k", "x", {**ADA, "embedding": [1.0]})
-        assert isinstance(answer, Failed)
+        assert isinstance(answer, ProviderFailure)
         assert "no embedder" in answer.reason
     answer = await StoreProvider(Pocket()).put(None, "k", "x", {**ADA, "embedding": [1.0]})
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, ProviderFailure)
     assert "embedding" in answer.reason
 
 
 async def test_a_store_with_three_methods_will_do() -> None:
     """It puts, gets and answers; that it cannot forget it says plainly, unless there is nothing to."""
     provider = StoreProvider(Pocket())
-    assert isinstance(await provider.put(None, "k", {"drink": "tea"}, ADA), Answered)
+    assert isinstance(await provider.put(None, "k", {"drink": "tea"}, ADA), ProviderResult)
     assert await value(provider, "k", ADA) == {"drink": "tea"}
     assert [hit["key"] for hit in await found(provider, ADA, text="tea")] == ["k"]
     for opts, word in ((ADA, "does not forget"), ({**ADA, "erase": True}, "erase")):
         answer = await provider.delete(None, "k", opts)
-        assert isinstance(answer, Failed)
+        assert isinstance(answer, ProviderFailure)
         assert word in answer.reason
     assert await value(provider, "k", ADA) == {"drink": "tea"}
-    assert isinstance(await provider.delete(None, "absent", ADA), Answered)
+    assert isinstance(await provider.delete(None, "absent", ADA), ProviderResult)
 
 
-async def test_a_store_that_breaks_is_told_as_a_failure(store: LocalStore) -> None:
+async def test_a_store_that_breaks_is_told_as_a_failure(store: AsyncStore) -> None:
     """A closed store is no reason to raise."""
     provider = StoreProvider(store)
     await provider.put(None, "k", 1, ADA)
     await store.close()
     for method, args in OPERATIONS:
-        assert isinstance(await getattr(provider, method)("state", *args, ADA), Failed)
+        assert isinstance(await getattr(provider, method)("state", *args, ADA), ProviderFailure)
 
 
 async def test_a_url_is_opened_once_and_closed_in_the_end(tmp_path: Path) -> None:
@@ -298,5 +298,5 @@ async def test_a_url_that_leads_nowhere_is_told_at_the_start(tmp_path: Path) -> 
     with pytest.raises(StoreFailed, match="is a folder"):
         await provider.init(ADA)
     answer = await provider.get(None, "k", ADA)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, ProviderFailure)
     assert "is a folder" in answer.reason

@@ -26,7 +26,7 @@ from omoide import Agent, Context, Direct, Plugin, Signal, action, identity, mem
 from omoide.core.checkpoint import Checkpoint
 from omoide.directives import Emit, Stop
 from omoide.errors import Conflict, Dropped, IdTaken, Invalid, MissingStore, NotFound, OmoideError, TimedOut
-from omoide.runtime import FileVault, Runtime
+from omoide.runtime import FileCheckpointStore, Runtime
 from omoide.testing import eventually
 
 
@@ -52,7 +52,7 @@ async def test_an_agent_that_slept_is_the_one_it_was(vault: Watched) -> None:
     """State, memory, identity and every entry of its thread, in another runtime, by kind or by its name."""
     agent = a_talker()
     kind = agent.definition
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(agent)
         for number in range(3):
             await runtime.cast("a", sig("say", f"word {number}"))
@@ -60,7 +60,7 @@ async def test_an_agent_that_slept_is_the_one_it_was(vault: Watched) -> None:
         await runtime.hibernate("a")
         assert runtime.ids() == []
     for wanted in (kind, "talker"):
-        async with Runtime(vault=vault, kinds=[kind]) as runtime:
+        async with Runtime(checkpoint_store=vault, kinds=[kind]) as runtime:
             assert await runtime.thaw("a", wanted) == "a"
             after = await runtime.state("a")
             assert after == before
@@ -72,18 +72,18 @@ async def test_what_was_accepted_is_handled_before_the_agent_sleeps(vault: Watch
     """With all its effects."""
     done = Heard()
     agent = a_talker(go=asks_for(Emit(signal=sig("done"))), done=done)
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(agent)
         for _ in range(40):
             await runtime.cast("a", sig("go"))
         await runtime.hibernate("a")
         assert len(done) == 40
-        assert len(runtime.dropped) == 0
+        assert len(runtime.dropped_signals) == 0
 
 
 async def test_sleeping_again_and_again_doubles_nothing(vault: Watched) -> None:
     """Only what is missing in the journal is written; the checkpoint holds a pointer and no thread."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker())
         for number in range(4):
             await runtime.call("a", sig("say", number))
@@ -103,7 +103,7 @@ async def test_sleeping_again_and_again_doubles_nothing(vault: Watched) -> None:
 
 async def test_a_checkpoint_holds_all_that_was_accepted_before_it(vault: Watched) -> None:
     """And the agent goes on living."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker())
         for _ in range(30):
             await runtime.cast("a", sig("up"))
@@ -114,7 +114,7 @@ async def test_a_checkpoint_holds_all_that_was_accepted_before_it(vault: Watched
 
 async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(vault: Watched) -> None:
     """It ended before it came to that."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker(end=asks_for(Stop())))
         await runtime.cast("a", sig("end"))
         with anyio.fail_after(5), pytest.raises(Dropped, match=r"checkpoint.*ended"):
@@ -124,7 +124,7 @@ async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(vault:
 @pytest.mark.parametrize("failure", ["load", "read_thread"])
 async def test_what_cannot_be_taken_up_never_becomes_a_fresh_agent(failure: str, vault: Watched) -> None:
     """Nobody lives under the id then; and one that was never put to rest is simply not found."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         with pytest.raises(NotFound):
             await runtime.thaw("a", a_talker().definition)
         await runtime.start(a_talker())
@@ -142,7 +142,7 @@ async def test_what_cannot_be_taken_up_never_becomes_a_fresh_agent(failure: str,
 
 async def test_who_is_awake_cannot_be_woken(vault: Watched) -> None:
     """Nor can something be woken that is no kind of agent, or one without a place to sleep."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker())
         await runtime.checkpoint("a")
         with pytest.raises(IdTaken):
@@ -163,7 +163,7 @@ async def test_who_is_awake_cannot_be_woken(vault: Watched) -> None:
 
 async def test_an_agent_that_cannot_be_saved_lives_on(vault: Watched, errors: Errors) -> None:
     """Whoever wanted it to sleep is told why; it takes signals again, and can sleep later."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker(), on_error=errors)
         await runtime.call("a", sig("up"))
         vault.fails["save"] = OSError("no disk")
@@ -183,11 +183,11 @@ async def test_sleep_that_takes_too_long_is_given_up(vault: Watched) -> None:
     """The agent lives on, also if the vault fails later on, and can be put to sleep again."""
     vault.gate = anyio.Event()
     vault.fails["save"] = OSError("no disk")
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker())
         await runtime.call("a", sig("up"))
         with pytest.raises(TimedOut, match="hibernating"):
-            await runtime.hibernate("a", within=0.01)
+            await runtime.hibernate("a", timeout=0.01)
         vault.gate.set()
         assert (await runtime.call("a", sig("up"))).state["count"] == 2
         vault.fails.clear()
@@ -199,10 +199,10 @@ async def test_sleep_that_takes_too_long_is_given_up(vault: Watched) -> None:
 async def test_a_checkpoint_that_comes_after_all_ends_nobody(vault: Watched) -> None:
     """Sleep was given up by then: the agent handles what it has accepted since."""
     vault.gate = anyio.Event()
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker())
         with pytest.raises(TimedOut):
-            await runtime.hibernate("a", within=0.01)
+            await runtime.hibernate("a", timeout=0.01)
         await runtime.cast("a", sig("up"))
         vault.gate.set()
         assert (await runtime.call("a", sig("up"))).state["count"] == 2
@@ -222,18 +222,18 @@ async def test_an_agent_that_lives_on_does_what_it_asks_for(vault: Watched) -> N
     def asking(*types: str) -> Any:
         return asks_for(*(Emit(signal=sig(type), dispatch={"out": True}) for type in types))
 
-    async with Runtime(vault=vault, dispatchers={"out": send}) as runtime:
+    async with Runtime(checkpoint_store=vault, dispatchers={"out": send}) as runtime:
         await runtime.start(a_talker(first=asking("stuck", "behind"), second=asking("later")))
         await runtime.call("a", sig("first"))
         with pytest.raises(TimedOut):
-            await runtime.hibernate("a", within=0.01)
+            await runtime.hibernate("a", timeout=0.01)
         await runtime.call("a", sig("second"))
         await eventually(lambda: sent == ["behind", "later"])
 
 
 async def test_a_policy_may_end_an_agent_that_cannot_be_saved(vault: Watched) -> None:
     """It ends at once, and does not wait for another signal to notice."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker(), on_error="stop", restart="temporary")
         vault.fails["save"] = OSError("no disk")
         with pytest.raises(OSError, match="no disk"):
@@ -246,15 +246,15 @@ async def test_an_agent_that_cannot_live_on_is_started_again(vault: Watched) -> 
     """Where its strategy fails just then, that is a crash of its own, and nothing for who gave up waiting."""
     vault.gate = anyio.Event()
     strategy = Failing()
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(an_agent("a", {"up": counting}, strategy=strategy))
         await runtime.call("a", sig("up"))
         strategy.next_fails = True
         with pytest.raises(TimedOut):
-            await runtime.hibernate("a", within=0.01)
+            await runtime.hibernate("a", timeout=0.01)
         vault.gate.set()
         assert "count" in (await runtime.call("a", sig("up"))).state
-        assert len(alive(runtime).restarts) == 1
+        assert len(alive(runtime).restart_times) == 1
 
 
 class Failing(Direct):
@@ -273,7 +273,7 @@ class Failing(Direct):
 async def test_several_may_want_it_to_sleep(vault: Watched) -> None:
     """Each of them is answered."""
     vault.gate = anyio.Event()
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker())
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
@@ -290,7 +290,7 @@ async def test_an_agent_that_crashes_on_its_way_to_sleep_leaves_nobody_waiting(
     restart: str, vault: Watched
 ) -> None:
     """Whoever waits is told that it ended; one that is started again is put to sleep then."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker(), restart=restart)
         await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
@@ -312,7 +312,7 @@ async def test_an_agent_that_crashes_on_its_way_to_sleep_leaves_nobody_waiting(
 @pytest.mark.parametrize("every", [1, 3])
 async def test_an_agent_is_saved_after_so_many_signals(every: int, vault: Watched) -> None:
     """With 1, a call answers once that is done."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker(), save_every=every)
         for done in range(1, 7):
             await runtime.call("a", sig("up"))
@@ -320,14 +320,14 @@ async def test_an_agent_is_saved_after_so_many_signals(every: int, vault: Watche
                 assert vault.calls.count("save") == done
             await anyio.wait_all_tasks_blocked()
             assert vault.calls.count("save") == done // every
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.thaw("a", a_talker().definition)
         assert (await runtime.state("a")).state["count"] == 6
 
 
 async def test_a_call_that_could_not_be_saved_says_so(vault: Watched, errors: Errors) -> None:
     """With saving after each signal; the agent goes on, and the next one saves both."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(a_talker(), save_every=1, on_error=errors)
         vault.fails["save"] = OSError("no disk")
         with pytest.raises(OSError, match="no disk"):
@@ -345,12 +345,12 @@ async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(vault: Wat
         return {"touched": True}
 
     agent = a_talker(touch=touch)
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(agent, save_every=100)
         await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
         await runtime.cast("a", sig("touch"))
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.thaw("a", agent.definition)
         after = await runtime.state("a")
         assert (after.state["count"], after.state["touched"]) == (1, True)
@@ -359,7 +359,7 @@ async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(vault: Wat
 async def test_a_folder_keeps_agents_as_well(tmp_path: Path) -> None:
     """Any vault does."""
     for expected in (1, 2):
-        async with Runtime(vault=FileVault(tmp_path)) as runtime:
+        async with Runtime(checkpoint_store=FileCheckpointStore(tmp_path)) as runtime:
             if expected == 1:
                 await runtime.start(a_talker())
             else:
@@ -383,7 +383,7 @@ async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(vault: 
         def on_checkpoint(self, slice: Any, ctx: Any) -> Any:
             raise ValueError("not now")
 
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(an_agent("a", {"up": counting}, plugins=[Broken]))
         with pytest.raises(OmoideError, match="broken"):
             await runtime.hibernate("a")
@@ -393,7 +393,7 @@ async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(vault: 
 
 async def test_a_fresh_agent_does_not_overwrite_one_that_rests(vault: Watched, errors: Errors) -> None:
     """Who starts one of the same id is told so when it is saved, and the old one is still there."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(an_agent("a", {"note": noting}))
         await runtime.call("a", sig("note", "precious"))
         await runtime.hibernate("a")

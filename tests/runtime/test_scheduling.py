@@ -179,4 +179,4 @@ async def test_an_agent_that_ends_does_not_wait_for_its_timers() -> None:
         assert len(runtime.timers) == 2
         await runtime.stop("a")
         assert len(runtime.timers) == 0
-        assert len(runtime.dropped) == 0
+        assert len(runtime.dropped_signals) == 0

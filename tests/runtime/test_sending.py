@@ -178,7 +178,7 @@ async def test_an_agent_that_emits_to_a_full_mailbox_waits_and_still_listens(vau
     """Its directives wait until there is room; its own signals are handled meanwhile, and nothing is lost."""
     vault.gate = anyio.Event()
     many = [Emit(signal=sig("note", number), dispatch={"to": "slow"}) for number in range(6)]
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(an_agent("slow", {"note": noting}), mailbox=2, save_every=1)
         await runtime.start(an_agent("a", {"go": asks_for(*many), "up": counting}))
         await runtime.call("a", sig("go"))
@@ -189,7 +189,7 @@ async def test_an_agent_that_emits_to_a_full_mailbox_waits_and_still_listens(vau
         server = runtime.whereis("slow")
         assert server is not None
         await eventually(lambda: plain(server.agent.state.get("noted")) == [*range(6)])
-        assert len(runtime.dropped) == 0
+        assert len(runtime.dropped_signals) == 0
 
 
 async def test_two_agents_that_flood_each_other_do_not_wait_for_each_other() -> None:
@@ -217,11 +217,11 @@ async def test_what_an_agent_tells_itself_beyond_all_room_is_dropped_and_reporte
         server = runtime.whereis("a")
         assert server is not None
         for _ in range(2):
-            server.tell(sig("go"))
+            server.enqueue(sig("go"))
         assert (await runtime.call("b", sig("up"))).state["count"] == 1
         await eventually(lambda: server.agent.state.get("count") and not len(server.mailbox))
-        lost = len(runtime.dropped) and runtime.dropped.count
+        lost = len(runtime.dropped_signals) and runtime.dropped_signals.count
         assert server.agent.state["count"] == 18_000 - lost
         assert 7_000 < lost < 9_000
         assert {*errors.kinds} == {"QueueOverflow"}
-        assert {drop.reason for drop in runtime.dropped} == {"queue_overflow"}
+        assert {drop.reason for drop in runtime.dropped_signals} == {"queue_overflow"}

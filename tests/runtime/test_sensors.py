@@ -171,7 +171,7 @@ async def test_a_sensor_waits_while_the_mailbox_is_full(vault: Watched) -> None:
             asked.append(number)
             yield sig("temp.now", number)
 
-    async with Runtime(vault=vault, sensors={"thermo": fast}) as runtime:
+    async with Runtime(checkpoint_store=vault, sensors={"thermo": fast}) as runtime:
         await runtime.start(sensing(noting), mailbox=2, save_every=1)
         await runtime.cast("a", sig("start"))
         await vault.entered.wait()

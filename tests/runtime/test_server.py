@@ -35,7 +35,7 @@ from omoide.errors import (
     Unrouted,
     WrongType,
 )
-from omoide.runtime import Bus, Runtime, Terms, Waiting
+from omoide.runtime import AgentOptions, BlockingWork, Bus, Runtime
 from omoide.testing import ManualTiming, eventually
 
 # Calls and casts
@@ -65,7 +65,7 @@ async def test_call_does_not_wait_for_directives() -> None:
         done.append("done")
 
     agent = an_agent("a", {"go": lambda ctx: ({"went": True}, [Hold()])})
-    async with Runtime(executors={Hold: lambda directive, server: Waiting(hold)}) as runtime:
+    async with Runtime(executors={Hold: lambda directive, server: BlockingWork(hold)}) as runtime:
         await runtime.start(agent)
         with anyio.fail_after(5):
             assert (await runtime.call("a", sig("go"))).state["went"] is True
@@ -350,15 +350,15 @@ async def test_an_agent_that_never_rests_leaves_others_their_turn(heard: Heard) 
         with anyio.fail_after(5):
             for _ in range(10):
                 await runtime.call("other", sig("up"))
-            await runtime.stop("busy", within=0.01)
+            await runtime.stop("busy", timeout=0.01)
         assert runtime.ids() == ["other"]
-        assert [drop.agent_id for drop in runtime.dropped] == ["busy"]
+        assert [drop.agent_id for drop in runtime.dropped_signals] == ["busy"]
 
 
 async def test_the_terms_of_a_runtime_go_for_all_its_agents(errors: Errors) -> None:
     """Unless one is started with others."""
     own = Errors()
-    async with Runtime(terms={"on_error": errors, "mailbox": 7}) as runtime:
+    async with Runtime(agent_options={"on_error": errors, "mailbox": 7}) as runtime:
         await runtime.start(an_agent("a", {"fail": fail}))
         await runtime.start(an_agent("b", {"fail": fail}), on_error=own)
         await runtime.call("a", sig("fail"))
@@ -367,8 +367,8 @@ async def test_the_terms_of_a_runtime_go_for_all_its_agents(errors: Errors) -> N
         assert a is not None
         assert b is not None
         assert (len(errors), len(own)) == (1, 1)
-        assert a.terms.mailbox == b.terms.mailbox == 7
-    assert Runtime(terms=Terms(mailbox=3)).terms.mailbox == 3
+        assert a.options.mailbox == b.options.mailbox == 7
+    assert Runtime(agent_options=AgentOptions(mailbox=3)).agent_options.mailbox == 3
 
 
 async def test_stopping_lets_an_agent_finish(heard: Heard) -> None:
@@ -379,7 +379,7 @@ async def test_stopping_lets_an_agent_finish(heard: Heard) -> None:
             await runtime.cast("a", sig("go"))
         await runtime.stop("a")
         assert len(heard) == 50
-        assert len(runtime.dropped) == 0
+        assert len(runtime.dropped_signals) == 0
 
 
 async def test_an_agent_that_ends_itself_answers_the_last_call() -> None:

@@ -135,7 +135,7 @@ class World:
         except (NotRunning, MailboxFull):
             self.refused.append(signal.id)
         except Dropped:
-            (drop,) = [one for one in self.runtime.dropped if one.signal.id == signal.id]
+            (drop,) = [one for one in self.runtime.dropped_signals if one.signal.id == signal.id]
             (self.accepted if drop.accepted else self.refused).append(signal.id)
         except Unrouted:
             self.accepted.append(signal.id)
@@ -143,7 +143,7 @@ class World:
 
 async def lived(senders: Sequence[Sequence[Step]], terms: dict[str, Any]) -> World:
     """What there is to see once everybody is done."""
-    async with Runtime(shutdown=5) as runtime:
+    async with Runtime(shutdown_timeout=5) as runtime:
         world = World(runtime, terms)
         for id in AGENTS:
             await world.start(id)
@@ -157,15 +157,15 @@ async def lived(senders: Sequence[Sequence[Step]], terms: dict[str, Any]) -> Wor
 def check(world: World, senders: Sequence[Sequence[Step]]) -> None:
     """Each signal came to one end."""
     handled = Counter(id for ids in world.handled.values() for id in ids)
-    dropped = Counter(drop.signal.id for drop in world.runtime.dropped if drop.accepted)
-    turned_away = Counter(drop.signal.id for drop in world.runtime.dropped if not drop.accepted)
+    dropped = Counter(drop.signal.id for drop in world.runtime.dropped_signals if drop.accepted)
+    turned_away = Counter(drop.signal.id for drop in world.runtime.dropped_signals if not drop.accepted)
     unknown = set(world.accepted) - set(handled) - set(dropped)
     assert max((handled + dropped).values(), default=1) == 1, "a signal came to two ends"
     assert not set(world.refused) & (set(handled) | set(dropped)), "one that was refused was handled"
     assert set(world.answered) <= set(handled), "a call was answered that nobody handled"
     assert set(turned_away) <= {*world.refused, *(id for id in turned_away if id.endswith("/onward"))}
     assert len(unknown) <= sum(step.what == "unknown" for todo in senders for step in todo)
-    assert all(drop.reason for drop in world.runtime.dropped)
+    assert all(drop.reason for drop in world.runtime.dropped_signals)
     stats = world.runtime.stats()
     assert stats["accepted"] == stats["handled"] + sum(dropped.values()), "one is neither handled nor dropped"
     assert (stats["agents"], stats["waiting"]) == (0, 0)

@@ -25,7 +25,7 @@ from tests.runtime.living import (
 from omoide import Agent, Context, Direct, Plugin, Signal
 from omoide.directives import Emit, SpawnAgent, Stop
 from omoide.errors import Closed, Dropped, Invalid, NotRunning, RestoreFailed
-from omoide.runtime import Drop, Runtime, Terms
+from omoide.runtime import AgentOptions, DroppedSignal, Runtime
 from omoide.testing import eventually
 
 ENDS = {
@@ -56,7 +56,7 @@ async def test_terms_say_who_is_started_again(restart: str, how: str) -> None:
         await runtime.call("a", sig("up"))
         await runtime.cast("a", sig(how))
         if again:
-            await eventually(lambda: len(server.restarts) == 1)
+            await eventually(lambda: len(server.restart_times) == 1)
             assert (await runtime.call("a", sig("up"))).state["count"] == 11
         else:
             await ended(runtime, "a")
@@ -67,7 +67,7 @@ async def test_terms_say_who_is_started_again(restart: str, how: str) -> None:
 @pytest.mark.parametrize("how", ["stop", "hibernate", "kill"])
 async def test_who_was_asked_to_end_is_not_started_again(restart: str, how: str, vault: Watched) -> None:
     """Whatever the terms say."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(mortal(), restart=restart)
         server = alive(runtime)
         if how == "kill":
@@ -75,7 +75,7 @@ async def test_who_was_asked_to_end_is_not_started_again(restart: str, how: str,
         else:
             await getattr(runtime, how)("a")
         await server.ended.wait()
-        assert (runtime.ids(), len(server.restarts)) == ([], 0)
+        assert (runtime.ids(), len(server.restart_times)) == ([], 0)
 
 
 async def test_an_action_that_fails_is_no_reason_to_start_again() -> None:
@@ -85,7 +85,7 @@ async def test_an_action_that_fails_is_no_reason_to_start_again() -> None:
         await runtime.call("a", sig("up"))
         await runtime.call("a", sig("fail"))
         assert (await runtime.call("a", sig("up"))).state["count"] == 12
-        assert len(alive(runtime).restarts) == 0
+        assert len(alive(runtime).restart_times) == 0
 
 
 async def test_the_signals_that_wait_are_handled_in_the_next_life() -> None:
@@ -107,7 +107,7 @@ async def test_the_signals_that_wait_are_handled_in_the_next_life() -> None:
         assert plain(after.state["noted"]) == [*range(5)]
         assert after.state["count"] == 11
     assert told == ["the agent crashed with SystemExit"]
-    assert [(drop.signal.type, drop.accepted) for drop in runtime.dropped] == [("crash", True)]
+    assert [(drop.signal.type, drop.accepted) for drop in runtime.dropped_signals] == [("crash", True)]
 
 
 async def test_who_fails_too_often_is_given_up() -> None:
@@ -119,7 +119,7 @@ async def test_who_fails_too_often_is_given_up() -> None:
             await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
         await server.ended.wait()
-        assert [drop.reason for drop in runtime.dropped] == [
+        assert [drop.reason for drop in runtime.dropped_signals] == [
             *["the agent crashed with SystemExit"] * 3,
             "the agent ended (gave up after 2 restarts: crashed: SystemExit)",
         ]
@@ -163,7 +163,7 @@ async def test_a_strategy_that_cannot_begin_is_given_up_after_some_tries() -> No
         await runtime.start(mortal("b"))
         server = alive(runtime)
         await server.ended.wait()
-        assert len(server.restarts) == 4
+        assert len(server.restart_times) == 4
         assert (await runtime.call("b", sig("up"))).state["count"] == 11
 
 
@@ -185,7 +185,7 @@ async def test_a_strategy_that_cannot_begin_is_given_up_after_some_tries() -> No
 def test_terms_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     """By the name of the term."""
     with pytest.raises(Invalid, match=next(iter(wrong))):
-        Terms(**wrong)
+        AgentOptions(**wrong)
 
 
 # What a new life begins with
@@ -214,7 +214,7 @@ async def test_plugins_and_strategies_begin_anew_with_every_life(heard: Heard) -
 
 async def test_a_new_life_goes_on_from_the_last_checkpoint(vault: Watched) -> None:
     """Where it was ever saved, and not as it was when it was started."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(mortal())
         await runtime.call("a", sig("up"))
         await runtime.checkpoint("a")
@@ -228,7 +228,7 @@ async def test_a_checkpoint_that_cannot_be_read_is_no_reason_to_begin_afresh(
     error: Exception, vault: Watched
 ) -> None:
     """The agent is given up, and says why."""
-    async with Runtime(vault=vault) as runtime:
+    async with Runtime(checkpoint_store=vault) as runtime:
         await runtime.start(mortal(), save_every=1)
         server = alive(runtime)
         await runtime.call("a", sig("up"))
@@ -236,7 +236,7 @@ async def test_a_checkpoint_that_cannot_be_read_is_no_reason_to_begin_afresh(
         await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
         await server.ended.wait()
-        (_, last) = runtime.dropped
+        (_, last) = runtime.dropped_signals
         assert last.reason == f"the agent ended (could not be taken up again: {type(error).__name__})"
 
 
@@ -297,7 +297,7 @@ async def test_a_cancellation_out_of_nowhere_ends_one_agent_only(parts: dict[str
         await runtime.start(mortal("b"))
         server = alive(runtime)
         await runtime.cast("a", sig("go"))
-        await eventually(lambda: len(server.restarts) == 1)
+        await eventually(lambda: len(server.restart_times) == 1)
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         assert (await runtime.call("b", sig("up"))).state["count"] == 11
 
@@ -311,14 +311,14 @@ async def test_at_the_end_everybody_finishes_what_they_accepted(heard: Heard) ->
     boss = an_agent("boss", {"go": asks_for(SpawnAgent(kind="kid", tag="t", id="kid")), "work": heard})
     for parting in ("stop", "continue"):
         heard.clear()
-        async with Runtime(kinds=[kid.definition], terms={"on_parent_exit": parting}) as runtime:
+        async with Runtime(kinds=[kid.definition], agent_options={"on_parent_exit": parting}) as runtime:
             await runtime.start(boss)
             await runtime.call("boss", sig("go"))
             for id, many in (("boss", 10), ("kid", 200)):
                 for _ in range(many):
                     await runtime.cast(id, sig("work"))
         assert len(heard) == 210
-        assert len(runtime.dropped) == 0
+        assert len(runtime.dropped_signals) == 0
         assert runtime.stats()["handled"] == runtime.stats()["accepted"]
 
 
@@ -332,8 +332,8 @@ HANG = asks_for(Emit(signal=sig("x"), dispatch={"void": True}))
 
 async def test_who_does_not_finish_in_time_is_ended_anyway() -> None:
     """After the deadline, and those who wait for it are told; others have finished by then."""
-    dropped: list[Drop] = []
-    runtime = Runtime(dispatchers={"void": hang}, shutdown=0.01, on_dropped=dropped.append)
+    dropped: list[DroppedSignal] = []
+    runtime = Runtime(dispatchers={"void": hang}, shutdown_timeout=0.01, on_dropped=dropped.append)
     async with runtime:
         await runtime.start(mortal("stuck", hang=HANG))
         await runtime.start(mortal("good"))
@@ -352,11 +352,11 @@ async def test_one_agent_can_be_given_a_time_to_end() -> None:
         await runtime.start(mortal(hang=HANG))
         await runtime.call("a", sig("hang"))
         with anyio.fail_after(5):
-            await runtime.stop("a", within=0.01)
+            await runtime.stop("a", timeout=0.01)
         assert runtime.ids() == []
         for wrong in (0, -1, True, "soon"):
             with pytest.raises(Invalid, match="within"):
-                await runtime.call("a", sig("up"), within=wrong)  # type: ignore[arg-type]
+                await runtime.call("a", sig("up"), timeout=wrong)  # type: ignore[arg-type]
 
 
 async def test_who_waits_for_an_agent_that_is_ended_is_told(vault: Watched) -> None:
@@ -370,11 +370,11 @@ async def test_who_waits_for_an_agent_that_is_ended_is_told(vault: Watched) -> N
             told.append(error)
 
     vault.gate = anyio.Event()
-    async with Runtime(vault=vault) as runtime, anyio.create_task_group() as group:
+    async with Runtime(checkpoint_store=vault) as runtime, anyio.create_task_group() as group:
         await runtime.start(mortal(), save_every=1)
         group.start_soon(ask)
         await vault.entered.wait()
-        await runtime.stop("a", within=0.01)
+        await runtime.stop("a", timeout=0.01)
         await eventually(lambda: told)
     assert "killed" in str(told[0])
 
@@ -416,7 +416,7 @@ async def test_a_listener_for_drops_that_fails_harms_nobody() -> None:
     """It is told each drop with agent, signal and reason; what it raises is written down."""
     told: list[tuple[str, str, bool]] = []
 
-    def listen(drop: Drop) -> None:
+    def listen(drop: DroppedSignal) -> None:
         told.append((drop.agent_id, drop.signal.type, drop.accepted))
         raise ValueError("I do not care")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from omoide import clock
 from omoide.errors import Invalid
-from omoide.runtime.scheduler import BATCH, FEW, SystemTiming, Timers
+from omoide.runtime.scheduler import FIRE_BATCH, MAX_CANCELLED, SystemTiming, Timers
 from omoide.testing import FrozenClock, ManualTiming, eventually
 
 
@@ -204,7 +204,7 @@ async def test_a_hundred_thousand_timers_are_fine() -> None:
             await run.timing.jump(3_000)
             await eventually(lambda: count == 100_000)
     steps = [after - before for before, after in pairwise(turns)]
-    assert max(steps) <= BATCH
+    assert max(steps) <= FIRE_BATCH
 
 
 async def test_cancelled_timers_do_not_pile_up() -> None:
@@ -214,7 +214,7 @@ async def test_cancelled_timers_do_not_pile_up() -> None:
     for _ in range(10_000):
         timers.at(9_000_000, lambda: None).cancel()
     assert len(timers) == len(keep)
-    assert len(timers._wall._heap) <= 2 * len(keep) + FEW + 2
+    assert len(timers._wall._heap) <= 2 * len(keep) + MAX_CANCELLED + 2
 
 
 @given(
@@ -287,8 +287,8 @@ async def test_timers_by_the_system_clock() -> None:
 
 async def test_the_system_waits_in_slices() -> None:
     """A clock that is set while somebody waits for a far moment is noticed within a slice."""
-    timing, seen = SystemTiming(longest=0.01), list[str]()
-    with clock.using(FrozenClock(1_000)) as frozen:
+    timing, seen = SystemTiming(max_sleep=0.01), list[str]()
+    with clock.override(FrozenClock(1_000)) as frozen:
         timers = Timers(timing)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(timers.run)
@@ -335,7 +335,7 @@ async def test_time_in_tests_stops_at_every_moment_that_somebody_waits_for() -> 
         assert await timing.advance(50) == 1_300
         assert seen == [1_100, 1_200, 1_300]
     await timing.wait(5)
-    assert (timing.now(), timing._waiting) == (1_300, [])
+    assert (timing.now(), timing._waiters) == (1_300, [])
 
 
 async def test_time_in_tests_is_a_clock_and_can_be_set() -> None:
@@ -347,13 +347,13 @@ async def test_time_in_tests_is_a_clock_and_can_be_set() -> None:
             await timing.wait(9_000)
             looks.append(timing.now())
 
-    with clock.using(timing):
+    with clock.override(timing):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             assert await timing.jump(3) == 3
             assert await timing.jump(7) == 7
         assert clock.now() == 7
     assert looks == [3, 7]
-    for wrong in (timing.advance(-1), timing.jump(-1), timing.advance(clock.LATEST)):
+    for wrong in (timing.advance(-1), timing.jump(-1), timing.advance(clock.MAX_TIMESTAMP)):
         with pytest.raises(Invalid):
             await wrong

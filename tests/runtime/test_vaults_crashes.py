@@ -26,7 +26,7 @@ from tests.runtime.vaulting import (
 
 from omoide import Agent, Thread, memory, thread
 from omoide.errors import CheckpointFailed, Conflict, NotFound
-from omoide.runtime.vaults import Vault, put_aside, taken_up
+from omoide.runtime.vaults import CheckpointStore, load_agent, save_agent
 
 # One writer, who may end at any step and be followed by another.
 
@@ -45,7 +45,7 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
 class Life:
     """An agent, and what a vault may give of it."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: CheckpointStore) -> None:
         self.vault = vault
         self.agent, self.rev = clerk(), 0
         self.acknowledged: Agent | None = None
@@ -74,7 +74,7 @@ class Life:
     async def rest(self, expected_rev: int | None) -> None:
         """Put the agent aside; only an attempt that came to be kept unnoticed may be in the way."""
         try:
-            self.rev = await put_aside(self.agent, self.vault, expected_rev=expected_rev)
+            self.rev = await save_agent(self.agent, self.vault, expected_rev=expected_rev)
         except Conflict:
             assert self.attempted
             await self.wake()
@@ -84,7 +84,7 @@ class Life:
     async def interrupted(self, at: int, done: bool) -> None:
         """Put the agent aside, and be stopped at the so manieth write."""
         try:
-            self.rev = await put_aside(self.agent, crashing(self.vault, at, done=done))
+            self.rev = await save_agent(self.agent, crashing(self.vault, at, done=done))
         except Crash:
             self.attempted.append(self.agent)
         else:
@@ -93,7 +93,7 @@ class Life:
     async def wake(self) -> None:
         """Take up what is kept: what was acknowledged, or what was being put aside after it."""
         try:
-            self.agent, self.rev = await taken_up("me", CLERK, self.vault)
+            self.agent, self.rev = await load_agent("me", CLERK, self.vault)
         except NotFound:
             assert self.acknowledged is None
             self.agent, self.rev, self.attempted = clerk(), 0, []
@@ -115,7 +115,7 @@ def test_what_was_acknowledged_is_there_wherever_a_writer_ends(place: str, plan:
                 async with a_vault(place, Path(folder)) as vault:
                     await lived_through(vault)
 
-    async def lived_through(vault: Vault) -> None:
+    async def lived_through(vault: CheckpointStore) -> None:
         life = Life(vault)
         for step in plan:
             await life.step(*step)
@@ -134,16 +134,16 @@ async def test_entries_that_were_not_acknowledged_give_way(place: str, tmp_path:
     """They are not seen when the agent is taken up, and neither doubled nor in the way afterwards."""
     async with a_vault(place, tmp_path) as vault:
         base = clerk("a", "b")
-        await put_aside(base, vault)
+        await save_agent(base, vault)
         lost = thread.append(base, [entry("lost"), entry("lost too"), entry("and this")])
         with pytest.raises(Crash):
-            await put_aside(lost, crashing(vault, 0, done=True))
+            await save_agent(lost, crashing(vault, 0, done=True))
         assert len((await vault.read_thread("me", thread.of(base).id)).entries) == 5
-        again, rev = await taken_up("me", CLERK, vault)
+        again, rev = await load_agent("me", CLERK, vault)
         assert again == base
         other = thread.append(again, entry("c"))
-        await put_aside(other, vault, expected_rev=rev)
-        assert await taken_up("me", CLERK, vault) == (other, 2)
+        await save_agent(other, vault, expected_rev=rev)
+        assert await load_agent("me", CLERK, vault) == (other, 2)
         assert len((await vault.read_thread("me", thread.of(base).id)).entries) == 3
 
 
@@ -152,14 +152,14 @@ async def test_whoever_lives_on_may_try_again(place: str, tmp_path: Path) -> Non
     """After any number of failures the same revision is the one to build on, and nothing is doubled."""
     async with a_vault(place, tmp_path) as vault:
         agent = clerk("a")
-        rev = await put_aside(agent, vault)
+        rev = await save_agent(agent, vault)
         agent = thread.append(agent, [entry("b"), entry("c")])
         for at in (1, 2, 2, 1):
             with pytest.raises(Crash):
-                await put_aside(agent, crashing(vault, at, done=False), expected_rev=rev)
+                await save_agent(agent, crashing(vault, at, done=False), expected_rev=rev)
             agent = thread.append(agent, entry("d"))
-        assert await put_aside(agent, vault, expected_rev=rev) == 2
-        assert (await taken_up("me", CLERK, vault))[0] == agent
+        assert await save_agent(agent, vault, expected_rev=rev) == 2
+        assert (await load_agent("me", CLERK, vault))[0] == agent
         assert told(agent) == ["a", "b", "c", "d", "d", "d", "d"]
 
 
@@ -181,12 +181,12 @@ async def pause(name: str) -> None:
 class Writer:
     """Somebody who puts an agent aside, one step of the vault at a time."""
 
-    def __init__(self, agent: Agent, vault: Vault, expected_rev: int | None) -> None:
+    def __init__(self, agent: Agent, vault: CheckpointStore, expected_rev: int | None) -> None:
         self.agent = agent
         self.rev: int | None = None
         self.over = False
         watched = Watched(vault, before=pause)
-        self._work = put_aside(agent, watched, expected_rev=expected_rev)
+        self._work = save_agent(agent, watched, expected_rev=expected_rev)
         self.go_on()  # to where the first step is about to be taken
 
     def go_on(self) -> None:
@@ -238,10 +238,10 @@ def begun(before: str) -> DictVault:
     """A vault in which an agent was put aside, or not, or not quite."""
     vault = DictVault()
     if before in ("kept", "tail"):
-        at_once(put_aside(BASE, vault))
+        at_once(save_agent(BASE, vault))
     if before in ("tail", "only a tail"):
         with pytest.raises(Crash):
-            at_once(put_aside(lingering(2), crashing(vault, 0, done=True)))
+            at_once(save_agent(lingering(2), crashing(vault, 0, done=True)))
     return vault
 
 
@@ -297,11 +297,11 @@ def check(vault: DictVault, writers: list[Writer], choose: Callable[[int], int],
             acknowledged, rev = writer.agent, writer.rev
         before, seen = seen, [*map(id, (*vault.checkpoints.values(), *vault.journals.values()))]
         if acknowledged is not None and seen != before:
-            assert at_once(taken_up("me", CLERK, vault))[0] == acknowledged
-    agent, rev = (BASE, 0) if acknowledged is None else at_once(taken_up("me", CLERK, vault))
+            assert at_once(load_agent("me", CLERK, vault))[0] == acknowledged
+    agent, rev = (BASE, 0) if acknowledged is None else at_once(load_agent("me", CLERK, vault))
     agent = thread.append(agent, entry("at last"))
-    at_once(put_aside(agent, vault, expected_rev=rev))
-    assert at_once(taken_up("me", CLERK, vault))[0] == agent
+    at_once(save_agent(agent, vault, expected_rev=rev))
+    assert at_once(load_agent("me", CLERK, vault))[0] == agent
 
 
 @given(

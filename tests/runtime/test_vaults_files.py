@@ -16,16 +16,16 @@ from tests.runtime.vaulting import CLERK, a_vault, clerk, entry, start, told
 
 from omoide import memory, thread
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, RestoreFailed, StoreFailed
-from omoide.runtime.vaults import FileVault, put_aside, taken_up
+from omoide.runtime.vaults import FileCheckpointStore, load_agent, save_agent
 
 
 @pytest.fixture
-def vault(tmp_path: Path) -> FileVault:
+def vault(tmp_path: Path) -> FileCheckpointStore:
     """A vault in an empty folder."""
-    return FileVault(tmp_path / "vault")
+    return FileCheckpointStore(tmp_path / "vault")
 
 
-def files(vault: FileVault) -> tuple[Path, Path]:
+def files(vault: FileCheckpointStore) -> tuple[Path, Path]:
     """The checkpoint and the journal of the only agent there."""
     [folder] = [path for path in vault._root.iterdir() if path.name != ".locks"]
     [journal] = folder.glob("thread-*.jsonl")
@@ -41,8 +41,8 @@ async def test_each_agent_has_a_folder_that_others_cannot_read(tmp_path: Path) -
     """A checkpoint in JSON and a journal of lines, for their owner only; nothing lies beside the vault."""
     old = os.umask(0)
     try:
-        vault = FileVault(tmp_path / "deep" / "vault")
-        await put_aside(clerk("Hello", "Bye", id="../up"), vault)
+        vault = FileCheckpointStore(tmp_path / "deep" / "vault")
+        await save_agent(clerk("Hello", "Bye", id="../up"), vault)
     finally:
         os.umask(old)
     kept, journal = files(vault)
@@ -57,46 +57,46 @@ async def test_each_agent_has_a_folder_that_others_cannot_read(tmp_path: Path) -
     assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
-async def test_nothing_is_left_of_what_was_being_written(vault: FileVault) -> None:
+async def test_nothing_is_left_of_what_was_being_written(vault: FileCheckpointStore) -> None:
     """Only the checkpoint and the journal, also after a crash left a half of one."""
     agent = clerk("a")
-    await put_aside(agent, vault)
+    await save_agent(agent, vault)
     kept, journal = files(vault)
     kept.with_name(".checkpoint.json.new").write_bytes(b'{"id": "me", "re')
-    assert await taken_up("me", CLERK, vault) == (agent, 1)
-    await put_aside(memory.world_put(agent, "n", 1), vault)
+    assert await load_agent("me", CLERK, vault) == (agent, 1)
+    await save_agent(memory.world_put(agent, "n", 1), vault)
     assert sorted(path.name for path in kept.parent.iterdir()) == sorted([kept.name, journal.name])
 
 
-async def test_a_line_that_a_crash_cut_off_is_neither_read_nor_in_the_way(vault: FileVault) -> None:
+async def test_a_line_that_a_crash_cut_off_is_neither_read_nor_in_the_way(vault: FileCheckpointStore) -> None:
     """Wherever the last write stopped, the acknowledged entries are there, and those to come as well."""
     base = clerk("a", "b")
-    await put_aside(base, vault)
+    await save_agent(base, vault)
     kept, journal = files(vault)
     checkpoint, size = kept.read_bytes(), journal.stat().st_size
-    await put_aside(thread.append(base, [entry("lost ü"), entry("too")]), vault)
+    await save_agent(thread.append(base, [entry("lost ü"), entry("too")]), vault)
     whole = journal.read_bytes()
     other = thread.append(base, entry("c"))
     for end in range(size, len(whole) + 1):
         kept.write_bytes(checkpoint)
         journal.write_bytes(whole[:end])
-        again, rev = await taken_up("me", CLERK, vault)
+        again, rev = await load_agent("me", CLERK, vault)
         assert again == base
-        await put_aside(other, vault, expected_rev=rev)
-        assert (await taken_up("me", CLERK, vault))[0] == other
+        await save_agent(other, vault, expected_rev=rev)
+        assert (await load_agent("me", CLERK, vault))[0] == other
         assert told(other) == ["a", "b", "c"]
 
 
-async def test_a_first_line_that_was_cut_off_is_written_again(vault: FileVault) -> None:
+async def test_a_first_line_that_was_cut_off_is_written_again(vault: FileCheckpointStore) -> None:
     """A journal that was only begun counts as none."""
     agent = clerk("a")
-    await put_aside(agent, vault)
+    await save_agent(agent, vault)
     kept, journal = files(vault)
     kept.unlink()
     for rest in (b"", b'{"agent":"m', b"\0\0\0\0", b"x" * 200_000):
         journal.write_bytes(rest)
-        assert await put_aside(agent, vault) == 1
-        assert await taken_up("me", CLERK, vault) == (agent, 1)
+        assert await save_agent(agent, vault) == 1
+        assert await load_agent("me", CLERK, vault) == (agent, 1)
         assert journal.read_bytes().endswith(b"}\n")
         kept.unlink()
 
@@ -123,38 +123,38 @@ DAMAGES: dict[str, tuple[int, Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize(("which", "damage", "told"), DAMAGES.values(), ids=DAMAGES)
 async def test_damage_is_told_and_no_agent_comes_of_it(
-    vault: FileVault, which: int, damage: Callable[[bytes], bytes], told: str
+    vault: FileCheckpointStore, which: int, damage: Callable[[bytes], bytes], told: str
 ) -> None:
     """Neither a fresh one nor half of one; it is still listed, and can be deleted."""
-    await put_aside(clerk("a", "b"), vault)
+    await save_agent(clerk("a", "b"), vault)
     path = files(vault)[which]
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(RestoreFailed, match=told) as raised:
-        await taken_up("me", CLERK, vault)
+        await load_agent("me", CLERK, vault)
     assert "'me'" in str(raised.value)
     assert len(await vault.ids()) == 1
     assert await vault.delete("me") is True
     assert await vault.ids() == []
 
 
-async def test_a_damaged_checkpoint_is_not_overwritten(vault: FileVault) -> None:
+async def test_a_damaged_checkpoint_is_not_overwritten(vault: FileCheckpointStore) -> None:
     """Somebody may still mend it."""
-    await put_aside(clerk("a"), vault)
+    await save_agent(clerk("a"), vault)
     kept, _ = files(vault)
     kept.write_bytes(b"{")
     with pytest.raises(RestoreFailed):
-        await put_aside(clerk("b"), vault)
+        await save_agent(clerk("b"), vault)
     assert kept.read_bytes() == b"{"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("at", range(1, 12))  # all that it takes, after reading
 async def test_whatever_write_fails_the_old_agent_stays(
-    vault: FileVault, monkeypatch: pytest.MonkeyPatch, at: int, code: int
+    vault: FileCheckpointStore, monkeypatch: pytest.MonkeyPatch, at: int, code: int
 ) -> None:
     """A typed error, nothing changed, and the same agent can be put aside when there is room again."""
     base = memory.world_put(clerk("a", "b"), "n", 1)
-    await put_aside(base, vault)
+    await save_agent(base, vault)
     before = [path.read_bytes() for path in files(vault)]
     newer = memory.world_put(thread.append(base, [entry("c"), entry("d")]), "n", 2)
     left = at
@@ -178,15 +178,15 @@ async def test_whatever_write_fails_the_old_agent_stays(
             failing(name)
         wanted = {errno.EIO: StoreFailed, errno.EROFS: ReadOnly}.get(code, DiskFull)
         with pytest.raises(wanted):
-            await put_aside(newer, vault, expected_rev=1)
+            await save_agent(newer, vault, expected_rev=1)
     assert left < 0
-    again, rev = await taken_up("me", CLERK, vault)
+    again, rev = await load_agent("me", CLERK, vault)
     assert again == (newer if at > 9 else base)  # the last two only make sure of what is done
     after = [path.read_bytes() for path in files(vault)]
     assert (after[0] == before[0]) is (at <= 9)
     assert (after[1] == before[1]) is (at <= 4)
-    await put_aside(newer, vault, expected_rev=rev)
-    assert (await taken_up("me", CLERK, vault))[0] == newer
+    await save_agent(newer, vault, expected_rev=rev)
+    assert (await load_agent("me", CLERK, vault))[0] == newer
     assert told(newer) == ["a", "b", "c", "d"]
 
 
@@ -197,21 +197,21 @@ async def test_a_full_disk_is_a_typed_error_and_loses_nothing(place: str, tmp_pa
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     async with a_vault(place, tmp_path) as vault:
-        agent, rev = await taken_up("me", CLERK, vault)
+        agent, rev = await load_agent("me", CLERK, vault)
         assert rev == int(said) > 3
         assert len(told(agent)) == rev
         assert memory.world_get(agent, "n") == rev - 1
         agent = thread.append(agent, entry("room"))
-        await put_aside(agent, vault, expected_rev=rev)
-        assert (await taken_up("me", CLERK, vault))[0] == agent
+        await save_agent(agent, vault, expected_rev=rev)
+        assert (await load_agent("me", CLERK, vault))[0] == agent
 
 
 async def test_a_file_in_the_place_of_the_folder_is_a_typed_error(tmp_path: Path) -> None:
     """It says what the system says."""
     (tmp_path / "vault").write_text("mine")
     for attempt in (
-        put_aside(clerk("a"), FileVault(tmp_path / "vault")),
-        FileVault(tmp_path / "vault").load("me"),
+        save_agent(clerk("a"), FileCheckpointStore(tmp_path / "vault")),
+        FileCheckpointStore(tmp_path / "vault").load("me"),
     ):
         with pytest.raises(StoreFailed, match="vault"):
             await attempt
@@ -219,11 +219,11 @@ async def test_a_file_in_the_place_of_the_folder_is_a_typed_error(tmp_path: Path
 
 
 async def test_a_vault_that_may_only_be_read_is_read(
-    vault: FileVault, monkeypatch: pytest.MonkeyPatch
+    vault: FileCheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a backup is; putting aside there says that it cannot be."""
     agent = clerk("a")
-    await put_aside(agent, vault)
+    await save_agent(agent, vault)
     real = os.open
 
     def opened(path: Any, flags: int, *args: Any, **options: Any) -> int:
@@ -232,26 +232,26 @@ async def test_a_vault_that_may_only_be_read_is_read(
         return real(path, flags, *args, **options)
 
     monkeypatch.setattr(os, "open", opened)
-    assert await taken_up("me", CLERK, vault) == (agent, 1)
+    assert await load_agent("me", CLERK, vault) == (agent, 1)
     assert await vault.ids() == ["me"]
     with pytest.raises(ReadOnly):
-        await put_aside(memory.world_put(agent, "n", 1), vault)
+        await save_agent(memory.world_put(agent, "n", 1), vault)
 
 
 async def test_whoever_has_to_wait_too_long_is_told(tmp_path: Path) -> None:
     """A process that stands still in the middle of a step does not stop others for ever."""
-    await put_aside(clerk("a"), FileVault(tmp_path))
+    await save_agent(clerk("a"), FileCheckpointStore(tmp_path))
     [lock] = (tmp_path / ".locks").iterdir()
     with lock.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Busy, match="in use"):
-            await put_aside(clerk("b"), FileVault(tmp_path, wait=0.02))
-    assert await put_aside(clerk("b"), FileVault(tmp_path, wait=0.02)) == 2
+            await save_agent(clerk("b"), FileCheckpointStore(tmp_path, timeout=0.02))
+    assert await save_agent(clerk("b"), FileCheckpointStore(tmp_path, timeout=0.02)) == 2
 
 
-async def test_an_emptied_place_is_not_listed(vault: FileVault) -> None:
+async def test_an_emptied_place_is_not_listed(vault: FileCheckpointStore) -> None:
     """Nor is what is no agent's."""
-    await put_aside(clerk("a"), vault)
+    await save_agent(clerk("a"), vault)
     await vault.save("you", None, expected_rev=0)
     (vault._root / "note.txt").write_text("mine")
     (vault._root / "folder").mkdir()
@@ -262,9 +262,9 @@ async def test_an_emptied_place_is_not_listed(vault: FileVault) -> None:
 
 async def test_there_is_nobody_where_there_is_no_folder(tmp_path: Path) -> None:
     """Listing makes none."""
-    assert await FileVault(tmp_path / "vault").ids() == []
+    assert await FileCheckpointStore(tmp_path / "vault").ids() == []
     assert not (tmp_path / "vault").exists()
-    assert repr(FileVault("there")) == "FileVault('there')"
+    assert repr(FileCheckpointStore("there")) == "FileVault('there')"
 
 
 @pytest.mark.timeout(120)
@@ -272,12 +272,12 @@ async def test_there_is_nobody_where_there_is_no_folder(tmp_path: Path) -> None:
 async def test_processes_take_turns_at_one_agent(place: str, tmp_path: Path) -> None:
     """Each says what it has to say to what the others left, and nothing is lost or said twice."""
     async with a_vault(place, tmp_path) as vault:
-        await put_aside(clerk("begin"), vault)
+        await save_agent(clerk("begin"), vault)
         workers = [start("count", place, tmp_path, name, 8) for name in "abc"]
         for worker in workers:
             worker.communicate(timeout=100)
             assert worker.returncode == 0
-        agent, rev = await taken_up("me", CLERK, vault)
+        agent, rev = await load_agent("me", CLERK, vault)
         said = told(agent)
         assert rev == 25
         assert sorted(said) == sorted(["begin", *(f"{name}{n}" for name in "abc" for n in range(8))])

@@ -20,7 +20,15 @@ from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Conflict, DiskFull, NotFound
 from omoide.runtime import Runtime
-from omoide.runtime.vaults import FileVault, Journal, Kept, StoreVault, Vault, put_aside, taken_up
+from omoide.runtime.vaults import (
+    CheckpointStore,
+    DocumentCheckpointStore,
+    FileCheckpointStore,
+    StoredCheckpoint,
+    ThreadJournal,
+    load_agent,
+    save_agent,
+)
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("memory", "sqlite", "files")
@@ -31,11 +39,11 @@ CLERK = Definition.new("clerk")
 async def a_vault(place: str, folder: Path, **options: Any) -> AsyncIterator[Any]:
     """A vault of one of the places."""
     if place == "files":
-        yield FileVault(folder / "vault", **options)
+        yield FileCheckpointStore(folder / "vault", **options)
         return
     url = "memory://" if place == "memory" else f"sqlite:///{(folder / 'vault.db').as_posix()}"
     async with open_store(url, embedder="none", **options) as store:
-        yield StoreVault(store)
+        yield DocumentCheckpointStore(store)
 
 
 def clerk(*said: str, id: str = "me") -> Agent:
@@ -58,23 +66,23 @@ class DictVault:
     """A vault of somebody's own, in as few lines as it takes."""
 
     def __init__(self) -> None:
-        self.checkpoints: dict[str, Kept] = {}
-        self.journals: dict[tuple[str, str], Journal] = {}
+        self.checkpoints: dict[str, StoredCheckpoint] = {}
+        self.journals: dict[tuple[str, str], ThreadJournal] = {}
 
-    async def load(self, id: str) -> Kept:
+    async def load(self, id: str) -> StoredCheckpoint:
         """What is kept."""
-        return self.checkpoints.get(id, Kept())
+        return self.checkpoints.get(id, StoredCheckpoint())
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Keep it."""
         rev = (await self.load(id)).rev
         Conflict.check(f"checkpoint {id!r}", expected_rev, rev)
-        self.checkpoints[id] = Kept(checkpoint, rev + 1)
+        self.checkpoints[id] = StoredCheckpoint(checkpoint, rev + 1)
         return rev + 1
 
-    async def read_thread(self, id: str, thread_id: str) -> Journal:
+    async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """What is kept."""
-        return self.journals.get((id, thread_id), Journal())
+        return self.journals.get((id, thread_id), ThreadJournal())
 
     async def append_thread(
         self,
@@ -88,7 +96,7 @@ class DictVault:
         """Keep it."""
         old = await self.read_thread(id, thread_id)
         Conflict.check(f"journal of {thread_id!r}", expected_rev, old.rev)
-        self.journals[id, thread_id] = Journal((*old.entries[:after], *entries), old.rev + 1)
+        self.journals[id, thread_id] = ThreadJournal((*old.entries[:after], *entries), old.rev + 1)
         return old.rev + 1
 
 
@@ -101,7 +109,7 @@ class Watched:
 
     def __init__(
         self,
-        vault: Vault,
+        vault: CheckpointStore,
         before: Callable[[str], Awaitable[None]] | None = None,
         after: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
@@ -109,17 +117,17 @@ class Watched:
         self.steps: list[str] = []
         self.before, self.after = before, after
 
-    async def load(self, id: str) -> Kept:
+    async def load(self, id: str) -> StoredCheckpoint:
         """As the vault does."""
-        return cast("Kept", await self._step("load", self.vault.load, id))
+        return cast("StoredCheckpoint", await self._step("load", self.vault.load, id))
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """As the vault does."""
         return int(await self._step("save", self.vault.save, id, checkpoint, expected_rev=expected_rev))
 
-    async def read_thread(self, id: str, thread_id: str) -> Journal:
+    async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """As the vault does."""
-        return cast("Journal", await self._step("read_thread", self.vault.read_thread, id, thread_id))
+        return cast("ThreadJournal", await self._step("read_thread", self.vault.read_thread, id, thread_id))
 
     async def append_thread(self, *args: Any, **options: Any) -> int:
         """As the vault does."""
@@ -135,7 +143,7 @@ class Watched:
         return result
 
 
-def crashing(vault: Vault, at: int, *, done: bool) -> Watched:
+def crashing(vault: CheckpointStore, at: int, *, done: bool) -> Watched:
     """A vault whose process ends at its so manieth write, before it or when it is done."""
     left = at
 
@@ -168,14 +176,14 @@ async def live(place: str, folder: str) -> None:
     """Take the agent up and put it aside again, one step on, and write the step's number, until killed."""
     async with a_vault(place, Path(folder)) as vault:
         try:
-            agent, rev = await taken_up("me", CLERK, vault)
+            agent, rev = await load_agent("me", CLERK, vault)
         except NotFound:
             agent, rev = clerk(), 0
         n = memory.world_get(agent, "n", -1)
         while True:
             n += 1
             agent = lived(agent, n)
-            rev = await put_aside(agent, vault, expected_rev=rev)
+            rev = await save_agent(agent, vault, expected_rev=rev)
             os.write(1, f"{n}\n".encode())
 
 
@@ -191,7 +199,7 @@ DWELLER = Definition.new("clerk", routes=[("step", take_step)])
 
 async def dwell(place: str, folder: str) -> None:
     """The same in a runtime that saves the agent with each signal, which is answered once that is done."""
-    async with a_vault(place, Path(folder)) as vault, Runtime(vault=vault) as runtime:
+    async with a_vault(place, Path(folder)) as vault, Runtime(checkpoint_store=vault) as runtime:
         try:
             await runtime.thaw("me", DWELLER, save_every=1)
         except NotFound:
@@ -205,13 +213,13 @@ async def fill(place: str, folder: str, size: str) -> None:
     """Say more and more until the system lets no file grow; print how often it was put aside before."""
     async with a_vault(place, Path(folder)) as vault:
         agent = clerk("first")
-        rev = await put_aside(agent, vault)
+        rev = await save_agent(agent, vault)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
         try:
             while True:
                 agent = thread.append(agent, entry("x" * 1_000))
                 agent = memory.world_put(agent, "n", rev)
-                rev = await put_aside(agent, vault, expected_rev=rev)
+                rev = await save_agent(agent, vault, expected_rev=rev)
         except DiskFull:
             os.write(1, str(rev).encode())
 
@@ -221,9 +229,9 @@ async def count(place: str, folder: str, name: str, times: str) -> None:
     async with a_vault(place, Path(folder)) as vault:
         for n in range(int(times)):
             while True:
-                agent, rev = await taken_up("me", CLERK, vault)
+                agent, rev = await load_agent("me", CLERK, vault)
                 try:
-                    await put_aside(thread.append(agent, entry(f"{name}{n}")), vault, expected_rev=rev)
+                    await save_agent(thread.append(agent, entry(f"{name}{n}")), vault, expected_rev=rev)
                 except Conflict:
                     continue
                 break

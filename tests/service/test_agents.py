@@ -7,8 +7,8 @@ import pytest
 from omoide import Agent, memory
 from omoide.core.checkpoint import Checkpoint
 from omoide.errors import RestoreFailed
-from omoide.runtime import StoreVault
-from omoide.runtime.vaults import put_aside
+from omoide.runtime import DocumentCheckpointStore
+from omoide.runtime.vaults import save_agent
 from omoide.service import agents
 from omoide.stores.factory import open_store
 
@@ -16,13 +16,13 @@ from omoide.stores.factory import open_store
 async def test_an_agent_that_cannot_be_read_hides_no_other() -> None:
     """It is listed with the reason; whoever asks for it alone is told the same."""
     async with open_store("memory://", embedder="none") as store:
-        vault = StoreVault(store)
-        await put_aside(memory.world_put(Agent.new("cook", id="ada"), "mood", "calm"), vault)
+        vault = DocumentCheckpointStore(store)
+        await save_agent(memory.world_put(Agent.new("cook", id="ada"), "mood", "calm"), vault)
         broken = Checkpoint(id="bob", name="cook", state={"__memory__": "no memory"})
         await vault.save("bob", broken, expected_rev=0)
-        ada, bob = await agents.cards(store, namespace="default")
+        ada, bob = await agents.list_agents(store, namespace="default")
         assert (ada.id, ada.problem, "world" in ada.spaces) == ("ada", None, True)
         assert (bob.id, "__memory__" in (bob.problem or "")) == ("bob", True)
         assert await agents.who_can(store, "bake", namespace="default") == []
         with pytest.raises(RestoreFailed, match="__memory__"):
-            await agents.card(store, "bob", namespace="default")
+            await agents.get_agent(store, "bob", namespace="default")

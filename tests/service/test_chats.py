@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omoide import MessageRef, Scope
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.service import chats
-from omoide.service.chats import conversations
+from omoide.service.chats import read_chat_logs
 from omoide.stores.factory import open_store
 
 ADA = Scope(agent_id="ada")
@@ -35,7 +35,7 @@ def said(path: Path, **options: Any) -> list[tuple[str, list[tuple[int, str]]]]:
     """The threads of a file, with the places and the words of their messages."""
     return [
         (one.thread, [(message.seq, message.content) for message in one.messages])
-        for one in conversations(path, **options)
+        for one in read_chat_logs(path, **options)
     ]
 
 
@@ -69,7 +69,7 @@ def test_what_says_nothing_keeps_its_place(tmp_path: Path) -> None:
     """Calls of tools and pictures are left out and counted; texts among parts are joined."""
     parts = [{"type": "text", "text": "Look:"}, {"type": "image_url", "image_url": {}}, "a cat"]
     rows = [HI, {"role": "assistant", "content": None}, {"role": "user", "content": parts}]
-    [one] = conversations(wrote(tmp_path, [*rows, {"role": "tool", "content": "  "}]))
+    [one] = read_chat_logs(wrote(tmp_path, [*rows, {"role": "tool", "content": "  "}]))
     assert [(message.seq, message.content) for message in one.messages] == [
         (0, "Hi."),
         (2, "Look:\na cat"),
@@ -92,7 +92,7 @@ def test_what_says_nothing_keeps_its_place(tmp_path: Path) -> None:
 )
 def test_times_are_read_in_the_usual_forms(given: dict[str, Any], at: int | None, tmp_path: Path) -> None:
     """As ISO 8601, UTC unless a zone is given, or as seconds or milliseconds."""
-    [one] = conversations(wrote(tmp_path, [{"role": "user", "content": "x", **given}]))
+    [one] = read_chat_logs(wrote(tmp_path, [{"role": "user", "content": "x", **given}]))
     assert one.messages[0].at == at
 
 
@@ -124,7 +124,7 @@ async def test_a_wrong_message_is_named_and_nothing_is_remembered(
     """The place in the file and the field."""
     async with open_store("memory://", embedder="none") as store:
         with pytest.raises(Invalid, match=told):
-            await chats.read(store, wrote(tmp_path, value), ADA)
+            await chats.import_chat(store, wrote(tmp_path, value), ADA)
         assert await store.list_entries(Scope()) == []
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_is_no_json_is_named(text: str, told: str, tmp_path: Path) -
     path = tmp_path / "talk.json"
     path.write_text(text)
     with pytest.raises(Invalid, match=told):
-        conversations(path)
+        read_chat_logs(path)
 
 
 VALUES = st.recursive(
@@ -164,7 +164,7 @@ def test_whatever_a_file_says_there_is_an_answer(value: Any, tmp_path_factory: A
     path = wrote(tmp_path_factory.getbasetemp(), value, "any.json")
     found = []
     with suppress(OmoideError):
-        found = conversations(path)
+        found = read_chat_logs(path)
     assert all(message.content.strip() for one in found for message in one.messages)
 
 
@@ -172,7 +172,7 @@ async def test_each_message_becomes_a_memory_that_knows_its_place(tmp_path: Path
     """Its thread, its number, role and speaker, when it was said, and where it comes from."""
     scope = Scope(agent_id="ada", session_id="s", project_id="p", namespace="n")
     async with open_store("memory://", embedder="none") as store:
-        assert await chats.read(store, wrote(tmp_path, [HI, YES]), scope) == (2, 2, 0)
+        assert await chats.import_chat(store, wrote(tmp_path, [HI, YES]), scope) == (2, 2, 0)
         hi, yes = await store.list_entries(scope)
     assert (hi.content, hi.source, hi.occurred_at, hi.scope) == ("Hi.", "user", NINE_TEN, scope)
     assert hi.message == MessageRef(thread="talk", seq=0, role="user", speaker="Maria")
@@ -183,32 +183,32 @@ async def test_a_chat_is_remembered_once_and_goes_on_where_it_went_on(tmp_path: 
     """Also after a memory of it was forgotten; for another agent or session it is another."""
     async with open_store("memory://", embedder="none") as store:
         path = wrote(tmp_path, [HI])
-        await chats.read(store, path, ADA)
+        await chats.import_chat(store, path, ADA)
         await store.supersede((await store.list_entries(ADA))[0].id, ADA)
-        assert await chats.read(store, path, ADA) == (1, 0, 0)
-        assert await chats.read(store, wrote(tmp_path, [HI, YES]), ADA) == (2, 1, 0)
-        assert await chats.read(store, path, Scope(agent_id="bob")) == (2, 2, 0)
-        assert await chats.read(store, path, Scope(agent_id="ada", session_id="s")) == (2, 2, 0)
+        assert await chats.import_chat(store, path, ADA) == (1, 0, 0)
+        assert await chats.import_chat(store, wrote(tmp_path, [HI, YES]), ADA) == (2, 1, 0)
+        assert await chats.import_chat(store, path, Scope(agent_id="bob")) == (2, 2, 0)
+        assert await chats.import_chat(store, path, Scope(agent_id="ada", session_id="s")) == (2, 2, 0)
 
 
 async def test_another_chat_does_not_mix_with_one_of_its_name(tmp_path: Path) -> None:
     """Where a thread has other words in a place, the file is refused, and another name helps."""
     async with open_store("memory://", embedder="none") as store:
-        await chats.read(store, wrote(tmp_path, [HI]), ADA)
+        await chats.import_chat(store, wrote(tmp_path, [HI]), ADA)
         other = wrote(tmp_path, [HI | {"content": "Ho."}, YES])
         with pytest.raises(Invalid, match=r"talk.json message 1 is not the one that thread 'talk' has"):
-            await chats.read(store, other, ADA)
+            await chats.import_chat(store, other, ADA)
         assert len(await store.list_entries(ADA)) == 1
-        assert await chats.read(store, other, ADA, thread="second") == (2, 2, 0)
+        assert await chats.import_chat(store, other, ADA, thread="second") == (2, 2, 0)
 
 
 async def test_somebody_has_to_own_what_was_said(tmp_path: Path) -> None:
     """A scope without an agent is refused, and so is a file that is not there."""
     async with open_store("memory://", embedder="none") as store:
         with pytest.raises(Invalid, match="agent_id"):
-            await chats.read(store, wrote(tmp_path, [HI]), Scope())
+            await chats.import_chat(store, wrote(tmp_path, [HI]), Scope())
         with pytest.raises(NotFound):
-            await chats.read(store, tmp_path / "absent.json", ADA)
+            await chats.import_chat(store, tmp_path / "absent.json", ADA)
 
 
 def test_lines_of_messages_and_lines_of_memories_are_told_apart(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.stores.workers import IDS, step
 from omoide import Scope, clock
 from omoide.errors import Invalid
 from omoide.service import auth, transfer
-from omoide.service.transfer import NO_DOCUMENTS, Copied, copy
+from omoide.service.transfer import DOCUMENTS_SKIPPED, CopyReport, copy
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link
 from omoide.testing import FrozenClock
@@ -47,7 +47,7 @@ async def everything(store: Any) -> dict[str, Any]:
     """All that a store tells of itself, but for the revisions of documents."""
     told: dict[str, Any] = {}
     for namespace in await store.namespaces():
-        held = await transfer.of(store, namespace)
+        held = await transfer.dump_namespace(store, namespace)
         links = sorted((one.source, one.relation, one.target, one.created_at) for one in held.links)
         told[namespace] = held.entries, links, held.access
         for kind in await store.kinds(namespace):
@@ -65,14 +65,14 @@ def test_a_copy_is_what_the_store_was(seed: int, one: str, other: str) -> None:
         async with two(one, other, folder) as (source, target):
             for n in range(40):
                 step(source.sync, seed, n)
-            with clock.using(FrozenClock(5_000)):
+            with clock.override(FrozenClock(5_000)):
                 await source.record_access(IDS[:4], ADA)
             before = await everything(source)
             done = await copy(source, target)
             assert (done.new, done.new_documents) == (done.memories, done.documents)
             assert await everything(target) == before
             again = await copy(source, target)
-            assert again == Copied(
+            assert again == CopyReport(
                 namespaces=done.namespaces, memories=done.memories, documents=done.documents
             )
             assert await everything(target) == await everything(source) == before
@@ -91,11 +91,11 @@ async def test_every_namespace_is_copied_but_that_of_the_tokens(pair: Pair) -> N
     assert (await copy(source, target, namespaces=["b", "b"])).namespaces == ("b",)
     assert await target.namespaces() == ["b"]
     assert (await copy(source, target)).namespaces == ("a", "b", "c")
-    assert await auth.check(target, secret) is None
+    assert await auth.verify(target, secret) is None
     with pytest.raises(Invalid, match="where tokens are"):
-        await copy(source, target, namespaces=[auth.PLACE.namespace])
+        await copy(source, target, namespaces=[auth.TOKEN_SCOPE.namespace])
     assert (await copy(source, target, tokens=True)).new_documents == 1
-    assert await auth.check(target, secret) is not None
+    assert await auth.verify(target, secret) is not None
 
 
 async def test_a_store_is_not_copied_to_itself(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_store_is_not_copied_to_itself(tmp_path: Path) -> None:
             for target in (source, same):
                 with pytest.raises(Invalid, match="is the source itself"):
                     await copy(source, target)
-        assert await copy(source, memory) == Copied()
+        assert await copy(source, memory) == CopyReport()
 
 
 async def test_something_else_under_an_id_stands_in_the_way(pair: Pair) -> None:
@@ -146,7 +146,7 @@ async def test_many_memories_come_in_parts_and_are_counted(pair: Pair) -> None:
     premise = {"kind": "entry", "ref": "m2"}
     keep(source.sync, "It follows.", id="late", evidence=[premise])
     await source.supersede("m2", ADA)
-    parts = [*(await transfer.of(source, "default")).parts(100)]
+    parts = [*(await transfer.dump_namespace(source, "default")).batches(100)]
     assert sum(len(part.entries) for part in parts) == 2_501
     for part in parts:
         assert all(link.source in part.entries and link.target in part.entries for link in part.links)
@@ -178,4 +178,4 @@ async def test_stores_that_offer_less_are_told_apart(pair: Pair) -> None:
             return len(entries)
 
     done = await copy(source, Taking())
-    assert (done.new, done.notices) == (1, (NO_DOCUMENTS,))
+    assert (done.new, done.notices) == (1, (DOCUMENTS_SKIPPED,))

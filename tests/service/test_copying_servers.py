@@ -25,9 +25,9 @@ async def test_a_store_that_went_around_is_what_it_was(tmp_path: Path) -> None:
     """From a file to a server, into memory, to another server and into a file: all is the same each time."""
     places = [
         f"sqlite:///{tmp_path / 'first.db'}",
-        postgres().fresh(),
+        postgres().fresh_url(),
         "memory://",
-        postgres().fresh(),
+        postgres().fresh_url(),
         f"sqlite:///{tmp_path / 'last.db'}",
     ]
     seed = random.randrange(1 << 32)
@@ -36,7 +36,7 @@ async def test_a_store_that_went_around_is_what_it_was(tmp_path: Path) -> None:
         stores = [await stack.enter_async_context(open_store(url, embedder="none")) for url in places]
         for n in range(80):
             step(stores[0].sync, seed, n)
-        with clock.using(FrozenClock(5_000)):
+        with clock.override(FrozenClock(5_000)):
             for n in range(20):
                 await stores[0].write(asked(f"Other {n}", id=f"o{n}", namespace="other %'", session_id="s"))
             await stores[0].record_access(IDS[:4], ADA)
@@ -58,7 +58,7 @@ async def test_a_store_that_went_around_is_what_it_was(tmp_path: Path) -> None:
 
 async def test_the_command_copies_to_a_server_and_says_no_password(tmp_path: Path) -> None:
     """`omoide copy` does the same, twice, and what it prints holds no password."""
-    file, url = tmp_path / "m.db", postgres().fresh()
+    file, url = tmp_path / "m.db", postgres().fresh_url()
     async with open_store(f"sqlite:///{file}", embedder="none") as source:
         for n in range(5):
             await source.write(asked(f"Tea {n}.", id=f"e{n}"))

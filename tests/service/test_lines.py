@@ -34,15 +34,15 @@ def test_a_file_of_lines_holds_everything(seed: int, other: str) -> None:
         async with two("memory", other, folder) as (source, target):
             for n in range(40):
                 step(source.sync, seed, n)
-            with clock.using(FrozenClock(5_000)):
+            with clock.override(FrozenClock(5_000)):
                 await source.record_access(IDS[:4], ADA)
-            count = await transfer.write(source, file, ANYBODY)
-            assert await transfer.read(target, file, ANYBODY) == (count, count, 0)
+            count = await transfer.export_jsonl(source, file, ANYBODY)
+            assert await transfer.import_jsonl(target, file, ANYBODY) == (count, count, 0)
             told = {name: held for name, held in (await everything(source)).items() if " " not in name}
             assert await everything(target) == {name: held for name, held in told.items() if count}
-            assert await transfer.read(target, file, ANYBODY) == (count, 0, 0)
+            assert await transfer.import_jsonl(target, file, ANYBODY) == (count, 0, 0)
             written = file.read_bytes()
-            await transfer.write(target, file, ANYBODY)
+            await transfer.export_jsonl(target, file, ANYBODY)
             assert file.read_bytes() == written
 
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ async def test_a_line_has_all_fields(tmp_path: Path) -> None:
     async with open_store("memory://", embedder="none") as store:
         keep(store.sync, "Grüße — “so”.", id="m", metadata={"n": [1.5, {"$x": 1}]}, tags=["a"])
         keep(store.sync, id="b", agent_id="bob")
-        assert await transfer.write(store, file, ADA) == 1
+        assert await transfer.export_jsonl(store, file, ADA) == 1
         [line] = file.read_text("utf-8").splitlines()
         assert set(json.loads(line)) == set(Entry.__struct_fields__)
         assert Entry.from_json(line) == await store.get("m", ADA)
@@ -67,16 +67,16 @@ async def test_what_a_line_leaves_open_is_filled_in_the_same_way_each_time(tmp_p
     file.write_text('\ufeff{"content": "Tea."}\r\n\n{"content": "Cocoa.", "id": "c", "session_id": null}\n')
     async with open_store("memory://", embedder="none") as store:
         mine = Scope(agent_id="ada", project_id="p")
-        with clock.using(FrozenClock(1_000)):
-            assert await transfer.read(store, file, mine) == (2, 2, 0)
+        with clock.override(FrozenClock(1_000)):
+            assert await transfer.import_jsonl(store, file, mine) == (2, 2, 0)
         tea, cocoa = await store.list_entries(mine)
         assert (tea.agent_id, tea.project_id, tea.rev, cocoa.id) == ("ada", "p", 1, "c")
         await store.supersede(tea.id, mine)
-        with clock.using(FrozenClock(2_000)):
-            assert await transfer.read(store, file, mine) == (2, 0, 0)
+        with clock.override(FrozenClock(2_000)):
+            assert await transfer.import_jsonl(store, file, mine) == (2, 0, 0)
         assert [entry.created_at for entry in await store.list_entries(mine)] == [1_000, 1_000]
         with pytest.raises(Invalid, match=r"loose\.jsonl line 1: agent_id is missing"):
-            await transfer.read(store, file, ANYBODY)
+            await transfer.import_jsonl(store, file, ANYBODY)
 
 
 async def test_a_line_that_stands_there_twice_is_one_memory(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ async def test_a_line_that_stands_there_twice_is_one_memory(tmp_path: Path) -> N
     file = tmp_path / "twice.jsonl"
     file.write_text('{"content": "Tea."}\n' * 2)
     async with open_store("memory://", embedder="none") as store:
-        with clock.using(count(1_000).__next__):
-            assert await transfer.read(store, file, Scope(agent_id="ada")) == (1, 1, 0)
+        with clock.override(count(1_000).__next__):
+            assert await transfer.import_jsonl(store, file, Scope(agent_id="ada")) == (1, 1, 0)
 
 
 WRONG = [
@@ -119,7 +119,7 @@ async def test_a_wrong_line_is_named_and_nothing_is_taken(line: str, told: str, 
     file.write_text(f'{{"content": "Good.", "id": "first"}}\n{line}\n')
     async with open_store("memory://", embedder="none") as store:
         with pytest.raises(Invalid, match=told):
-            await transfer.read(store, file, ADA)
+            await transfer.import_jsonl(store, file, ADA)
         assert await store.list_entries(ANYBODY) == []
 
 
@@ -130,7 +130,7 @@ async def test_another_memory_under_the_id_stands_in_the_way(tmp_path: Path) -> 
     async with open_store("memory://", embedder="none") as store:
         kept = keep(store.sync, "Tea.", id="m")
         with pytest.raises(IdTaken):
-            await transfer.read(store, file, ADA)
+            await transfer.import_jsonl(store, file, ADA)
         assert await store.list_entries(ANYBODY) == [kept]
 
 
@@ -143,11 +143,11 @@ async def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: 
     async with open_store("memory://", embedder="none") as store:
         keep(store.sync)
         with pytest.raises(NotFound, match=r"absent\.jsonl"):
-            await transfer.read(store, tmp_path / "absent.jsonl", ADA)
+            await transfer.import_jsonl(store, tmp_path / "absent.jsonl", ADA)
         with pytest.raises(NotFound, match="folders are not made"):
-            await transfer.write(store, tmp_path / "no" / "x.jsonl", ADA)
-        monkeypatch.setattr(transfer, "LONGEST", 1 << 10)
+            await transfer.export_jsonl(store, tmp_path / "no" / "x.jsonl", ADA)
+        monkeypatch.setattr(transfer, "MAX_LINE_BYTES", 1 << 10)
         (tmp_path / "long.jsonl").write_text("x" * 5_000)
         with pytest.raises(Invalid, match="line 1 has more than"):
-            await transfer.read(store, tmp_path / "long.jsonl", ADA)
+            await transfer.import_jsonl(store, tmp_path / "long.jsonl", ADA)
     assert [path.name for path in folder()] == ["long.jsonl"]

@@ -12,7 +12,7 @@ from omoide.core.action import action
 from omoide.core.entry import Entry, Scope
 from omoide.core.thread import ThreadEntry
 from omoide.sessions import Session
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.turns.prompt import Prompt
 from omoide.turns.spec import AgentSpec
 
@@ -119,10 +119,10 @@ async def again(session: Session, **options: Any) -> Session:
 Before = Callable[[str, tuple[Any, ...]], Awaitable[None]]
 
 
-class Watched(LocalStore):
+class Watched(AsyncStore):
     """A store that calls `before` with the name of each operation of a session, and keeps the names."""
 
-    def __init__(self, store: LocalStore, before: Before | None = None) -> None:
+    def __init__(self, store: AsyncStore, before: Before | None = None) -> None:
         super().__init__(store.sync, store.url)
         self.before = before
         self.calls: list[str] = []

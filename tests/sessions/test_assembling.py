@@ -15,17 +15,17 @@ from omoide import clock
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import WriteRequest
 from omoide.errors import Invalid, StoreFailed
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import estimate_tokens
 from omoide.sessions import Session
-from omoide.sessions.context import Context, assembled, split
+from omoide.sessions.context import SessionContext, build_context, split_budget
 from omoide.shortterm.context import WorkingContext
 from omoide.shortterm.memory import BufferMessage
-from omoide.shortterm.summary import MARKER
-from omoide.stores.async_store import LocalStore
+from omoide.shortterm.summary import SUMMARY_HEADING
+from omoide.stores.async_store import AsyncStore
 from omoide.testing import FrozenClock
 
 START = 1_800_000_000_000
-COUNTERS = (len, lambda text: len(text.split()), estimate, lambda text: len(text.encode()))
+COUNTERS = (len, lambda text: len(text.split()), estimate_tokens, lambda text: len(text.encode()))
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60).filter(str.strip)
 SENTENCES = st.lists(TEXT, min_size=1, max_size=4).map(". ".join)
 
@@ -39,7 +39,11 @@ def opened(store: Any, id: str = "s1", **options: Any) -> Session:
 def message(at: int, content: str, role: str = "user") -> BufferMessage:
     """Something that was said."""
     return BufferMessage(
-        id=f"m{at}", role=role, content=content, timestamp=START + at, token_count=max(1, estimate(content))
+        id=f"m{at}",
+        role=role,
+        content=content,
+        timestamp=START + at,
+        token_count=max(1, estimate_tokens(content)),
     )
 
 
@@ -59,7 +63,7 @@ def sections(text: str) -> list[str]:
 @given(st.integers(1, 1_000_000))
 def test_a_budget_is_split_into_fixed_shares(total: int) -> None:
     """Five eighths are the conversation's, one is the working context's, one and a half are memory's."""
-    shares = split(total)
+    shares = split_budget(total)
     assert (shares.conversation, shares.working, shares.long_term) == (
         total * 5 // 8,
         total // 8,
@@ -71,7 +75,7 @@ def test_a_budget_is_split_into_fixed_shares(total: int) -> None:
 
 def test_the_usual_shares() -> None:
     """32,000 tokens are 20,000 and 4,000 and 6,000, and 2,000 for the program's own words."""
-    shares = split()
+    shares = split_budget()
     assert (shares.total, shares.conversation, shares.working) == (32_000, 20_000, 4_000)
     assert (shares.long_term, shares.system) == (6_000, 2_000)
 
@@ -91,7 +95,7 @@ def test_no_part_takes_more_than_its_share(
     context = WorkingContext.new()
     for key, value in values.items():
         context, _ = context.put(key, value, now=START)
-    found = assembled(
+    found = build_context(
         [message(at, content, role) for at, (role, content) in enumerate(said)],
         context.to_list(),
         [entry(f"e{at}", content) for at, content in enumerate(remembered)],
@@ -112,7 +116,7 @@ def test_no_part_takes_more_than_its_share(
     assert any("messages" in one for one in found.notices) is (left > 0)
 
 
-def _check_parts(found: Context) -> None:
+def _check_parts(found: SessionContext) -> None:
     """What is there as data is there as text, and the other way round."""
     assert ("Conversation" in sections(found.text)) is bool(found.conversation or found.summary)
     assert ("Session Context" in sections(found.text)) is bool(found.working_context)
@@ -123,15 +127,15 @@ def _check_parts(found: Context) -> None:
 async def test_the_session_has_one_budget(store: Any) -> None:
     """Unless another is named, a context has as many tokens as the session's short-term memory."""
     async with opened(store) as session:
-        assert (await session.assemble_context()).shares == split(32_000)
+        assert (await session.assemble_context()).shares == split_budget(32_000)
     budget = {"total": 800, "conversation": 600, "context": 100}
     async with opened(store, token_budget=budget) as session:
         for at in range(40):
             await session.add_message("user", f"This is what I have to say about number {at}.")
         found = await session.assemble_context()
-        assert found.shares == split(800)
+        assert found.shares == split_budget(800)
         assert found.summary
-        assert (await session.assemble_context(token_budget=9_999)).shares == split(9_999)
+        assert (await session.assemble_context(token_budget=9_999)).shares == split_budget(9_999)
 
 
 @pytest.mark.parametrize("budget", [0, -1, True, 1.5, "100"])
@@ -179,7 +183,7 @@ async def test_a_long_conversation_is_summed_up(store: Any) -> None:
         found = await session.assemble_context(token_budget=400)
         assert found.conversation[-1].content.endswith("number 39.")
         assert 0 < len(found.conversation) < 41
-        assert found.summary.startswith(MARKER)
+        assert found.summary.startswith(SUMMARY_HEADING)
         assert found.token_counts["conversation"] <= 250
         assert any("only in the summary" in one for one in found.notices)
         lines = found.text.split("\n")
@@ -192,7 +196,7 @@ async def test_a_summary_can_be_asked_for(store: Any) -> None:
     async with opened(store) as session:
         await session.add_message("user", "We decided to use Phoenix.")
         found = await session.assemble_context(force_summarize=True)
-    assert (found.conversation, found.summary.startswith(MARKER)) == ((), True)
+    assert (found.conversation, found.summary.startswith(SUMMARY_HEADING)) == ((), True)
     assert "Phoenix" in found.text
 
 
@@ -249,7 +253,7 @@ async def test_a_hint_finds_what_it_is_about(store: Any) -> None:
 @pytest.mark.parametrize("hint", [None, "", "  "])
 async def test_without_a_hint_the_sure_ones_come(store: Any, hint: str | None) -> None:
     """Up to five of confidence 0.7 and more, the surest first."""
-    with clock.using(FrozenClock(START)) as time:
+    with clock.override(FrozenClock(START)) as time:
         async with opened(store) as session:
             sure = [0.69, 0.7, 0.95, 0.8, 0.5]
             for at, confidence in enumerate(sure):
@@ -301,10 +305,10 @@ async def test_what_no_longer_counts_is_not_shown(store: Any) -> None:
             assert [one.id for one in found] == ["good"]
 
 
-class Deaf(LocalStore):
+class Deaf(AsyncStore):
     """A store that cannot be asked for memories."""
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: AsyncStore) -> None:
         super().__init__(store.sync, store.url)
 
     async def recall(self, request: Any) -> Any:
@@ -342,7 +346,7 @@ async def test_a_long_memory_is_cut(store: Any) -> None:
     shown = re.search(r'"(x+)" \(cut, 500 characters more\)', found.text)
     assert shown is not None
     assert len(shown[1]) == 2_000
-    whole = assembled([], [], [entry("e", "x" * 2_000)], budget=99_999, count=len).text
+    whole = build_context([], [], [entry("e", "x" * 2_000)], budget=99_999, count=len).text
     assert "x" * 2_000 in whole
     assert "cut" not in whole
 
@@ -354,7 +358,7 @@ def test_how_sure_it_is_stands_beside_it(confidence: float, badge: str) -> None:
     """High from 0.8, medium from 0.5, else low."""
     context, _ = WorkingContext.new().put("k", 1, confidence=confidence, now=START)
     memories = [entry("e", confidence=confidence)]
-    found = assembled([], context.to_list(), memories, budget=9_999, count=estimate)
+    found = build_context([], context.to_list(), memories, budget=9_999, count=estimate_tokens)
     assert found.text.count(f"{badge} confidence") == 2
 
 
@@ -362,7 +366,7 @@ def test_what_is_too_long_makes_room_for_the_next() -> None:
     """Memories are shown in the order they come in; one that does not fit is passed over, and counted."""
     sizes = {"a": 10, "b": 5_000, "c": 10, "d": 5_000, "e": 10}
     memories = [entry(id, id * size) for id, size in sizes.items()]
-    found = assembled([], [], memories, budget=2_400, count=len)
+    found = build_context([], [], memories, budget=2_400, count=len)
     assert [one.id for one in found.long_term_memories] == ["a", "c", "e"]
     assert found.text.index("aaa") < found.text.index("ccc") < found.text.index("eee")
     assert "memories left out: 2" in found.notices[0]
@@ -374,7 +378,7 @@ def test_no_summary_takes_a_token_too_many(count: Any) -> None:
     said = [message(at, f"We decided {at}. It is so because of {'x' * at}.") for at in range(9)]
     for budget in range(1, 600):
         for summarise in (True, False):
-            found = assembled(said, [], [], budget=budget, count=count, summarise=summarise)
+            found = build_context(said, [], [], budget=budget, count=count, summarise=summarise)
             assert found.token_counts["conversation"] <= found.shares.conversation
 
 
@@ -383,10 +387,10 @@ def test_what_fits_to_the_last_token_is_shown() -> None:
     said, memories = [message(0, "Hello there."), message(1, "Hi.", "assistant")], [entry("e")]
     items = WorkingContext.new().put("framework", "Phoenix", now=START)[0].to_list()
     for parts, eighths in ((([], [], memories), 1.5), (([], items, []), 1), ((said, [], []), 5)):
-        text = assembled(*parts, budget=9_999, count=len).text
+        text = build_context(*parts, budget=9_999, count=len).text
         budget = ceil(len(text) * 8 / eighths)
-        assert assembled(*parts, budget=budget, count=len).text == text
-        assert assembled(*parts, budget=budget - 8, count=len).text != text
+        assert build_context(*parts, budget=budget, count=len).text == text
+        assert build_context(*parts, budget=budget - 8, count=len).text != text
 
 
 # How far

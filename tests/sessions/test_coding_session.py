@@ -29,7 +29,7 @@ from omoide.core.requests import Filter, RecallRequest
 from omoide.core.thread import ThreadEntry
 from omoide.longterm import conflicts, queries
 from omoide.sessions import Session
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def live(path: str, last: int) -> None:
     """Live through the two days, or what is left of them, up to a step; print how many steps it took."""
     steps = Steps(last)
     for name in CHANGING:
-        setattr(LocalStore, name, steps.around(getattr(LocalStore, name)))
+        setattr(AsyncStore, name, steps.around(getattr(AsyncStore, name)))
     anyio.run(EXAMPLE.play, f"sqlite:///{path}", SCRIPT.turns)
     sys.stdout.write(str(steps.taken))
 
@@ -118,7 +118,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[LocalStore]:
+async def opened(path: Path) -> AsyncIterator[AsyncStore]:
     async with open_store(f"sqlite:///{path}", embedder="none") as store:
         yield store
 
@@ -175,7 +175,7 @@ async def check(path: Path) -> None:
         await check_superseded(store, gone)
 
 
-async def check_sources(store: LocalStore, entries: list[Entry], thread: Any) -> None:
+async def check_sources(store: AsyncStore, entries: list[Entry], thread: Any) -> None:
     """Each memory leads back to the words it comes from."""
     told: dict[int, ThreadEntry] = {entry.seq: entry for entry in thread}
     for entry in entries:
@@ -191,9 +191,9 @@ async def check_sources(store: LocalStore, entries: list[Entry], thread: Any) ->
                 assert source.evidence.quote == entry.content
 
 
-async def check_superseded(store: LocalStore, gone: list[Entry]) -> None:
+async def check_superseded(store: AsyncStore, gone: list[Entry]) -> None:
     """What was superseded is neither recalled nor listed, and is there for who asks where it went."""
-    listed = {entry.id for entry in await queries.everything(store, PROJECT, limit=1_000)}
+    listed = {entry.id for entry in await queries.query_all(store, PROJECT, limit=1_000)}
     for entry in gone:
         assert entry.id not in listed
         request = RecallRequest(query=entry.content, agent_id="coder", project_id=EXAMPLE.PROJECT, limit=50)
@@ -241,7 +241,7 @@ async def test_a_bug_knows_its_cause_and_its_lesson(whole: tuple[Path, int]) -> 
             ("has_root_cause", "root_cause"),
             ("produced_lesson", "lesson_learned"),
         }
-        assert await conflicts.conflicts(store, PROJECT) == ()
+        assert await conflicts.find_conflicts(store, PROJECT) == ()
 
 
 async def test_another_session_of_the_project_knows_it(whole: tuple[Path, int], tmp_path: Path) -> None:

@@ -529,7 +529,7 @@ async def test_an_answer_is_kept_though_its_listener_does_not_come_back(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listener that waits at the end, in a program that stops waiting, does not undo what was answered."""
-    monkeypatch.setattr(runner, "LAST_WORDS", 0.01)
+    monkeypatch.setattr(runner, "FINAL_EVENT_TIMEOUT", 0.01)
     session = await started(store)
     with anyio.fail_after(20), anyio.CancelScope() as scope:
 

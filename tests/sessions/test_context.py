@@ -89,7 +89,7 @@ async def test_whatever_is_put_is_read_back(values: dict[str, Any]) -> None:
 
 async def test_reading_counts_as_use_and_looking_does_not(store: Any) -> None:
     """`get` counts an access and its time; `peek`, `item`, `in` and listing count nothing."""
-    with clock.using(FrozenClock(1_000_000)) as time:
+    with clock.override(FrozenClock(1_000_000)) as time:
         session = await started(store)
         session.context.put("framework", "Phoenix")
         time.advance(5_000)
@@ -246,7 +246,7 @@ async def test_a_proposal_waits_with_the_last_message_as_evidence(store: Any) ->
     assert item.evidence == (Evidence(kind="message", ref=f"{session.thread.id}:0"),)
     assert (item.entry.agent_id, item.entry.session_id, item.entry.project_id) == ("ada", "s1", "shop")
     assert item.importance_score == pytest.approx(0.2 + 0.03 + 0.9 * 0.25 + 0.25)
-    assert (await session.promote(dry_run=True)).plan.promoted[0].entry.rationale == "It went wrong."
+    assert (await session.promote(dry_run=True)).plan.to_promote[0].entry.rationale == "It went wrong."
     plain = session.propose("Deploys are slow.")
     assert (plain.memory_type, plain.confidence) == (None, 0.7)
     assert (plain.source_type, plain.access_count) == ("agent", 1)

@@ -14,7 +14,7 @@ from omoide.core.signal import Signal
 from omoide.errors import Invalid
 from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
-from omoide.sessions.memory import NOTICES
+from omoide.sessions.memory import MAX_NOTICES
 from omoide.shortterm.memory import TokenBudget
 from omoide.stores.factory import open_store
 
@@ -150,9 +150,9 @@ async def test_notices_are_the_latest_ones(store: Any) -> None:
     """A session that is open for long does not gather them without end."""
     async with opened(store, promotion=NEVER) as session:
         room = session.short_term.pending.max_agent_decisions
-        made = [session.propose(f"{at}.", decided=True) for at in range(room + NOTICES + 30)]
-        assert len(session.notices) == NOTICES
-        assert repr(made[NOTICES + 29].id) in session.notices[-1]
+        made = [session.propose(f"{at}.", decided=True) for at in range(room + MAX_NOTICES + 30)]
+        assert len(session.notices) == MAX_NOTICES
+        assert repr(made[MAX_NOTICES + 29].id) in session.notices[-1]
         assert repr(made[30].id) in session.notices[0]
 
 
@@ -190,11 +190,11 @@ async def test_what_was_said_can_be_promoted_on_demand(store: Any) -> None:
 @pytest.mark.parametrize("ending", ["pause", "close"])
 async def test_nobody_waits_for_the_next_run_at_the_end(store: Any, ending: str) -> None:
     """All that is good enough is promoted when the session is paused or closed, whatever one run takes."""
-    async with opened(store, promotion=PromotionPolicy(most=3)) as session:
+    async with opened(store, promotion=PromotionPolicy(max_items=3)) as session:
         for at in range(10):
             session.propose(f"Lesson {at}.", type="lesson_learned", confidence=0.9)
             session.context.put(f"key{at}", at, source="tool", confidence=0.9, memory_type="fact")
-        assert len((await session.promote(dry_run=True)).plan.promoted) == 3
+        assert len((await session.promote(dry_run=True)).plan.to_promote) == 3
         await getattr(session, ending)()
         assert len(await contents(store)) == 20
         assert session.promotion_stats.waiting == 0

@@ -101,7 +101,7 @@ async def lived(steps: Sequence[tuple[str, Step]]) -> tuple[dict[str, list[Any]]
     """What each session saw and is in the end, when they take these steps in turn on one store."""
     spec = a_spec(memory={"scope": "session"})
     seen: dict[str, list[Any]] = {id: [] for id, _ in steps}
-    with clock.using(FrozenClock(START)) as time:
+    with clock.override(FrozenClock(START)) as time:
         async with open_store("memory://", embedder="none") as store, AsyncExitStack() as stack:
             sessions = {
                 id: await stack.enter_async_context(Session.open(spec, id, store=store, llm=talker()))

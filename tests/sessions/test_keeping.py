@@ -31,7 +31,7 @@ from omoide.core.action import action
 from omoide.core.entry import Scope
 from omoide.core.frozen import thaw
 from omoide.errors import Diverged, Invalid, ModelFailed, NotFound, RestoreFailed
-from omoide.sessions import Header, Session, sessions
+from omoide.sessions import Session, SessionRecord, sessions
 from omoide.stores.factory import open_store
 
 EVERYBODY = Scope()
@@ -61,7 +61,7 @@ async def test_a_session_is_data(store: Any) -> None:
         review.id for review in session.pending_reviews
     ]
     assert [one.asked.input for one in record.snapshots] == ["pay"]
-    assert codec.decode(codec.encode(record), Header) == record
+    assert codec.decode(codec.encode(record), SessionRecord) == record
     json.loads(codec.encode(record))
 
 

@@ -87,7 +87,7 @@ async def taken_up(lives: Path, name: str, folder: Path, n: int = 9) -> AsyncIte
     """A copy of the session after its last life, when no lease is held any more."""
     copy(lives, name, folder)
     life = Life(folder, name, n)
-    with clock.using(life.clock):
+    with clock.override(life.clock):
         async with open_store(life.url, embedder="none") as opened:
             assert opened.sync.check() == []
             store = Watched(opened)
@@ -243,7 +243,7 @@ async def test_a_lease_outlives_its_runner_for_a_while(lives: Path, tmp_path: Pa
         for attempt in (session.resume(), session.run("me"), session.cancel()):
             with pytest.raises(SessionBusy):
                 await attempt
-        with clock.using(FrozenClock(clock.now() + 30_001)):
+        with clock.override(FrozenClock(clock.now() + 30_001)):
             with pytest.raises(TurnPending, match="running"):
                 await session.run("me")
             assert (await session.resume()).status == "finished"

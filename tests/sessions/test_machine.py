@@ -229,7 +229,7 @@ class Sessions(RuleBasedStateMachine):
 
         async def work() -> list[str]:
             session = await self._loaded()
-            after = [turn.request_id for turn in session._kept.history][count - 1]
+            after = [turn.request_id for turn in session._state.history][count - 1]
             fork = await session.fork(f"fork {self.said}", after=after, memory_store=None)
             model = talker(echo)
             await fork.run("fork", llm=model)

@@ -18,7 +18,7 @@ from tests.turns.given import wants
 from omoide.core.action import action
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, SessionBusy
-from omoide.runtime.sessions import Conversations
+from omoide.runtime.sessions import SessionPool
 from omoide.sessions import Session, sessions
 from omoide.stores.factory import open_store
 from omoide.testing import ScriptedModel
@@ -269,7 +269,7 @@ def _told(request: Any) -> str:
 async def test_more_than_a_thousand_sessions_live_at_once(file: Any) -> None:
     """There is no limit of a thousand: each of them answers, remembers its own, and ends well."""
     spec, model = a_spec(memory=True), ScriptedModel(_told, repeat=True)
-    conversations = Conversations(file, llm=model)
+    conversations = SessionPool(file, llm=model)
     answers: dict[str, str] = {}
 
     async def converse(id: str) -> None:
@@ -296,7 +296,7 @@ async def test_more_than_a_thousand_sessions_live_at_once(file: Any) -> None:
 async def test_a_session_takes_little_memory_and_gives_it_back(file: Any) -> None:
     """What is held grows with the sessions that live, not with those that ever lived."""
     spec, model = a_spec(memory=True), talker()
-    conversations = Conversations(file, llm=model)
+    conversations = SessionPool(file, llm=model)
 
     async def converse(first: int, count: int) -> int:
         for at in range(first, first + count):

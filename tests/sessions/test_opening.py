@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.sessions.given import a_spec, talker
 
 from omoide.core.entry import Scope
-from omoide.core.frozen import MAX_DEPTH
+from omoide.core.frozen import MAX_INPUT_DEPTH
 from omoide.errors import Invalid, InvalidRecord
 from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
@@ -151,7 +151,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-@given(depth=st.integers(1, MAX_DEPTH + 5), decided=st.booleans())
+@given(depth=st.integers(1, MAX_INPUT_DEPTH + 5), decided=st.booleans())
 async def test_whatever_is_put_can_be_kept(depth: int, decided: bool) -> None:
     """A value is refused at once, or it is there when the session is opened again; both end well."""
     async with open_store("memory://", embedder="none") as store:
@@ -187,7 +187,7 @@ async def test_what_a_session_lost_is_told_however_it_was_begun(store: Any, how:
     await session.chat("Hello.")
     learn(session)
     session.propose("We use tabs.", decided=True)
-    await session._quieten()  # the process dies here
+    await session._stop_background()  # the process dies here
     async with opened(store) as taken_up:
         assert taken_up.context.to_dict() == {}
         (notice,) = taken_up.notices

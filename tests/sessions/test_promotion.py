@@ -76,7 +76,7 @@ async def test_a_dry_run_writes_nothing(store: Any) -> None:
             ("mood", "untyped"),
         ]
         real = await session.promote()
-        assert [one.id for one in real.plan.promoted] == [one.id for one in done.plan.promoted]
+        assert [one.id for one in real.plan.to_promote] == [one.id for one in done.plan.to_promote]
 
 
 async def test_an_unchanged_value_is_promoted_once(store: Any) -> None:
@@ -174,7 +174,7 @@ _SCORES = {"a": 0.9, "b": 0.8, "low": 0.1}
 
 async def test_what_is_beyond_the_cap_comes_with_the_next_run(store: Any) -> None:
     """Nothing is lost: each run takes the best that are left, and all decisions."""
-    policy = PromotionPolicy(most=2)
+    policy = PromotionPolicy(max_items=2)
     async with opened(store, promotion=policy) as session:
         for at in range(5):
             session.propose(f"This is {at}.", importance=0.9 - at / 100)
@@ -250,10 +250,10 @@ async def test_what_is_due_is_promoted_in_the_background(store: Any) -> None:
 
 async def test_the_background_gets_everything_in_the_end(store: Any) -> None:
     """What is beyond the cap of one run comes with the next ones, although nothing else happens."""
-    async with opened(store, promotion=PromotionPolicy(every_ms=1, most=2)) as session:
+    async with opened(store, promotion=PromotionPolicy(every_ms=1, max_items=2)) as session:
         for at in range(7):
             session.propose(f"This is {at}.", importance=0.9)
-        await eventually(lambda: _is(store, [f"This is {at}." for at in range(7)]), within=3)
+        await eventually(lambda: _is(store, [f"This is {at}." for at in range(7)]), timeout=3)
 
 
 async def test_the_background_tries_again_what_failed(store: Any) -> None:
@@ -263,7 +263,7 @@ async def test_the_background_tries_again_what_failed(store: Any) -> None:
         session.propose("This is it.", importance=0.9)
         await eventually(lambda: session.notices)
         ill.contents = set()
-        await eventually(lambda: _is(store, ["This is it."]), within=3)
+        await eventually(lambda: _is(store, ["This is it."]), timeout=3)
 
 
 async def test_a_store_that_breaks_in_the_background_is_told(store: Any) -> None:
@@ -322,7 +322,7 @@ async def test_a_foreign_error_in_the_background_does_not_end_the_block(store: A
 
 async def test_nothing_is_promoted_by_itself_when_that_is_off(store: Any) -> None:
     """Neither by time, nor at the end of a turn, nor when the session ends; on demand it is."""
-    with clock.using(FrozenClock(START)) as time:
+    with clock.override(FrozenClock(START)) as time:
         async with opened(store, promotion=PromotionPolicy(enabled=False, every_ms=1)) as session:
             learn(session)
             session.propose("We use tabs.", decided=True)
@@ -373,7 +373,7 @@ async def test_at_the_end_of_a_turn_what_is_due_is_promoted(
 
 async def test_after_a_while_the_end_of_a_turn_promotes(store: Any) -> None:
     """Where the time is over, it is not waited for the next moment of rest."""
-    with clock.using(FrozenClock(START)) as time:
+    with clock.override(FrozenClock(START)) as time:
         async with opened(store) as session:
             learn(session)
             await session.run("Hello.")
@@ -415,7 +415,7 @@ async def test_the_policy_can_be_changed(store: Any) -> None:
         session.propose("So so.", importance=0.5)
         session.set_promotion(threshold=0.5, every_ms=7)
         assert (session.promotion_stats.every_ms, session.promotion_stats.enabled) == (7, True)
-        assert len((await session.promote(dry_run=True)).plan.promoted) == 1
+        assert len((await session.promote(dry_run=True)).plan.to_promote) == 1
         wrong: list[dict[str, Any]] = [{"every_ms": 0}, {"threshold": 2}, {"nonsense": 1}]
         for changes in wrong:
             with pytest.raises(Invalid, match=next(iter(changes))):
@@ -427,7 +427,7 @@ async def test_the_policy_can_be_changed(store: Any) -> None:
 
 async def test_statistics_tell_how_it_goes(store: Any) -> None:
     """Runs, memories made, when it was last, and what waits; also after the session was left."""
-    with clock.using(FrozenClock(START)) as time:
+    with clock.override(FrozenClock(START)) as time:
         async with opened(store, promotion=PromotionPolicy(every_ms=600_000)) as session:
             stats = session.promotion_stats
             assert (stats.enabled, stats.every_ms, stats.last_run) == (True, 600_000, None)
@@ -466,7 +466,7 @@ async def test_an_undone_promotion_leaves_the_session_as_it_was(store: Any) -> N
 
 async def test_what_was_taken_back_is_not_promoted_again_by_itself(store: Any) -> None:
     """Neither by time nor by a turn nor at the end, also after the session was opened again."""
-    with clock.using(FrozenClock(START)) as time:
+    with clock.override(FrozenClock(START)) as time:
         async with opened(store) as session:
             learn(session)
             session.propose("We use tabs.", importance=0.9)

@@ -160,7 +160,7 @@ async def test_a_store_that_is_down_is_asked_no_more_often_with_each_turn() -> N
 
 async def test_turns_that_will_never_be_captured_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too many turns wait for a store that is down, the oldest are given up, and the result says so."""
-    monkeypatch.setattr(runner, "MOST_WAITING", 3)
+    monkeypatch.setattr(runner, "MAX_PENDING_CAPTURES", 3)
     async with open_store("memory://", embedder="none") as plain:
         session = await started(Watched(plain, failing(Busy("store", "is held", "later"), "write")))
         told = [(await session.run(f"turn {at}")).notices for at in range(6)]
@@ -238,7 +238,7 @@ async def test_only_who_has_the_session_writes_its_transcript(store: Any) -> Non
         return "New."
 
     async def take_over() -> None:
-        with clock.using(FrozenClock(clock.now() + LATER)):
+        with clock.override(FrozenClock(clock.now() + LATER)):
             result = await (await again(session, llm=successor)).resume()
         answers.append(result.content)
 

@@ -129,7 +129,7 @@ async def test_who_lost_the_session_writes_no_more(store: Any) -> None:
         """Take so long that somebody else takes over."""
         if not till.log:
             till.log.append("late")
-            with clock.using(FrozenClock(clock.now() + LATER)):
+            with clock.override(FrozenClock(clock.now() + LATER)):
                 other = await again(session, llm=talker("Taken over."))
                 assert (await other.resume()).content == "Taken over."
         return "done"
@@ -142,7 +142,7 @@ async def test_who_lost_the_session_writes_no_more(store: Any) -> None:
     assert lines(kept.thread.entries)[-2:] == ["ok dawdle: done", "assistant: Taken over."]
     assert (kept.status, kept.result, kept.requests) == ("finished", "Taken over.", ["r1"])
     assert len(await captured(store)) == 1
-    with clock.using(FrozenClock(clock.now() + 2 * LATER)):
+    with clock.override(FrozenClock(clock.now() + 2 * LATER)):
         assert await session.chat("next", request_id="r2", llm=talker()) == "You said next"
 
 
@@ -152,7 +152,7 @@ async def test_a_late_commit_is_refused(store: Any) -> None:
     async def before(name: str, args: Any) -> None:
         if name == "save session" and args[0].body["status"] == "finished" and not gone:
             gone.append(name)
-            with clock.using(FrozenClock(clock.now() + LATER)):
+            with clock.override(FrozenClock(clock.now() + LATER)):
                 await (await again(session, store=store)).cancel("it took too long")
 
     gone: list[str] = []
@@ -194,7 +194,7 @@ async def test_a_runner_that_cannot_renew_stops(store: Any) -> None:
     @action(effectful=True)
     async def lose(ctx: Any) -> str:
         """Let somebody else take the session, and wait to be stopped."""
-        with clock.using(FrozenClock(clock.now() + LATER)):
+        with clock.override(FrozenClock(clock.now() + LATER)):
             assert await store.claim("session", "s1", Scope(), owner="other", ttl_ms=LATER)
         await anyio.sleep_forever()
         return "never"

@@ -28,7 +28,7 @@ from omoide import clock
 from omoide.core.action import action
 from omoide.core.requests import RecallRequest
 from omoide.sessions import Session
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 from omoide.turns.result import TurnResult
@@ -105,10 +105,10 @@ class Life:
         return wants(("pay", {}), ("look", {}), ("count", {})) if wanted else "Done."
 
 
-class Mortal(LocalStore):
+class Mortal(AsyncStore):
     """A store under which the process may end."""
 
-    def __init__(self, store: LocalStore, life: Life) -> None:
+    def __init__(self, store: AsyncStore, life: Life) -> None:
         super().__init__(store.sync, store.url)
         self._life = life
 
@@ -198,7 +198,7 @@ def child(work: Any, life: Life) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            with clock.using(life.clock):
+            with clock.override(life.clock):
                 anyio.run(work, life)
             os._exit(0)
         except BaseException:  # noqa: BLE001 - a child must not go on as its parent

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.shortterm.importance import Access, AccessLog, Key
+from omoide.shortterm.importance import AccessEvent, AccessKey, AccessLog
 from omoide.testing import reproducible
 
 EMPTY = AccessLog.new()
 MEMORY = ("memory", "mem_1")
 
 
-def used(*uses: tuple[Key, str, int], max_entries: int = 1000) -> AccessLog:
+def used(*uses: tuple[AccessKey, str, int], max_entries: int = 1000) -> AccessLog:
     log = AccessLog.new(max_entries)
     for key, kind, at in uses:
         log = log.record(key, kind, at)
@@ -111,7 +111,9 @@ USES = st.tuples(KEYS, st.sampled_from(["read", "write", "query"]), st.integers(
 
 
 @given(st.integers(1, 8), st.lists(USES, max_size=30))
-def test_figures_are_those_of_the_uses_that_are_left(limit: int, uses: list[tuple[Key, str, int]]) -> None:
+def test_figures_are_those_of_the_uses_that_are_left(
+    limit: int, uses: list[tuple[AccessKey, str, int]]
+) -> None:
     """However many left; and a log that was read back knows the same."""
     log = used(*uses, max_entries=limit)
     left = uses[-limit:]
@@ -129,7 +131,7 @@ def test_figures_are_those_of_the_uses_that_are_left(limit: int, uses: list[tupl
 
 def test_a_log_made_of_too_many_uses_keeps_the_newest() -> None:
     """As if they had been recorded one by one."""
-    uses = [Access(name=str(at), timestamp=at) for at in range(5)]
+    uses = [AccessEvent(name=str(at), timestamp=at) for at in range(5)]
     log = AccessLog(log=uses, max_entries=2)  # type: ignore[arg-type]
     assert [one.timestamp for one in log.entries] == [4, 3]
     assert log.get_frequency("0") == 0

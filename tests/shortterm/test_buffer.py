@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import estimate_tokens
 from omoide.shortterm.memory import ROLES, BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
 from omoide.testing import reproducible
 
@@ -68,7 +68,7 @@ def test_a_wrong_part_of_a_message_is_named(fields: dict[str, object], problem: 
 def test_a_message_counts_its_own_tokens() -> None:
     """Its words, its tool calls, and a few around them; a count that is given stays."""
     words, calls = "What is the weather?", [{"name": "look_up", "params": {"city": "Kyoto"}}]
-    assert BufferMessage.new(role="user", content=words).token_count == estimate(words) + 4
+    assert BufferMessage.new(role="user", content=words).token_count == estimate_tokens(words) + 4
     assert BufferMessage.new(role="user", content=words, count=len).token_count == len(words) + 4
     alone = BufferMessage.new(role="assistant", content="", count=len).token_count
     calling = BufferMessage.new(role="assistant", content="", tool_calls=calls, count=len).token_count
@@ -125,13 +125,13 @@ def test_a_buffer_has_twenty_thousand_tokens_unless_told_otherwise() -> None:
 def test_a_smaller_buffer_keeps_the_newest() -> None:
     """What no longer fits leaves, but the newest message never does."""
     buffer, _ = filled(10, 3, 3, 3)
-    smaller, evicted = buffer.resized(6)
+    smaller, evicted = buffer.resize(6)
     assert (names(evicted), names(smaller.to_list()), smaller.max_tokens) == ("0", "12", 6)
-    smallest, evicted = buffer.resized(1)
+    smallest, evicted = buffer.resize(1)
     assert (names(evicted), names(smallest.to_list()), smallest.overflow) == ("01", "2", True)
-    assert buffer.resized(99)[0].to_list() == buffer.to_list()
+    assert buffer.resize(99)[0].to_list() == buffer.to_list()
     with pytest.raises(Invalid, match="max_tokens is 0"):
-        buffer.resized(0)
+        buffer.resize(0)
 
 
 def test_clearing_keeps_the_room() -> None:
@@ -182,7 +182,7 @@ def test_what_left_is_nowhere_in_the_buffer(max_tokens: int, steps: list[int]) -
             buffer, left = buffer.add(said(step, f"<{added}>"))
             added += 1
         else:
-            buffer, left = buffer.resized(-step)
+            buffer, left = buffer.resize(-step)
         gone += [one.id for one in left]
         kept = [one.id for one in buffer.to_list()]
         assert [*gone, *kept] == [f"<{at}>" for at in range(added)]

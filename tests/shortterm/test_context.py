@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord
-from omoide.retrieval.text import estimate
-from omoide.shortterm.context import KEYS, SOURCES, SUMMARY, ContextItem, WorkingContext, infer_type
+from omoide.retrieval.text import estimate_tokens
+from omoide.shortterm.context import KEYS, SOURCES, SUMMARY_KEY, ContextItem, WorkingContext, infer_type
 from omoide.testing import reproducible
 
 EMPTY = WorkingContext.new()
@@ -30,9 +30,9 @@ def test_the_conventional_keys() -> None:
     assert (
         *("active_file", "project_root", "primary_language", "framework", "current_task", "user_intent"),
         *("discovered_patterns", "active_errors", "pending_questions", "file_relationships"),
-        SUMMARY,
+        SUMMARY_KEY,
     ) == KEYS
-    assert SUMMARY == "conversation_summary"
+    assert SUMMARY_KEY == "conversation_summary"
 
 
 @pytest.mark.parametrize("key", [*KEYS, "release_date", "Ünïcode", "a b"])
@@ -40,7 +40,7 @@ def test_every_key_is_taken(key: str) -> None:
     """The conventional ones and any other; only the summary is no value of the context."""
     context = put(EMPTY, key, "x")
     assert context.peek(key) == "x"
-    assert context.to_dict() == ({} if key == SUMMARY else {key: "x"})
+    assert context.to_dict() == ({} if key == SUMMARY_KEY else {key: "x"})
 
 
 def test_a_new_item_has_its_defaults() -> None:
@@ -111,7 +111,7 @@ def test_source_and_confidence_are_those_of_the_new_value() -> None:
         ("user_intent", "explicit", None),
         ("user_intent", "tool", None),
         ("current_task", "tool", None),
-        (SUMMARY, "inferred", None),
+        (SUMMARY_KEY, "inferred", None),
         ("anything_else", "tool", None),
     ],
 )
@@ -172,8 +172,8 @@ def test_reading_what_is_missing_changes_nothing() -> None:
 
 def test_items_can_be_listed_and_removed() -> None:
     """By key, as items or as values; the conversation's summary is no value of the context."""
-    context = put(put(put(EMPTY, "b", 2), "a", 1), SUMMARY, "They talked.")
-    assert [one.key for one in context.to_list()] == ["a", "b", SUMMARY]
+    context = put(put(put(EMPTY, "b", 2), "a", 1), SUMMARY_KEY, "They talked.")
+    assert [one.key for one in context.to_list()] == ["a", "b", SUMMARY_KEY]
     assert context.to_dict() == {"a": 1, "b": 2}
     assert context.delete("a").to_dict() == {"b": 2}
     assert context.delete("a").current_tokens == context.current_tokens - item(context, "a").tokens
@@ -223,7 +223,7 @@ def test_any_value_can_be_counted(value: Any) -> None:
 
 def test_a_pair_takes_its_words_and_two_tokens() -> None:
     """With the counter that is given."""
-    assert put(EMPTY, "framework", "Phoenix").current_tokens == estimate("framework: Phoenix") + 2
+    assert put(EMPTY, "framework", "Phoenix").current_tokens == estimate_tokens("framework: Phoenix") + 2
     assert put(EMPTY, "framework", "Phoenix", count=len).current_tokens == len("framework: Phoenix") + 2
     assert item(put(EMPTY, "ports", [80, 443]), "ports").text == "ports: [80,443]"
 
@@ -265,13 +265,13 @@ def test_a_smaller_context_keeps_what_matters_most() -> None:
     room = WorkingContext.new(100)
     for key, kind in (("a", "decision"), ("b", None), ("c", "fact")):
         room = put(room, key, "x", memory_type=kind, count=lambda text: 8)
-    smaller, evicted = room.resized(20, now=0)
+    smaller, evicted = room.resize(20, now=0)
     assert ([one.key for one in evicted], smaller.current_tokens, smaller.max_tokens) == (["b"], 20, 20)
-    smallest, evicted = room.resized(9, now=0)
+    smallest, evicted = room.resize(9, now=0)
     assert ([one.key for one in evicted], smallest.size) == (["b", "c", "a"], 0)
-    assert room.resized(200)[0].to_list() == room.to_list()
+    assert room.resize(200)[0].to_list() == room.to_list()
     with pytest.raises(Invalid, match="max_tokens is 0"):
-        room.resized(0)
+        room.resize(0)
 
 
 def test_a_context_refuses_what_no_put_could_have_made() -> None:

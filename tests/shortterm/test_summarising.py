@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.text import TokenCounter, estimate, exact
+from omoide.retrieval.text import TokenCounter, estimate_tokens, token_counter
 from omoide.shortterm.memory import BufferMessage
-from omoide.shortterm.summary import CONTENT, MARKER, RECENCY, ROLE, sentences, summarised
+from omoide.shortterm.summary import (
+    CONTENT_WEIGHT,
+    RECENCY_WEIGHT,
+    ROLE_WEIGHT,
+    SUMMARY_HEADING,
+    sentences,
+    summarize_messages,
+)
 
 
 def said(content: str, role: str = "user") -> BufferMessage:
@@ -28,8 +35,8 @@ TALK = [
 
 def test_everything_is_taken_where_there_is_room() -> None:
     """In the order it was said, a line for each message, under a mark that says what this is."""
-    assert summarised(TALK, 1000).splitlines() == [
-        MARKER,
+    assert summarize_messages(TALK, 1000).splitlines() == [
+        SUMMARY_HEADING,
         "- user: Good morning! I hope you are well.",
         "- assistant: Good morning, how can I help?",
         "- user: We decided to use Postgres because of pgvector. The weather is nice.",
@@ -41,7 +48,7 @@ def test_everything_is_taken_where_there_is_room() -> None:
 
 def test_what_tells_much_and_is_recent_comes_first() -> None:
     """A decision stays when a greeting has to go, and words about the weather go before it."""
-    short = summarised(TALK, 45)
+    short = summarize_messages(TALK, 45)
     assert "We decided to use Postgres because of pgvector." in short
     assert "The import fails on large files." in short
     assert "Good morning" not in short
@@ -52,38 +59,38 @@ def test_what_tells_much_and_is_recent_comes_first() -> None:
 def test_the_newer_of_two_alike_is_taken() -> None:
     """But the user's words before those of a tool that answers."""
     twice = [said("The sky is blue."), said("The sea is green.")]
-    room = estimate(MARKER) + 9
-    assert summarised(twice, room) == f"{MARKER}\n- user: The sea is green."
+    room = estimate_tokens(SUMMARY_HEADING) + 9
+    assert summarize_messages(twice, room) == f"{SUMMARY_HEADING}\n- user: The sea is green."
     mixed = [said("The sky is blue."), said("The sea is green.", "tool")]
-    assert summarised(mixed, room) == f"{MARKER}\n- user: The sky is blue."
+    assert summarize_messages(mixed, room) == f"{SUMMARY_HEADING}\n- user: The sky is blue."
 
 
 def test_when_it_was_said_counts_most() -> None:
     """Who said it and what it tells count three tenths each; an older one wins by both, not by one."""
-    assert (ROLE, RECENCY, CONTENT) == (0.3, 0.4, 0.3)
+    assert (ROLE_WEIGHT, RECENCY_WEIGHT, CONTENT_WEIGHT) == (0.3, 0.4, 0.3)
     between, late = said("Yes.", "tool"), said("The sky is blue.", "assistant")
     for first, wins in (
         (said("The sea is green.", "user"), False),
         (said("We must decide.", "assistant"), False),
         (said("We agreed: never 7?", "user"), True),
     ):
-        found = summarised([first, between, between, late], estimate(MARKER) + 9)
+        found = summarize_messages([first, between, between, late], estimate_tokens(SUMMARY_HEADING) + 9)
         assert (first.content in found, late.content in found) == (wins, not wins)
 
 
 @pytest.mark.parametrize("room", [0, 1, 5, 12])
 def test_a_summary_of_nothing_is_nothing(room: int) -> None:
     """No mark stands alone."""
-    assert summarised(TALK, room) == ""
-    assert summarised([], 1000) == ""
-    assert summarised([said(""), said("```\ncode()\n```")], 1000) == ""
+    assert summarize_messages(TALK, room) == ""
+    assert summarize_messages([], 1000) == ""
+    assert summarize_messages([said(""), said("```\ncode()\n```")], 1000) == ""
 
 
 def test_one_token_decides() -> None:
     """The mark is counted: what fits exactly is taken, and with one token less it is not."""
-    whole = f"{MARKER}\n- user: The import fails."
-    assert summarised([said("The import fails.")], len(whole), count=len) == whole
-    assert summarised([said("The import fails.")], len(whole) - 1, count=len) == ""
+    whole = f"{SUMMARY_HEADING}\n- user: The import fails."
+    assert summarize_messages([said("The import fails.")], len(whole), count=len) == whole
+    assert summarize_messages([said("The import fails.")], len(whole) - 1, count=len) == ""
 
 
 def by_words(text: str) -> int:
@@ -95,31 +102,32 @@ def awkward(text: str) -> int:
     return len(text) ** 2 // 40
 
 
-@pytest.mark.parametrize("count", [estimate, None, len, by_words, awkward])
+@pytest.mark.parametrize("count", [estimate_tokens, None, len, by_words, awkward])
 def test_no_summary_exceeds_its_room(count: TokenCounter | None) -> None:
     """By any way of counting, in any room."""
     if count is None:
         pytest.importorskip("rs_bpe")
-        count = exact()
+        count = token_counter()
     for room in range(140):
-        assert count(summarised(TALK, room, count=count)) <= room
+        assert count(summarize_messages(TALK, room, count=count)) <= room
 
 
 def test_words_can_be_quoted() -> None:
     """What was said is shown as the caller wants it, and counted like that."""
-    quoted = summarised([said("One. Two.")], 99, count=len, quote=lambda text: f"«{text}»")
-    assert quoted == f"{MARKER}\n- user: «One. Two.»"
+    quoted = summarize_messages([said("One. Two.")], 99, count=len, quote=lambda text: f"«{text}»")
+    assert quoted == f"{SUMMARY_HEADING}\n- user: «One. Two.»"
     assert (
-        summarised([said("One. Two.")], len(quoted) - 1, count=len, quote=lambda text: f"«{text}»") != quoted
+        summarize_messages([said("One. Two.")], len(quoted) - 1, count=len, quote=lambda text: f"«{text}»")
+        != quoted
     )
 
 
 def test_bad_input_is_refused() -> None:
     """Messages are messages, and room is a number."""
     with pytest.raises(WrongType, match=r"messages\[0\] must be a BufferMessage"):
-        summarised(["hello"], 10)  # type: ignore[list-item]
+        summarize_messages(["hello"], 10)  # type: ignore[list-item]
     with pytest.raises(Invalid, match="max_tokens is -1"):
-        summarised([], -1)
+        summarize_messages([], -1)
 
 
 WORDS = st.sampled_from(["is", "failed at", "was decided because of"])
@@ -135,11 +143,11 @@ def test_a_summary_is_made_of_what_was_said(talk: list[list[str]], room: int) ->
         )
         for at, verbs in enumerate(talk)
     ]
-    summary = summarised(messages, room)
-    assert estimate(summary) <= room
-    assert summarised(messages, room) == summary
+    summary = summarize_messages(messages, room)
+    assert estimate_tokens(summary) <= room
+    assert summarize_messages(messages, room) == summary
     lines = summary.splitlines()
-    assert lines[:1] in ([], [MARKER])
+    assert lines[:1] in ([], [SUMMARY_HEADING])
     rest = iter(messages)
     for line in lines[1:]:
         role, _, words = line.removeprefix("- ").partition(": ")
@@ -153,7 +161,7 @@ def test_a_summary_is_made_of_what_was_said(talk: list[list[str]], room: int) ->
 def test_no_words_make_a_summary_too_long(talk: list[str], room: int) -> None:
     """Whatever was said."""
     messages = [said(words) for words in talk if "\0" not in words]
-    assert estimate(summarised(messages, room)) <= room
+    assert estimate_tokens(summarize_messages(messages, room)) <= room
 
 
 def test_a_long_conversation_is_summed_up_in_time() -> None:
@@ -164,7 +172,7 @@ def test_a_long_conversation_is_summed_up_in_time() -> None:
         tries = []
         for _ in range(3):
             start = time.process_time()
-            summarised(talk, length * 5)
+            summarize_messages(talk, length * 5)
             tries.append(time.process_time() - start)
         return min(tries)
 

@@ -21,12 +21,12 @@ class Pocket:
         if request.idempotency_key is not None and key in self.receipts:
             said, receipt, at = self.receipts[key]
             if at >= now - semantics.KEY_LIFETIME_MS:
-                if said != semantics.fingerprint(request):
+                if said != semantics.request_fingerprint(request):
                     raise KeyReused(request.idempotency_key)
                 return receipt
         receipt = self._written(request, now)
         if request.idempotency_key is not None:
-            self.receipts[key] = (semantics.fingerprint(request), receipt, now)
+            self.receipts[key] = (semantics.request_fingerprint(request), receipt, now)
         return receipt
 
     def _written(self, request: WriteRequest, now: int) -> WriteResult:
@@ -37,30 +37,30 @@ class Pocket:
                 same = (twin.scope, twin.content, twin.type) == (given.scope, given.content, given.type)
                 if same and twin.is_live(now):
                     return WriteResult(request=request, entry=twin, outcome="duplicate_of")
-        outcome, entry = semantics.decide(request, kept)
+        outcome, entry = semantics.decide_write(request, kept)
         old = None
         if request.supersedes is not None:
             owner = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
-            old = semantics.in_scope(
+            old = semantics.require_in_scope(
                 self.find(entry.namespace, request.supersedes), owner, request.supersedes
             )
         if outcome == "stored":
             self.kept = [other for other in self.kept if other != kept] + [entry]
         if old is not None:
             place = self.kept.index(old)
-            self.kept[place] = semantics.superseded(old, entry, None, now)
+            self.kept[place] = semantics.as_superseded(old, entry, None, now)
             outcome = "superseded"
         return WriteResult(request=request, entry=entry, outcome=outcome)
 
     async def recall(self, request: RecallRequest) -> RecallResult:
-        scope = request.reach()
+        scope = request.effective_scope()
         found = [] if scope is None else await self.list_entries(scope)
-        found = [*filter(semantics.passing(request.filter, request.at), found)][::-1]
+        found = [*filter(semantics.entry_predicate(request.filter, request.at), found)][::-1]
         found.sort(key=lambda entry: self.likeness(entry, request.query), reverse=True)
         return RecallResult(request=request, entries=tuple(found[: request.limit]))
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
-        return [entry for entry in self.kept if scope.holds(entry)]
+        return [entry for entry in self.kept if scope.contains(entry)]
 
     def find(self, namespace: str, id: str) -> Entry | None:
         return next((entry for entry in self.kept if (entry.namespace, entry.id) == (namespace, id)), None)
@@ -97,7 +97,7 @@ class Tenantless(Pocket):
     """Does not look at the namespace."""
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
-        return [entry for entry in self.kept if scope.replace(namespace=entry.namespace).holds(entry)]
+        return [entry for entry in self.kept if scope.replace(namespace=entry.namespace).contains(entry)]
 
 
 class Folding(Pocket):
@@ -106,7 +106,7 @@ class Folding(Pocket):
     async def list_entries(self, scope: Scope) -> list[Entry]:
         agent = (scope.agent_id or "").lower()
         wide = scope.replace(agent_id=None)
-        return [e for e in self.kept if wide.holds(e) and agent in ("", e.agent_id.lower())]
+        return [e for e in self.kept if wide.contains(e) and agent in ("", e.agent_id.lower())]
 
 
 class Reversed(Pocket):
@@ -162,7 +162,7 @@ class Sessionless(Pocket):
     """Takes a request for a session without a name for one about everything."""
 
     async def recall(self, request: RecallRequest) -> RecallResult:
-        wide = request.reach() is None
+        wide = request.effective_scope() is None
         return await super().recall(request.replace(scope="agent") if wide else request)
 
 

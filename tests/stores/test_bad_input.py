@@ -11,7 +11,7 @@ from tests.stores.places import ADA, KINDS, a_store, asked, keep, listed, note, 
 
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import RecallRequest
-from omoide.embedders.vectors import FromFunction
+from omoide.embedders.vectors import FunctionEmbedder
 from omoide.errors import (
     Closed,
     EmbedderFailed,
@@ -178,7 +178,7 @@ def test_vectors_of_another_size_are_refused(kind: str, tmp_path: Path) -> None:
     def embed(texts: list[str]) -> list[list[float]]:
         return [[1.0] * size for _ in texts]
 
-    with a_store(kind, tmp_path, embedder=FromFunction("tests", embed)) as store:
+    with a_store(kind, tmp_path, embedder=FunctionEmbedder("tests", embed)) as store:
         keep(store, "Tea.", id="a")
         size = 9
         with pytest.raises(EmbedderFailed) as caught:
@@ -216,7 +216,7 @@ def test_an_embedder_that_fails_is_named(kind: str, tmp_path: Path, odd: str) ->
     def embed(texts: list[str]) -> Any:
         return [[1.0] * 8 for _ in texts] if good else ODD[odd](texts)
 
-    with a_store(kind, tmp_path, embedder=FromFunction("tests", embed)) as store:
+    with a_store(kind, tmp_path, embedder=FunctionEmbedder("tests", embed)) as store:
         keep(store, "Tea.", id="a")
         good = False
         with pytest.raises(EmbedderFailed):

@@ -212,7 +212,7 @@ def test_every_migration_starts_where_the_one_before_ended(tmp_path: Path) -> No
         for statements in schema.MIGRATIONS[:version]:
             db.executescript(statements)
         db.execute(f"PRAGMA user_version = {version}")
-        db.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+        db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         db.commit()
         db.close()
         with a_store("sqlite", folder, **OPTIONS) as store:

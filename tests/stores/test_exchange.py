@@ -59,7 +59,7 @@ def test_what_is_taken_over_is_what_it_was(seed: int, one: str, other: str) -> N
         target = stack.enter_context(a_store(other, Path(folder) / "to"))
         for n in range(30):
             step(source, seed, n)
-        with clock.using(FrozenClock(5_000)):
+        with clock.override(FrozenClock(5_000)):
             source.record_access(IDS[:4], ADA)
         feed = source.changed("default")
         known = {entry.id for entry in feed.entries if not entry.stale}
@@ -140,7 +140,7 @@ def test_uses_that_are_not_written_down_yet_are_told(tmp_path: Path) -> None:
     """And are written down by that, for others to see."""
     with a_store("sqlite", tmp_path) as store, a_store("sqlite", tmp_path) as other:
         keep(store, id="a")
-        with clock.using(FrozenClock(9)):
+        with clock.override(FrozenClock(9)):
             store.record_access(["a"], ADA)
         assert store.changed("default").access == {"a": Access(count=1, last=9)}
         assert other.changed("default", after=99, used_since=9).access == {"a": Access(count=1, last=9)}

@@ -42,7 +42,7 @@ class Fuse:
 
 def outcome(store: Any, seed: int, n: int) -> type[OmoideError] | None:
     """What step n of a random life comes to: an error of ours, or nothing."""
-    with clock.using(FrozenClock(1_000 + n)):
+    with clock.override(FrozenClock(1_000 + n)):
         try:
             act(store, random.Random(f"{seed}:{n}"), n)
         except OmoideError as error:

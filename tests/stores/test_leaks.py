@@ -84,9 +84,9 @@ def look(store: Any, scope: Scope) -> list[Entry]:
     seen = list(store.list_entries(scope))
     everything = Filter(include_superseded=True, include_expired=True)
     seen += store.query(Query(scope=scope, limit=1_000, filter=everything)).entries
-    seen += store.query(Query(scope=scope, limit=1_000, as_of=clock.LATEST)).entries
+    seen += store.query(Query(scope=scope, limit=1_000, as_of=clock.MAX_TIMESTAMP)).entries
     if scope.agent_id is not None or scope.session_id is None:
-        request = RecallRequest.within(scope, "secret tea of Café", limit=1_000, filter=everything)
+        request = RecallRequest.for_scope(scope, "secret tea of Café", limit=1_000, filter=everything)
         seen += store.recall(request).entries
     return seen
 
@@ -100,7 +100,7 @@ def try_everything(store: Any, scope: Scope, entry: Entry, own: Entry) -> None:
     """Every operation that takes an id, with the id of an entry that lies elsewhere."""
     id = entry.id
     refused(lambda: store.get(id, scope))
-    refused(lambda: store.get(id, scope, as_of=clock.LATEST))
+    refused(lambda: store.get(id, scope, as_of=clock.MAX_TIMESTAMP))
     refused(lambda: store.history(id, scope))
     refused(lambda: store.supersede(id, scope))
     refused(lambda: store.supersede(id, scope, by=own.id))
@@ -131,10 +131,10 @@ def test_nothing_crosses(kind: str, owned: list[Scope], chance: Any, vectors: bo
             if chance.draw(st.booleans())
             else chance.draw(askers)
         )
-        inside = [entry for entry in entries if asker.holds(entry)]
-        outside = [entry for entry in entries if not asker.holds(entry)]
+        inside = [entry for entry in entries if asker.contains(entry)]
+        outside = [entry for entry in entries if not asker.contains(entry)]
         seen = look(store, asker)
-        assert all(asker.holds(entry) for entry in seen)
+        assert all(asker.contains(entry) for entry in seen)
         assert {entry.id for entry in seen} == {entry.id for entry in inside}
         assert store.stats(asker).entries == len(inside)
         assert {change.id for change in store.changes(asker.namespace)} == {

@@ -14,9 +14,9 @@ import anyio.lowlevel
 import pytest
 
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, blocking, clock, open_store
-from omoide.embedders.vectors import FromFunction, HashEmbedder
+from omoide.embedders.vectors import FunctionEmbedder, HashEmbedder
 from omoide.errors import Closed, EmbedderChanged, Erased, Invalid, OmoideError, StoreFailed
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Document, Link, Query
 from omoide.stores.redaction import refuse_secrets
 from omoide.stores.sqlite.store import SQLiteStore
@@ -33,22 +33,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def opened(url: str = "sqlite:///memory.db", embedder: Any = "none", **settings: Any) -> LocalStore:
+def opened(url: str = "sqlite:///memory.db", embedder: Any = "none", **settings: Any) -> AsyncStore:
     return open_store(url, embedder=embedder, **settings)
 
 
-def file(store: LocalStore) -> SQLiteStore:
+def file(store: AsyncStore) -> SQLiteStore:
     assert isinstance(store.sync, SQLiteStore)
     return store.sync
 
 
-def write(store: LocalStore, content: str, id: str | None = None, **fields: Any) -> str:
+def write(store: AsyncStore, content: str, id: str | None = None, **fields: Any) -> str:
     given = {} if id is None else {"id": id}
     entry = Entry.new({"agent_id": "ada", "content": content, **given, **fields})
     return store.sync.write(WriteRequest(entry=entry)).id
 
 
-def recalled(store: LocalStore, query: str = "tea", **fields: Any) -> list[str]:
+def recalled(store: AsyncStore, query: str = "tea", **fields: Any) -> list[str]:
     return [
         entry.content
         for entry in store.sync.recall(RecallRequest(agent_id="ada", query=query, **fields)).entries
@@ -134,8 +134,8 @@ def test_a_file_without_vectors_can_be_read_with_any_embedder() -> None:
 
 def test_an_embedder_whose_vectors_changed_their_size_gets_new_ones_by_reindexing() -> None:
     """The remedy that the error names works."""
-    short = FromFunction("mine", lambda texts: [[1.0, 0.5] for _ in texts], 2)
-    long = FromFunction("mine", lambda texts: [[1.0, 0.5, 0.1] for _ in texts], 3)
+    short = FunctionEmbedder("mine", lambda texts: [[1.0, 0.5] for _ in texts], 2)
+    long = FunctionEmbedder("mine", lambda texts: [[1.0, 0.5, 0.1] for _ in texts], 3)
     with opened(embedder=short) as store:
         write(store, "tea")
     with pytest.raises(EmbedderChanged, match="reindex"):
@@ -247,7 +247,7 @@ def test_uses_are_known_before_they_are_written_down() -> None:
     with opened(timeout=0.2) as store, opened() as other:
         write(store, "tea", "a")
         store.sync.record_access(["a", "a"], ADA)
-        with file(other)._db.writing():
+        with file(other)._db.write_transaction():
             assert store.sync.access("a", ADA).count == 2
 
 
@@ -312,7 +312,7 @@ def test_passwords_in_urls_are_not_repeated() -> None:
     with pytest.raises(Invalid) as caught:
         opened("postgres9://ada:hunter2@db/x")
     assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in repr(LocalStore(opened("memory://").sync, "redis://ada:hunter2@db"))
+    assert "hunter2" not in repr(AsyncStore(opened("memory://").sync, "redis://ada:hunter2@db"))
 
 
 @BOTH
@@ -335,7 +335,7 @@ def test_an_erasure_names_everything_that_rests_on_what_is_gone(url: str) -> Non
 @BOTH
 def test_of_several_lives_of_an_id_the_right_end_is_told(url: str) -> None:
     """A moment before an erasure is answered by that erasure."""
-    with clock.using(FrozenClock(1_000)) as time, opened(url) as store:
+    with clock.override(FrozenClock(1_000)) as time, opened(url) as store:
         for reason in ("first", "second"):
             write(store, "tea", "a")
             time.advance(100)
@@ -385,7 +385,7 @@ def test_guards_read_long_texts_in_time(text: str) -> None:
 @BOTH
 def test_a_question_from_the_future_changes_nothing_for_the_present(url: str) -> None:
     """What expires later is absent then, and still there now."""
-    with clock.using(FrozenClock(1_000)), opened(url) as store:
+    with clock.override(FrozenClock(1_000)), opened(url) as store:
         write(store, "tea until later", expires_at=5_000)
         write(store, "tea for ever")
         assert recalled(store, at=9_000) == ["tea for ever"]

@@ -123,7 +123,15 @@ def plain(result: Any) -> Any:
         case Feed():
             entries = sorted(result.entries, key=lambda entry: entry.id)
             links = sorted(result.links, key=repr)
-            return result.seq, result.more, entries, links, result.access, sorted(result.gone), result.fresh
+            return (
+                result.seq,
+                result.more,
+                entries,
+                links,
+                result.access,
+                sorted(result.erased_ids),
+                result.new_ids,
+            )
         case RecallResult():
             return [entry.to_json() for entry in result.entries], result.weak, result.notices
         case [Change(), *_]:
@@ -168,7 +176,7 @@ class StoreMachine(RuleBasedStateMachine):
         # Uses are buffered where they are noted, for others to see later.
         file = self.files[0 if "access" in operation or operation == "changed" else self.turn % 2]
         for store in (self.reference, file):
-            with clock.using(self.time):
+            with clock.override(self.time):
                 try:
                     gave.append(plain(getattr(store, operation)(*args, **options)))
                 except OmoideError as error:
@@ -190,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> WriteRequest:
         owner = home(id) if at is None else at
         whose = {name: getattr(owner, name) for name in Scope.__struct_fields__}
-        with clock.using(self.time):
+        with clock.override(self.time):
             entry = Entry.new({"id": id, **whose, **fields})
         return WriteRequest(entry=entry, expected_rev=rev, **options)
 
@@ -239,7 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(one=ids, other=ids, relation=st.sampled_from(RELATIONS), scope=wide)
     def link(self, one: str, other: str, relation: str, scope: Scope) -> None:
-        with clock.using(self.time):
+        with clock.override(self.time):
             link = Link(source=one, relation=relation, target=other)
         self.both("link", link, scope)
 
@@ -318,8 +326,8 @@ class StoreMachine(RuleBasedStateMachine):
     def recall(self, scope: Scope, query: str, limit: int, filter: Filter) -> None:
         if scope.agent_id is None and scope.session_id is not None:
             scope = scope.replace(session_id=None)
-        request = RecallRequest.within(scope, query, limit=limit, filter=filter, at=self.time.at)
-        with clock.using(self.time):
+        request = RecallRequest.for_scope(scope, query, limit=limit, filter=filter, at=self.time.at)
+        with clock.override(self.time):
             ours, theirs = (store.recall(request) for store in (self.reference, self.files[self.turn % 2]))
         try:
             self.agree(ours, theirs)
@@ -328,7 +336,7 @@ class StoreMachine(RuleBasedStateMachine):
                 say("\n".join(f"{hit.entry.id} {hit.score:.4f}: {hit.why}" for hit in result.hits) + "\n--")
             raise
         for entry in theirs.entries:
-            assert scope.holds(entry)
+            assert scope.contains(entry)
             assert entry.superseded_by is None or filter.include_superseded
             assert not entry.stale or filter.include_stale or entry.superseded_by is not None
             assert entry.is_live(self.time.at) or filter != Filter()
@@ -403,7 +411,7 @@ class WideMachine(StoreMachine):
     @initialize(vectors=st.booleans(), durability=st.just("crash"), first=st.lists(first, max_size=8))
     def begin(self, vectors: bool, durability: str, first: list[tuple[str, dict[str, Any]]]) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(cache, "SHELF", 2)
+        self.patch.setattr(cache, "MAX_CACHED_ENTRIES", 2)
         super().begin(vectors, durability, first)
 
     def teardown(self) -> None:

@@ -117,7 +117,7 @@ def test_what_was_acknowledged_survives_the_crash_of_the_server(server: Postgres
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance = random.Random(seed)
-    stores = [opened(server.fresh(), timeout=20)]
+    stores = [opened(server.fresh_url(), timeout=20)]
     stores.append(opened(f"{server.url}?schema={stores[0]._db.schema}", timeout=20))
     told: list[StoreFailed] = []
     for crash in range(CRASHES):
@@ -162,7 +162,7 @@ def wait_for(look: Callable[[], bool]) -> None:
 
 def test_every_operation_finds_a_server_that_was_started_again(server: PostgresServer) -> None:
     """Connections that were lost while nobody used them are replaced without a word to the caller."""
-    store = opened(server.fresh())
+    store = opened(server.fresh_url())
     keep(store, "Tea.", id="a")
     store.save(Document(kind="k", id="d", agent_id="ada", body=1))
     facts = Query(scope=ADA, filter=Filter(types=["fact"]))

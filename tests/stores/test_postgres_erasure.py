@@ -29,7 +29,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def store(server: PostgresServer) -> Iterator[Any]:
-    store = opened(server.fresh(), embedder=EMBEDDER)
+    store = opened(server.fresh_url(), embedder=EMBEDDER)
     for n in range(30):
         keep(store, f"Something else, number {n}.", id=f"other {n}", message={"thread": "t", "seq": n})
     yield store
@@ -150,7 +150,7 @@ def test_a_scrub_says_when_somebody_may_still_see_what_was_erased(server: Postgr
 
 def test_a_scrub_that_others_hold_up_is_busy(server: PostgresServer) -> None:
     """Whoever reads a table keeps it from being written anew; the error is one of ours."""
-    store = opened(server.fresh(), timeout=0.3)
+    store = opened(server.fresh_url(), timeout=0.3)
     keep(store, TEXT, id="a")
     with psycopg.connect(server.url) as reader:
         reader.execute(f"SELECT * FROM {store._db.schema}.entries")  # noqa: S608

@@ -26,7 +26,7 @@ from omoide.errors import (
     WrongVersion,
 )
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.sql.database import entries_in
+from omoide.stores.sql.database import entries_lock
 from omoide.testing.servers import PostgresServer, free_port
 
 SECRET = "hunter2-hunter2"
@@ -35,7 +35,7 @@ FACTS = Query(scope=ADA, filter=Filter(types=["fact"]))
 
 @pytest.fixture
 def url() -> str:
-    return postgres().fresh()
+    return postgres().fresh_url()
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def test_a_role_that_may_only_read_reads(url: str) -> None:
 def test_a_server_that_hangs_is_given_up_in_time() -> None:
     """With a timeout of a second, each operation fails in about that time; afterwards all is well."""
     with PostgresServer(fsync="off") as server:
-        store = opened(server.fresh(), timeout=1)
+        store = opened(server.fresh_url(), timeout=1)
         keep(store, "Tea.", id="a")
         operations: list[Callable[[], object]] = [
             lambda: store.get("a", ADA),
@@ -171,7 +171,7 @@ def test_a_server_that_hangs_is_given_up_in_time() -> None:
 def test_whoever_waits_too_long_for_another_is_told_that_it_is_busy(url: str) -> None:
     """A namespace that somebody holds is no sign that the server is gone."""
     holding, store = opened(url), opened(url, timeout=0.5)
-    with holding._db.writing(entries_in("default")):
+    with holding._db.writing(entries_lock("default")):
         with pytest.raises(Busy, match="try again"):
             keep(store, "Tea.", id="a")
         keep(store, "Tea.", id="b", namespace="other")
@@ -196,7 +196,7 @@ def test_a_server_without_a_connection_left_is_busy() -> None:
         PostgresServer(fsync="off", max_connections=10, superuser_reserved_connections=0) as server,
         ExitStack() as held,
     ):
-        url = server.fresh()
+        url = server.fresh_url()
         store = opened(url, timeout=1)
         keep(store, "Tea.", id="a")
         store._db._let_go_of_idle()
@@ -224,7 +224,7 @@ def rest(server: PostgresServer, store: Any) -> None:
 def test_a_full_disk_is_told_and_nothing_is_lost() -> None:
     """The system has no room for a table: what was there stays, and all goes on once there is room."""
     with PostgresServer(fsync="off") as server:  # or it would try to have a device write down what it holds
-        store = opened(server.fresh())
+        store = opened(server.fresh_url())
         keep(store, "Tea.", id="a", namespace="before")
         with psycopg.connect(server.url) as db:
             (path,) = db.execute(f"SELECT pg_relation_filepath('{store._db.schema}.links')").fetchone() or (

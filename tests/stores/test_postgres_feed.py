@@ -18,7 +18,7 @@ from tests.stores.serving import postgres
 
 from omoide.stores.records import Change
 from omoide.stores.sql import rows
-from omoide.stores.sql.database import entries_in
+from omoide.stores.sql.database import entries_lock
 
 PROCESSES, THREADS = map(int, os.environ.get("OMOIDE_WORKERS", "2x2").split("x"))
 WRITES = 60 * max(1, int(os.environ.get("OMOIDE_EXAMPLES", "30")) // 30)
@@ -26,7 +26,7 @@ WRITES = 60 * max(1, int(os.environ.get("OMOIDE_EXAMPLES", "30")) // 30)
 
 @pytest.fixture
 def url() -> str:
-    return postgres().fresh()
+    return postgres().fresh_url()
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def held_open(store: Any, namespace: str, id: str) -> Iterator[threading.Event]:
     entered, done = threading.Event(), threading.Event()
 
     def write() -> None:
-        with store._db.writing(entries_in(namespace)) as db:
-            rows.log(db, note(id=id, namespace=namespace), 0, "write", 1)
+        with store._db.writing(entries_lock(namespace)) as db:
+            rows.log_change(db, note(id=id, namespace=namespace), 0, "write", 1)
             rows.last_seq(db)  # waits for the answer, so that the number is taken
             entered.set()
             assert done.wait(60)

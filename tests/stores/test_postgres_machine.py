@@ -33,7 +33,7 @@ class _AtAServer(machine.StoreMachine):
         numbers = [[0, *(change.seq for change in store.changes(name, limit=1 << 40))] for store in stores]
         assert len(numbers[0]) == len(numbers[1])
         at = min(after, len(numbers[0]) - 1)
-        with clock.using(self.time):
+        with clock.override(self.time):
             ours, theirs = (
                 store.changed(name, after=known[at], limit=limit, used_since=since)
                 for store, known in zip(stores, numbers, strict=True)

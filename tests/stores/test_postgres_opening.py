@@ -16,7 +16,7 @@ from omoide.stores.postgres import store as opening
 
 
 def opened(more: str = "", **options: Any) -> Any:
-    return open_store(f"{postgres().fresh()}{more}", embedder="none", **options)
+    return open_store(f"{postgres().fresh_url()}{more}", embedder="none", **options)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_two_schemas_of_one_database_share_nothing() -> None:
 
 def test_both_names_of_the_scheme_open_the_same_store() -> None:
     """`postgres:` is short for `postgresql:`."""
-    url = postgres().fresh()
+    url = postgres().fresh_url()
     with open_store(url, embedder="none") as one:
         one.sync.write(asked(id="kettle"))
         with open_store(url.replace("postgresql:", "postgres:"), embedder="none") as other:
@@ -97,7 +97,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_server_that_only_pretends_to_hold_locks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some speak the protocol and let two hold the same."""
-    monkeypatch.setattr("omoide.stores.postgres.connection.held", lambda *_: [])
+    monkeypatch.setattr("omoide.stores.postgres.connection.lock_statements", lambda *_: [])
     with pytest.raises(StoreFailed, match="advisory lock"):
         opened()
 

@@ -42,7 +42,7 @@ def fill(stores: list[Any], seed: int, count: int) -> None:
     """Let the same life happen in each store: entries, changes, threads, superseded and erased ones."""
     for store in stores:
         chance = random.Random(seed)
-        with clock.using(FrozenClock(NOW)) as time:
+        with clock.override(FrozenClock(NOW)) as time:
             for at in range(count):
                 time.advance(7)
                 said = " ".join(chance.choices(WORDS, k=chance.randrange(2, 9)))
@@ -71,7 +71,7 @@ def answers(store: Any, query: str, limit: int = 10) -> list[list[tuple[str, flo
         [
             (hit.entry.id, round(hit.score, 4))
             for hit in store.recall(
-                RecallRequest.within(scope, query, limit=limit, filter=filter, at=NOW + 10_000)
+                RecallRequest.for_scope(scope, query, limit=limit, filter=filter, at=NOW + 10_000)
             ).hits
         ]
         for scope in SCOPES
@@ -80,12 +80,12 @@ def answers(store: Any, query: str, limit: int = 10) -> list[list[tuple[str, flo
 
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["words", "vectors"])
-@pytest.mark.parametrize("held", [cache.SHELF, 5], ids=["shelf", "wide"])
+@pytest.mark.parametrize("held", [cache.MAX_CACHED_ENTRIES, 5], ids=["shelf", "wide"])
 def test_the_same_is_found_as_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, vectors: bool
 ) -> None:
     """Ids and scores are equal, from every scope and through every filter, in small scopes and wide ones."""
-    monkeypatch.setattr(cache, "SHELF", held)
+    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", held)
     options: dict[str, Any] = {"embedder": HashEmbedder(64) if vectors else "none"}
     with ExitStack() as stack:
         stores = [stack.enter_context(a_store(kind, tmp_path, **options)) for kind in ("sqlite", "postgres")]
@@ -105,7 +105,7 @@ def test_whatever_is_kept_the_same_is_found(seed: int, held: int, query: list[st
     """For any life and any question, a server and a file answer the same."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(cache, "SHELF", held)
+        patch.setattr(cache, "MAX_CACHED_ENTRIES", held)
         stores = [
             stack.enter_context(a_store(kind, Path(folder), embedder=HashEmbedder(64)))
             for kind in ("sqlite", "postgres")
@@ -127,7 +127,7 @@ def indexed(tmp_path: Path) -> str:
 
 def test_an_index_of_pgvector_finds_the_same(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the codes are too many to hold, the index proposes what comparing all of them would."""
-    monkeypatch.setattr(cache, "SHELF", 5)
+    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", 5)
     queries = ("green tea in Lisbon", "what did Maria say in 2023")
     with open_store(indexed, embedder=HashEmbedder(64)) as opened:
         fill([opened.sync], seed=random.randrange(1 << 30), count=120)
@@ -138,16 +138,16 @@ def test_an_index_of_pgvector_finds_the_same(indexed: str, monkeypatch: pytest.M
         db.execute("CREATE EXTENSION vector")
         db.execute("ALTER DATABASE indexed SET enable_sort = off")  # so few would be sorted, not looked up
         db.execute(f'CREATE INDEX ON "{schema}".vectors USING hnsw ((code::bit(64)) bit_hamming_ops)')
-    monkeypatch.setattr(candidates, "HELD_CODES", 0)
+    monkeypatch.setattr(candidates, "MAX_CODES_IN_MEMORY", 0)
     asked_of: list[int] = []
-    ask = candidates.Wide._by_index
+    ask = candidates.LargeScopeIndex._by_index
 
     def noted(self: Any, *args: Any) -> Any:
         found = ask(self, *args)
         asked_of.append(len(found))
         return found
 
-    monkeypatch.setattr(candidates.Wide, "_by_index", noted)
+    monkeypatch.setattr(candidates.LargeScopeIndex, "_by_index", noted)
     with open_store(indexed, embedder=HashEmbedder(64)) as opened:
         assert {one.name: one for one in opened.sync.findings()}["pgvector"].state == "ok"
         assert [answers(opened.sync, query) for query in queries] == by_memory
@@ -161,7 +161,7 @@ def test_a_wide_scope_of_which_nothing_holds_any_more_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Once all of it rests on what was replaced, nothing is found, and nothing fails."""
-    monkeypatch.setattr(cache, "SHELF", 2)
+    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", 2)
     with a_store(kind, tmp_path) as store:
         store.write(asked("Tea is green.", id="premise"))
         for id in ("a", "b"):

@@ -19,7 +19,7 @@ from omoide import clock
 from omoide.core.entry import Scope
 from omoide.core.requests import Filter, RecallRequest
 from omoide.errors import Invalid, OmoideError
-from omoide.stores.postgres.connection import Session
+from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.records import Document, Link, Query
 from omoide.stores.sql import cache
 from omoide.testing import FrozenClock, HashEmbedder
@@ -54,13 +54,13 @@ def life(store: Any, namespace: str, seed: int, steps: int) -> None:
     """Let a tenant do all kinds of things, the same ones for the same seed."""
     chance = random.Random(seed)
     scope = Scope(namespace=namespace)
-    with clock.using(FrozenClock(900)):
+    with clock.override(FrozenClock(900)):
         for agent in ("ada", "bob"):
             keep(store, "This one stays.", id=f"z {agent}", namespace=namespace, agent_id=agent)
     for n in range(steps):
         id, other = chance.sample(IDS, 2)
         agent = chance.choice(("ada", "bob"))
-        with clock.using(FrozenClock(1_000 + n)):
+        with clock.override(FrozenClock(1_000 + n)):
             try:
                 match chance.randrange(10):
                     case 0 | 1 | 2:
@@ -100,7 +100,7 @@ def seen(store: Any, namespace: str) -> list[Any]:
     found.append((feed.entries, feed.links, feed.access, feed.gone, feed.fresh))
     for agent in (None, "ada", "bob"):
         for filter in (Filter(), EVERYTHING):
-            request = RecallRequest.within(
+            request = RecallRequest.for_scope(
                 scope.replace(agent_id=agent), "tea that rests", limit=20, filter=filter, at=5_000
             )
             found.append([(hit.entry, round(hit.score, 6)) for hit in store.recall(request).hits])
@@ -125,7 +125,7 @@ def test_each_of_two_tenants_sees_what_it_would_alone(
 ) -> None:
     """Whatever the other does, everything a tenant can ask is as if the other were not there."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr(cache, "SHELF", held)
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(cache, "MAX_CACHED_ENTRIES", held)
         options: dict[str, Any] = {"embedder": HashEmbedder(32)}
         shared = stack.enter_context(a_store("postgres", Path(folder), **options))
         for part in range(2):
@@ -143,15 +143,15 @@ def test_each_of_two_tenants_sees_what_it_would_alone(
 
 def test_no_row_of_another_namespace_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even on the way to an answer does a row with another tenant's content leave the server."""
-    store = opened(postgres().fresh(), embedder=HashEmbedder(32))
+    store = opened(postgres().fresh_url(), embedder=HashEmbedder(32))
     life(store, "other", 1, 60)
     for n in range(20):
         keep(store, f"secretquux {n}", id=f"s{n}", namespace="other")
     store.save(Document(kind="k", id="a", namespace="other", body="secretquux"))
     fetched: list[Any] = []
-    execute = Session.execute
+    execute = PostgresSession.execute
 
-    def noting(self: Session, statement: str, parameters: Any = (), /) -> Any:
+    def noting(self: PostgresSession, statement: str, parameters: Any = (), /) -> Any:
         cursor: Any = execute(self, statement, parameters)
         for name in ("fetchone", "fetchall", "fetchmany"):
             fetch = getattr(cursor, name)
@@ -164,7 +164,7 @@ def test_no_row_of_another_namespace_is_fetched(monkeypatch: pytest.MonkeyPatch)
             setattr(cursor, name, fetching)
         return _Noted(cursor, fetched)
 
-    monkeypatch.setattr(Session, "execute", noting)
+    monkeypatch.setattr(PostgresSession, "execute", noting)
     life(store, "mine", 2, 60)
     seen(store, "mine")
     store.erase(Scope(namespace="mine"))
@@ -194,7 +194,7 @@ class _Noted:
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
 def test_hostile_names_are_names(name: str) -> None:
     """As namespace, agent, session, project, id, key, tag, relation or kind: it comes back as it was."""
-    store = opened(postgres().fresh())
+    store = opened(postgres().fresh_url())
     mine = {"namespace": name, "agent_id": name, "session_id": name, "project_id": name}
     scope = Scope(**mine)
     message = {"thread": name, "seq": 1, "role": name, "speaker": name}
@@ -214,7 +214,7 @@ def test_hostile_names_are_names(name: str) -> None:
     store.supersede(name, scope, by="other", reason=name)
     found = store.query(Query(scope=scope, filter=Filter(tags=[name], include_superseded=True)))
     assert [one.id for one in found.entries] == [name]
-    question = RecallRequest.within(scope, name, filter=Filter(tags=[name], include_superseded=True))
+    question = RecallRequest.for_scope(scope, name, filter=Filter(tags=[name], include_superseded=True))
     assert [one.id for one in store.recall(question).entries] == [name]
     assert store.namespaces() == [name]
     assert [one.op for one in store.changes(name)] == ["write", "write", "link", "supersede"]
@@ -236,7 +236,7 @@ LONG = "".join(chr(0x4E00 + 7 * at % 20_000) for at in range(4_000))  # nothing 
 
 def test_long_texts_are_kept_as_in_a_file() -> None:
     """What may be as long as somebody likes is kept by all stores alike, and names no premise."""
-    store = opened(postgres().fresh())
+    store = opened(postgres().fresh_url())
     try:
         kept = keep(store, "Tea.", id="b", evidence=[{"kind": "entry", "ref": LONG}])
         assert kept.evidence[0].ref == LONG

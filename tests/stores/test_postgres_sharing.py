@@ -19,7 +19,7 @@ from tests.stores.serving import postgres
 from omoide.core.entry import Scope
 from omoide.core.requests import Filter
 from omoide.errors import Conflict, NotFound
-from omoide.stores.postgres.connection import Session
+from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.records import Query
 from omoide.testing import eventually
 
@@ -42,7 +42,7 @@ def name() -> str:
 
 @pytest.fixture
 def url(name: str) -> str:
-    return f"{postgres().fresh()}&application_name={name}"
+    return f"{postgres().fresh_url()}&application_name={name}"
 
 
 @pytest.fixture
@@ -137,9 +137,9 @@ def test_uses_are_noted_while_another_erases_what_was_used(url: str, monkeypatch
     using.record_access(["e"], used)
     keep(using, "Tea.", id="m", namespace="mine")  # takes the figures with it
     using.record_access(["e"], used)
-    execute = Session.execute
+    execute = PostgresSession.execute
 
-    def slowly(self: Session, statement: str, parameters: Any = (), /) -> Any:
+    def slowly(self: PostgresSession, statement: str, parameters: Any = (), /) -> Any:
         if statement.startswith("DELETE FROM entries"):
             monkeypatch.undo()
             self.execute("SELECT 1").fetchone()  # all before it is done by now
@@ -150,7 +150,7 @@ def test_uses_are_noted_while_another_erases_what_was_used(url: str, monkeypatch
         return execute(self, statement, parameters)
 
     pending: list[Any] = []
-    monkeypatch.setattr(Session, "execute", slowly)
+    monkeypatch.setattr(PostgresSession, "execute", slowly)
     with ThreadPoolExecutor(1) as pool:
         try:
             erasing.erase(used, id="e")

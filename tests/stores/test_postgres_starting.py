@@ -26,7 +26,7 @@ STARTERS = 8
 
 @pytest.fixture
 def url() -> str:
-    return postgres().fresh()
+    return postgres().fresh_url()
 
 
 def test_many_who_start_at_once_make_one_set_of_tables(url: str) -> None:

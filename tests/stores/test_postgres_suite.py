@@ -17,7 +17,7 @@ class TestPostgres(StoreSuite):
     complete = True
 
     def open_store(self, folder: Path) -> Store:
-        return open_store(postgres().fresh(), embedder="none")
+        return open_store(postgres().fresh_url(), embedder="none")
 
 
 class TestPostgresBehindAPooler(StoreSuite):
@@ -26,5 +26,5 @@ class TestPostgresBehindAPooler(StoreSuite):
     complete = True
 
     def open_store(self, folder: Path) -> Store:
-        place = postgres().fresh().partition("?")[2]
+        place = postgres().fresh_url().partition("?")[2]
         return open_store(f"{pooler().url}?{place}&prepare=0", embedder=HashEmbedder(64))

@@ -12,7 +12,7 @@ from tests.stores.serving import postgres
 
 from omoide.stores.factory import open_store
 from omoide.stores.postgres import store as waking
-from omoide.stores.protocols import Wakes
+from omoide.stores.protocols import SupportsWait
 from omoide.testing import eventually
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ LONG = 30.0
 @pytest.fixture
 async def both() -> AsyncIterator[tuple[Any, Any]]:
     """Two stores at one place, as two machines would have them."""
-    url = postgres().fresh()
+    url = postgres().fresh_url()
     async with open_store(url, embedder="none") as one, open_store(url, embedder="none") as other:
         yield one, other
 
@@ -38,9 +38,9 @@ async def test_who_waits_is_woken_by_a_write_of_another(
     both: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message alone wakes: nobody looks by himself in this test."""
-    monkeypatch.setattr(waking, "LOOK_S", LONG)  # nothing but the bell can wake
+    monkeypatch.setattr(waking, "POLL_INTERVAL_S", LONG)  # nothing but the bell can wake
     one, other = both
-    assert isinstance(other, Wakes)
+    assert isinstance(other, SupportsWait)
     woken: list[bool] = []
     with anyio.fail_after(LONG):
         async with anyio.create_task_group() as group:
@@ -81,8 +81,8 @@ async def test_who_looks_by_himself_needs_no_bell(
 ) -> None:
     """As behind a pooler that passes no messages on."""
     one, other = both
-    monkeypatch.setattr(waking, "LOOK_S", 0.01)
-    monkeypatch.setattr(waking.Bells, "_ring", lambda *_: None)
+    monkeypatch.setattr(waking, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(waking.ChangeListener, "_wake", lambda *_: None)
     with anyio.fail_after(LONG):
         async with anyio.create_task_group() as group:
             group.start_soon(one.write, asked())
@@ -91,7 +91,7 @@ async def test_who_looks_by_himself_needs_no_bell(
 
 async def test_a_closed_store_leaves_no_listener_behind() -> None:
     """Its connection is gone from the server."""
-    url = postgres().fresh()
+    url = postgres().fresh_url()
     async with open_store(url, embedder="none") as watcher:
         async with open_store(url, embedder="none") as store:
             await until_change(store, "default", 0, within=0.05)

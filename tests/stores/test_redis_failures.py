@@ -32,7 +32,7 @@ from omoide.errors import (
 )
 from omoide.stores.factory import open_store
 from omoide.stores.redis import transaction
-from omoide.stores.redis.connection import COMMIT, FOREIGN, _digest, translated
+from omoide.stores.redis.connection import CLIENT_ERRORS, COMMIT_SCRIPT, _script_digest, map_error
 from omoide.testing import HashEmbedder
 from omoide.testing.servers import RedisServer, free_port
 
@@ -164,7 +164,7 @@ def test_a_lost_answer_does_not_write_twice(many: int) -> None:
     with Proxy(server.port) as proxy:
         store = at(f"redis://127.0.0.1:{proxy.port}/0?prefix=lost{many}:")
         keep(store, "Tea.", id="a")
-        proxy.marked, proxy.lose = _digest(COMMIT).encode(), many
+        proxy.marked, proxy.lose = _script_digest(COMMIT_SCRIPT).encode(), many
         assert keep(store, "Coffee.", id="a", expected_rev=1).rev == 2
         assert proxy.lose == 0
         store.record_access(["a"], ADA)
@@ -187,7 +187,7 @@ def test_a_write_whose_fate_is_unknown_is_told_so() -> None:
     with Proxy(redis_server().port) as proxy:
         store = at(f"redis://127.0.0.1:{proxy.port}/0?prefix=unknown:")
         keep(store, "Tea.", id="a")
-        proxy.marked, proxy.lose = _digest(COMMIT).encode(), 4
+        proxy.marked, proxy.lose = _script_digest(COMMIT_SCRIPT).encode(), 4
         with pytest.raises(Uncertain, match="idempotency key"):
             keep(store, "Coffee.", id="b")
         assert [change.id for change in store.changes("default")] == ["a", "b"]
@@ -227,7 +227,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(tmp_path: Path) -> None:
 
 def test_who_is_overtaken_all_the_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as it was allowed to wait; nothing of it is written."""
-    monkeypatch.setattr(transaction.Work, "_handed_in", lambda *_, **__: "changed")
+    monkeypatch.setattr(transaction.TransactionRunner, "_commit", lambda *_, **__: "changed")
     with a_store("redis", tmp_path, timeout=0.05) as store:
         with pytest.raises(Busy, match="try again"):
             keep(store, id="a")
@@ -320,10 +320,10 @@ def test_every_error_of_the_client_becomes_one_of_ours() -> None:
     kinds = [kind for kind in vars(exceptions).values() if isinstance(kind, type)]
     for kind in kinds:
         if issubclass(kind, Exception) and kind.__name__ != "IncorrectPolicyType":  # not from a server
-            assert issubclass(kind, FOREIGN)
+            assert issubclass(kind, CLIENT_ERRORS)
             error: Any = kind.__new__(kind)
             error.args = ("something",)
-            told = translated(error, "redis://host:1/0")
+            told = map_error(error, "redis://host:1/0")
             assert isinstance(told, StoreFailed), kind
             assert told.remedy
 
@@ -343,7 +343,7 @@ def test_every_error_of_the_client_becomes_one_of_ours() -> None:
 def test_what_the_server_says_is_understood(said: str, kind: type[OmoideError]) -> None:
     """By its first word, also from inside a script."""
     for text in (said, f"ERR {said} script: 1, on @user_script:1"):
-        assert type(translated(exceptions.ResponseError(text), "redis://h:1/0")) is kind
+        assert type(map_error(exceptions.ResponseError(text), "redis://h:1/0")) is kind
 
 
 def test_a_missing_package_is_named() -> None:

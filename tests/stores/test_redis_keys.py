@@ -20,7 +20,13 @@ from omoide.core.requests import Filter
 from omoide.errors import Corrupted, Invalid, StoreFailed
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.redis.layout import KINDS, Keys, dimension, is_prefix, tag
+from omoide.stores.redis.layout import (
+    KEY_TYPES,
+    NamespaceKeys,
+    escape_namespace,
+    is_valid_prefix,
+    partition_for,
+)
 from omoide.testing import FrozenClock, HashEmbedder
 from omoide.testing.servers import RedisServer, free_port
 
@@ -86,10 +92,10 @@ def test_all_keys_of_a_namespace_lie_in_one_slot(store: Any, server: Any, tmp_pa
     """So that a cluster can change them in one step, whatever the namespace is called."""
     for namespace in ("default", "a}{b", "{x}", "}", "näh %7B", "store"):
         live_a_little(store, namespace)
-        head = f"{prefix(tmp_path).decode()}{{n{tag(namespace)}}}:".encode()
+        head = f"{prefix(tmp_path).decode()}{{n{escape_namespace(namespace)}}}:".encode()
         found = [key for key in dump(server, prefix(tmp_path)) if key.startswith(head)]
         assert len(found) > 20
-        assert {key_slot(key) for key in found} == {key_slot(f"n{tag(namespace)}".encode())}
+        assert {key_slot(key) for key in found} == {key_slot(f"n{escape_namespace(namespace)}".encode())}
 
 
 def test_a_cluster_can_keep_it(tmp_path: Path) -> None:
@@ -114,17 +120,17 @@ def test_a_cluster_can_keep_it(tmp_path: Path) -> None:
 @given(one=NAMES, other=NAMES)
 def test_namespaces_never_share_a_key(one: str, other: str) -> None:
     """Two names that differ in a byte have different tags, and no brace is left in one."""
-    assert (tag(one) == tag(other)) == (one == other)
-    assert not {*"{}:"} & {*tag(one)}
+    assert (escape_namespace(one) == escape_namespace(other)) == (one == other)
+    assert not {*"{}:"} & {*escape_namespace(one)}
 
 
 def test_every_key_says_what_it_holds(store: Any, server: Any, tmp_path: Path) -> None:
     """By the word after its namespace."""
     live_a_little(store)
-    keys = Keys(prefix(tmp_path).decode(), "default")
+    keys = NamespaceKeys(prefix(tmp_path).decode(), "default")
     mine = [key for key in dump(server, prefix(tmp_path)) if b"{n" in key]
-    assert {keys.kind(key) == server.type(key).decode() for key in mine} == {True}
-    assert {key.split(b"}:")[1].split(b":")[0].decode() for key in mine} <= KINDS.keys()
+    assert {keys.type_of(key) == server.type(key).decode() for key in mine} == {True}
+    assert {key.split(b"}:")[1].split(b":")[0].decode() for key in mine} <= KEY_TYPES.keys()
 
 
 def test_another_prefix_is_another_store(store: Any, server: Any, tmp_path: Path) -> None:
@@ -144,7 +150,7 @@ def test_another_prefix_is_another_store(store: Any, server: Any, tmp_path: Path
 @pytest.mark.parametrize("text", ["", "a b", "{a}", "a{", "a\n", "x" * 65])
 def test_a_prefix_without_a_meaning_of_its_own_is_asked_for(text: str) -> None:
     """Braces would decide where a cluster puts everything."""
-    assert not is_prefix(text)
+    assert not is_valid_prefix(text)
     with pytest.raises(Invalid, match="prefix"):
         open_store(f"{redis_server().url}?prefix={text.replace(' ', '%20').replace(chr(10), '%0A')}")
 
@@ -196,11 +202,11 @@ def _on_disk(server: RedisServer) -> bool:
 def test_what_expired_long_ago_costs_recall_nothing(store: Any, server: Any, tmp_path: Path) -> None:
     """Writes take it out of the lists that recall looks at; whoever asks about that time still finds it."""
     hour = 3_600_000
-    with clock.using(FrozenClock(1_000)) as time:
+    with clock.override(FrozenClock(1_000)) as time:
         for at in range(5):
             keep(store, f"Tea of {at}.", id=f"e{at}", expires_at=2_000 + at)
         keep(store, "Tea for ever.", id="f")
-        counting = Keys(prefix(tmp_path).decode(), "default")("all", dimension(ADA))
+        counting = NamespaceKeys(prefix(tmp_path).decode(), "default")("all", partition_for(ADA))
         assert server.zcard(counting) == 6
         time.at = 3_000 + hour
         assert recall(store, "tea") == ["f"]
@@ -236,7 +242,7 @@ def test_lists_that_do_not_agree_are_found(
     """Whatever is missing is named, with the entry that misses it."""
     live_a_little(store)
     assert store.check() == []
-    name = Keys(prefix(tmp_path).decode(), "default")(*key.split(":"))
+    name = NamespaceKeys(prefix(tmp_path).decode(), "default")(*key.split(":"))
     assert server.hdel(name, field) if field else server.delete(name)
     assert any(told in problem and "'default'" in problem for problem in store.check())
 
@@ -244,7 +250,7 @@ def test_lists_that_do_not_agree_are_found(
 def test_a_key_that_holds_something_else_changes_nothing(store: Any, server: Any, tmp_path: Path) -> None:
     """It is found before the first write of a commit, which cannot be taken back."""
     keep(store, "Tea.", id="a")
-    keys = Keys(prefix(tmp_path).decode(), "default")
+    keys = NamespaceKeys(prefix(tmp_path).decode(), "default")
     server.set(keys("expiry"), "not ours")
     before = content(server, prefix(tmp_path))
     with pytest.raises(Corrupted, match="prefix"):

@@ -34,7 +34,7 @@ class RedisMachine(machine.StoreMachine):
         since = None if before is None else max(0, self.time.at - before)
         numbers = [0, *(change.seq for change in self.reference.changes(name, limit=1 << 40))]
         after = min(after, len(numbers) - 1)
-        with clock.using(self.time):
+        with clock.override(self.time):
             ours, theirs = (
                 store.changed(name, after=at, limit=limit, used_since=since)
                 for store, at in ((self.reference, numbers[after]), (self.files[0], after))

@@ -115,9 +115,9 @@ def test_a_scope_larger_than_one_step_is_held_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is fetched in portions, with what changed meanwhile, and the second recall fetches nothing anew."""
-    monkeypatch.setattr(cache, "_AT_ONCE", 7)
-    monkeypatch.setattr(cache, "MANY", 30)
-    monkeypatch.setattr(snapshot, "MANY", 10)
+    monkeypatch.setattr(cache, "_SYNC_LIMIT", 7)
+    monkeypatch.setattr(cache, "RECOMMENDED_SCOPE_SIZE", 30)
+    monkeypatch.setattr(snapshot, "MAX_COMMAND_ARGS", 10)
     with a_store("redis", tmp_path, **OPTIONS) as store, a_store("memory", tmp_path, **OPTIONS) as model:
         for one in (store, model):
             for n in range(40):

@@ -16,7 +16,7 @@ from omoide.core.entry import Entry, MessageRef, Scope
 from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import Busy, Uncertain
 from omoide.stores.factory import open_store
-from omoide.stores.postgres.connection import Session
+from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.sql import cache, writes
 from omoide.testing import HashEmbedder
 from omoide.testing.servers import RedisServer
@@ -38,16 +38,16 @@ def found(store: Any) -> list[str]:
 
 def before(patch: pytest.MonkeyPatch, start: str, act: Callable[[], object]) -> None:
     """Do something before each statement that starts so, once all before it are carried out."""
-    plain = Session.execute
+    plain = PostgresSession.execute
 
-    def execute(self: Session, statement: str, parameters: Sequence[Any] = (), /) -> Any:
+    def execute(self: PostgresSession, statement: str, parameters: Sequence[Any] = (), /) -> Any:
         if statement.startswith(start):
             pipeline: Any = self.connection._pipeline
             pipeline.sync()
             act()
         return plain(self, statement, parameters)
 
-    patch.setattr(Session, "execute", execute)
+    patch.setattr(PostgresSession, "execute", execute)
 
 
 def together(*works: Callable[[], object]) -> list[BaseException]:
@@ -125,9 +125,9 @@ def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
         a_store("postgres", tmp_path, embedder=old) as other,
     ):
         kept(store, "1")
-        inside, finish = threading.Event(), writes.Batch.finish
+        inside, finish = threading.Event(), writes.WriteBatch.flush_postings
 
-        def slow(self: writes.Batch) -> None:
+        def slow(self: writes.WriteBatch) -> None:
             finish(self)
             inside.set()
             threading.Event().wait(0.5)
@@ -136,7 +136,7 @@ def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
             inside.wait(_WAIT_S)
             other.reindex(new)
 
-        monkeypatch.setattr(writes.Batch, "finish", slow)
+        monkeypatch.setattr(writes.WriteBatch, "flush_postings", slow)
         assert together(lambda: kept(store, "2", "elsewhere"), reindex) == []
         assert other.check() == []
         assert [size for _, size in vectors(other)] == [4 * 32, 4 * 32]
@@ -168,7 +168,7 @@ def test_the_last_place_of_a_conversation_has_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large scope holds a message at the highest place there is."""
-    monkeypatch.setattr(cache, "SHELF", 1)
+    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", 1)
     with a_store("postgres", tmp_path) as store:
         for back in range(3):
             message = MessageRef(thread="t", seq=(1 << 63) - 1 - back)

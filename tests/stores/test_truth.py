@@ -21,7 +21,7 @@ from omoide.core.entry import Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Link
 from omoide.stores.sql import cache, truth
-from omoide.stores.state import MemoryLedger
+from omoide.stores.state import MemoryDependencyIndex
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = tuple("abcdefgh")
@@ -77,13 +77,13 @@ def test_stale_is_what_rests_on_something_that_is_out(life: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stores = [stack.enter_context(a_store(kind, Path(folder))) for kind in KINDS]
         for store in stores:
-            with clock.using(FrozenClock(LATER)):
+            with clock.override(FrozenClock(LATER)):
                 store.write_many([asked(f"Tea of {id}.", id=id) for id in IDS])
         seen: dict[int, set[str]] = {}
         erased: set[str] = set()
         for at, step in enumerate(life, LATER + 1):
             for store in stores:
-                with clock.using(FrozenClock(at)), suppress(OmoideError):
+                with clock.override(FrozenClock(at)), suppress(OmoideError):
                     act(store, step)
             seen[at] = expected(stores[0])
             erased |= {step[1]} if step[0] == "erase" else set()
@@ -105,7 +105,7 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        for ledger in (MemoryLedger, truth.Ledger):
+        for ledger in (MemoryDependencyIndex, truth.SQLDependencyIndex):
             for name in ("standing", "resting", "premises"):
                 monkeypatch.setattr(ledger, name, self.counting(getattr(ledger, name)))
 
@@ -195,7 +195,7 @@ def test_what_follows_happens_together_with_its_cause(
         derive(store, "b", "a", "n")
         before = store.list_entries(ADA), store.changes("default")
         with monkeypatch.context() as patch:
-            patch.setattr(truth.Ledger, "write", fail)
+            patch.setattr(truth.SQLDependencyIndex, "save_statuses", fail)
             with pytest.raises(Invalid, match="stops here"):
                 CAUSES[cause](store)
         assert (store.list_entries(ADA), store.changes("default")) == before
@@ -209,7 +209,7 @@ def test_what_another_process_forgot_takes_its_dependents_out_of_recall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """Also where they were held in memory here."""
-    monkeypatch.setattr(cache, "SHELF", size)
+    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", size)
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         derive(store, "a")
         derive(store, "b", "a")

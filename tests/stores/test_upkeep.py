@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from omoide import Entry, RecallRequest, Scope, WriteRequest, open_store
-from omoide.embedders import Embedded
+from omoide.embedders import Embedding
 from omoide.embedders.vectors import HashEmbedder
 from omoide.errors import Corrupted, EmbedderFailed, StoreFailed
 from omoide.stores.sqlite.store import SQLiteStore
@@ -26,7 +26,7 @@ class Stumbling:
         self._inner = HashEmbedder(32)
         self.name, self.dim, self.left = self._inner.name, self._inner.dim, calls
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
         if self.left == 0:
             raise RuntimeError("the power went")
         self.left -= 1
@@ -165,7 +165,7 @@ class Meanwhile(HashEmbedder):
         super().__init__(dim)
         self._happens: Callable[[], object] | None = happens
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
         happens, self._happens = self._happens, None
         if happens is not None:
             happens()

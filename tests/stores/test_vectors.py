@@ -231,13 +231,15 @@ def vectors(store: Any) -> dict[str, list[float]]:
         found = db.execute(joined).fetchall()
         db.close()
     elif isinstance(store, PostgresStore):
-        with store._db.reading() as rows:
+        with store._db.read_transaction() as rows:
             joined = "SELECT e.id, v.pooled FROM entries e JOIN vectors v ON v.key / 8 = e.no"
             found = rows.execute(joined).fetchall()
     elif isinstance(store, RedisStore):
-        found = store._look(
+        found = store._run_read(
             lambda state: [
-                (one.entry.id, one.found.pooled) for one in state.inside(Scope()) if one.found.pooled
+                (one.entry.id, one.index_data.pooled)
+                for one in state.entries_in(Scope())
+                if one.index_data.pooled
             ]
         )
     else:

@@ -138,7 +138,7 @@ def test_what_is_erased_is_gone(face: str, able: Any) -> None:
     """One memory, or all that a scope holds."""
     id = do(face, "remember")(able, "Tea.", SUPPORT).id
     do(face, "remember")(able, "Coffee.", SUPPORT)
-    with clock.using(FrozenClock(9_000)):
+    with clock.override(FrozenClock(9_000)):
         receipt = blocking.erase(able, SUPPORT, id=id, reason="asked to")
     assert (receipt.ids, receipt.at, receipt.reason) == ((id,), 9_000, "asked to")
     assert len(do(face, "erase")(able, SUPPORT).ids) == 1
@@ -174,7 +174,7 @@ async def test_a_store_is_open_for_a_block(kind: str, tmp_path: Path) -> None:
 async def test_many_tasks_share_a_store(kind: str, tmp_path: Path) -> None:
     """Tasks that remember at once all keep their memory, under the clock of the caller."""
     async with open_store(url(kind, tmp_path), embedder="none") as store:
-        with clock.using(FrozenClock(5_000)):
+        with clock.override(FrozenClock(5_000)):
             async with anyio.create_task_group() as group:
                 for n in range(40):
                     group.start_soon(partial(verbs.remember, store, f"Tea {n}.", SUPPORT, id=f"e{n}"))

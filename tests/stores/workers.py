@@ -55,7 +55,7 @@ def there(place: str, **options: Any) -> Any:
 def step(store: Any, seed: int, n: int) -> None:
     """Do step number n of a random life; what is refused is refused wherever it is repeated."""
     chance = random.Random(f"{seed}:{n}")
-    with clock.using(FrozenClock(1_000 + n)), suppress(OmoideError):
+    with clock.override(FrozenClock(1_000 + n)), suppress(OmoideError):
         act(store, chance, n)
 
 

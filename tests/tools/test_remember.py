@@ -20,7 +20,7 @@ from omoide.longterm.lineage import provenance
 from omoide.sessions import Session
 from omoide.tools import memory_tools
 from omoide.turns import turn
-from omoide.turns.controls import Asked, TurnContext
+from omoide.turns.controls import TurnContext, TurnRequest
 
 
 async def test_what_is_remembered_is_kept_before_the_answer(store: Any) -> None:
@@ -179,7 +179,7 @@ async def test_the_evidence_is_of_the_request_and_no_other(store: Any) -> None:
         said = {"role": "user", "content": f"Asked by {request}.", "request_id": request}
         agent = thread.append(agent, {"kind": "message", "payload": said})
     for at, request in enumerate(("r1", "r2")):
-        ctx = TurnContext(agent, Asked(id=request, input="x", at=0), store=store, scope=ADA)
+        ctx = TurnContext(agent, TurnRequest(id=request, input="x", at=0), store=store, scope=ADA)
         answer = await memory_tools("remember")[0](ctx, content=f"Known from {request}.")
         entry = await store.get(answer["memory_id"], ADA)
         assert [one.ref for one in entry.evidence] == [f"{thread.of(agent).id}:{at}"]

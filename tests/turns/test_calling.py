@@ -22,7 +22,7 @@ from omoide.errors import (
 )
 from omoide.testing import eventually
 from omoide.testing.doubles import ScriptedModel
-from omoide.turns.model import FromFunction, Model, Reply, Request, Streams, ask, backoff
+from omoide.turns.model import FunctionModel, Model, Reply, Request, SupportsStreaming, backoff, call_model
 from omoide.turns.provider import ProviderModel
 
 
@@ -43,7 +43,7 @@ def busy(retry_after: float | None = None) -> ModelOverloaded:
 
 async def asked(model: Model, naps: Naps | None = None, **options: Any) -> Reply:
     given = {"retries": 2, "timeout_ms": 5_000, **options}
-    return await ask(model, asking(), sleep=naps or Naps(), **given)
+    return await call_model(model, asking(), sleep=naps or Naps(), **given)
 
 
 async def never(request: Request) -> str:
@@ -127,7 +127,7 @@ async def test_being_cancelled_is_no_error_of_the_model() -> None:
         async with anyio.create_task_group() as group:
 
             async def asks(model: ScriptedModel = model) -> None:
-                await ask(
+                await call_model(
                     model, asking(), retries=9, timeout_ms=60_000, sleep=lambda _: anyio.sleep_forever()
                 )
                 pytest.fail("it was cancelled")
@@ -155,8 +155,8 @@ async def test_text_is_given_away_in_pieces() -> None:
 async def test_text_of_a_model_that_does_not_stream_is_one_piece() -> None:
     """Whoever waits for text gets all of it at once, and none where there is none."""
     taken = list[str]()
-    await asked(FromFunction(lambda request, journal: "Hello there."), on_text=taken.append)
-    await asked(FromFunction(lambda request, journal: ""), on_text=taken.append)
+    await asked(FunctionModel(lambda request, journal: "Hello there."), on_text=taken.append)
+    await asked(FunctionModel(lambda request, journal: ""), on_text=taken.append)
     assert taken == ["Hello there."]
 
 
@@ -262,7 +262,7 @@ async def test_a_scripted_model_gives_its_replies_in_turn() -> None:
 
     model = ScriptedModel("one", Reply(content="two"), wants, lambda request: "four", later, TimeoutError)
     assert isinstance(model, Model)
-    assert isinstance(model, Streams)
+    assert isinstance(model, SupportsStreaming)
     said = [await model.complete(asking()) for _ in range(5)]
     assert [reply.content for reply in said] == ["one", "two", "", "four", "greeter"]
     assert said[2].calls[0].name == "weather"

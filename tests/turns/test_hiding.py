@@ -16,7 +16,7 @@ from omoide.errors import Blocked, DiskFull, ModelFailed, StoreFailed
 from omoide.sessions import Session
 from omoide.stores.factory import open_store
 from omoide.turns import turn
-from omoide.turns.controls import Control, Interrupt, Refuse, Rewrite, keepable
+from omoide.turns.controls import Control, Interrupt, Refuse, Rewrite, persistable_context
 
 SECRET = "hunter2-very-secret"
 CARD = "4111-RAWCARD"
@@ -158,7 +158,7 @@ async def test_short_words_are_not_hidden() -> None:
 def test_a_key_that_names_a_secret_is_not_kept(key: str) -> None:
     """In whatever spelling, alone or deep inside, what is under such a key is left out."""
     given = {key: "abcabc", "outer": {key: ["abcabc"], "day": "Monday"}, "list": [{key: {"a": "abcabc"}}]}
-    assert keepable(given).to_python() == {"outer": {"day": "Monday"}, "list": [{}]}
+    assert persistable_context(given).to_python() == {"outer": {"day": "Monday"}, "list": [{}]}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_key_that_names_a_secret_is_not_kept(key: str) -> None:
 )
 def test_a_key_that_only_sounds_like_a_secret_is_kept(key: str) -> None:
     """Words that begin like those for secrets are words like any other."""
-    assert keepable({key: "Robert"}).to_python() == {key: "Robert"}
+    assert persistable_context({key: "Robert"}).to_python() == {key: "Robert"}
 
 
 async def test_a_secret_is_in_no_question() -> None:

@@ -9,7 +9,7 @@ from tests.turns.given import ALEX, INSTRUCTIONS, Spy, Talker, a_spec, kinds_of,
 
 from omoide.core.action import action
 from omoide.errors import OverBudget
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import estimate_tokens
 from omoide.turns import preflight, turn, write
 from omoide.turns.messages import Exchange, Message
 from omoide.turns.prompt import Prompt
@@ -206,7 +206,7 @@ async def test_the_parts_of_a_prompt_add_up() -> None:
     parts = {name: tokens for name, tokens in prompt.tokens.items() if name not in ("total", "allowed")}
     assert sum(parts.values()) == prompt.tokens["total"]
     assert all(parts[name] > 0 for name in ("instructions", "memory", "input", "tools"))
-    assert estimate(text_of(prompt)) <= prompt.tokens["total"]
+    assert estimate_tokens(text_of(prompt)) <= prompt.tokens["total"]
 
 
 async def test_the_oldest_turns_leave_whole() -> None:

@@ -28,9 +28,9 @@ from omoide.errors import (
 )
 from omoide.testing import eventually
 from omoide.turns.messages import Message, ToolCall, Usage
-from omoide.turns.model import Model, Reply, Streams
+from omoide.turns.model import Model, Reply, SupportsStreaming
 from omoide.turns.prompt import Operation
-from omoide.turns.provider import ProviderModel, failure, meaning, spoken_names
+from omoide.turns.provider import ProviderModel, classify_error, provider_tool_names, to_model_error
 
 NAMED = "openai-chat:local"
 USED = Usage(input_tokens=USAGE["prompt_tokens"], output_tokens=USAGE["completion_tokens"], requests=1)
@@ -66,7 +66,7 @@ async def test_a_model_answers() -> None:
     with serving("You are Alex.") as site:
         model = at(site)
         assert isinstance(model, Model)
-        assert isinstance(model, Streams)
+        assert isinstance(model, SupportsStreaming)
         reply = await model.complete(
             asking(Message(role="system", content="Be kind."), Message(role="user", content="Who am I?"))
         )
@@ -187,7 +187,7 @@ async def test_the_shape_of_the_answer_is_asked_for() -> None:
 def test_tools_get_names_that_providers_take() -> None:
     """Names without dots, short enough, and no two the same; a name that is fine stays as it is."""
     names = ["a_b", "a.b", "a-b", "ü", "x" * 70, "x" * 71]
-    spoken = spoken_names(Operation(name=name) for name in names)
+    spoken = provider_tool_names(Operation(name=name) for name in names)
     assert (spoken["a_b"], spoken["a-b"]) == ("a_b", "a-b")
     assert spoken["a.b"] == "a_b_2"
     assert len(set(spoken.values())) == len(names)
@@ -303,7 +303,7 @@ def test_one_model_serves_many_event_loops() -> None:
 async def test_connections_can_be_kept() -> None:
     """Inside `connected` several calls share a connection, failed ones included, and none is left after."""
     with serving("one", failing(500), "two", "three") as site:
-        async with at(site).connected() as model:
+        async with at(site).connect() as model:
             assert model.name == NAMED
             assert (await model.complete(asking())).content == "one"
             assert type(await failed(model)) is ModelOverloaded
@@ -331,7 +331,7 @@ async def test_a_model_that_cannot_be_made_is_refused(name: str, says: str) -> N
         assert type(error) is ModelRefused
         assert says in str(error)
     with pytest.raises(ModelRefused, match="cannot be used"):
-        async with ProviderModel(name).connected():
+        async with ProviderModel(name).connect():
             pytest.fail("there is no such model")
 
 
@@ -396,7 +396,7 @@ def test_every_error_of_theirs_has_a_meaning() -> None:
     for kind in theirs():
         error = (OSError if issubclass(kind, OSError) else kind).__new__(kind)
         error.status_code = 418  # type: ignore[attr-defined]
-        assert (kind.__name__, meaning(error)[0]) == (kind.__name__, expected.get(kind.__name__))
+        assert (kind.__name__, classify_error(error)[0]) == (kind.__name__, expected.get(kind.__name__))
 
 
 def test_errors_from_below_have_a_meaning() -> None:
@@ -409,6 +409,6 @@ def test_errors_from_below_have_a_meaning() -> None:
         (several, ModelRefused),
         (KeyError("x"), ModelFailed),
     ]:
-        assert type(failure(error, "local")) is kind
-    assert "no reason given" in str(failure(TimeoutError(), "local"))
-    assert len(str(failure(OSError("x" * 5_000), "local"))) < 500
+        assert type(to_model_error(error, "local")) is kind
+    assert "no reason given" in str(to_model_error(TimeoutError(), "local"))
+    assert len(str(to_model_error(OSError("x" * 5_000), "local"))) < 500

@@ -14,7 +14,7 @@ from tests.turns.given import INSTRUCTIONS, Spy, Talker, a_spec, system_of
 
 from omoide.core.entry import Entry
 from omoide.errors import OmoideError
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import estimate_tokens
 from omoide.testing import reproducible
 from omoide.turns import prompt as quoting
 from omoide.turns import turn, write
@@ -107,7 +107,7 @@ async def test_a_hostile_memory_is_one_quoted_line(name: str) -> None:
     assert {harmless, HOSTILE[name]} >= {words_of(line) for line in lines if "(cut, " not in line}
     assert harmless in map(words_of, lines)
     assert len(lines) == 2
-    assert estimate(message) - estimate(INSTRUCTIONS) <= 1_000 + 1
+    assert estimate_tokens(message) - estimate_tokens(INSTRUCTIONS) <= 1_000 + 1
     assert prompt.tokens["memory"] <= 1_000
 
 
@@ -171,7 +171,7 @@ def every_third(text: str) -> int:
     return -(-len(text) // 3)
 
 
-COUNTERS: list[Callable[[str], int]] = [estimate, every_third, len]
+COUNTERS: list[Callable[[str], int]] = [estimate_tokens, every_third, len]
 
 contents = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60),
@@ -185,7 +185,7 @@ contents = st.one_of(
 @given(content=contents)
 def test_quoting_loses_nothing_and_ends_nothing(content: str) -> None:
     """Any text is quoted on one line, without marks, and reading the quotation gives the text back."""
-    said = quoting.quoted(content)
+    said = quoting.quote(content)
     assert json.loads(said) == content
     assert "<" not in said
     assert ">" not in said
@@ -202,8 +202,8 @@ def test_the_block_keeps_its_shape_and_its_budget(
 ) -> None:
     """A line for each memory shown, whole or its beginning, and never more tokens than there is room."""
     entries = [an_entry(text) for text in texts]
-    shown, without = quoting.fitted(entries, room, count)
-    block = quoting.block(shown)
+    shown, without = quoting.fit_memories(entries, room, count)
+    block = quoting.memory_block(shown)
     assert count(block) <= room or not shown
     assert sorted(entry.id for entry in [*without, *(one.entry for one in shown)]) == sorted(
         entry.id for entry in entries
@@ -218,18 +218,20 @@ def test_the_block_keeps_its_shape_and_its_budget(
     for line, one in zip(lines, shown, strict=True):
         said = words_of(line)
         assert one.entry.content.startswith(said)
-        assert len(one.entry.content) - len(said) == one.missing
-        assert ("characters more)" in line) == (one.missing > 0)
+        assert len(one.entry.content) - len(said) == one.omitted
+        assert ("characters more)" in line) == (one.omitted > 0)
 
 
 @given(texts=st.lists(contents, min_size=1, max_size=6), room=st.integers(100, 20_000))
 def test_nothing_is_cut_where_everything_fits(texts: list[str], room: int) -> None:
     """Where all memories fit into the room as they are, all are shown as they are."""
     entries = [an_entry(text) for text in texts]
-    whole = quoting.block([quoting.Shown(entry=one, line=quoting.line(one)) for one in entries])
-    shown, without = quoting.fitted(entries, max(room, estimate(whole)), estimate)
+    whole = quoting.memory_block(
+        [quoting.MemoryLine(entry=one, line=quoting.memory_line(one)) for one in entries]
+    )
+    shown, without = quoting.fit_memories(entries, max(room, estimate_tokens(whole)), estimate_tokens)
     assert without == []
-    assert [one.missing for one in shown] == [0] * len(entries)
+    assert [one.omitted for one in shown] == [0] * len(entries)
 
 
 async def test_a_memory_that_cannot_be_text_is_refused_where_it_enters() -> None:

@@ -10,7 +10,7 @@ from tests.turns.http_model import USAGE, Answer, HttpModel, failing, serving, w
 
 from omoide import AgentSpec, Scope, Session, action, open_store, stream, turn, write
 from omoide.errors import ModelFailed, ModelOverloaded, ModelTimedOut, ModelUnreachable
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.testing import eventually
 from omoide.turns import model
 
@@ -27,11 +27,11 @@ async def weather(ctx: Any, city: str) -> dict[str, Any]:
 def _no_keys_and_no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    monkeypatch.setattr(model, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(model, "INITIAL_BACKOFF", 0.0)
 
 
 @pytest.fixture
-def store() -> Iterator[LocalStore]:
+def store() -> Iterator[AsyncStore]:
     with open_store("memory://", embedder="none") as opened:
         yield opened
 
@@ -51,7 +51,7 @@ def agent(site: HttpModel, **fields: Any) -> AgentSpec:
     )
 
 
-async def test_a_turn_goes_over_the_wire_with_its_memory(store: LocalStore) -> None:
+async def test_a_turn_goes_over_the_wire_with_its_memory(store: AsyncStore) -> None:
     """The server sees instructions, quoted memory, input and tools; the answer is kept and counted."""
     with serving("Welcome back, Alex.") as site:
         spec = agent(site)
@@ -68,7 +68,7 @@ async def test_a_turn_goes_over_the_wire_with_its_memory(store: LocalStore) -> N
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_tools_run_between_two_requests_on_one_connection(streaming: bool, store: LocalStore) -> None:
+async def test_tools_run_between_two_requests_on_one_connection(streaming: bool, store: AsyncStore) -> None:
     """Two calls run, their results go back under their ids, and the connection serves both rounds."""
     both = wanting(("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"}))
     with serving(both, "Three degrees in both.") as site:
@@ -94,7 +94,7 @@ async def test_tools_run_between_two_requests_on_one_connection(streaming: bool,
     [failing(500), failing(429, retry_after="0"), failing(503), Answer(content="Hello", cut=20)],
     ids=["500", "429", "503", "cut"],
 )
-async def test_what_passes_is_tried_again(trouble: Answer, store: LocalStore) -> None:
+async def test_what_passes_is_tried_again(trouble: Answer, store: AsyncStore) -> None:
     """A failure that may pass is followed by another request; the turn tells it and ends well."""
     with serving(trouble, "Here I am.") as site:
         result = await turn(agent(site), "hello", memory_store=store, session_id="s")
@@ -115,7 +115,7 @@ async def test_what_passes_is_tried_again(trouble: Answer, store: LocalStore) ->
     ids=["500", "wait too long", "cut", "hanging", "401"],
 )
 async def test_what_stays_is_a_typed_error(
-    trouble: Answer, kind: type[ModelFailed], requests: int, store: LocalStore
+    trouble: Answer, kind: type[ModelFailed], requests: int, store: AsyncStore
 ) -> None:
     """After the retries, or at once where they are useless, the error comes out and nothing is captured."""
     with serving(*[trouble] * 4) as site:
@@ -128,7 +128,7 @@ async def test_what_stays_is_a_typed_error(
     assert await store.list_entries(Scope(agent_id="greeter")) == []
 
 
-async def test_a_session_goes_on_after_its_provider_was_away(store: LocalStore) -> None:
+async def test_a_session_goes_on_after_its_provider_was_away(store: AsyncStore) -> None:
     """The tool that ran before the outage is not run again; its result is sent when the provider is back."""
     with serving(wanting(("weather", {"city": "Oslo"})), failing(401)) as site:
         session = await Session.start(agent(site), "s", store=store)
@@ -143,7 +143,7 @@ async def test_a_session_goes_on_after_its_provider_was_away(store: LocalStore) 
 
 
 async def test_a_key_of_the_environment_stays_at_home(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    store: AsyncStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A spec that points elsewhere does not get the key that is meant for the provider."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-environment")

@@ -14,7 +14,7 @@ from tests.strategies import json_data, text
 
 from omoide.core.schema import Schema
 from omoide.errors import Invalid, InvalidDefinition
-from omoide.turns.json_schema import shape
+from omoide.turns.json_schema import type_from_schema
 
 Even = Annotated[int, msgspec.Meta(ge=0, lt=10, multiple_of=2)]
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=3, pattern="^a")]
@@ -134,7 +134,7 @@ def accepts(kind: type, data: dict[str, Any]) -> bool:
     return True
 
 
-again = shape(Schema(Whole, "test").json_schema(), "state_schema")
+again = type_from_schema(Schema(Whole, "test").json_schema(), "state_schema")
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -175,7 +175,7 @@ def test_defaults_are_kept_as_data() -> None:
             "none": {"type": ["integer", "null"], "default": None},
         },
     }
-    made = Schema(shape(schema, "s"), "test")
+    made = Schema(type_from_schema(schema, "s"), "test")
     assert made.defaults() == {"name": "Al", "tags": ["a"], "part": {"x": 1}, "none": None}
     made.defaults()["tags"].append("spoilt")
     assert made.defaults()["tags"] == ["a"]
@@ -207,7 +207,7 @@ def test_defaults_are_kept_as_data() -> None:
 )
 def test_each_keyword_means_what_it_says(schema: dict[str, Any], good: list[Any], bad: list[Any]) -> None:
     """Good values pass, bad ones are refused."""
-    made = shape({"type": "object", "properties": {"it": schema}}, "s")
+    made = type_from_schema({"type": "object", "properties": {"it": schema}}, "s")
     assert accepts(made, {})
     for value in good:
         assert accepts(made, {"it": value}), value
@@ -218,7 +218,7 @@ def test_each_keyword_means_what_it_says(schema: dict[str, Any], good: list[Any]
 def test_local_references_are_followed_even_in_circles() -> None:
     """A definition may refer to itself and to others."""
     tree = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}}
-    made = shape(
+    made = type_from_schema(
         {"type": "object", "properties": {"tree": {"$ref": "#/$defs/Tree"}}, "$defs": {"Tree": tree}}, "s"
     )
     assert accepts(made, {"tree": {"kids": [{"kids": []}]}})
@@ -227,7 +227,7 @@ def test_local_references_are_followed_even_in_circles() -> None:
 
 def test_a_class_that_holds_itself_is_understood() -> None:
     """The root of a schema may be what its parts refer to."""
-    made = shape(Schema(Tree, "test").json_schema(), "s")
+    made = type_from_schema(Schema(Tree, "test").json_schema(), "s")
     assert accepts(made, {"branches": [{"branches": [{"label": "a"}]}]})
     assert not accepts(made, {"branches": [{"branches": [{"label": 5}]}]})
 
@@ -295,7 +295,7 @@ AGE = "s.properties.age"
 def test_what_is_not_understood_is_refused(schema: dict[str, Any], field: str, said: str) -> None:
     """The error names the place and the keyword."""
     with pytest.raises(InvalidDefinition) as raised:
-        shape(schema, "s")
+        type_from_schema(schema, "s")
     assert raised.value.field == field
     assert said in str(raised.value)
     assert raised.value.remedy
@@ -310,7 +310,7 @@ def test_no_schema_does_worse_than_being_refused(properties: dict[str, Any], oth
         {"type": "object", "$defs": other},
     ):
         try:
-            made = shape(schema, "s")
+            made = type_from_schema(schema, "s")
         except Invalid:
             continue
         assert isinstance(made, type)
@@ -322,6 +322,8 @@ def test_many_references_do_not_multiply() -> None:
         f"A{at}": {"anyOf": [{"$ref": f"#/$defs/A{at + 1}"}, {"$ref": f"#/$defs/A{at + 1}"}]}
         for at in range(60)
     }
-    made = shape(inside({"$ref": "#/$defs/A0"}) | {"$defs": {**defs, "A60": {"type": "integer"}}}, "s")
+    made = type_from_schema(
+        inside({"$ref": "#/$defs/A0"}) | {"$defs": {**defs, "A60": {"type": "integer"}}}, "s"
+    )
     assert accepts(made, {"age": 1})
     assert not accepts(made, {"age": "a"})

@@ -128,7 +128,7 @@ def test_what_is_written_is_data_only() -> None:
     assert plain["state_schema"]["properties"]["visits"] == {"type": "integer", "default": 0}
     assert plain["result"]["required"] == ["city"]
     assert plain["memory"]["namespace"] == ["context", "tenant"]
-    assert not AgentSpec.UNWRITTEN & plain.keys()
+    assert not AgentSpec.EXCLUDED_FIELDS & plain.keys()
     assert made.actions == (look_up,)
     assert [part.label for part in made.parts] == ["clock", "notes", "notes:old"]
     assert (made.shape, made.answer) == (State, Answer)
@@ -284,7 +284,7 @@ def test_what_is_wrong_is_named(wrong: dict[str, Any], field: str) -> None:
         with pytest.raises(Invalid) as read_wrong:
             read(data)
         at = read_wrong.value.field
-        assert at.startswith("AgentSpec") or not read_wrong.value.PLACED
+        assert at.startswith("AgentSpec") or not read_wrong.value.FIELD_IS_PATH
         assert field.partition(".")[0].partition("[")[0] in at
         assert read_wrong.value.remedy
 
@@ -311,7 +311,7 @@ def test_wrong_code_is_named(wrong: dict[str, Any], field: str) -> None:
     assert raised.value.field == field
 
 
-@pytest.mark.parametrize("name", sorted(AgentSpec.UNWRITTEN))
+@pytest.mark.parametrize("name", sorted(AgentSpec.EXCLUDED_FIELDS))
 def test_code_cannot_be_read(name: str) -> None:
     """A field that holds code is unknown in JSON, and refused inside of other data."""
 
@@ -395,7 +395,7 @@ def test_a_tool_is_found_by_its_name() -> None:
         made.tool("other")
     with pytest.raises(NotFound, match="erase"):
         made.definition()
-    assert made.bind(tools=[erase]).definition().offered() == ("look_up", "erase", "note")
+    assert made.bind(tools=[erase]).definition().action_names() == ("look_up", "erase", "note")
 
 
 def test_a_plugin_without_code_defines_no_agent() -> None:
@@ -413,7 +413,7 @@ def test_an_agent_is_made_of_a_spec() -> None:
     assert (definition.name, definition.description) == ("helper", "Helps.")
     agent = Agent.new(definition)
     assert agent.state["visits"] == 0
-    assert set(definition.offered()) == {"look_up", "erase", "note"}
+    assert set(definition.action_names()) == {"look_up", "erase", "note"}
     with pytest.raises(InvalidState, match=r"state\.visits"):
         Agent.new(definition, state={"visits": "many"})
 

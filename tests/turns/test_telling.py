@@ -17,7 +17,7 @@ from omoide.core.agent import Agent
 from omoide.core.entry import Entry
 from omoide.core.requests import RecallRequest, RecallResult
 from omoide.errors import ModelMisbehaved, OverBudget
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import estimate_tokens
 from omoide.turns import preflight, turn
 from omoide.turns.messages import ToolCall
 from omoide.turns.model import Reply
@@ -169,8 +169,8 @@ async def test_parameters_that_are_no_json_are_counted_and_cut() -> None:
     result = await turn(spec, "hello", llm=talker)
     sent = [call.invalid for message in talker.prompts[1].messages for call in message.calls]
     assert sent[0] is not None
-    assert estimate(sent[0]) <= 500
-    assert talker.prompts[1].tokens["turn"] >= estimate(sent[0])
+    assert estimate_tokens(sent[0]) <= 500
+    assert talker.prompts[1].tokens["turn"] >= estimate_tokens(sent[0])
     assert len(result.journal.to_json()) < 50_000
 
 

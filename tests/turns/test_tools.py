@@ -15,7 +15,7 @@ from omoide.core.action import Action, action
 from omoide.core.agent import Agent
 from omoide.core.plugin import Plugin
 from omoide.errors import NotFound, TooManyRounds
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import estimate_tokens
 from omoide.turns import turn
 from omoide.turns.messages import ToolCall
 from omoide.turns.model import Reply
@@ -355,7 +355,7 @@ async def test_a_long_answer_is_cut_and_said_to_be(letter: str) -> None:
     told = (await observed(recite, calls=(("recite", {}),), limits={"max_observation_tokens": 100}))[0]
     assert told.startswith(letter)
     assert "characters more" in told
-    assert estimate(told) <= 100
+    assert estimate_tokens(told) <= 100
 
 
 @pytest.mark.parametrize("words", ["a\0b", "a\ud800b", ""])
@@ -381,7 +381,7 @@ async def test_a_long_error_is_cut_as_well() -> None:
         raise RuntimeError("x" * 100_000)
 
     told = (await observed(rant, calls=(("rant", {}),), limits={"max_observation_tokens": 100}))[0]
-    assert estimate(told) <= 100
+    assert estimate_tokens(told) <= 100
 
 
 @pytest.mark.parametrize("returned", [object(), {1: 2}, float("nan"), "a\0b", "a\ud800b", lambda: None])

@@ -42,7 +42,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    with observe.using(provider):
+    with observe.use_provider(provider):
         yield exporter
     provider.shutdown()
 

@@ -17,8 +17,8 @@ from playwright.async_api import Browser, Page, async_playwright
 from tests.web.serving import opened, served
 
 from omoide import Agent, AgentSpec, Evidence, Runtime, Scope, Session, forget, identity, memory
-from omoide.stores.async_store import LocalStore
-from omoide.web.inspector import COOKIE, Visitors
+from omoide.stores.async_store import AsyncStore
+from omoide.web.inspector import SESSION_COOKIE, InspectorSessions
 
 SHOTS = Path(__file__).parents[2] / ".cache" / "inspector"
 PAGES = ("memories", "graph", "session", "prompt", "timeline", "agents", "health")
@@ -41,27 +41,27 @@ class Inspected(NamedTuple):
     """A server with an inspector, and something to look at."""
 
     url: str
-    store: LocalStore
-    visitors: Visitors
+    store: AsyncStore
+    visitors: InspectorSessions
     decision: str
 
     @property
     def entrance(self) -> str:
         """An address with which somebody can sign in."""
-        return f"{self.url}/inspect/enter?key={self.visitors.invite()}"
+        return f"{self.url}/inspect/enter?key={self.visitors.create_key()}"
 
 
 @contextmanager
 def inspected(folder: Path) -> Iterator[Inspected]:
     """A server over a store in which something happened."""
-    visitors = Visitors(Scope(project_id=PROJECT))
+    visitors = InspectorSessions(Scope(project_id=PROJECT))
     with opened(folder) as store:
         decision = anyio.run(happened, store)
         with served(store, visitors=visitors) as server:
             yield Inspected(server.url, store, visitors, decision)
 
 
-async def happened(store: LocalStore) -> str:
+async def happened(store: AsyncStore) -> str:
     """Two sessions, knowledge that hangs together, markup in content, and two agents at rest; a decision."""
     async with Session.open(CODER, "monday", store=store, project_id=PROJECT, llm=_noted) as session:
         await session.chat("We run on Postgres 14, and carts are JSON columns.")
@@ -118,7 +118,7 @@ async def visiting(browser: Browser, place: Inspected, **options: Any) -> AsyncI
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     await page.goto(place.entrance)
     await ready(page, "memories")
-    assert [cookie["name"] for cookie in await context.cookies()] == [COOKIE]
+    assert [cookie["name"] for cookie in await context.cookies()] == [SESSION_COOKIE]
     yield page
     assert wrong == []
     await context.close()

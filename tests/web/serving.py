@@ -13,10 +13,10 @@ import anyio
 import uvicorn
 
 from omoide import Agent, Entry, Scope, WriteRequest, identity, memory, open_store
-from omoide.runtime.vaults import StoreVault, put_aside
+from omoide.runtime.vaults import DocumentCheckpointStore, save_agent
 from omoide.service import auth
 from omoide.sessions.session import Session
-from omoide.stores.async_store import LocalStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Link
 from omoide.turns.spec import AgentSpec
 from omoide.web import create_app
@@ -46,18 +46,18 @@ class Server(NamedTuple):
 
     url: str
     port: int
-    store: LocalStore
+    store: AsyncStore
     secrets: Secrets
 
 
-def opened(folder: Path) -> LocalStore:
+def opened(folder: Path) -> AsyncStore:
     """The store that is served; the same folder gives another handle on the same file."""
     store = open_store(f"sqlite:///{folder / 'memory.db'}", embedder="none")
-    assert isinstance(store, LocalStore)
+    assert isinstance(store, AsyncStore)
     return store
 
 
-async def tokens(store: LocalStore) -> Secrets:
+async def tokens(store: AsyncStore) -> Secrets:
     """One token of each kind."""
 
     async def create(rights: list[str], namespace: str = HOME, ends: int | None = None) -> tuple[str, str]:
@@ -78,7 +78,7 @@ async def tokens(store: LocalStore) -> Secrets:
     )
 
 
-async def filled(store: LocalStore) -> Secrets:
+async def filled(store: AsyncStore) -> Secrets:
     """Memories, an agent at rest and a session in both namespaces; what the other one holds is a secret."""
     for namespace, words in ((HOME, "Ada drinks tea."), (OTHER, f"Bob drinks {SECRET}.")):
         scope = Scope(agent_id="ada", namespace=namespace)
@@ -87,11 +87,13 @@ async def filled(store: LocalStore) -> Secrets:
         await store.link(Link(source=f"{namespace}-2", relation="refines", target=f"{namespace}-1"), scope)
         await _converse(store, namespace, words)
         agent = identity.ensure(Agent.new("ada", id=f"{namespace}-agent"), profile={"age": 3})
-        await put_aside(memory.world_put(agent, "drink", words), StoreVault(store, namespace=namespace))
+        await save_agent(
+            memory.world_put(agent, "drink", words), DocumentCheckpointStore(store, namespace=namespace)
+        )
     return await tokens(store)
 
 
-async def _converse(store: LocalStore, namespace: str, words: str) -> None:
+async def _converse(store: AsyncStore, namespace: str, words: str) -> None:
     spec = AgentSpec.new({"id": "ada", "memory": {"namespace": namespace}})
     session = await Session.start(
         spec, f"{namespace}-session", store=store, namespace=namespace, llm=lambda request, journal: "I see."
@@ -113,7 +115,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 @contextmanager
-def served(store: LocalStore, **options: Any) -> Iterator[Server]:
+def served(store: AsyncStore, **options: Any) -> Iterator[Server]:
     """A server over a filled store; whoever connects before it is up waits in the socket's own queue."""
     secrets = anyio.run(filled, store)
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -13,8 +13,8 @@ import pytest
 from tests.web.serving import OTHER, SECRET, Server, bearer, opened, served
 
 from omoide import Scope
-from omoide.stores.sqlite.connection import Connections
-from omoide.web.app import document
+from omoide.stores.sqlite.connection import SQLiteConnections
+from omoide.web.app import openapi_document
 
 WORD = "marzipanlantern"
 """What somebody sends, and no log may show."""
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Server]:
-    with opened(folder) as store, served(store, a_minute=None, body_bytes=100_000) as server:
+    with opened(folder) as store, served(store, requests_per_minute=None, max_body_bytes=100_000) as server:
         yield server
 
 
@@ -73,7 +73,7 @@ def string_parameters() -> list[tuple[str, str]]:
     """Every parameter of a query that takes text."""
     return [
         (path, parameter["name"])
-        for path, methods in document()["paths"].items()
+        for path, methods in openapi_document()["paths"].items()
         for parameter in methods.get("get", {}).get("parameters", [])
         if parameter["in"] == "query" and parameter["schema"].get("type") == "string" and path != "/v1/events"
     ]
@@ -89,7 +89,7 @@ def test_no_parameter_becomes_a_part_of_a_statement(eve: httpx2.Client, path: st
 
 
 def _names(path: str) -> list[str]:
-    return [one["name"] for one in document()["paths"][path]["get"]["parameters"]]
+    return [one["name"] for one in openapi_document()["paths"][path]["get"]["parameters"]]
 
 
 @pytest.mark.parametrize("attempt", [*SQL, *SPARQL])
@@ -219,14 +219,14 @@ def test_no_path_leads_to_a_file(running: Server, path: str) -> None:
     assert b"\r\nset-cookie" not in answer.lower()
 
 
-@pytest.mark.parametrize("route", [*document()["paths"]])
+@pytest.mark.parametrize("route", [*openapi_document()["paths"]])
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "0.0.0.0"]
 )
 def test_a_name_that_leads_here_from_elsewhere_is_not_ours(running: Server, route: str, host: str) -> None:
     """A page whose own name was made to lead to this machine is told 421, whatever it asks."""
     shown = bearer(running.secrets.admin)["Authorization"]
-    method = next(iter(document()["paths"][route])).upper()
+    method = next(iter(openapi_document()["paths"][route])).upper()
     request = (
         f"{method} {route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: {shown}\r\nConnection: close\r\n\r\n"
     )
@@ -299,10 +299,10 @@ def test_a_statement_that_is_interrupted_is_told_as_such(
     eve: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database that stops in the middle is a 503 in our own words, without what was sent."""
-    reading = Connections.reading
+    reading = SQLiteConnections.read_transaction
 
     @contextmanager
-    def stopped(self: Connections) -> Iterator[sqlite3.Connection]:
+    def stopped(self: SQLiteConnections) -> Iterator[sqlite3.Connection]:
         with reading(self) as db:
             db.set_progress_handler(lambda: 1, 1)
             try:
@@ -310,7 +310,7 @@ def test_a_statement_that_is_interrupted_is_told_as_such(
             finally:
                 db.set_progress_handler(None, 0)
 
-    monkeypatch.setattr(Connections, "reading", stopped)
+    monkeypatch.setattr(SQLiteConnections, "read_transaction", stopped)
     answer = eve.get("/v1/entries", params={"tag": WORD})
     assert (answer.status_code, answer.json()["type"]) == (503, "store-failed")
     assert WORD not in answer.text

@@ -21,7 +21,7 @@ from tests.web.browsing import (
     visiting,
 )
 
-from omoide.web.inspector import CSRF
+from omoide.web.inspector import CSRF_HEADER
 
 ROOT = Path(__file__).parents[2]
 QUERIES = {"memories": "?query=checkout", "session": "?id=monday", "prompt": "?message=what+about+carts"}
@@ -209,10 +209,10 @@ def test_other_ways_lead_to_the_pages(place: Inspected, path: str) -> None:
     ("headers", "status"),
     [
         ({}, 401),
-        ({CSRF: "wrong"}, 401),
-        ({CSRF: "right", "origin": "http://evil.example"}, 403),
-        ({CSRF: "right", "origin": "http://127.0.0.1:1"}, 401),
-        ({CSRF: "right"}, 200),
+        ({CSRF_HEADER: "wrong"}, 401),
+        ({CSRF_HEADER: "right", "origin": "http://evil.example"}, 403),
+        ({CSRF_HEADER: "right", "origin": "http://127.0.0.1:1"}, 401),
+        ({CSRF_HEADER: "right"}, 200),
     ],
     ids=["no word", "another word", "another site", "another program on this machine", "our own page"],
 )
@@ -223,8 +223,8 @@ async def test_other_sites_cannot_change_anything(
     async with httpx2.AsyncClient(base_url=place.url, follow_redirects=True) as client:
         await client.get(place.entrance)
         word = (await client.get("/inspect/session")).json()["csrf"]
-        if headers.get(CSRF) == "right":
-            headers = {**headers, CSRF: word}
+        if headers.get(CSRF_HEADER) == "right":
+            headers = {**headers, CSRF_HEADER: word}
         where = {"agent": "coder", "session": "monday", "project": "shop"}
         answer = await client.post("/v1/forget", params=where, json={"id": place.decision}, headers=headers)
     assert answer.status_code == status
@@ -267,13 +267,13 @@ def test_nothing_from_elsewhere_may_run(place: Inspected) -> None:
 def test_a_visit_ends_by_itself(place: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so does an address that nobody used."""
     visitors = place.visitors
-    key = visitors.invite()
-    cookie = visitors.enter(visitors.invite())
-    assert visitors.visit(cookie) is not None
+    key = visitors.create_key()
+    cookie = visitors.sign_in(visitors.create_key())
+    assert visitors.get(cookie) is not None
     monkeypatch.setattr("omoide.clock.now", lambda: 10**13)
-    assert visitors.visit(cookie) is None
-    assert visitors.enter(key) is None
-    assert visitors.visit(None) is None
+    assert visitors.get(cookie) is None
+    assert visitors.sign_in(key) is None
+    assert visitors.get(None) is None
 
 
 def test_every_page_is_documented() -> None:

@@ -8,14 +8,14 @@ import httpx2
 import pytest
 from tests.web.serving import Server, bearer, opened, served
 
-from omoide.web.middleware import Counter, name_of
+from omoide.web.middleware import RateLimiter, host_name
 
 START = "POST /v1/remember?agent=ada HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Server]:
-    with opened(tmp_path) as store, served(store, body_bytes=1_000, body_seconds=0.05) as server:
+    with opened(tmp_path) as store, served(store, max_body_bytes=1_000, body_timeout=0.05) as server:
         yield server
 
 
@@ -59,12 +59,12 @@ def test_a_body_of_the_allowed_size_is_taken(running: Server) -> None:
 
 def test_uses_are_counted_for_each_token() -> None:
     """A token that used up its minute waits for one part of it; others do not, and none without a limit."""
-    counter = Counter(60)
-    assert [counter.count("a", 0.0) for _ in range(60)] == [0.0] * 60
-    assert counter.count("a", 0.0) == 1.0
-    assert counter.count("b", 0.0) == 0.0
-    assert counter.count("a", 1.0) == 0.0
-    assert Counter(None).count("a", 0.0) == 0.0
+    counter = RateLimiter(60)
+    assert [counter.acquire("a", 0.0) for _ in range(60)] == [0.0] * 60
+    assert counter.acquire("a", 0.0) == 1.0
+    assert counter.acquire("b", 0.0) == 0.0
+    assert counter.acquire("a", 1.0) == 0.0
+    assert RateLimiter(None).acquire("a", 0.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_uses_are_counted_for_each_token() -> None:
 )
 def test_the_name_of_a_host_is_without_its_port(host: str, name: str) -> None:
     """A port is left out, and letters are small."""
-    assert name_of(host) == name
+    assert host_name(host) == name

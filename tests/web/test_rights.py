@@ -7,8 +7,8 @@ import httpx2
 import pytest
 from tests.web.serving import HOME, OTHER, RIGHTS, SECRET, Secrets, bearer, opened, served
 
-from omoide.service.auth import PLACE
-from omoide.web.app import document
+from omoide.service.auth import TOKEN_SCOPE
+from omoide.web.app import openapi_document
 
 ID = f"{HOME}-1"
 SESSION = f"{HOME}-session"
@@ -55,7 +55,7 @@ class Route(NamedTuple):
     def request(self, running: Running, secret: str | None, namespace: str = HOME) -> httpx2.Response:
         """Ask it with a token; only whether it is let in matters, so a stream is not read."""
         parameters = {"namespace": namespace}
-        described = document()["paths"][self.path][self.method]["parameters"]
+        described = openapi_document()["paths"][self.path][self.method]["parameters"]
         if "id" in [one["name"] for one in described]:
             parameters["id"] = IDS.get(self.path, ID)
         if self.path == "/v1/remember":
@@ -74,7 +74,7 @@ class Route(NamedTuple):
 
 ROUTES = [
     Route(path, method, operation["x-right"])
-    for path, methods in document()["paths"].items()
+    for path, methods in openapi_document()["paths"].items()
     for method, operation in methods.items()
     if operation["x-right"] is not None
 ]
@@ -148,4 +148,4 @@ def test_two_namespaces_at_once_are_refused(route: Route, running: Running) -> N
 
 def test_no_token_reaches_where_tokens_are_kept(route: Route, running: Running) -> None:
     """Not even `admin` can name the namespace of the tokens."""
-    assert route.request(running, running.secrets.admin, PLACE.namespace).status_code == 403
+    assert route.request(running, running.secrets.admin, TOKEN_SCOPE.namespace).status_code == 403

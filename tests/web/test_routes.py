@@ -14,7 +14,7 @@ from tests.web.serving import HOME, Server, bearer, opened, served
 
 from omoide import Scope, blocking
 from omoide.service import auth
-from omoide.web.app import document
+from omoide.web.app import openapi_document
 
 ADA = {"agent": "ada"}
 PROBLEM = "application/problem+json"
@@ -173,7 +173,7 @@ def test_the_service_says_that_it_is_there_and_what_it_does(ada: httpx2.Client) 
     assert httpx2.get(f"{ada.base_url}/health").json() == {"status": "ok"}
     shown = httpx2.get(f"{ada.base_url}/schema")
     assert shown.headers["content-type"] == "application/vnd.oai.openapi+json"
-    assert shown.json() == json.loads(json.dumps(document()))
+    assert shown.json() == json.loads(json.dumps(openapi_document()))
 
 
 @contextmanager
@@ -201,14 +201,14 @@ def test_a_stream_ends_with_its_token(server: Server, ada: httpx2.Client) -> Non
     """Whoever's token is revoked hears no more, though the connection was there before."""
     with heard(ada, 0) as lines:
         assert next(lines).startswith(":")
-        for token in anyio.run(auth.tokens, server.store):
+        for token in anyio.run(auth.list_tokens, server.store):
             anyio.run(auth.revoke, server.store, token.id)
         assert len(list(lines)) < 1_000  # there is an end
 
 
 def test_a_token_that_asks_too_often_has_to_wait(tmp_path: Path) -> None:
     """After so many requests within a minute there is a 429 that says when to come back; others may go on."""
-    with opened(tmp_path) as store, served(store, a_minute=2) as server:
+    with opened(tmp_path) as store, served(store, requests_per_minute=2) as server:
         answers = [
             httpx2.get(f"{server.url}/v1/agents", headers=bearer(server.secrets.read)) for _ in range(3)
         ]

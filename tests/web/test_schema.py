@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tests.web.serving import SECRET, Server, bearer, opened, served
 
 from omoide import ids
-from omoide.web.app import document
+from omoide.web.app import openapi_document
 
 EXAMPLES = int(os.environ.get("OMOIDE_SCHEMA_EXAMPLES", "12"))
 OPEN = ("/health", "/schema")
@@ -24,7 +24,7 @@ LEFT_OUT: list[Any] = [positive_data_acceptance]  # no schema says that a text i
 
 def asked_about() -> dict[str, Any]:
     """The document without what it says about tokens: every request here has a good one."""
-    return document() | {"security": []}
+    return openapi_document() | {"security": []}
 
 
 KNOWN = schemathesis.openapi.from_dict(asked_about()).exclude(path="/v1/events")  # its answers do not end
@@ -32,14 +32,17 @@ KNOWN = schemathesis.openapi.from_dict(asked_about()).exclude(path="/v1/events")
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with opened(tmp_path_factory.mktemp("served")) as store, served(store, a_minute=None) as server:
+    with (
+        opened(tmp_path_factory.mktemp("served")) as store,
+        served(store, requests_per_minute=None) as server,
+    ):
         yield server
 
 
 def at_home(case: schemathesis.Case[Any]) -> None:
     """Let a request that means some namespace mean the one that its token allows."""
     namespace = case.query.get("namespace")
-    if isinstance(namespace, str) and namespace and not ids.has_controls(namespace):
+    if isinstance(namespace, str) and namespace and not ids.has_control_characters(namespace):
         del case.query["namespace"]
 
 

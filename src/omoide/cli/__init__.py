@@ -8,7 +8,7 @@ from io import TextIOWrapper
 
 from omoide.errors import MissingExtra
 
-_NEEDED = ("click", "rich")
+_REQUIRED_MODULES = ("click", "rich")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         from omoide.cli.app import app
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        if error.name not in _REQUIRED_MODULES:
             raise
         sys.stderr.write(f"omoide: {MissingExtra('the command line', 'cli')}\n")
         sys.exit(2)

@@ -17,18 +17,18 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from omoide.cli.output import safe
+from omoide.cli.output import sanitize
 from omoide.cli.shell import (
     FAILED,
     INTERRUPTED,
-    NOTHING,
+    NOT_FOUND,
     OK,
-    Shell,
-    code_of,
+    CommandContext,
     command,
     common_options,
-    line_of,
-    shown_examples,
+    exit_code,
+    format_error,
+    format_examples,
 )
 from omoide.errors import OmoideError
 
@@ -80,7 +80,7 @@ COMMANDS = {
 """The module of each command, in the order of the help."""
 
 
-class App(click.Group):
+class CommandGroup(click.Group):
     """The `omoide` command: its parts are found by name, and every failure is one line and a code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -106,35 +106,35 @@ class App(click.Group):
         try:
             code = super().main(args, "omoide", **extra)
         except OmoideError as error:
-            code = _failed(line_of(error), code_of(error))
+            code = _report_error(format_error(error), exit_code(error))
         except click.Abort as error:
             stopped = isinstance(error.__cause__, KeyboardInterrupt)
-            code = _failed("stopped; nothing more was done", INTERRUPTED if stopped else NOTHING)
+            code = _report_error("stopped; nothing more was done", INTERRUPTED if stopped else NOT_FOUND)
         except NoArgsIsHelpError as error:
             error.show()
             code = error.exit_code
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx is not None else "omoide"
-            code = _failed(
-                f"{line_of(error.format_message()).rstrip('.')}; see {path} --help", error.exit_code
+            code = _report_error(
+                f"{format_error(error.format_message()).rstrip('.')}; see {path} --help", error.exit_code
             )
         except click.ClickException as error:
-            code = _failed(line_of(error.format_message()), error.exit_code)
+            code = _report_error(format_error(error.format_message()), error.exit_code)
         except OSError as error:
             told = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-            code = _failed(f"{told}; check the path and the disk", FAILED)
+            code = _report_error(f"{told}; check the path and the disk", FAILED)
         sys.exit(code if isinstance(code, int) else OK)
 
 
-def _failed(line: str, code: int) -> int:
-    click.echo(f"omoide: {safe(line)}", err=True)
+def _report_error(line: str, code: int) -> int:
+    click.echo(f"omoide: {sanitize(line)}", err=True)
     return code
 
 
 @click.group(
-    cls=App,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=shown_examples(
+    epilog=format_examples(
         'omoide remember "User prefers the name Alex." --type fact',
         'omoide recall "what should I call the user?" --explain',
         "omoide recall --help",
@@ -166,7 +166,7 @@ SHELLS = ("bash", "zsh", "fish")
     "omoide completion fish > ~/.config/fish/completions/omoide.fish",
 )
 @click.argument("name", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
-def completion_command(shell: Shell, name: str) -> None:
+def completion_command(shell: CommandContext, name: str) -> None:
     """Print the script with which a shell completes commands and options."""
     from click.shell_completion import get_completion_class
 
@@ -174,16 +174,16 @@ def completion_command(shell: Shell, name: str) -> None:
     kind = get_completion_class(name)
     assert kind is not None
     script = kind(root, {}, "omoide", "_OMOIDE_COMPLETE").source()
-    shell.put({"shell": name, "script": script}, lambda: click.echo(script))
+    shell.print_result({"shell": name, "script": script}, lambda: click.echo(script))
 
 
 # helping: What does each command say of itself?
 
 
-WIDTH = 98
+HELP_WIDTH = 98
 """What a terminal of a hundred columns shows."""
 
-_BEGINNING = """\
+_PAGE_HEADER = """\
 # Commands
 
 **What does each command take?** This is what `omoide COMMAND --help` says of all of them;
@@ -197,18 +197,18 @@ COMMANDS["recall"]  # → 'memories'
 """
 
 
-def helps() -> Iterator[tuple[str, str]]:
+def help_texts() -> Iterator[tuple[str, str]]:
     """The full name and the help of every command, in the order of the help, a group before its parts."""
-    yield from _helps("omoide", app, None)
+    yield from _iter_help("omoide", app, None)
 
 
-def _helps(name: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+def _iter_help(name: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, str]]:
     context = command.make_context(
         name,
         [],
         parent=parent,
         resilient_parsing=True,  # nothing is run, and nothing has to be given
-        terminal_width=WIDTH,
+        terminal_width=HELP_WIDTH,
         color=False,
     )
     text = command.get_help(context)
@@ -217,13 +217,13 @@ def _helps(name: str, command: click.Command, parent: click.Context | None) -> I
         for part in command.list_commands(context):
             found = command.get_command(context, part)
             assert found is not None
-            yield from _helps(part, found, context)
+            yield from _iter_help(part, found, context)
 
 
-def page() -> str:
+def commands_page() -> str:
     """The page of the commands."""
-    return "\n".join([_BEGINNING, *(f"## {name}\n\n```text\n{text}\n```\n" for name, text in helps())])
+    return "\n".join([_PAGE_HEADER, *(f"## {name}\n\n```text\n{text}\n```\n" for name, text in help_texts())])
 
 
 if __name__ == "__main__":
-    click.echo(page(), nl=False)
+    click.echo(commands_page(), nl=False)

@@ -9,10 +9,10 @@ import click
 
 from omoide import clock
 from omoide.cli import output
-from omoide.cli.chat import visible
-from omoide.cli.memories import marked
-from omoide.cli.output import ROW, clipped, counted, put_rows, safe
-from omoide.cli.shell import NOTHING, NUMBER, OK, Shell, apply_options, command
+from omoide.cli.chat import sanitize_text
+from omoide.cli.memories import content_with_status
+from omoide.cli.output import ROW_WIDTH, format_count, print_table, sanitize, truncate
+from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, apply_options, command
 from omoide.core.entry import MEMORY_TYPES, Scope
 from omoide.core.requests import WriteRequest
 from omoide.errors import Invalid, NotFound
@@ -22,8 +22,8 @@ from omoide.stores.records import Link
 if TYPE_CHECKING:
     from omoide.longterm.conflicts import Disagreement
     from omoide.longterm.relations import Related
-    from omoide.longterm.upkeep import Candidate, PruneReport
-    from omoide.stores.async_store import LocalStore
+    from omoide.longterm.upkeep import PruneCandidate, PruneReport
+    from omoide.stores.async_store import AsyncStore
 
 
 # relating: How do memories hang together, and who says so?
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     "omoide provenance mem_0123",
 )
 @click.argument("id")
-@click.option("--depth", type=NUMBER, default=20, show_default=True, metavar="N", help="How far to go back.")
-def provenance_command(shell: Shell, id: str, depth: int) -> None:
+@click.option("--depth", type=COUNT, default=20, show_default=True, metavar="N", help="How far to go back.")
+def provenance_command(shell: CommandContext, id: str, depth: int) -> None:
     """Show where a memory comes from, back to what was said."""
     import anyio
 
     from omoide.longterm.lineage import provenance
 
-    with shell.store() as store:
+    with shell.open_store() as store:
         found = anyio.run(partial(provenance, store, id, shell.scope, depth=depth))
-    shell.put(found, lambda: click.echo(visible(str(found))))
+    shell.print_result(found, lambda: click.echo(sanitize_text(str(found))))
 
 
 @command(
@@ -53,31 +53,36 @@ def provenance_command(shell: Shell, id: str, depth: int) -> None:
 )
 @click.argument("id")
 @click.option("--relation", metavar="NAME", help="Only by this one; same_type and same_project, too.")
-@click.option("--depth", type=NUMBER, default=1, show_default=True, metavar="N", help="How many steps far.")
-@click.option("--limit", type=NUMBER, default=100, show_default=True, metavar="N", help="At most so many.")
-def related_command(shell: Shell, id: str, relation: str | None, depth: int, limit: int) -> int:
+@click.option("--depth", type=COUNT, default=1, show_default=True, metavar="N", help="How many steps far.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, metavar="N", help="At most so many.")
+def related_command(shell: CommandContext, id: str, relation: str | None, depth: int, limit: int) -> int:
     """Show the memories that one is related to, nearest first."""
     import anyio
 
     from omoide.longterm.relations import related
 
-    with shell.store() as store:
+    with shell.open_store() as store:
         search = partial(related, store, id, shell.scope, relation, depth=depth, limit=limit)
         found = anyio.run(search)
 
     def show() -> None:
-        put_rows(
+        print_table(
             ("id", "how", "type", "content"),
             [
-                (one.entry.id, _how(one), one.entry.type or "", clipped(marked(one.entry), ROW))
+                (
+                    one.entry.id,
+                    _relation_text(one),
+                    one.entry.type or "",
+                    truncate(content_with_status(one.entry), ROW_WIDTH),
+                )
                 for one in found
             ],
         )
         if not found:
-            shell.put_nothing()
+            shell.print_nothing_found()
 
-    shell.put({"related": found}, show)
-    return OK if found else NOTHING
+    shell.print_result({"related": found}, show)
+    return OK if found else NOT_FOUND
 
 
 @command(
@@ -92,7 +97,13 @@ def related_command(shell: Shell, id: str, relation: str | None, depth: int, lim
 @click.option("--reason", help="Why; it is kept where one memory replaces the other.")
 @click.option("--undo", is_flag=True, help="They are not, after all.")
 def relate_command(
-    shell: Shell, source: str, relation: str, target: str, strict: bool, reason: str | None, undo: bool
+    shell: CommandContext,
+    source: str,
+    relation: str,
+    target: str,
+    strict: bool,
+    reason: str | None,
+    undo: bool,
 ) -> None:
     """Say that SOURCE is related to TARGET.
 
@@ -103,28 +114,28 @@ def relate_command(
 
     from omoide.longterm.relations import relate
 
-    with shell.store(embeds=relation == "derived_from") as store:
+    with shell.open_store(load_embedder=relation == "derived_from") as store:
         if undo:
-            _undo(store, source, relation, target, shell.scope)
+            _undo_relation(store, source, relation, target, shell.scope)
         else:
             anyio.run(
                 partial(relate, store, source, relation, target, shell.scope, strict=strict, reason=reason)
             )
     said = f"{_statement(source, relation, target)}{'  undone' if undo else ''}"
     answer = {"source": source, "relation": relation, "target": target, "undone": undo}
-    shell.put(answer, lambda: click.echo(visible(said)))
+    shell.print_result(answer, lambda: click.echo(sanitize_text(said)))
 
 
-def _how(one: Related) -> str:
-    ends = (one.via, one.entry.id) if one.direction == "out" else (one.entry.id, one.via)
-    return _statement(ends[0], one.relation, ends[1])
+def _relation_text(related: Related) -> str:
+    ends = (related.via, related.entry.id) if related.direction == "out" else (related.entry.id, related.via)
+    return _statement(ends[0], related.relation, ends[1])
 
 
 def _statement(source: str, relation: str, target: str) -> str:
     return f"{source} {relation} {target}"
 
 
-def _undo(store: LocalStore, source: str, relation: str, target: str, scope: Scope) -> None:
+def _undo_relation(store: AsyncStore, source: str, relation: str, target: str, scope: Scope) -> None:
     """Take back what `relate` did, where it is so."""
     match relation:
         case "derived_from":
@@ -134,9 +145,9 @@ def _undo(store: LocalStore, source: str, relation: str, target: str, scope: Sco
                 request = WriteRequest(entry=entry.replace(evidence=rest), expected_rev=entry.rev)
                 store.sync.write(request)
         case "superseded_by":
-            done = _restored(store, source, target, scope)
+            done = _restore_superseded(store, source, target, scope)
         case "supersedes":
-            done = _restored(store, target, source, scope)
+            done = _restore_superseded(store, target, source, scope)
         case _:
             for id in (source, target):
                 store.sync.get(id, scope)
@@ -146,11 +157,11 @@ def _undo(store: LocalStore, source: str, relation: str, target: str, scope: Sco
         raise NotFound("relation", _statement(source, relation, target), remedy)
 
 
-def _restored(store: LocalStore, old: str, new: str, scope: Scope) -> bool:
+def _restore_superseded(store: AsyncStore, old: str, new: str, scope: Scope) -> bool:
     entry = store.sync.get(old, scope)
     if entry.superseded_by != new:
         return False
-    store.sync.restore(old, scope, expected_rev=entry.rev)
+    store.sync.reinstate(old, scope, expected_rev=entry.rev)
     return True
 
 
@@ -162,9 +173,9 @@ def _restored(store: LocalStore, old: str, new: str, scope: Scope) -> bool:
     "omoide review",
     "omoide review --soon 30d --json",
 )
-@click.option("--limit", type=NUMBER, default=50, show_default=True, metavar="N", help="Of each at most.")
+@click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="Of each at most.")
 @click.option("--soon", default="7d", show_default=True, metavar="WHEN", help="What expires until then.")
-def review_command(shell: Shell, limit: int, soon: str) -> None:
+def review_command(shell: CommandContext, limit: int, soon: str) -> None:
     """Show what contradicts, what no longer holds and why, what is not known, and what soon expires.
 
     Nothing is changed.
@@ -174,12 +185,12 @@ def review_command(shell: Shell, limit: int, soon: str) -> None:
     from omoide.longterm.upkeep import review
 
     now = clock.now()
-    ahead = output.after(soon, now, "--soon") - now
+    ahead = output.parse_future_time(soon, now, "--soon") - now
     if ahead < 0:
         raise Invalid("--soon", f"is {soon!r}, which is over", "write a time to come, such as 7d")
-    with shell.store() as store:
+    with shell.open_store() as store:
         report = anyio.run(partial(review, store, shell.scope, limit=limit, soon_ms=ahead, now=now))
-    shell.put(report, lambda: click.echo(visible(str(report))))
+    shell.print_result(report, lambda: click.echo(sanitize_text(str(report))))
 
 
 @command(
@@ -187,8 +198,8 @@ def review_command(shell: Shell, limit: int, soon: str) -> None:
     "omoide conflicts",
     "omoide conflicts --json | jq '.conflicts[] | .key'",
 )
-@click.option("--limit", type=NUMBER, default=100, show_default=True, metavar="N", help="At most so many.")
-def conflicts_command(shell: Shell, limit: int) -> int:
+@click.option("--limit", type=COUNT, default=100, show_default=True, metavar="N", help="At most so many.")
+def conflicts_command(shell: CommandContext, limit: int) -> int:
     """Show which memories cannot be true together, oldest first.
 
     Those that somebody related by `contradicts`, and those that give one key two values. Where there are
@@ -196,24 +207,24 @@ def conflicts_command(shell: Shell, limit: int) -> int:
     """
     import anyio
 
-    from omoide.longterm.conflicts import conflicts
+    from omoide.longterm.conflicts import find_conflicts
 
-    with shell.store() as store:
-        found = anyio.run(partial(conflicts, store, shell.scope, limit=limit))
+    with shell.open_store() as store:
+        found = anyio.run(partial(find_conflicts, store, shell.scope, limit=limit))
 
     def show() -> None:
-        put_rows(("about", "id", "says", "id", "says"), [_disagreement(one) for one in found])
+        print_table(("about", "id", "says", "id", "says"), [_conflict_row(one) for one in found])
         if not found:
-            shell.put_nothing()
+            shell.print_nothing_found()
 
-    shell.put({"conflicts": found}, show)
-    return OK if found else NOTHING
+    shell.print_result({"conflicts": found}, show)
+    return OK if found else NOT_FOUND
 
 
-def _disagreement(pair: Disagreement) -> tuple[str, ...]:
+def _conflict_row(pair: Disagreement) -> tuple[str, ...]:
     about = "declared" if pair.key is None else pair.key
     one, other = pair.one, pair.other
-    return about, one.id, clipped(one.content, ROW), other.id, clipped(other.content, ROW)
+    return about, one.id, truncate(one.content, ROW_WIDTH), other.id, truncate(other.content, ROW_WIDTH)
 
 
 @command(
@@ -223,7 +234,7 @@ def _disagreement(pair: Disagreement) -> tuple[str, ...]:
 )
 @click.option("--older-than", metavar="WHEN", help="From before then: 90d, or a date.")
 @click.option("--max-confidence", type=float, metavar="X", help="No surer than this, from 0 to 1.")
-@click.option("--max-access", type=NUMBER, metavar="N", help="Used by agents no more often.")
+@click.option("--max-access", type=COUNT, metavar="N", help="Used by agents no more often.")
 @click.option(
     "--type",
     "types",
@@ -232,10 +243,10 @@ def _disagreement(pair: Disagreement) -> tuple[str, ...]:
     metavar="TYPE",
     help="Of this type; repeated: of any of them.",
 )
-@click.option("--limit", type=NUMBER, default=1_000, show_default=True, metavar="N", help="At most so many.")
+@click.option("--limit", type=COUNT, default=1_000, show_default=True, metavar="N", help="At most so many.")
 @apply_options
 def prune_command(
-    shell: Shell,
+    shell: CommandContext,
     older_than: str | None,
     max_confidence: float | None,
     max_access: int | None,
@@ -255,13 +266,13 @@ def prune_command(
         remedy = "pass --older-than, --max-confidence, --max-access or several of them"
         raise Invalid("criteria", "are missing", remedy)
     now = clock.now()
-    with shell.store() as store:
+    with shell.open_store() as store:
         report = anyio.run(
             partial(
                 prune,
                 store,
                 shell.scope,
-                older_than_ms=None if older_than is None else _age(older_than, now),
+                older_than_ms=None if older_than is None else _age_ms(older_than, now),
                 max_confidence=max_confidence,
                 max_access=max_access,
                 types=types,
@@ -270,35 +281,43 @@ def prune_command(
                 limit=limit,
             )
         )
-    shell.put(report, lambda: _show(report))
+    shell.print_result(report, lambda: _print_prune_report(report))
 
 
-def _age(text: str, now: int) -> int:
-    age = now - output.before(text, now, "--older-than")
+def _age_ms(text: str, now: int) -> int:
+    age = now - output.parse_past_time(text, now, "--older-than")
     if age < 0:
         raise Invalid("--older-than", f"is {text!r}, which is to come", "write 90d, or a date that is over")
     return age
 
 
-def _show(report: PruneReport) -> None:
+def _print_prune_report(report: PruneReport) -> None:
     gone = {*report.pruned}
     shown = [one for one in report.candidates if report.dry_run or one.entry.id in gone]
-    put_rows(
+    print_table(
         ("id", "type", "why", "content"),
-        [(one.entry.id, one.entry.type or "", _why(one), clipped(marked(one.entry), ROW)) for one in shown],
+        [
+            (
+                one.entry.id,
+                one.entry.type or "",
+                _prune_reason(one),
+                truncate(content_with_status(one.entry), ROW_WIDTH),
+            )
+            for one in shown
+        ],
     )
     stay = f"{report.kept:,} stay, {report.protected:,} protected"
-    count = counted(len(shown), "memory", "memories")
+    count = format_count(len(shown), "memory", "memories")
     click.echo(f"{count} {'would go' if report.dry_run else 'forgotten'}; {stay}.", err=True)
     if report.cut:
         click.echo(f"{report.cut:,} more could go: see --limit.", err=True)
     for id in report.passed_over:
-        click.echo(f"{safe(id)} was changed meanwhile, and stays.", err=True)
+        click.echo(f"{sanitize(id)} was changed meanwhile, and stays.", err=True)
     if shown:
         told = "--apply forgets them." if report.dry_run else "omoide restore ID brings one back."
         click.echo(told, err=True)
 
 
-def _why(one: Candidate) -> str:
-    resting = [f"{', '.join(one.supports)} no longer holds then"] if one.supports else []
-    return "; ".join([", ".join(one.reasons), *resting])
+def _prune_reason(candidate: PruneCandidate) -> str:
+    resting = [f"{', '.join(candidate.supports)} no longer holds then"] if candidate.supports else []
+    return "; ".join([", ".join(candidate.reasons), *resting])

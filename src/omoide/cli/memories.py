@@ -11,32 +11,32 @@ import click
 from omoide import clock
 from omoide.cli import output
 from omoide.cli.output import (
-    ROW,
-    about,
-    clipped,
-    counted,
-    explained,
-    put_fields,
-    put_rows,
-    put_tree,
-    safe,
-    shown,
+    ROW_WIDTH,
+    describe_hit,
+    explanation_tree,
+    format_count,
+    format_time,
+    print_fields,
+    print_table,
+    print_tree,
+    sanitize,
+    truncate,
 )
-from omoide.cli.shell import FAILED, NOTHING, NUMBER, OK, REPOSITORY, Shell, command
+from omoide.cli.shell import COUNT, FAILED, NOT_FOUND, OK, REPOSITORY, CommandContext, command
 from omoide.core.entry import DELETED, MEMORY_TYPES, SOURCES, Entry, Scope
 from omoide.core.requests import Filter, RecallResult
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Query, Version
 
 if TYPE_CHECKING:
-    from omoide.stores.async_store import LocalStore
+    from omoide.stores.async_store import AsyncStore
     from omoide.stores.records import EraseReceipt
 
 
 # erasing: How is a memory removed for good?
 
 
-_SHOWN = 20
+_MAX_LISTED = 20
 
 
 @command(
@@ -52,7 +52,12 @@ _SHOWN = 20
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def erase_command(
-    shell: Shell, ids: tuple[str, ...], everything: bool, reason: str | None, dry_run: bool, yes: bool
+    shell: CommandContext,
+    ids: tuple[str, ...],
+    everything: bool,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Remove memories for good, with all that came of them.
 
@@ -64,22 +69,22 @@ def erase_command(
     if everything and shell.settings.project.origin == REPOSITORY:
         click.echo("Only the repository you are in is meant; --project '' means all projects.", err=True)
     wanted = list(dict.fromkeys(ids))
-    with shell.store() as store:
+    with shell.open_store() as store:
         going = [store.sync.get(id, shell.scope) for id in wanted] or store.sync.list_entries(shell.scope)
         if dry_run:
             answer = {"dry_run": True, "scope": shell.scope, "entries": going}
-            shell.put(answer, lambda: _show(going, shell))
+            shell.print_result(answer, lambda: _print_entries(going, shell))
             return
         if not yes:
-            _show(going, shell, err=True)
+            _print_entries(going, shell, err=True)
             click.confirm("Remove them for good?", abort=True, err=True)
-        receipts, failure = _erased(store, wanted or [None], shell, reason)
+        receipts, failure = _erase_each(store, wanted or [None], shell, reason)
     if receipts:
         answer = {"dry_run": False, "scope": shell.scope, "receipts": receipts}
-        shell.put(answer, lambda: _told(receipts, shell, everything=everything))
+        shell.print_result(answer, lambda: _print_receipts(receipts, shell, everything=everything))
     if failure is not None:
         if receipts:
-            click.echo(f"not erased: {', '.join(map(safe, wanted[len(receipts) :]))}", err=True)
+            click.echo(f"not erased: {', '.join(map(sanitize, wanted[len(receipts) :]))}", err=True)
         raise failure
 
 
@@ -87,26 +92,26 @@ def erase_command(
     "scrub",
     "omoide scrub",
 )
-def scrub_command(shell: Shell) -> int:
+def scrub_command(shell: CommandContext) -> int:
     """Clear what erased memories may have left in the files of the store.
 
     Erasing does so itself, unless another program reads just then; this does what was left to do. Where
     somebody still reads, the code is 4.
     """
-    with shell.store() as store:
+    with shell.open_store() as store:
         receipt = store.sync.scrub()
 
     def show() -> None:
         if receipt.scrubbed:
             click.echo("scrubbed")
-        _left([receipt])
+        _print_unreached([receipt])
 
-    shell.put(receipt, show)
+    shell.print_result(receipt, show)
     return OK if receipt.scrubbed else FAILED
 
 
-def _erased(
-    store: LocalStore, ids: Sequence[str | None], shell: Shell, reason: str | None
+def _erase_each(
+    store: AsyncStore, ids: Sequence[str | None], shell: CommandContext, reason: str | None
 ) -> tuple[list[EraseReceipt], OmoideError | None]:
     """The receipts up to the first failure, and that; each id is erased by itself."""
     from omoide import blocking
@@ -120,47 +125,47 @@ def _erased(
     return receipts, None
 
 
-def _where(shell: Shell) -> str:
+def _scope_text(shell: CommandContext) -> str:
     """The scope in words, and which part of it nobody asked for."""
     parts = []
     for name in ("namespace", "agent", "project", "session"):
         setting = getattr(shell.settings, name)
         if setting.value is not None:
             told = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
-            parts.append(f"{name} {safe(setting.value)}{told}")
+            parts.append(f"{name} {sanitize(setting.value)}{told}")
     return ", ".join(parts)
 
 
-def _show(going: list[Entry], shell: Shell, *, err: bool = False) -> None:
-    click.echo(f"{counted(len(going), 'memory', 'memories')} of {_where(shell)}:", err=err)
-    for entry in going[:_SHOWN]:
-        click.echo(f"  {entry.id}  {clipped(entry.content, 70)}", err=err)
-    if len(going) > _SHOWN:
-        click.echo(f"  … and {len(going) - _SHOWN} more", err=err)
+def _print_entries(entries: list[Entry], shell: CommandContext, *, err: bool = False) -> None:
+    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {_scope_text(shell)}:", err=err)
+    for entry in entries[:_MAX_LISTED]:
+        click.echo(f"  {entry.id}  {truncate(entry.content, 70)}", err=err)
+    if len(entries) > _MAX_LISTED:
+        click.echo(f"  … and {len(entries) - _MAX_LISTED} more", err=err)
 
 
-def _told(receipts: list[EraseReceipt], shell: Shell, *, everything: bool) -> None:
+def _print_receipts(receipts: list[EraseReceipt], shell: CommandContext, *, everything: bool) -> None:
     for receipt in receipts:
-        erased = f"erased, in {counted(receipt.versions, 'version', 'versions')}"
+        erased = f"erased, in {format_count(receipt.versions, 'version', 'versions')}"
         if everything:
-            count = counted(len(receipt.ids), "memory", "memories")
-            click.echo(f"{count} of {_where(shell)} {erased}")
+            count = format_count(len(receipt.ids), "memory", "memories")
+            click.echo(f"{count} of {_scope_text(shell)} {erased}")
         else:
             click.echo(f"{', '.join(receipt.ids)}  {erased}")
-    _left(receipts)
+    _print_unreached(receipts)
 
 
-def _left(receipts: Sequence[EraseReceipt]) -> None:
+def _print_unreached(receipts: Sequence[EraseReceipt]) -> None:
     for left in dict.fromkeys(
         part for receipt in receipts for part in (*receipt.pending, *receipt.unreachable)
     ):
-        click.echo(f"not reached: {safe(left)}", err=True)
+        click.echo(f"not reached: {sanitize(left)}", err=True)
 
 
 # recalling: How is a memory found from a shell?
 
 
-_RECALL_SHOWN = 500
+_MAX_CONTENT = 500
 """How many characters of a memory are shown."""
 
 
@@ -184,17 +189,17 @@ def filter_options(function: Any) -> Any:
     return function
 
 
-def filter_of(given: dict[str, Any], **more: Any) -> Filter:
+def build_filter(options: dict[str, Any], **more: Any) -> Filter:
     """The filter that the options ask for; takes them out of `given`."""
     now = clock.now()
-    since, until = given.pop("since"), given.pop("until")
-    least = given.pop("min_confidence")
+    since, until = options.pop("since"), options.pop("until")
+    least = options.pop("min_confidence")
     return Filter(
-        types=given.pop("types"),
-        tags=given.pop("tags"),
+        types=options.pop("types"),
+        tags=options.pop("tags"),
         min_confidence=0.0 if least is None else least,
-        since=None if since is None else output.before(since, now, "--since"),
-        until=None if until is None else output.until(until, now, "--until"),
+        since=None if since is None else output.parse_past_time(since, now, "--since"),
+        until=None if until is None else output.parse_end_time(until, now, "--until"),
         **more,
     )
 
@@ -205,14 +210,12 @@ def filter_of(given: dict[str, Any], **more: Any) -> Filter:
     'omoide recall "why postgres?" --type decision --since 30d --explain',
 )
 @click.argument("query")
-@click.option("--limit", type=NUMBER, default=5, show_default=True, metavar="N", help="At most so many.")
+@click.option("--limit", type=COUNT, default=5, show_default=True, metavar="N", help="At most so many.")
 @filter_options
-@click.option(
-    "--max-tokens", type=NUMBER, metavar="N", help="What they may take up where a model reads them."
-)
+@click.option("--max-tokens", type=COUNT, metavar="N", help="What they may take up where a model reads them.")
 @click.option("--explain", is_flag=True, help="Say why each one is there.")
 def recall_command(
-    shell: Shell, query: str, limit: int, max_tokens: int | None, explain: bool, **given: Any
+    shell: CommandContext, query: str, limit: int, max_tokens: int | None, explain: bool, **given: Any
 ) -> int:
     """Find the memories that answer QUERY, best first.
 
@@ -220,28 +223,28 @@ def recall_command(
     """
     from omoide import blocking
 
-    chosen = filter_of(given)
-    with shell.store(embeds=True) as store:
+    chosen = build_filter(given)
+    with shell.open_store(load_embedder=True) as store:
         result = blocking.recall(store, query, shell.scope, limit=limit, filter=chosen, max_tokens=max_tokens)
-    shell.put(
+    shell.print_result(
         {"hits": result.hits, "weak": result.weak, "notices": result.notices},
-        lambda: _recalling_show(shell, result, explain=explain),
+        lambda: _print_recall(shell, result, explain=explain),
     )
-    return OK if result.hits else NOTHING
+    return OK if result.hits else NOT_FOUND
 
 
-def _recalling_show(shell: Shell, result: RecallResult, *, explain: bool) -> None:
+def _print_recall(shell: CommandContext, result: RecallResult, *, explain: bool) -> None:
     for hit in result.hits:
         if explain:
-            put_tree(explained(hit, _RECALL_SHOWN))
+            print_tree(explanation_tree(hit, _MAX_CONTENT))
         else:
-            click.echo(f"{hit.rank}. {clipped(hit.entry.content, _RECALL_SHOWN)}  [{about(hit)}]")
+            click.echo(f"{hit.rank}. {truncate(hit.entry.content, _MAX_CONTENT)}  [{describe_hit(hit)}]")
     if result.weak and result.hits:
         click.echo("Nothing matches well; this is the closest there is.", err=True)
     if not result.hits:
-        shell.put_nothing()
+        shell.print_nothing_found()
     for notice in result.notices:
-        click.echo(safe(notice), err=True)
+        click.echo(sanitize(notice), err=True)
 
 
 # reading: What is in the store?
@@ -252,38 +255,49 @@ def _recalling_show(shell: Shell, result: RecallResult, *, explain: bool) -> Non
     "omoide list --type decision --since 7d",
     "omoide list --json | jq -r '.entries[].content'",
 )
-@click.option("--limit", type=NUMBER, default=50, show_default=True, metavar="N", help="At most so many.")
+@click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--cursor", help="Where the next page begins, as the page before told.")
 @filter_options
 @click.option("--forgotten", is_flag=True, help="With those that were forgotten or replaced.")
 @click.option("--expired", is_flag=True, help="With those that have expired.")
 @click.option("--stale", is_flag=True, help="With those that rest on something which no longer holds.")
 def list_command(
-    shell: Shell, limit: int, cursor: str | None, forgotten: bool, expired: bool, stale: bool, **given: Any
+    shell: CommandContext,
+    limit: int,
+    cursor: str | None,
+    forgotten: bool,
+    expired: bool,
+    stale: bool,
+    **given: Any,
 ) -> int:
     """List memories, newest first.
 
     Of a long one the beginning is shown; `omoide show ID` and --json tell all of it.
     """
-    chosen = filter_of(given, include_superseded=forgotten, include_expired=expired, include_stale=stale)
-    with shell.store() as store:
+    chosen = build_filter(given, include_superseded=forgotten, include_expired=expired, include_stale=stale)
+    with shell.open_store() as store:
         page = store.sync.query(Query.new(scope=shell.scope, filter=chosen, limit=limit, cursor=cursor))
 
     def show() -> None:
-        put_rows(
+        print_table(
             ("id", "when", "type", "content"),
             [
-                (entry.id, shown(_time(entry)), entry.type or "", clipped(marked(entry), ROW))
+                (
+                    entry.id,
+                    format_time(_entry_time(entry)),
+                    entry.type or "",
+                    truncate(content_with_status(entry), ROW_WIDTH),
+                )
                 for entry in page.entries
             ],
         )
         if page.cursor is not None:
             click.echo(f"There are more: --cursor {page.cursor}", err=True)
         if not page.entries:
-            shell.put_nothing()
+            shell.print_nothing_found()
 
-    shell.put(page, show)
-    return OK if page.entries else NOTHING
+    shell.print_result(page, show)
+    return OK if page.entries else NOT_FOUND
 
 
 @command(
@@ -291,21 +305,21 @@ def list_command(
     "omoide show mem_0123",
 )
 @click.argument("id")
-def show_command(shell: Shell, id: str) -> None:
+def show_command(shell: CommandContext, id: str) -> None:
     """Show one memory with everything that is known of it."""
-    with shell.store() as store:
+    with shell.open_store() as store:
         entry = store.sync.get(id, shell.scope)
         links = store.sync.links(id, shell.scope)
         access = store.sync.access(id, shell.scope)
-        chains = _chains(store, entry, shell.scope) if entry.stale else []
+        chains = _stale_chains(store, entry, shell.scope) if entry.stale else []
 
     def show() -> None:
-        put_fields({**_fields(entry), "stale": "; ".join(chains)})
-        put_fields({f"{link.source} {link.relation}": link.target for link in links})
+        print_fields({**_entry_fields(entry), "stale": "; ".join(chains)})
+        print_fields({f"{link.source} {link.relation}": link.target for link in links})
         if access.count:
-            put_fields({"recalled": f"{access.count} times, last {shown(access.last)}"})
+            print_fields({"recalled": f"{access.count} times, last {format_time(access.last)}"})
 
-    shell.put({"entry": entry, "links": links, "access": access}, show)
+    shell.print_result({"entry": entry, "links": links, "access": access}, show)
 
 
 @command(
@@ -313,20 +327,20 @@ def show_command(shell: Shell, id: str) -> None:
     "omoide history mem_0123",
 )
 @click.argument("id")
-def history_command(shell: Shell, id: str) -> None:
+def history_command(shell: CommandContext, id: str) -> None:
     """Show the versions of a memory, oldest first."""
-    with shell.store() as store:
+    with shell.open_store() as store:
         versions = store.sync.history(id, shell.scope)
-    shell.put(
+    shell.print_result(
         {"versions": versions},
-        lambda: put_rows(
+        lambda: print_table(
             ("rev", "when", "content"),
-            [(str(version.rev), shown(version.at), _reading_told(version)) for version in versions],
+            [(str(version.rev), format_time(version.at), _version_text(version)) for version in versions],
         ),
     )
 
 
-def _chains(store: LocalStore, entry: Entry, scope: Scope) -> list[str]:
+def _stale_chains(store: AsyncStore, entry: Entry, scope: Scope) -> list[str]:
     """Why a memory no longer holds, in words."""
     import anyio
 
@@ -335,30 +349,30 @@ def _chains(store: LocalStore, entry: Entry, scope: Scope) -> list[str]:
     return [str(chain) for chain in anyio.run(why_stale, store, entry.id, scope)]
 
 
-def _time(entry: Entry) -> int:
+def _entry_time(entry: Entry) -> int:
     return entry.created_at if entry.occurred_at is None else entry.occurred_at
 
 
-def marked(entry: Entry) -> str:
+def content_with_status(entry: Entry) -> str:
     """What a memory says, and before it that it no longer counts, if that is so."""
-    marks = [] if entry.superseded_by is None else [_ending(entry)]
+    marks = [] if entry.superseded_by is None else [_supersession_text(entry)]
     if entry.stale:
         marks.append("stale")
     return f"({', '.join(marks)}) {entry.content}" if marks else entry.content
 
 
-def _ending(entry: Entry) -> str:
+def _supersession_text(entry: Entry) -> str:
     how = "forgotten" if entry.superseded_by == DELETED else f"replaced by {entry.superseded_by}"
     return how if entry.superseded_reason is None else f"{how}: {entry.superseded_reason}"
 
 
-def _reading_told(version: Version) -> str:
+def _version_text(version: Version) -> str:
     if version.entry is None:
         return "erased" if version.reason is None else f"erased: {version.reason}"
-    return marked(version.entry)
+    return content_with_status(version.entry)
 
 
-def _fields(entry: Entry) -> dict[str, str]:
+def _entry_fields(entry: Entry) -> dict[str, str]:
     message = entry.message
     return {
         "id": entry.id,
@@ -377,10 +391,12 @@ def _fields(entry: Entry) -> dict[str, str]:
         if message is None
         else f"{message.thread} #{message.seq} {message.speaker or message.role or ''}",
         "evidence": ", ".join(f"{evidence.kind} {evidence.ref}" for evidence in entry.evidence),
-        "created": shown(entry.created_at),
-        "occurred": shown(entry.occurred_at),
-        "expires": shown(entry.expires_at),
-        "forgotten": "" if entry.superseded_by is None else f"{shown(entry.superseded_at)}, {_ending(entry)}",
+        "created": format_time(entry.created_at),
+        "occurred": format_time(entry.occurred_at),
+        "expires": format_time(entry.expires_at),
+        "forgotten": ""
+        if entry.superseded_by is None
+        else f"{format_time(entry.superseded_at)}, {_supersession_text(entry)}",
         "rev": str(entry.rev),
         "metadata": "" if not entry.metadata else str(dict(entry.metadata)),
     }
@@ -408,11 +424,11 @@ def _fields(entry: Entry) -> dict[str, str]:
 @click.option("--expires", metavar="WHEN", help="When it ends: a date, a time, or 7d for in a week.")
 @click.option("--supersedes", metavar="ID", help="The memory that it replaces.")
 @click.option("--id", help="Its id; a stored one with that id gets a new revision.")
-@click.option("--expected-rev", type=NUMBER, metavar="N", help="The revision stored now; 0 for none.")
+@click.option("--expected-rev", type=COUNT, metavar="N", help="The revision stored now; 0 for none.")
 @click.option("--idempotency-key", metavar="KEY", help="Repeating the command with it changes nothing.")
 @click.option("--dedupe/--no-dedupe", default=None, help="Whether the same words are stored only once.")
 def remember_command(
-    shell: Shell, text: str, tags: tuple[str, ...], at: str | None, expires: str | None, **given: Any
+    shell: CommandContext, text: str, tags: tuple[str, ...], at: str | None, expires: str | None, **given: Any
 ) -> None:
     """Store TEXT as a memory; - reads standard input."""
     from omoide import blocking
@@ -420,13 +436,13 @@ def remember_command(
     now = clock.now()
     fields = {name: value for name, value in given.items() if value is not None}
     if at is not None:
-        fields["occurred_at"] = output.before(at, now, "--at")
+        fields["occurred_at"] = output.parse_past_time(at, now, "--at")
     if expires is not None:
-        fields["expires_at"] = output.after(expires, now, "--expires")
-    content = from_stdin() if text == "-" else text
-    with shell.store(create=True, embeds=True) as store:
+        fields["expires_at"] = output.parse_future_time(expires, now, "--expires")
+    content = read_stdin() if text == "-" else text
+    with shell.open_store(create=True, load_embedder=True) as store:
         receipt = blocking.remember(store, content, shell.scope, tags=tags, **fields)
-    shell.put(
+    shell.print_result(
         {"outcome": receipt.outcome, "entry": receipt.entry, "notices": receipt.notices},
         lambda: click.echo(f"{receipt.entry.id}  {receipt.outcome}, rev {receipt.entry.rev}"),
     )
@@ -439,14 +455,14 @@ def remember_command(
 @click.argument("id")
 @click.option("--reason", help="Why; it is kept with the memory.")
 @click.option("--replacement", metavar="ID", help="The memory that takes its place.")
-@click.option("--expected-rev", type=NUMBER, metavar="N", help="The revision stored now.")
-def forget_command(shell: Shell, id: str, **given: Any) -> None:
+@click.option("--expected-rev", type=COUNT, metavar="N", help="The revision stored now.")
+def forget_command(shell: CommandContext, id: str, **given: Any) -> None:
     """Take a memory out of recall; restore brings it back."""
     from omoide import blocking
 
-    with shell.store() as store:
-        entry = blocking.forget(store, id, shell.scope, **_said(given))
-    shell.put(entry, lambda: _changed("forgotten", entry))
+    with shell.open_store() as store:
+        entry = blocking.forget(store, id, shell.scope, **_without_none(given))
+    shell.print_result(entry, lambda: _print_change("forgotten", entry))
 
 
 @command(
@@ -454,19 +470,19 @@ def forget_command(shell: Shell, id: str, **given: Any) -> None:
     "omoide restore mem_0123",
 )
 @click.argument("id")
-@click.option("--expected-rev", type=NUMBER, metavar="N", help="The revision stored now.")
-def restore_command(shell: Shell, id: str, **given: Any) -> None:
+@click.option("--expected-rev", type=COUNT, metavar="N", help="The revision stored now.")
+def restore_command(shell: CommandContext, id: str, **given: Any) -> None:
     """Bring a forgotten memory back."""
     from omoide import blocking
 
-    with shell.store() as store:
+    with shell.open_store() as store:
         before = store.sync.get(id, shell.scope)
-        entry = blocking.restore(store, id, shell.scope, **_said(given))
+        entry = blocking.reinstate(store, id, shell.scope, **_without_none(given))
     outcome = "restored" if entry.rev != before.rev else "unchanged, it was not forgotten"
-    shell.put(entry, lambda: _changed(outcome, entry))
+    shell.print_result(entry, lambda: _print_change(outcome, entry))
 
 
-def from_stdin() -> str:
+def read_stdin() -> str:
     """What standard input holds, without the end of its last line."""
     try:
         return sys.stdin.buffer.read().decode().rstrip("\n")
@@ -474,9 +490,9 @@ def from_stdin() -> str:
         raise Invalid("standard input", "is not UTF-8", "convert it first") from error
 
 
-def _said(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def _changed(what: str, entry: Entry) -> None:
-    click.echo(f"{entry.id}  {what}, rev {entry.rev}: {clipped(entry.content, 60)}")
+def _print_change(outcome: str, entry: Entry) -> None:
+    click.echo(f"{entry.id}  {outcome}, rev {entry.rev}: {truncate(entry.content, 60)}")

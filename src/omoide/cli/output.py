@@ -24,7 +24,7 @@ from omoide import clock
 from omoide.core import codec
 from omoide.core.requests import Hit
 from omoide.errors import Invalid
-from omoide.service.reasons import in_words
+from omoide.service.reasons import describe_part
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -40,23 +40,23 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _REMEDY = "write a date like 2026-05-08, a time like 2026-05-08T13:56, or a duration like 7d, 12h or 30m"
 
 
-def after(text: str, now: int, field: str) -> int:
+def parse_future_time(text: str, now: int, field: str) -> int:
     """A moment in milliseconds; a duration counts forward from now."""
-    return _at(text, now, 1, field)
+    return _parse_time(text, now, 1, field)
 
 
-def before(text: str, now: int, field: str) -> int:
+def parse_past_time(text: str, now: int, field: str) -> int:
     """A moment in milliseconds; a duration counts back from now."""
-    return _at(text, now, -1, field)
+    return _parse_time(text, now, -1, field)
 
 
-def until(text: str, now: int, field: str) -> int:
+def parse_end_time(text: str, now: int, field: str) -> int:
     """Like `before`, but a day is meant to its end."""
-    start = _at(text, now, -1, field)
+    start = _parse_time(text, now, -1, field)
     return start + 86_400_000 - 1 if _DAY.fullmatch(text.strip()) else start
 
 
-def _at(text: str, now: int, sign: int, field: str) -> int:
+def _parse_time(text: str, now: int, sign: int, field: str) -> int:
     given = text.strip()
     if _DURATION.fullmatch(given):
         seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(given))
@@ -69,12 +69,12 @@ def _at(text: str, now: int, sign: int, field: str) -> int:
         found = int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
     if found < 0:
         raise Invalid(field, f"is {text!r}, before 1970", _REMEDY)
-    if found > clock.LATEST:
+    if found > clock.MAX_TIMESTAMP:
         raise Invalid(field, f"is {text!r}, after the year 9999", _REMEDY)
     return found
 
 
-def shown(at: int | None) -> str:
+def format_time(at: int | None) -> str:
     """A moment as people read it."""
     if at is None:
         return ""
@@ -87,63 +87,64 @@ def shown(at: int | None) -> str:
 # printing: How is an answer shown?
 
 
-Progress = Callable[[str, int, int | None], None]
+ProgressCallback = Callable[[str, int, int | None], None]
 
-HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """The kinds of characters that a terminal acts on, or that nobody sees."""
-ROW = 200
+ROW_WIDTH = 200
 """How many characters of a memory a row of a table shows."""
-_NARROWEST = 10
+_MIN_COLUMN_WIDTH = 10
 """Below this a column is not worth reading; the table is then wider than the terminal."""
 
 
-def safe(text: str) -> str:
+def sanitize(text: str) -> str:
     """A text on one line, with everything that a terminal would act on written out."""
     line = " ".join(text.split())
     if line.isprintable():
         return line
     return "".join(
-        char if category(char) not in HIDDEN else char.encode("unicode_escape").decode() for char in line
+        char if category(char) not in UNSAFE_CATEGORIES else char.encode("unicode_escape").decode()
+        for char in line
     )
 
 
-def clipped(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """A safe text, no longer than this."""
-    line = safe(text)
+    line = sanitize(text)
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def counted(count: int, one: str, many: str) -> str:
+def format_count(count: int, one: str, many: str) -> str:
     """A number of things."""
     return f"{count:,} {one if count == 1 else many}"
 
 
-def put_json(answer: Any) -> None:
+def print_json(answer: Any) -> None:
     """Print one JSON value."""
-    click.echo(msgspec.json.format(msgspec.json.encode(raw(answer)), indent=2).decode())
+    click.echo(msgspec.json.format(msgspec.json.encode(to_raw_json(answer)), indent=2).decode())
 
 
-def raw(answer: Any) -> Any:
+def to_raw_json(answer: Any) -> Any:
     """The answer with our own values written the way they always are."""
     if isinstance(answer, msgspec.Struct):
         return msgspec.Raw(codec.encode(answer))
     if isinstance(answer, Mapping):
-        return {name: raw(value) for name, value in answer.items()}
+        return {name: to_raw_json(value) for name, value in answer.items()}
     if isinstance(answer, (list, tuple)):
-        return [raw(value) for value in answer]
+        return [to_raw_json(value) for value in answer]
     return answer
 
 
-def put_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: on a terminal laid out, elsewhere one line a row with tabs between.
 
     What stands under "id" is never shortened or broken, for it will be copied; the other columns give way.
     """
     if not sys.stdout.isatty():
         for row in rows:
-            click.echo("\t".join(map(safe, row)))
+            click.echo("\t".join(map(sanitize, row)))
         return
-    cells = [[safe(cell) for cell in row] for row in rows]
+    cells = [[sanitize(cell) for cell in row] for row in rows]
     if not cells:
         return
     from rich.cells import cell_len
@@ -155,7 +156,7 @@ def put_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     needed = 0
     for title, *column in zip(titles, *cells, strict=True):
         widest = max(map(cell_len, (title, *column)))
-        least = widest if title == "id" else min(widest, _NARROWEST)
+        least = widest if title == "id" else min(widest, _MIN_COLUMN_WIDTH)
         table.add_column(title, no_wrap=title == "id", min_width=least, overflow="fold")
         needed += least + 2
     for row in cells:
@@ -165,16 +166,16 @@ def put_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     console.print(table)
 
 
-def put_fields(fields: Mapping[str, str]) -> None:
+def print_fields(fields: Mapping[str, str]) -> None:
     """Print names and values, one a line; what is empty is left out."""
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
         if value:
-            click.echo(f"{name:<{width}}  {safe(value)}")
+            click.echo(f"{name:<{width}}  {sanitize(value)}")
 
 
 @contextmanager
-def progress() -> Iterator[Progress | None]:
+def progress_bar() -> Iterator[ProgressCallback | None]:
     """A bar on standard error while the block runs, where that is a terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -188,7 +189,7 @@ def progress() -> Iterator[Progress | None]:
 
         def tell(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
-                tasks[name] = bars.add_task(safe(name), total=total)
+                tasks[name] = bars.add_task(sanitize(name), total=total)
             bars.update(tasks[name], completed=done, total=total)
 
         yield tell
@@ -197,10 +198,10 @@ def progress() -> Iterator[Progress | None]:
 # explaining: How is it said why a memory was found?
 
 
-def about(hit: Hit) -> str:
+def describe_hit(hit: Hit) -> str:
     """What a memory is, in short."""
     entry = hit.entry
-    at = shown(entry.created_at if entry.occurred_at is None else entry.occurred_at)
+    at = format_time(entry.created_at if entry.occurred_at is None else entry.occurred_at)
     parts = [
         entry.id,
         entry.type or "",
@@ -210,27 +211,27 @@ def about(hit: Hit) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def explained(hit: Hit, width: int) -> Tree:
+def explanation_tree(hit: Hit, width: int) -> Tree:
     """A memory, in no more than so many characters, with the parts of its score."""
     from rich.text import Text
     from rich.tree import Tree
 
-    content = clipped(hit.entry.content, width)
+    content = truncate(hit.entry.content, width)
     tree = Tree(Text.assemble((f"{hit.rank}. ", "dim"), (content, "bold"), f"  {hit.score:+.2f}"))
-    tree.add(Text(about(hit), style="dim"))
+    tree.add(Text(describe_hit(hit), style="dim"))
     for reason in hit.why.reasons:
         rank = "" if reason.rank is None else f", #{reason.rank}"
-        note = "" if reason.note is None else f": {safe(reason.note)}"
-        words = in_words(reason.part, reason.value)
+        note = "" if reason.note is None else f": {sanitize(reason.note)}"
+        words = describe_part(reason.part, reason.value)
         tree.add(Text(f"{reason.value:+.2f}  {words} ({reason.part}{rank}){note}"))
     if not hit.why.reasons:
         tree.add(Text("nothing matched: among the newest"))
     if hit.why.evidence:
-        tree.add(Text(f"from {', '.join(map(safe, hit.why.evidence))}"))
+        tree.add(Text(f"from {', '.join(map(sanitize, hit.why.evidence))}"))
     return tree
 
 
-def put_tree(tree: Tree) -> None:
+def print_tree(tree: Tree) -> None:
     """Print a tree, as wide as the terminal is."""
     from rich.console import Console
 

@@ -15,34 +15,34 @@ import click
 
 from omoide import clock
 from omoide.cli import output
-from omoide.cli.output import put_rows, safe
-from omoide.cli.shell import NAMES, NOTHING, OK, Shell, command, variable
+from omoide.cli.output import print_table, sanitize
+from omoide.cli.shell import NOT_FOUND, OK, SETTING_NAMES, CommandContext, command, environment_variable
 from omoide.errors import Invalid, MissingExtra
 from omoide.integrations.mcp import clients
-from omoide.service.auth import bound, is_everywhere, is_loopback, url_of
-from omoide.stores.redaction import masked
+from omoide.service.auth import bind, is_loopback, is_wildcard, url_of
+from omoide.stores.redaction import mask_url
 
 if TYPE_CHECKING:
-    from omoide.service.auth import Token
-    from omoide.stores.async_store import LocalStore
+    from omoide.service.auth import ApiToken
+    from omoide.stores.async_store import AsyncStore
 
 
 # joining: How are several applications served at one address?
 
 
-Asked = MutableMapping[str, Any]
-Application = Callable[[Asked, Callable[..., Any], Callable[..., Any]], Awaitable[None]]
+ASGIScope = MutableMapping[str, Any]
+ASGIApp = Callable[[ASGIScope, Callable[..., Any], Callable[..., Any]], Awaitable[None]]
 
 
-class Joined:
+class PathDispatcher:
     """One application, and another one under a path; the other one lives as long as the first."""
 
     def __init__(self, first: Any, path: str, other: Any) -> None:
-        self._first: Application = first
+        self._first: ASGIApp = first
         self._path = path
         self._other = other
 
-    async def __call__(self, scope: Asked, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+    async def __call__(self, scope: ASGIScope, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
         """Pass a request to the one whose path it is."""
         if scope["type"] == "lifespan":
             async with self._other.router.lifespan_context(self._other):
@@ -56,7 +56,7 @@ class Joined:
 # mcp: How does an editor, or another MCP client, use the memory?
 
 
-PORT = 8765
+DEFAULT_PORT = 8765
 
 
 @command(
@@ -70,7 +70,11 @@ PORT = 8765
 @click.option("--http", is_flag=True, help="Answer over HTTP instead of standard input and output.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 for any that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="0 for any that is free.",
 )
 @click.option("--require-token", is_flag=True, help="Want a token even from this machine.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name that clients call it by.")
@@ -81,58 +85,58 @@ PORT = 8765
     flag_value="claude-desktop",
     help=f"Print what a client has to be told: {', '.join(clients.CLIENTS)}.",
 )
-def mcp_command(shell: Shell, print_config: str | None, **given: Any) -> None:
+def mcp_command(shell: CommandContext, print_config: str | None, **given: Any) -> None:
     """Serve the memory to MCP clients: editors, assistants and agents.
 
     Without --http one client talks to it through standard input and output. Whose memory it is, is fixed by
     the options below; no client can change it. Beyond this machine it answers only who has a token.
     """
     if print_config is not None:
-        _print(shell, print_config, given)
+        _print_config(shell, print_config, given)
         return
     import anyio
 
-    with shell.store(create=True, embeds=True) as store:
-        anyio.run(_served, shell, store, given)
+    with shell.open_store(create=True, load_embedder=True) as store:
+        anyio.run(_serve_mcp, shell, store, given)
 
 
-async def _served(shell: Shell, store: Any, given: dict[str, Any]) -> None:
+async def _serve_mcp(shell: CommandContext, store: Any, options: dict[str, Any]) -> None:
     from omoide.integrations.mcp import create_server, serve_http, serve_stdio
 
-    server = create_server(store, shell.scope, all_tools=given["all_tools"], strict=given["strict"])
-    if not given["http"]:
+    server = create_server(store, shell.scope, all_tools=options["all_tools"], strict=options["strict"])
+    if not options["http"]:
         await serve_stdio(server, close=store.sync.close)
         return
-    wanted = _tokens(given)
+    wanted = _requires_token(options)
     if wanted:
-        await _check_tokens(store, shell.scope.namespace)
+        await _check_namespace_token(store, shell.scope.namespace)
 
     def ready(url: str) -> None:
         click.echo(f"Listening on {url}", err=True)
 
     await serve_http(
         server,
-        host=given["host"],
-        port=given["port"],
-        tokens=wanted,
-        names=given["allow_host"],
-        ready=ready,
+        host=options["host"],
+        port=options["port"],
+        require_token=wanted,
+        allowed_hosts=options["allow_host"],
+        on_ready=ready,
     )
 
 
-def _tokens(given: dict[str, Any]) -> bool:
+def _requires_token(options: dict[str, Any]) -> bool:
     from omoide.service.auth import is_loopback
 
-    return given["require_token"] or not is_loopback(given["host"])
+    return options["require_token"] or not is_loopback(options["host"])
 
 
-async def _check_tokens(store: Any, namespace: str) -> None:
+async def _check_namespace_token(store: Any, namespace: str) -> None:
     """A server that nobody could use is not begun."""
     from omoide import clock
     from omoide.service import auth as access
 
     now = clock.now()
-    known = await access.tokens(store)
+    known = await access.list_tokens(store)
     if not any(one.is_live(now) and one.allows("read", namespace) for one in known):
         raise Invalid(
             "token",
@@ -141,52 +145,55 @@ async def _check_tokens(store: Any, namespace: str) -> None:
         )
 
 
-def _print(shell: Shell, name: str, given: dict[str, Any]) -> None:
-    chosen = clients.client(name)
+def _print_config(shell: CommandContext, name: str, options: dict[str, Any]) -> None:
+    chosen = clients.get_client(name)
     url = shell.settings.store.value or ""
-    hidden = _is_secret(url) and not given["http"]
-    if given["http"]:
-        url = f"http://{given['host']}:{given['port'] or PORT}/mcp"
-        config = clients.over_http(name, url, token=given["require_token"])
+    hidden = _has_password(url) and not options["http"]
+    if options["http"]:
+        url = f"http://{options['host']}:{options['port'] or DEFAULT_PORT}/mcp"
+        config = clients.http_config(name, url, with_token=options["require_token"])
     else:
-        flags = [f"--{flag.replace('_', '-')}" for flag in ("all_tools", "strict") if given[flag]]
-        config = clients.over_stdio(name, sys.executable, ["-m", "omoide", "mcp", *flags, *_said(shell)])
+        flags = [f"--{flag.replace('_', '-')}" for flag in ("all_tools", "strict") if options[flag]]
+        config = clients.stdio_config(
+            name, sys.executable, ["-m", "omoide", "mcp", *flags, *_setting_options(shell)]
+        )
 
     def show() -> None:
         click.echo(f"For {chosen.title}, in {chosen.file}:", err=True)
         if hidden:
             click.echo(
-                f"The URL of the store has a password: set {variable('store')} for the client.", err=True
+                f"The URL of the store has a password: set {environment_variable('store')} for the client.",
+                err=True,
             )
-        click.echo(clients.written(name, config), nl=False)
+        click.echo(clients.format_config(name, config), nl=False)
 
-    shell.put({"client": name, "file": chosen.file, "config": config}, show)
+    shell.print_result({"client": name, "file": chosen.file, "config": config}, show)
 
 
-def _said(shell: Shell) -> list[str]:
+def _setting_options(shell: CommandContext) -> list[str]:
     """The settings that somebody has said, as options: a client starts the server who knows where.
 
     All but a URL with a password in it, which does not belong into a file that others may see.
     """
-    said = [(name, getattr(shell.settings, name)) for name in NAMES]
+    said = [(name, getattr(shell.settings, name)) for name in SETTING_NAMES]
     return [
         f"--{name}={setting.value or ''}"
         for name, setting in said
-        if setting.origin.startswith(("--", "OMOIDE_")) and not _is_secret(setting.value or "")
+        if setting.origin.startswith(("--", "OMOIDE_")) and not _has_password(setting.value or "")
     ]
 
 
-def _is_secret(url: str) -> bool:
+def _has_password(url: str) -> bool:
     """Whether a URL has a password in it."""
-    return masked(url) != url
+    return mask_url(url) != url
 
 
 # serving: How is a memory served to others?
 
 
-LAST_SECONDS = 3
+SHUTDOWN_TIMEOUT = 3
 """How long requests that are under way may take when the service is to end."""
-MAKE = "omoide token create NAME --right read --right write"
+CREATE_TOKEN_COMMAND = "omoide token create NAME --right read --right write"
 """What makes a token."""
 
 
@@ -199,7 +206,7 @@ MAKE = "omoide token create NAME --right read --right write"
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    default=PORT,
+    default=DEFAULT_PORT,
     show_default=True,
     help="The port; 0 for a free one.",
 )
@@ -210,7 +217,7 @@ MAKE = "omoide token create NAME --right read --right write"
     metavar="NAME",
     help="A name by which others know this machine; may be repeated.",
 )
-def serve_command(shell: Shell, host: str, port: int, names: tuple[str, ...]) -> None:
+def serve_command(shell: CommandContext, host: str, port: int, names: tuple[str, ...]) -> None:
     """Serve the store over HTTP, until Ctrl-C.
 
     Programs need a token, and people open the address that is printed. Beyond this machine nothing is served
@@ -220,55 +227,59 @@ def serve_command(shell: Shell, host: str, port: int, names: tuple[str, ...]) ->
         import uvicorn
 
         from omoide.web import create_app
-        from omoide.web.inspector import Visitors
+        from omoide.web.inspector import InspectorSessions
     except ModuleNotFoundError as error:
         raise MissingExtra("serving", "server") from error
 
-    with shell.store(create=True, embeds=True) as store, bound(host, port) as listening:
-        _serving_check_tokens(shell, store, host)
+    with shell.open_store(create=True, load_embedder=True) as store, bind(host, port) as listening:
+        _check_any_token(shell, store, host)
         address, port = listening.getsockname()[:2]
-        known = {*names} if is_everywhere(address) else {*names, address, f"[{address}]", host}
-        visitors = Visitors(shell.scope)
-        rest = create_app(store, hosts=known, visitors=visitors)
-        app, mcp = _with_mcp(rest, store, shell, address, known)
+        known = {*names} if is_wildcard(address) else {*names, address, f"[{address}]", host}
+        visitors = InspectorSessions(shell.scope)
+        rest = create_app(store, hosts=known, inspector_sessions=visitors)
+        app, mcp = _mount_mcp(rest, store, shell, address, known)
         config = uvicorn.Config(
             app,
             http="h11",  # the other one hands on the space after a header's value
             access_log=False,  # its lines would hold what was asked for
             log_config=None,
             server_header=False,
-            timeout_graceful_shutdown=LAST_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
         )
         url = url_of(address, port)
-        here = url_of("127.0.0.1", port) if is_everywhere(address) else url
-        look = f"{here}/inspect/enter?key={visitors.invite()}"
+        here = url_of("127.0.0.1", port) if is_wildcard(address) else url
+        look = f"{here}/inspect/enter?key={visitors.create_key()}"
         shown = {"url": url, "inspect": look, "mcp": f"{url}{mcp}" if mcp else None}
-        shell.put(shown, partial(_show, shown))
-        _run(uvicorn.Server(config), listening)
+        shell.print_result(shown, partial(_print_addresses, shown))
+        _run_server(uvicorn.Server(config), listening)
     click.echo("Ended.", err=True)
 
 
-def _show(shown: dict[str, str | None]) -> None:
-    click.echo(f"{shown['url']}  (Ctrl-C ends it)")
-    click.echo(f"To look at it, open {shown['inspect']}")
-    if shown["mcp"]:
-        click.echo(f"MCP clients find it at {shown['mcp']}, with a token")
+def _print_addresses(addresses: dict[str, str | None]) -> None:
+    click.echo(f"{addresses['url']}  (Ctrl-C ends it)")
+    click.echo(f"To look at it, open {addresses['inspect']}")
+    if addresses["mcp"]:
+        click.echo(f"MCP clients find it at {addresses['mcp']}, with a token")
 
 
-def _serving_check_tokens(shell: Shell, store: LocalStore, host: str) -> None:
+def _check_any_token(shell: CommandContext, store: AsyncStore, host: str) -> None:
     """Refuse to let the whole network in where nobody has a token; say how to make one."""
     import anyio
 
     from omoide.service import auth as access
 
     now = clock.now()
-    if any(token.is_live(now) for token in anyio.run(access.tokens, store)):
+    if any(token.is_live(now) for token in anyio.run(access.list_tokens, store)):
         return
     setting = shell.settings.store
     url = setting.value or ""
-    make = MAKE if setting.origin == "default" else f"{MAKE} --store {shlex.quote(url)}"
-    if masked(url) != url:  # then it is set again from where it came, and not shown
-        make = f"{MAKE}, with {variable('store')} set to the URL of the store"
+    make = (
+        CREATE_TOKEN_COMMAND
+        if setting.origin == "default"
+        else f"{CREATE_TOKEN_COMMAND} --store {shlex.quote(url)}"
+    )
+    if mask_url(url) != url:  # then it is set again from where it came, and not shown
+        make = f"{CREATE_TOKEN_COMMAND}, with {environment_variable('store')} set to the URL of the store"
     if not is_loopback(host):
         raise Invalid(
             "--host", f"is {host!r}, which others can reach, and nobody has a token", f"run: {make}"
@@ -276,17 +287,21 @@ def _serving_check_tokens(shell: Shell, store: LocalStore, host: str) -> None:
     click.echo(f"Nobody has a token yet. To make one: {make}", err=True)
 
 
-def _with_mcp(app: Any, store: LocalStore, shell: Shell, host: str, names: Iterable[str]) -> tuple[Any, str]:
+def _mount_mcp(
+    app: Any, store: AsyncStore, shell: CommandContext, host: str, names: Iterable[str]
+) -> tuple[Any, str]:
     """The application with an MCP server beside it, and its path; as it is where the SDK is not installed."""
     try:
-        from omoide.integrations.mcp.server import PATH, create_server, http_app
+        from omoide.integrations.mcp.server import MCP_PATH, create_server, http_app
     except ModuleNotFoundError:
         return app, ""
     server = create_server(store, shell.scope)
-    return Joined(app, PATH, http_app(server, host=host, tokens=True, names=names)), PATH
+    return PathDispatcher(
+        app, MCP_PATH, http_app(server, host=host, require_token=True, allowed_hosts=names)
+    ), MCP_PATH
 
 
-def _run(server: Any, listening: socket.socket) -> None:
+def _run_server(server: Any, listening: socket.socket) -> None:
     """Serve until a signal comes; that is how it is meant to end, and no failure."""
     # The server finishes what is under way and then raises the signal again: it must not end the process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -320,8 +335,8 @@ def token_command() -> None:
     "--namespace", "named", multiple=True, metavar="NAME", help="Where; may be repeated. '*' is everywhere."
 )
 @click.option("--expires", metavar="WHEN", help="When it ends: a date, a time, or 30d for in thirty days.")
-def create(
-    shell: Shell, name: str, rights: tuple[str, ...], named: tuple[str, ...], expires: str | None
+def create_command(
+    shell: CommandContext, name: str, rights: tuple[str, ...], named: tuple[str, ...], expires: str | None
 ) -> None:
     """Make a token called NAME and print its secret, which is shown only this once.
 
@@ -332,14 +347,14 @@ def create(
     from omoide.service import auth as access
 
     now = clock.now()
-    ends = None if expires is None else output.after(expires, now, "--expires")
+    ends = None if expires is None else output.parse_future_time(expires, now, "--expires")
     if ends is not None and ends <= now:
         raise Invalid("--expires", f"is {expires!r}, which is over", "write a time to come, such as 30d")
     where = named or (shell.scope.namespace,)
-    with shell.store(create=True) as store:
+    with shell.open_store(create=True) as store:
         secret, token = anyio.run(partial(access.create, store, name, rights, where, expires_at=ends))
-    shell.put({"secret": secret, "token": token}, lambda: click.echo(secret))
-    click.echo(f"{token.id}  {_allowed(token)}", err=True)
+    shell.print_result({"secret": secret, "token": token}, lambda: click.echo(secret))
+    click.echo(f"{token.id}  {_token_summary(token)}", err=True)
     click.echo("Keep the secret: it is shown only this once.", err=True)
 
 
@@ -347,18 +362,18 @@ def create(
     "list",
     "omoide token list",
 )
-def list_tokens(shell: Shell) -> int:
+def list_command(shell: CommandContext) -> int:
     """List all tokens, those that no longer count included, oldest first; no secrets."""
     import anyio
 
     from omoide.service import auth as access
 
-    with shell.store() as store:
-        found = anyio.run(access.tokens, store)
+    with shell.open_store() as store:
+        found = anyio.run(access.list_tokens, store)
     now = clock.now()
 
     def show() -> None:
-        put_rows(
+        print_table(
             ("id", "name", "rights", "namespaces", "made", "ends", "state"),
             [
                 (
@@ -366,9 +381,9 @@ def list_tokens(shell: Shell) -> int:
                     one.name,
                     ", ".join(one.rights),
                     ", ".join(one.namespaces),
-                    output.shown(one.created_at),
-                    output.shown(one.expires_at),
-                    _state(one, now),
+                    output.format_time(one.created_at),
+                    output.format_time(one.expires_at),
+                    _token_status(one, now),
                 )
                 for one in found
             ],
@@ -376,8 +391,8 @@ def list_tokens(shell: Shell) -> int:
         if not found:
             click.echo("Nothing found.", err=True)
 
-    shell.put({"tokens": found}, show)
-    return OK if found else NOTHING
+    shell.print_result({"tokens": found}, show)
+    return OK if found else NOT_FOUND
 
 
 @command(
@@ -385,28 +400,28 @@ def list_tokens(shell: Shell) -> int:
     "omoide token revoke tok_0123",
 )
 @click.argument("id")
-def revoke(shell: Shell, id: str) -> None:
+def revoke_command(shell: CommandContext, id: str) -> None:
     """Let a token no longer count, from now on."""
     import anyio
 
     from omoide.service import auth as access
 
-    with shell.store() as store:
+    with shell.open_store() as store:
         token = anyio.run(access.revoke, store, id)
-    shell.put(token, lambda: click.echo(f"{safe(token.id)}  revoked ({safe(token.name)})"))
+    shell.print_result(token, lambda: click.echo(f"{sanitize(token.id)}  revoked ({sanitize(token.name)})"))
 
 
-def _state(token: Token, now: int) -> str:
+def _token_status(token: ApiToken, now: int) -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "in use" if token.is_live(now) else "expired"
 
 
-def _allowed(token: Token) -> str:
-    until = "" if token.expires_at is None else f", until {output.shown(token.expires_at)}"
-    return safe(f"{token.name}: {', '.join(token.rights)} in {', '.join(token.namespaces)}{until}")
+def _token_summary(token: ApiToken) -> str:
+    until = "" if token.expires_at is None else f", until {output.format_time(token.expires_at)}"
+    return sanitize(f"{token.name}: {', '.join(token.rights)} in {', '.join(token.namespaces)}{until}")
 
 
-token_command.add_command(create)
-token_command.add_command(list_tokens)
-token_command.add_command(revoke)
+token_command.add_command(create_command)
+token_command.add_command(list_command)
+token_command.add_command(revoke_command)

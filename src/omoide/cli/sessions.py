@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omoide.cli.chat import options_for, visible
-from omoide.cli.output import counted, put_rows, safe, shown
+from omoide.cli.chat import sanitize_text, turn_options
+from omoide.cli.output import format_count, format_time, print_table, sanitize
 from omoide.cli.shell import (
+    COUNT,
     FAILED,
-    NOTHING,
-    NUMBER,
+    NOT_FOUND,
     OK,
     REPOSITORY,
-    Setting,
-    Shell,
+    CliSetting,
+    CommandContext,
     apply_options,
     command,
     common_options,
-    shown_examples,
+    format_examples,
 )
 from omoide.core import codec
 from omoide.core.value import check_unit
 
 if TYPE_CHECKING:
     from omoide.core.thread import ThreadEntry
-    from omoide.promotion.plan import Run
+    from omoide.promotion.plan import PromotionRun
     from omoide.promotion.promoter import Promotion
-    from omoide.sessions.context import Context
+    from omoide.sessions.context import SessionContext
     from omoide.sessions.session import Session
-    from omoide.sessions.storage import Header
-    from omoide.stores.async_store import LocalStore
+    from omoide.sessions.storage import SessionRecord
+    from omoide.stores.async_store import AsyncStore
 
 
 # promoting: What does a session know, and what of it becomes lasting memory?
@@ -50,7 +50,7 @@ REACHES = ("session", "project", "agent")
 @click.argument("id", metavar="SESSION")
 @click.option("--threshold", type=float, metavar="X", help="What is enough, from 0 to 1; 0.6 usually.")
 @apply_options
-def promote_command(shell: Shell, id: str, threshold: float | None, apply: bool) -> int:
+def promote_command(shell: CommandContext, id: str, threshold: float | None, apply: bool) -> int:
     """Show what of a session's short-term memory would become lasting, and why; --apply promotes it.
 
     `omoide undo-promotion` takes a promotion back.
@@ -60,15 +60,15 @@ def promote_command(shell: Shell, id: str, threshold: float | None, apply: bool)
     if threshold is not None:
         check_unit(threshold, "--threshold")
 
-    async def promote(store: LocalStore) -> tuple[Promotion, tuple[str, ...]]:
-        loaded = await _loaded(shell, store, id)
+    async def promote(store: AsyncStore) -> tuple[Promotion, tuple[str, ...]]:
+        loaded = await _load_session(shell, store, id)
         if not apply:
             return await loaded.promote(dry_run=True, threshold=threshold), loaded.notices
         loaded.set_promotion(enabled=False)  # what is asked for is promoted, and nothing more on leaving
         async with loaded:
             return await loaded.promote(threshold=threshold), loaded.notices
 
-    with shell.store(embeds=apply) as store:
+    with shell.open_store(load_embedder=apply) as store:
         done, notices = anyio.run(promote, store)
     answer = {
         "dry_run": done.dry_run,
@@ -77,7 +77,7 @@ def promote_command(shell: Shell, id: str, threshold: float | None, apply: bool)
         "run": done.run,
         "notices": notices,
     }
-    shell.put(answer, lambda: _show(done, notices))
+    shell.print_result(answer, lambda: _print_promotion(done, notices))
     return FAILED if done.run is not None and done.run.failed else OK
 
 
@@ -88,29 +88,29 @@ def promote_command(shell: Shell, id: str, threshold: float | None, apply: bool)
 )
 @click.argument("id", metavar="SESSION")
 @click.argument("run", required=False)
-def undo_promotion_command(shell: Shell, id: str, run: str | None) -> None:
+def undo_promotion_command(shell: CommandContext, id: str, run: str | None) -> None:
     """Take the last promotion of a session back, or the one that is named.
 
     Its memories are forgotten, and what they replaced counts again.
     """
     import anyio
 
-    async def undo(store: LocalStore) -> Run:
-        loaded = await _loaded(shell, store, id)
+    async def undo(store: AsyncStore) -> PromotionRun:
+        loaded = await _load_session(shell, store, id)
         loaded.set_promotion(enabled=False)
         async with loaded:
             return await loaded.undo_promotion(run)
 
-    with shell.store() as store:
+    with shell.open_store() as store:
         undone = anyio.run(undo, store)
 
     def show() -> None:
         made = [one.id for one in undone.promoted if one.made]
-        click.echo(f"{undone.id}  undone, {counted(len(made), 'memory', 'memories')}")
+        click.echo(f"{undone.id}  undone, {format_count(len(made), 'memory', 'memories')}")
         for one in made:
-            click.echo(safe(one))
+            click.echo(sanitize(one))
 
-    shell.put(undone, show)
+    shell.print_result(undone, show)
 
 
 @command(
@@ -121,45 +121,45 @@ def undo_promotion_command(shell: Shell, id: str, run: str | None) -> None:
 @click.argument("id", metavar="SESSION")
 @click.option("--hint", metavar="TEXT", help="What it is about; memories that fit are chosen.")
 @click.option(
-    "--budget", type=NUMBER, default=32_000, show_default=True, metavar="N", help="In so many tokens."
+    "--budget", type=COUNT, default=32_000, show_default=True, metavar="N", help="In so many tokens."
 )
 @click.option("--reach", type=click.Choice(REACHES), help="How far memory is searched.")
-def context_command(shell: Shell, id: str, hint: str | None, budget: int, reach: str | None) -> None:
+def context_command(shell: CommandContext, id: str, hint: str | None, budget: int, reach: str | None) -> None:
     """Show what a model should know about a session: what it understands, remembers, and what was said."""
     import anyio
 
-    async def assemble(store: LocalStore) -> Context:
-        loaded = await _loaded(shell, store, id)
+    async def assemble(store: AsyncStore) -> SessionContext:
+        loaded = await _load_session(shell, store, id)
         return await loaded.assemble_context(hint, budget, reach=reach)
 
-    with shell.store(embeds=hint is not None) as store:
+    with shell.open_store(load_embedder=hint is not None) as store:
         context = anyio.run(assemble, store)
 
     def show() -> None:
         if context.text:
-            click.echo(visible(context.text), nl=not context.text.endswith("\n"))
+            click.echo(sanitize_text(context.text), nl=not context.text.endswith("\n"))
         counts = context.token_counts
         parts = ", ".join(f"{name} {counts[name]:,}" for name in ("working", "long_term", "conversation"))
         click.echo(f"{counts['total']:,} tokens of {budget:,}: {parts}", err=True)
         for notice in context.notices:
-            click.echo(safe(notice), err=True)
+            click.echo(sanitize(notice), err=True)
 
-    shell.put(context, show)
+    shell.print_result(context, show)
 
 
-async def _loaded(shell: Shell, store: LocalStore, id: str) -> Session:
+async def _load_session(shell: CommandContext, store: AsyncStore, id: str) -> Session:
     """The session of an id, with the agent it was begun with."""
     from omoide.sessions.session import Session
     from omoide.sessions.storage import spec_of
 
     namespace = shell.scope.namespace
     spec = await spec_of(store, id, namespace)
-    return await Session.load(id, spec, store=store, namespace=namespace, **options_for(shell, spec))
+    return await Session.load(id, spec, store=store, namespace=namespace, **turn_options(shell, spec))
 
 
-def _show(done: Promotion, notices: tuple[str, ...]) -> None:
-    plan, run = done.plan, done.run
-    put_rows(
+def _print_promotion(promotion: Promotion, notices: tuple[str, ...]) -> None:
+    plan, run = promotion.plan, promotion.run
+    print_table(
         ("verdict", "score", "type", "content", "why"),
         [
             (one.verdict, f"{one.score:.3f}", one.entry.type or "", one.entry.content, one.why)
@@ -167,22 +167,22 @@ def _show(done: Promotion, notices: tuple[str, ...]) -> None:
         ],
     )
     if run is None:
-        share = f"{len(plan.promoted)} of {len(plan.candidates)}"
+        share = f"{len(plan.to_promote)} of {len(plan.candidates)}"
         click.echo(f"{share} would be promoted; {plan.threshold:g} is enough.", err=True)
-        if plan.promoted:
+        if plan.to_promote:
             click.echo("--apply promotes them.", err=True)
     else:
-        click.echo(f"{run.id}  {counted(len(run.promoted), 'memory', 'memories')} promoted")
+        click.echo(f"{run.id}  {format_count(len(run.promoted), 'memory', 'memories')} promoted")
         for one in run.failed:
-            click.echo(f"not promoted: {safe(one.id)}: {safe(one.problem)}", err=True)
+            click.echo(f"not promoted: {sanitize(one.id)}: {sanitize(one.problem)}", err=True)
     for notice in notices:
-        click.echo(safe(notice), err=True)
+        click.echo(sanitize(notice), err=True)
 
 
 # sessions: Which conversations are kept, and what was said in them?
 
 
-_TOLD = (
+_SUMMARY_FIELDS = (
     "session_id",
     "agent_id",
     "project_id",
@@ -199,7 +199,7 @@ _TOLD = (
 @click.group(
     "sessions",
     invoke_without_command=True,
-    epilog=shown_examples("omoide sessions", "omoide sessions show conv-1"),
+    epilog=format_examples("omoide sessions", "omoide sessions show conv-1"),
 )
 @click.pass_context
 def sessions_command(context: click.Context) -> Any:
@@ -211,7 +211,7 @@ def sessions_command(context: click.Context) -> Any:
     "list",
     "omoide sessions list --agent ada",
 )
-def list_command(shell: Shell) -> int:
+def list_command(shell: CommandContext) -> int:
     """List the sessions of the namespace, the one that was used last first.
 
     Those of all agents and projects, unless one is named.
@@ -220,26 +220,26 @@ def list_command(shell: Shell) -> int:
 
     from omoide.sessions.storage import sessions
 
-    agent, project = _said(shell.settings.agent), _said(shell.settings.project)
-    with shell.store() as store:
+    agent, project = _explicit_value(shell.settings.agent), _explicit_value(shell.settings.project)
+    with shell.open_store() as store:
         listed = partial(sessions, store, agent_id=agent, namespace=shell.scope.namespace)
         found = [one for one in anyio.run(listed) if project in (None, one.project_id)]
     found.sort(key=lambda one: one.updated_at, reverse=True)
 
     def show() -> None:
         titles = ("id", "agent", "status", "turns", "used last")
-        put_rows(
+        print_table(
             titles,
             [
-                (one.session_id, one.agent_id, one.status, str(one.turns), shown(one.updated_at))
+                (one.session_id, one.agent_id, one.status, str(one.turns), format_time(one.updated_at))
                 for one in found
             ],
         )
         if not found:
             click.echo("Nothing found.", err=True)
 
-    shell.put({"sessions": [_summary(one) for one in found]}, show)
-    return OK if found else NOTHING
+    shell.print_result({"sessions": [_summary(one) for one in found]}, show)
+    return OK if found else NOT_FOUND
 
 
 @command(
@@ -247,40 +247,40 @@ def list_command(shell: Shell) -> int:
     "omoide sessions show conv-1",
 )
 @click.argument("id")
-def show_command(shell: Shell, id: str) -> None:
+def show_command(shell: CommandContext, id: str) -> None:
     """Show what was said in a session, and where it stands."""
     import anyio
 
-    from omoide.sessions.storage import Keeper, missing
+    from omoide.sessions.storage import SessionStore, session_not_found
 
-    with shell.store() as store:
-        kept = anyio.run(Keeper(store, id, shell.scope.namespace).load)
+    with shell.open_store() as store:
+        kept = anyio.run(SessionStore(store, id, shell.scope.namespace).load)
     if kept is None:
-        raise missing(id)
+        raise session_not_found(id)
     header, thread = kept
 
     def show() -> None:
         for entry in thread.entries:
-            for line in _lines(entry):
-                click.echo(visible(line))
+            for line in _entry_lines(entry):
+                click.echo(sanitize_text(line))
         for review in header.pending_reviews:
-            click.echo(f"waits for a decision: {safe(review.question)} ({safe(review.id)})")
-        click.echo(f"{header.status}, {shown(header.updated_at)}", err=True)
+            click.echo(f"waits for a decision: {sanitize(review.question)} ({sanitize(review.id)})")
+        click.echo(f"{header.status}, {format_time(header.updated_at)}", err=True)
 
-    shell.put({"session": _summary(header), "entries": [*thread.entries]}, show)
+    shell.print_result({"session": _summary(header), "entries": [*thread.entries]}, show)
 
 
-def _said(setting: Setting) -> str | None:
+def _explicit_value(setting: CliSetting) -> str | None:
     """A value that somebody asked for."""
     return None if setting.origin in ("default", REPOSITORY) else setting.value
 
 
-def _summary(header: Header) -> dict[str, Any]:
+def _summary(header: SessionRecord) -> dict[str, Any]:
     written = codec.to_builtins(header)
-    return {name: written.get(name) for name in _TOLD}
+    return {name: written.get(name) for name in _SUMMARY_FIELDS}
 
 
-def _lines(entry: ThreadEntry) -> Iterator[str]:
+def _entry_lines(entry: ThreadEntry) -> Iterator[str]:
     """What an entry says, for a person; notes of actions are not shown."""
     said = entry.payload
     match entry.kind:

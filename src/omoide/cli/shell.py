@@ -25,7 +25,7 @@ from omoide.core.entry import DEFAULT_NAMESPACE, Scope
 from omoide.errors import Conflict, Invalid, MissingExtra, NotFound, OmoideError
 
 if TYPE_CHECKING:
-    from omoide.stores.async_store import LocalStore
+    from omoide.stores.async_store import AsyncStore
 
 
 # applying: Is it done, or only shown?
@@ -52,9 +52,9 @@ def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 OK = 0
-NOTHING = 1
+NOT_FOUND = 1
 """What was asked for is not there, nothing was found, or `doctor` or `validate` found a problem."""
-WRONG = 2
+INVALID_USAGE = 2
 """The command was given wrongly."""
 CONFLICT = 3
 """Someone else changed the entry meanwhile, or an idempotency key was used before."""
@@ -63,24 +63,24 @@ FAILED = 4
 INTERRUPTED = 130
 
 _CODES: tuple[tuple[type[OmoideError], int], ...] = (
-    (NotFound, NOTHING),
+    (NotFound, NOT_FOUND),
     (Conflict, CONFLICT),
-    (Invalid, WRONG),
-    (MissingExtra, WRONG),
+    (Invalid, INVALID_USAGE),
+    (MissingExtra, INVALID_USAGE),
     (OmoideError, FAILED),
 )
 
 
-def code_of(error: OmoideError) -> int:
+def exit_code(error: OmoideError) -> int:
     """The exit code that tells of an error."""
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
-def line_of(error: object) -> str:
+def format_error(error: object) -> str:
     """An error as one line, whatever it quotes, without the passwords of URLs."""
-    from omoide.service.problems import line
+    from omoide.service.problems import error_line
 
-    return line(error)
+    return error_line(error)
 
 
 # settings: Which memory does a command work on, and who said so?
@@ -88,25 +88,25 @@ def line_of(error: object) -> str:
 
 REPOSITORY = "repository"
 """The origin of a project that is the repository around the working folder."""
-NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
+SETTING_NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
 
 
-class Setting(NamedTuple):
+class CliSetting(NamedTuple):
     """A value, and where it comes from."""
 
     value: str | None
     origin: str
 
 
-class Settings(NamedTuple):
+class CliSettings(NamedTuple):
     """Everything that says which memory is meant."""
 
-    store: Setting
-    embedder: Setting
-    namespace: Setting
-    agent: Setting
-    project: Setting
-    session: Setting
+    store: CliSetting
+    embedder: CliSetting
+    namespace: CliSetting
+    agent: CliSetting
+    project: CliSetting
+    session: CliSetting
 
     @property
     def scope(self) -> Scope:
@@ -119,34 +119,36 @@ class Settings(NamedTuple):
         )
 
 
-def variable(name: str) -> str:
+def environment_variable(name: str) -> str:
     """The environment variable of a setting."""
     return f"OMOIDE_{name.upper()}"
 
 
-def read(given: Mapping[str, str], environment: Mapping[str, str], folder: Path) -> Settings:
+def resolve_settings(options: Mapping[str, str], environment: Mapping[str, str], folder: Path) -> CliSettings:
     """The settings, from options, the environment and the folder in which a command runs."""
     usual = {
-        "store": Setting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
-        "embedder": Setting("auto", "default"),
-        "namespace": Setting(DEFAULT_NAMESPACE, "default"),
-        "agent": Setting("default", "default"),
-        "project": _project(folder),
-        "session": Setting(None, "default"),
+        "store": CliSetting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
+        "embedder": CliSetting("auto", "default"),
+        "namespace": CliSetting(DEFAULT_NAMESPACE, "default"),
+        "agent": CliSetting("default", "default"),
+        "project": _project_setting(folder),
+        "session": CliSetting(None, "default"),
     }
-    found = {name: _said(name, given, environment) or usual[name] for name in NAMES}
+    found = {name: _explicit_setting(name, options, environment) or usual[name] for name in SETTING_NAMES}
     if found["store"].value:
         found["store"] = found["store"]._replace(value=store_url(found["store"].value))
     else:
         found["store"] = usual["store"]
-    return Settings(**found)
+    return CliSettings(**found)
 
 
-def _said(name: str, given: Mapping[str, str], environment: Mapping[str, str]) -> Setting | None:
-    if name in given:
-        return Setting(given[name] or None, f"--{name}")
-    if variable(name) in environment:
-        return Setting(environment[variable(name)] or None, variable(name))
+def _explicit_setting(
+    name: str, options: Mapping[str, str], environment: Mapping[str, str]
+) -> CliSetting | None:
+    if name in options:
+        return CliSetting(options[name] or None, f"--{name}")
+    if environment_variable(name) in environment:
+        return CliSetting(environment[environment_variable(name)] or None, environment_variable(name))
     return None
 
 
@@ -155,23 +157,25 @@ def _data_folder(environment: Mapping[str, str]) -> Path:
     return (Path(user) if user else Path.home() / ".local" / "share") / "omoide"
 
 
-_SERVERS = ("postgresql", "postgres", "redis", "rediss")
+_SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
 """What begins so names a server, and never a file, though a slash be missing."""
 
 
-def store_url(given: str) -> str:
+def store_url(url_or_path: str) -> str:
     """The URL of a store that may have been given as the path of its file."""
-    if "://" in given or given.partition(":")[0] in _SERVERS:
-        return given
-    path = Path(given) if given.startswith("~") else Path(given).absolute()  # whose ~ it is, the opener knows
+    if "://" in url_or_path or url_or_path.partition(":")[0] in _SERVER_SCHEMES:
+        return url_or_path
+    path = (
+        Path(url_or_path) if url_or_path.startswith("~") else Path(url_or_path).absolute()
+    )  # whose ~ it is, the opener knows
     return f"sqlite:///{quote(path.as_posix(), safe='/:', errors='surrogatepass')}"
 
 
-def _project(folder: Path) -> Setting:
+def _project_setting(folder: Path) -> CliSetting:
     for place in (folder, *folder.parents):
         if (place / ".git").exists():
-            return Setting(str(place), REPOSITORY)
-    return Setting(None, "default")
+            return CliSetting(str(place), REPOSITORY)
+    return CliSetting(None, "default")
 
 
 # shell: What does every command know?
@@ -187,14 +191,14 @@ _OPTIONS = {
 }
 
 
-NUMBER = click.IntRange(max=2**31 - 1)
+COUNT = click.IntRange(max=2**31 - 1)
 """A number of things: how small it may be depends, but more than this is a slip."""
 
 
-class Shell(NamedTuple):
+class CommandContext(NamedTuple):
     """The surroundings of a command."""
 
-    settings: Settings
+    settings: CliSettings
     json: bool
 
     @property
@@ -203,42 +207,42 @@ class Shell(NamedTuple):
         return self.settings.scope
 
     @contextmanager
-    def store(self, *, create: bool = False, embeds: bool = False) -> Iterator[LocalStore]:
+    def open_store(self, *, create: bool = False, load_embedder: bool = False) -> Iterator[AsyncStore]:
         """The store: with `create`, one is made if there is none; with `embeds`, an encoder is loaded."""
         from omoide.stores.factory import open_store
 
         url = self.settings.store.value or ""
-        file = file_of(url)
+        file = store_file(url)
         if file is not None and not file.exists():
             if not create:
                 raise NotFound("store", url, "remember something first, or name another with --store")
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        embedder = self.settings.embedder.value if embeds else None
+        embedder = self.settings.embedder.value if load_embedder else None
         with open_store(url, embedder=embedder or "none") as store:
             yield store
 
-    def at(self, store: str, option: str) -> Shell:
+    def with_store(self, store: str, option: str) -> CommandContext:
         """The same surroundings with another store, which an option names."""
-        chosen = Setting(store_url(store), option)
+        chosen = CliSetting(store_url(store), option)
         return self._replace(settings=self.settings._replace(store=chosen))
 
-    def put(self, answer: Any, show: Callable[[], None]) -> None:
+    def print_result(self, answer: Any, show: Callable[[], None]) -> None:
         """Print an answer: as JSON if that is wanted, else the way `show` does."""
         if self.json:
-            output.put_json(answer)
+            output.print_json(answer)
         else:
             show()
 
-    def put_nothing(self) -> None:
+    def print_nothing_found(self) -> None:
         """Tell a person that nothing was found, and where nobody looked."""
         click.echo("Nothing found.", err=True)
         project = self.settings.project
         if project.origin == REPOSITORY:
-            place = output.safe(project.value or "")
+            place = output.sanitize(project.value or "")
             click.echo(f"Looked in project {place} only; --project '' looks everywhere.", err=True)
 
 
-def file_of(url: str) -> Path | None:
+def store_file(url: str) -> Path | None:
     """The file of a store, if it has one."""
     from omoide.stores.sqlite.store import path_of
 
@@ -248,15 +252,15 @@ def file_of(url: str) -> Path | None:
 def common_options() -> list[click.Option]:
     """The options that all commands have."""
     flag = click.Option(
-        ["--json"], is_flag=True, default=None, help="Print JSON.", expose_value=False, callback=_note
+        ["--json"], is_flag=True, default=None, help="Print JSON.", expose_value=False, callback=_store_option
     )
     return [flag] + [
-        click.Option([f"--{name}"], metavar=metavar, help=text, expose_value=False, callback=_note)
+        click.Option([f"--{name}"], metavar=metavar, help=text, expose_value=False, callback=_store_option)
         for name, (metavar, text) in _OPTIONS.items()
     ]
 
 
-def _note(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+def _store_option(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     """Keep what was given; what stands after the command wins, for it is read later."""
     given = ctx.ensure_object(dict)
     if value is not None and parameter.name is not None:
@@ -271,9 +275,11 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], 
         def run(**parameters: Any) -> int | None:
             given = dict(click.get_current_context().ensure_object(dict))
             as_json = bool(given.pop("json", False))
-            return function(Shell(read(given, os.environ, Path.cwd()), as_json), **parameters)
+            return function(
+                CommandContext(resolve_settings(given, os.environ, Path.cwd()), as_json), **parameters
+            )
 
-        made = click.command(name, epilog=shown_examples(*examples))(run)
+        made = click.command(name, epilog=format_examples(*examples))(run)
         own = {name for parameter in made.params for name in parameter.opts}
         made.params += [option for option in common_options() if own.isdisjoint(option.opts)]
         return made
@@ -281,6 +287,6 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], 
     return make
 
 
-def shown_examples(*lines: str) -> str:
+def format_examples(*lines: str) -> str:
     """Examples as the help shows them: each on its own line, never wrapped."""
     return "\n".join(["\b", "Examples:", *(f"  $ {line}" for line in lines)])

@@ -17,19 +17,27 @@ from unicodedata import category
 import click
 import msgspec
 
-from omoide.cli.maintenance import refuse_own
-from omoide.cli.memories import from_stdin
-from omoide.cli.output import HIDDEN, Progress, counted, progress, put_json, put_rows, safe
-from omoide.cli.shell import NOTHING, NUMBER, OK, Shell, command, file_of
+from omoide.cli.maintenance import refuse_store_file
+from omoide.cli.memories import read_stdin
+from omoide.cli.output import (
+    UNSAFE_CATEGORIES,
+    ProgressCallback,
+    format_count,
+    print_json,
+    print_table,
+    progress_bar,
+    sanitize,
+)
+from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, store_file
 from omoide.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from omoide.blocking import Graph
+    from omoide.blocking import BlockingGraph
     from omoide.graph.results import Answer, Triple
-    from omoide.graph.shacl import Report
-    from omoide.graph.terms import Term
-    from omoide.service.transfer import Copied, Imported
-    from omoide.stores.async_store import LocalStore
+    from omoide.graph.shacl import ValidationReport
+    from omoide.graph.terms import RDFTerm
+    from omoide.service.transfer import CopyReport, ImportReport
+    from omoide.stores.async_store import AsyncStore
 
 
 # copying: How does everything get from one store to another from a shell?
@@ -47,7 +55,9 @@ if TYPE_CHECKING:
     "--namespace", "named", multiple=True, metavar="NAME", help="Only this one; may be repeated. Usually all."
 )
 @click.option("--tokens", is_flag=True, help="The tokens of the store, too.")
-def copy_command(shell: Shell, source: str | None, target: str, named: tuple[str, ...], tokens: bool) -> None:
+def copy_command(
+    shell: CommandContext, source: str | None, target: str, named: tuple[str, ...], tokens: bool
+) -> None:
     """Copy everything from one store to another, as it is.
 
     Memories come with what was forgotten and why, links and figures of use, and with them sessions and
@@ -61,36 +71,36 @@ def copy_command(shell: Shell, source: str | None, target: str, named: tuple[str
     for name in ("agent", "project", "session"):
         if getattr(shell.settings, name).origin == f"--{name}":
             raise Invalid(f"--{name}", "is given", "leave it out: whole namespaces are copied")
-    chosen = _namespaces(shell, named)
+    chosen = _selected_namespaces(shell, named)
     check_namespaces(chosen or (), tokens=tokens)
-    here = shell if source is None else shell.at(source, "--from")
-    there = shell.at(target, "--to")
-    file = file_of(there.settings.store.value or "")
-    refuse_own(here, *([] if file is None else [file]))
+    here = shell if source is None else shell.with_store(source, "--from")
+    there = shell.with_store(target, "--to")
+    file = store_file(there.settings.store.value or "")
+    refuse_store_file(here, *([] if file is None else [file]))
     with (
-        here.store() as one,
-        there.store(create=True, embeds=True) as other,
-        progress() as tell,
+        here.open_store() as one,
+        there.open_store(create=True, load_embedder=True) as other,
+        progress_bar() as tell,
     ):
         done = anyio.run(partial(copy, one, other, namespaces=chosen, tokens=tokens, progress=tell))
-    shell.put(done, lambda: _show(done))
+    shell.print_result(done, lambda: _print_copy_report(done))
 
 
-def _namespaces(shell: Shell, named: tuple[str, ...]) -> list[str] | None:
+def _selected_namespaces(shell: CommandContext, names: tuple[str, ...]) -> list[str] | None:
     """Those that are named, here or before the command or by the variable; None for all."""
-    if named:
-        return [*named]
+    if names:
+        return [*names]
     setting = shell.settings.namespace
     return None if setting.origin == "default" else [shell.scope.namespace]
 
 
-def _show(done: Copied) -> None:
-    memories = f"{counted(done.memories, 'memory', 'memories')}, {done.new:,} new"
-    documents = f"{counted(done.documents, 'document', 'documents')}, {done.new_documents:,} new"
+def _print_copy_report(report: CopyReport) -> None:
+    memories = f"{format_count(report.memories, 'memory', 'memories')}, {report.new:,} new"
+    documents = f"{format_count(report.documents, 'document', 'documents')}, {report.new_documents:,} new"
     click.echo(f"{memories}; {documents}")
-    click.echo(f"namespaces: {', '.join(map(safe, done.namespaces)) or 'none'}", err=True)
-    for notice in done.notices:
-        click.echo(safe(notice), err=True)
+    click.echo(f"namespaces: {', '.join(map(sanitize, report.namespaces)) or 'none'}", err=True)
+    for notice in report.notices:
+        click.echo(sanitize(notice), err=True)
 
 
 # graphs: Where is the graph that a command asks?
@@ -115,27 +125,27 @@ def graph_options(function: Any) -> Any:
     return function
 
 
-def graph_of(store: LocalStore, given: dict[str, Any] | None = None) -> Graph:
+def open_graph(store: AsyncStore, options: dict[str, Any] | None = None) -> BlockingGraph:
     """The graph over a store, where the options say; takes them out of `given`."""
     from omoide import blocking
 
-    if given is None:
+    if options is None:
         return blocking.open_graph(store)
     return blocking.open_graph(
         store,
-        path=given.pop("folder"),
-        endpoint=given.pop("endpoint"),
-        update_endpoint=given.pop("update_endpoint"),
+        path=options.pop("folder"),
+        endpoint=options.pop("endpoint"),
+        update_endpoint=options.pop("update_endpoint"),
     )
 
 
 # exchanging: How do memories go to a file that other programs read, and come from one?
 
 
-RDF = {".ttl": "turtle", ".trig": "trig", ".jsonld": "jsonld", ".nq": "nquads"}
-LINES, CHAT = "jsonl", "chat"
-WRITTEN = {**RDF, ".jsonl": LINES}
-READ = {**WRITTEN, ".json": CHAT}
+RDF_FORMATS = {".ttl": "turtle", ".trig": "trig", ".jsonld": "jsonld", ".nq": "nquads"}
+JSONL, CHAT = "jsonl", "chat"
+EXPORT_FORMATS = {**RDF_FORMATS, ".jsonl": JSONL}
+IMPORT_FORMATS = {**EXPORT_FORMATS, ".json": CHAT}
 
 
 @command(
@@ -146,24 +156,24 @@ READ = {**WRITTEN, ".json": CHAT}
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--format",
-    type=click.Choice([*WRITTEN.values()]),
+    type=click.Choice([*EXPORT_FORMATS.values()]),
     help="The format, if the file's name does not say.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def export_command(shell: Shell, file: Path, format: str | None, force: bool) -> None:
+def export_command(shell: CommandContext, file: Path, format: str | None, force: bool) -> None:
     """Write the memories that are meant to FILE: .jsonl, or as RDF .ttl, .trig, .jsonld or .nq.
 
     All of them, also those that were forgotten or no longer hold. The file is there when it is complete.
     """
-    refuse_own(shell, file)
+    refuse_store_file(shell, file)
     if file.exists() and not force:
         raise Invalid("file", f"{str(file)!r} exists", "choose another, or replace it with --force")
-    kind = _kind(file, format, WRITTEN)
-    with shell.store() as store, progress() as tell:
-        count = _written(shell, store, file, kind, tell)
-    shell.put(
+    kind = _file_format(file, format, EXPORT_FORMATS)
+    with shell.open_store() as store, progress_bar() as tell:
+        count = _export(shell, store, file, kind, tell)
+    shell.print_result(
         {"path": str(file), "memories": count},
-        lambda: click.echo(f"{safe(str(file))}  {counted(count, 'memory', 'memories')}"),
+        lambda: click.echo(f"{sanitize(str(file))}  {format_count(count, 'memory', 'memories')}"),
     )
 
 
@@ -175,10 +185,12 @@ def export_command(shell: Shell, file: Path, format: str | None, force: bool) ->
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
-    "--format", type=click.Choice([*READ.values()]), help="The format, if the file's name does not say."
+    "--format",
+    type=click.Choice([*IMPORT_FORMATS.values()]),
+    help="The format, if the file's name does not say.",
 )
 @click.option("--thread", metavar="NAME", help="What a chat is called; usually what the file says.")
-def import_command(shell: Shell, file: Path, format: str | None, thread: str | None) -> None:
+def import_command(shell: CommandContext, file: Path, format: str | None, thread: str | None) -> None:
     """Take over the memories of FILE, or what was said in a chat, all of it or nothing.
 
     What the store has already is left as it is, so doing it twice does no harm. Memories that do not say
@@ -186,22 +198,22 @@ def import_command(shell: Shell, file: Path, format: str | None, thread: str | N
     """
     if not file.exists():
         raise NotFound("file", str(file), "check the path")
-    kind = _kind(file, format, READ)
-    if kind == LINES and format is None:
+    kind = _file_format(file, format, IMPORT_FORMATS)
+    if kind == JSONL and format is None:
         from omoide.service.chats import is_chat
 
-        kind = CHAT if is_chat(file) else LINES
+        kind = CHAT if is_chat(file) else JSONL
     if thread is not None and kind != CHAT:
         raise Invalid("--thread", "is given, and the file is no chat", "leave it out, or pass --format chat")
-    with shell.store(create=True, embeds=True) as store, progress() as tell:
-        done = _taken(shell, store, file, kind, thread, tell)
+    with shell.open_store(create=True, load_embedder=True) as store, progress_bar() as tell:
+        done = _import(shell, store, file, kind, thread, tell)
     answer: dict[str, Any] = {"path": str(file), "memories": done.memories, "new": done.new}
     if kind == CHAT:
         answer["left_out"] = done.left_out
-    shell.put(answer, lambda: _exchanging_show(file, done))
+    shell.print_result(answer, lambda: _print_import_report(file, done))
 
 
-def _kind(file: Path, format: str | None, known: dict[str, str]) -> str:
+def _file_format(file: Path, format: str | None, known: dict[str, str]) -> str:
     if format is not None:
         return format
     found = known.get(file.suffix.lower())
@@ -211,53 +223,64 @@ def _kind(file: Path, format: str | None, known: dict[str, str]) -> str:
     return found
 
 
-def _written(shell: Shell, store: LocalStore, file: Path, kind: str, tell: Progress | None) -> int:
-    if kind != LINES:
-        told = None if tell is None else partial(tell, "writing")
-        with graph_of(store) as graph:
+def _export(
+    shell: CommandContext, store: AsyncStore, file: Path, kind: str, progress: ProgressCallback | None
+) -> int:
+    if kind != JSONL:
+        told = None if progress is None else partial(progress, "writing")
+        with open_graph(store) as graph:
             return graph.export(file, shell.scope, format=kind, progress=told)
     import anyio
 
     from omoide.service import transfer as lines
 
-    return anyio.run(partial(lines.write, store, file, shell.scope, progress=tell))
+    return anyio.run(partial(lines.export_jsonl, store, file, shell.scope, progress=progress))
 
 
-def _taken(
-    shell: Shell, store: LocalStore, file: Path, kind: str, thread: str | None, tell: Progress | None
-) -> Imported:
+def _import(
+    shell: CommandContext,
+    store: AsyncStore,
+    file: Path,
+    kind: str,
+    thread: str | None,
+    progress: ProgressCallback | None,
+) -> ImportReport:
     import anyio
 
     from omoide.service import chats as hearing
     from omoide.service import transfer as lines
 
-    if kind == LINES:
-        return anyio.run(partial(lines.read, store, file, shell.scope, progress=tell))
+    if kind == JSONL:
+        return anyio.run(partial(lines.import_jsonl, store, file, shell.scope, progress=progress))
     if kind == CHAT:
-        return anyio.run(partial(hearing.read, store, file, shell.scope, thread=thread, progress=tell))
+        return anyio.run(
+            partial(hearing.import_chat, store, file, shell.scope, thread=thread, progress=progress)
+        )
     seen = 0
 
     def told(done: int, total: int | None) -> None:
         nonlocal seen
         seen = total or 0
-        if tell is not None:
-            tell("reading", done, seen)
+        if progress is not None:
+            progress("reading", done, seen)
 
-    with graph_of(store) as graph:
+    with open_graph(store) as graph:
         new = graph.load(file, shell.scope, format=kind, progress=told)
-    return lines.Imported(seen, new)
+    return lines.ImportReport(seen, new)
 
 
-def _exchanging_show(file: Path, done: Imported) -> None:
-    click.echo(f"{safe(str(file))}  {counted(done.memories, 'memory', 'memories')}, {done.new:,} new")
-    if done.left_out:
-        click.echo(f"{counted(done.left_out, 'message', 'messages')} without text left out", err=True)
+def _print_import_report(file: Path, report: ImportReport) -> None:
+    click.echo(
+        f"{sanitize(str(file))}  {format_count(report.memories, 'memory', 'memories')}, {report.new:,} new"
+    )
+    if report.left_out:
+        click.echo(f"{format_count(report.left_out, 'message', 'messages')} without text left out", err=True)
 
 
 # querying: How is memory asked in SPARQL from a shell?
 
 
-_NAME = re.compile(r"[?$]?([^\W\d]\w*)")
+_VARIABLE = re.compile(r"[?$]?([^\W\d]\w*)")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,1000}\.[0-9]{1,1000}")
 _DOUBLE = re.compile(r"[+-]?(?:[0-9]{1,300}\.?[0-9]{0,300}|\.[0-9]{1,300})[eE][+-]?[0-9]{1,3}")
@@ -274,13 +297,13 @@ _DOUBLE = re.compile(r"[+-]?(?:[0-9]{1,300}\.?[0-9]{0,300}|\.[0-9]{1,300})[eE][+
 @click.option(
     "--bind", "bound", multiple=True, metavar="NAME=VALUE", help="A value for a variable; may be repeated."
 )
-@click.option("--limit", type=NUMBER, default=10_000, show_default=True, metavar="N", help="At most so many.")
+@click.option("--limit", type=COUNT, default=10_000, show_default=True, metavar="N", help="At most so many.")
 @click.option(
     "--timeout", type=float, default=30.0, show_default=True, metavar="SECONDS", help="When to give up."
 )
 @graph_options
 def sparql_command(
-    shell: Shell,
+    shell: CommandContext,
     query: str | None,
     file: Path | None,
     bound: tuple[str, ...],
@@ -293,25 +316,25 @@ def sparql_command(
     SELECT prints a table, ASK yes or no, CONSTRUCT and DESCRIBE triples. A query cannot change anything, and
     runs in a process of its own that ends with the time.
     """
-    asked, bindings = _query(query, file), bindings_of(bound)
-    with shell.store() as store, graph_of(store, given) as graph:
+    asked, bindings = _read_query(query, file), parse_bindings(bound)
+    with shell.open_store() as store, open_graph(store, given) as graph:
         answer = graph.sparql(
             asked, shell.scope, limit=limit, timeout=timeout, isolated=True, bindings=bindings
         )
     if shell.json:
-        put_json(msgspec.Raw(answer.to_json()))
+        print_json(msgspec.Raw(answer.to_json()))
     else:
-        _querying_show(shell, answer)
+        _print_answer(shell, answer)
     if answer.truncated:
         click.echo(f"There are more than {limit:,}: see --limit.", err=True)
-    return OK if answer else NOTHING
+    return OK if answer else NOT_FOUND
 
 
-def _query(query: str | None, file: Path | None) -> str:
+def _read_query(query: str | None, file: Path | None) -> str:
     if (query is None) == (file is None):
         raise Invalid("query", "must be given once", "pass it, - for standard input, or a --file")
     if query is not None:
-        return from_stdin() if query == "-" else query
+        return read_stdin() if query == "-" else query
     try:
         return Path(file or "").read_text("utf-8")
     except FileNotFoundError:
@@ -320,21 +343,21 @@ def _query(query: str | None, file: Path | None) -> str:
         raise Invalid("--file", f"{str(file)!r} is not UTF-8", "convert it first") from error
 
 
-def bindings_of(given: Iterable[str]) -> dict[str, Any]:
+def parse_bindings(options: Iterable[str]) -> dict[str, Any]:
     """The values for variables that options tell."""
     found: dict[str, Any] = {}
-    for one in given:
+    for one in options:
         said, separator, value = one.partition("=")
-        name = _NAME.fullmatch(said.strip())
+        name = _VARIABLE.fullmatch(said.strip())
         if not separator or name is None:
             raise Invalid("--bind", f"is {one!r}", "write NAME=VALUE, such as --bind type=fact")
         if name[1] in found:
             raise Invalid("--bind", f"gives ?{name[1]} two values", "give one")
-        found[name[1]] = value_of(value)
+        found[name[1]] = parse_value(value)
     return found
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """What a value on the command line means: <an IRI>, a number, true, false, or text; in "quotes" text."""
     from omoide.graph.terms import IRI, check_iri
 
@@ -351,31 +374,31 @@ def value_of(text: str) -> Any:
     return float(text) if _DOUBLE.fullmatch(text) else text
 
 
-def _querying_show(shell: Shell, answer: Answer) -> None:
+def _print_answer(shell: CommandContext, answer: Answer) -> None:
     if answer.kind == "truth":
         click.echo("yes" if answer.truth else "no")
     elif not len(answer):
-        shell.put_nothing()
+        shell.print_nothing_found()
     elif answer.kind == "triples":
         for triple in answer.triples:
-            click.echo(line_of(triple))
+            click.echo(to_ntriples(triple))
     else:
         names = answer.variables
-        put_rows(names, [[_plain(row.term(name)) for name in names] for row in answer.rows])
+        print_table(names, [[_term_text(row.term(name)) for name in names] for row in answer.rows])
 
 
-def _plain(term: Term | None) -> str:
+def _term_text(term: RDFTerm | None) -> str:
     if term is None:
         return ""
     return f"_:{term.value}" if term.kind == "blank" else term.value
 
 
-def line_of(triple: Triple) -> str:
+def to_ntriples(triple: Triple) -> str:
     """A triple as N-Triples that are safe to look at: what a terminal would act on stands as its number."""
-    return "".join(_escaped(char) if category(char) in HIDDEN else char for char in str(triple))
+    return "".join(_escape(char) if category(char) in UNSAFE_CATEGORIES else char for char in str(triple))
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     code = ord(char)
     return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
 
@@ -389,20 +412,20 @@ def _escaped(char: str) -> str:
     "omoide validate --strict --json",
 )
 @click.option("--strict", is_flag=True, help="What is incomplete counts as wrong, too.")
-def validate_command(shell: Shell, strict: bool) -> int:
+def validate_command(shell: CommandContext, strict: bool) -> int:
     """Check the memories that are meant against the shapes of the ontology.
 
     Ends with code 1 if they do not conform.
     """
-    with shell.store() as store, graph_of(store) as graph:
+    with shell.open_store() as store, open_graph(store) as graph:
         report = graph.validate(shell.scope, strict=strict)
-    shell.put(report, lambda: _validating_show(report))
-    return OK if report.conforms else NOTHING
+    shell.print_result(report, lambda: _print_validation_report(report))
+    return OK if report.conforms else NOT_FOUND
 
 
-def _validating_show(report: Report) -> None:
+def _print_validation_report(report: ValidationReport) -> None:
     click.echo("conforms" if report.conforms else "does not conform")
-    put_rows(
+    print_table(
         ("how bad", "id", "what", "shape"),
         [(one.severity, one.id, one.message, one.shape) for one in report.problems],
     )

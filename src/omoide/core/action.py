@@ -27,10 +27,10 @@ import msgspec
 
 from omoide import ids
 from omoide.core.codec import Frozen, ListField, MapField
-from omoide.core.frozen import EMPTY_MAP, check_str, check_text, freeze_map, own
+from omoide.core.frozen import EMPTY_MAP, check_str, check_text, freeze_map, value_type
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal
-from omoide.core.value import Count, Id, Name, Value, check_instance, check_texts, force
+from omoide.core.value import Count, Id, Name, Value, check_instance, check_texts, set_field
 from omoide.errors import Invalid, InvalidDefinition, InvalidParams, WrongType
 
 # action: What can an agent do?
@@ -62,7 +62,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         check_str(self.description, f"{owner}: description")
         for field in ("effectful", "idempotent"):
             check_instance(getattr(self, field), f"{owner}: {field}", kind=bool)
-        force(self, "tags", check_texts(self.tags, f"{owner}: tags"))
+        set_field(self, "tags", check_texts(self.tags, f"{owner}: tags"))
         if inspect.iscoroutinefunction(inspect.unwrap(self.run)) and not self.effectful:
             raise InvalidDefinition(
                 owner, "is async but not effectful", "declare it with @action(effectful=True)"
@@ -93,11 +93,11 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         return self.run(*args, **kwargs)
 
 
-@own
+@value_type
 class Instruction(Value, frozen=True, kw_only=True):
     """An action to run, by name, with its parameters."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"target"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"target"})
 
     action: str
     params: MapField = EMPTY_MAP
@@ -117,26 +117,26 @@ class Instruction(Value, frozen=True, kw_only=True):
         return hash((self.action, self.params))
 
     @classmethod
-    def of(cls, wanted: object, params: Mapping[str, Any] = EMPTY_MAP) -> Instruction:
+    def of(cls, source: object, params: Mapping[str, Any] = EMPTY_MAP) -> Instruction:
         """An instruction from an action, a name, or either with its parameters."""
-        match wanted:
+        match source:
             case Instruction():
-                return msgspec.structs.replace(wanted, params=params) if params else wanted
+                return msgspec.structs.replace(source, params=params) if params else source
             case Action():
-                return cls(action=wanted.name, params=params, target=wanted)
+                return cls(action=source.name, params=params, target=source)
             case str():
-                return cls(action=wanted, params=params)
+                return cls(action=source, params=params)
             case (first, Mapping() as given) if not isinstance(first, tuple):
                 return cls.of(first, given)
             case (Action() | str(), other):
                 raise WrongType("params", "a mapping", other, "pass (action, {…})")
             case _:
-                raise WrongType("action", "an Action, its name, or (action, params)", wanted, "use @action")
+                raise WrongType("action", "an Action, its name, or (action, params)", source, "use @action")
 
     @classmethod
-    def several(cls, wanted: object) -> tuple[Instruction, ...]:
+    def normalize(cls, source: object) -> tuple[Instruction, ...]:
         """Instructions from any of these forms, or from a list of them."""
-        return tuple(cls.of(one) for one in wanted) if isinstance(wanted, list) else (cls.of(wanted),)
+        return tuple(cls.of(one) for one in source) if isinstance(source, list) else (cls.of(source),)
 
 
 ActionLike = Action | str | Instruction | tuple[Action | str, Mapping[str, Any]]
@@ -169,8 +169,8 @@ def action(
     """Make an action of a function `f(ctx, …)`, or of a class with its parameters and `run(self, ctx)`."""
 
     def make(subject: Any) -> Action:
-        called = name or _snake(getattr(subject, "__name__", ""))
-        function, shape = _taken_apart(subject, called, schema)
+        called = name or _snake_case(getattr(subject, "__name__", ""))
+        function, shape = _function_and_schema(subject, called, schema)
         return Action(
             name=called,
             run=function,
@@ -194,11 +194,11 @@ def check_name(value: object, field: str) -> str:
     return text
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _taken_apart(subject: Any, name: str, schema: type | None) -> tuple[Callable[..., Any], type]:
+def _function_and_schema(subject: Any, name: str, schema: type | None) -> tuple[Callable[..., Any], type]:
     """The function to run and the shape of its parameters."""
     if isinstance(subject, type):
         if schema is not None:
@@ -208,15 +208,15 @@ def _taken_apart(subject: Any, name: str, schema: type | None) -> tuple[Callable
         raise InvalidDefinition(
             f"action {name!r}", "is neither a function nor a class", "decorate one of them"
         )
-    return cast("Callable[..., Any]", subject), schema or _shape_of(subject, name)
+    return cast("Callable[..., Any]", subject), schema or _parameter_struct(subject, name)
 
 
-def _shape_of(function: Callable[..., Any], name: str) -> type:
+def _parameter_struct(function: Callable[..., Any], name: str) -> type:
     """A struct with a field for each parameter after the context."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
         raise InvalidDefinition(f"action {name!r}", "takes no context", "make its first parameter ctx")
-    hints = _hints(function, parameters[1:], name)
+    hints = _type_hints(function, parameters[1:], name)
     fields: list[Any] = []
     for parameter in parameters[1:]:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
@@ -225,12 +225,14 @@ def _shape_of(function: Callable[..., Any], name: str) -> type:
             )
         kind = hints.get(parameter.name, Any)
         fields.append(
-            (parameter.name, kind) if parameter.default is parameter.empty else _optional(parameter, kind)
+            (parameter.name, kind)
+            if parameter.default is parameter.empty
+            else _field_with_default(parameter, kind)
         )
-    return _struct(name, fields)
+    return _define_struct(name, fields)
 
 
-def _optional(parameter: inspect.Parameter, kind: Any) -> tuple[str, Any, Any]:
+def _field_with_default(parameter: inspect.Parameter, kind: Any) -> tuple[str, Any, Any]:
     default = parameter.default
     if isinstance(default, (list, dict, set)):
         return parameter.name, kind, msgspec.field(default_factory=partial(deepcopy, default))
@@ -259,7 +261,7 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
     return run, shape
 
 
-def _struct(name: str, fields: list[Any]) -> type:
+def _define_struct(name: str, fields: list[Any]) -> type:
     try:
         return msgspec.defstruct(name, fields, kw_only=True, frozen=True)
     except (TypeError, ValueError) as error:
@@ -268,7 +270,9 @@ def _struct(name: str, fields: list[Any]) -> type:
         ) from error
 
 
-def _hints(function: Callable[..., Any], parameters: list[inspect.Parameter], name: str) -> dict[str, Any]:
+def _type_hints(
+    function: Callable[..., Any], parameters: list[inspect.Parameter], name: str
+) -> dict[str, Any]:
     """The types of the parameters; those of the context and the result are nobody's business."""
     given = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
     names = getattr(inspect.unwrap(function), "__globals__", {})
@@ -292,7 +296,7 @@ class Directive(Value, frozen=True, kw_only=True):
     """The base of all effects; anyone may add their own."""
 
 
-@own
+@value_type
 class Emit(Directive, frozen=True, kw_only=True):
     """Send a signal: to the targets named, else by the default way, else back to the agent itself."""
 
@@ -300,7 +304,7 @@ class Emit(Directive, frozen=True, kw_only=True):
     dispatch: MapField | None = None
 
 
-@own
+@value_type
 class Error(Directive, frozen=True, kw_only=True):
     """Something failed, in the context normalize, params, run, result, hook, strategy, signal or routing."""
 
@@ -312,7 +316,7 @@ class Error(Directive, frozen=True, kw_only=True):
     trace: str = ""
 
 
-@own
+@value_type
 class RunInstruction(Directive, frozen=True, kw_only=True):
     """Run an effectful action, and feed its result to `result_action` where one is named."""
 
@@ -320,7 +324,7 @@ class RunInstruction(Directive, frozen=True, kw_only=True):
     result_action: Name | None = None
 
 
-@own
+@value_type
 class Spawn(Directive, frozen=True, kw_only=True):
     """Start a process of the runtime's that is not an agent."""
 
@@ -329,7 +333,7 @@ class Spawn(Directive, frozen=True, kw_only=True):
     tag: Id | None = None
 
 
-@own
+@value_type
 class SpawnAgent(Directive, frozen=True, kw_only=True):
     """Start a child agent of a kind the runtime knows, followed under `tag`."""
 
@@ -340,7 +344,7 @@ class SpawnAgent(Directive, frozen=True, kw_only=True):
     metadata: MapField = EMPTY_MAP
 
 
-@own
+@value_type
 class AdoptChild(Directive, frozen=True, kw_only=True):
     """Take a running agent as a child."""
 
@@ -349,7 +353,7 @@ class AdoptChild(Directive, frozen=True, kw_only=True):
     metadata: MapField = EMPTY_MAP
 
 
-@own
+@value_type
 class StopChild(Directive, frozen=True, kw_only=True):
     """Stop the child under a tag."""
 
@@ -357,7 +361,7 @@ class StopChild(Directive, frozen=True, kw_only=True):
     reason: str = "normal"
 
 
-@own
+@value_type
 class StartSensor(Directive, frozen=True, kw_only=True):
     """Start a sensor, whose signals come to this agent."""
 
@@ -366,14 +370,14 @@ class StartSensor(Directive, frozen=True, kw_only=True):
     config: MapField = EMPTY_MAP
 
 
-@own
+@value_type
 class StopSensor(Directive, frozen=True, kw_only=True):
     """Stop the sensor under a tag."""
 
     tag: Id
 
 
-@own
+@value_type
 class Schedule(Directive, frozen=True, kw_only=True):
     """Tell the agent something later; what is no signal is wrapped in one."""
 
@@ -381,7 +385,7 @@ class Schedule(Directive, frozen=True, kw_only=True):
     message: Frozen
 
 
-@own
+@value_type
 class Cron(Directive, frozen=True, kw_only=True):
     """Tell the agent something again and again."""
 
@@ -396,21 +400,21 @@ class Cron(Directive, frozen=True, kw_only=True):
             raise Invalid("expression", f"{self.expression!r} is no cron line", "use 5 fields, or @hourly")
 
 
-@own
+@value_type
 class CronCancel(Directive, frozen=True, kw_only=True):
     """End what `Cron` began."""
 
     job_id: Id
 
 
-@own
+@value_type
 class Stop(Directive, frozen=True, kw_only=True):
     """Stop this agent now; directives that wait are dropped."""
 
     reason: str = "normal"
 
 
-@own
+@value_type
 class MemoryQuery(Directive, frozen=True, kw_only=True):
     """Ask a memory provider; the answer comes as one signal with the same request id."""
 
@@ -421,7 +425,7 @@ class MemoryQuery(Directive, frozen=True, kw_only=True):
     reply_signal_type: Name = MEMORY_RESULT
 
 
-@own
+@value_type
 class MemoryUpsert(Directive, frozen=True, kw_only=True):
     """Put items, `{"key", "value", "embedding"?}`, into a memory provider."""
 
@@ -439,7 +443,7 @@ class MemoryUpsert(Directive, frozen=True, kw_only=True):
                 raise Invalid(f"items[{at}]", "lacks key or value", 'pass {"key": …, "value": …}')
 
 
-@own
+@value_type
 class MemoryDelete(Directive, frozen=True, kw_only=True):
     """Delete keys from a memory provider."""
 

@@ -26,14 +26,23 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.action import Action, ActionLike, Directive, Error, Instruction, Stop
-from omoide.core.definition import Definition, Parts
-from omoide.core.execution import STRATEGY_CMD, STRATEGY_TICK, Direct, Route, failure, matching, outcome, same
+from omoide.core.definition import Definition, DefinitionFields
+from omoide.core.execution import (
+    STRATEGY_CMD,
+    STRATEGY_TICK,
+    Direct,
+    Route,
+    check_outcome,
+    check_same_agent,
+    error_directive,
+    matching_routes,
+)
 from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_str, check_text, freeze_map
 from omoide.core.identity import Identity
 from omoide.core.plugin import Plugin
 from omoide.core.signal import Signal
 from omoide.core.state import IDENTITY, SLOTS, Context, Stateful, check_state, slot_of, with_state
-from omoide.core.value import Id, Name, check_texts, force
+from omoide.core.value import Id, Name, check_texts, set_field
 from omoide.errors import Invalid, InvalidDefinition, MountFailed, NotFound, OmoideError, WrongType
 
 # mounting: How does a new agent get its state?
@@ -59,10 +68,10 @@ def initial_state(definition: Definition, given: FrozenMap[str, Any]) -> FrozenM
     return state
 
 
-def mounted(agent: Agent, only: Set[str] | None = None) -> Agent:
+def mount_plugins(agent: Agent, keys: Set[str] | None = None) -> Agent:
     """The agent with its plugins mounted, all or those that own these keys, or `MountFailed` and no agent."""
     for plugin in agent.definition.plugins:
-        if only is not None and plugin.key not in only:
+        if keys is not None and plugin.key not in keys:
             continue
         try:
             agent = _mount(agent, plugin)
@@ -77,7 +86,7 @@ def mounted(agent: Agent, only: Set[str] | None = None) -> Agent:
 def _mount(agent: Agent, plugin: Plugin) -> Agent:
     before = agent.state
     result = plugin.mount(agent, plugin.config)
-    slice, written = _taken_apart(result, agent)
+    slice, written = _split_mount_result(result, agent)
     state = written.state
     for key in {*state, *before}:
         if key not in SLOTS and key != plugin.key and state.get(key, _ABSENT) is not before.get(key, _ABSENT):
@@ -85,13 +94,13 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
                 f"state.{key}", "is not the plugin's to write", f"write {plugin.key!r}, memory or identity"
             )
     if slice is not None:
-        state = state.set(plugin.key, _merged(state.get(plugin.key), slice, plugin))
+        state = state.set(plugin.key, _merge_slice(state.get(plugin.key), slice, plugin))
     check_state(state)
     plugin.check_slice(state.get(plugin.key))
     return with_state(agent, state)
 
 
-def _taken_apart(result: Any, agent: Agent) -> tuple[Any, Agent]:
+def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:
     """The slice and the agent that a mount returned."""
     slice, written = result if isinstance(result, tuple) and len(result) == 2 else (result, agent)
     if isinstance(slice, type(agent)):
@@ -101,7 +110,7 @@ def _taken_apart(result: Any, agent: Agent) -> tuple[Any, Agent]:
     return slice, written
 
 
-def _merged(old: Any, slice: Any, plugin: Plugin) -> Any:
+def _merge_slice(old: Any, slice: Any, plugin: Plugin) -> Any:
     """A slot takes its own kind of value whole; any other slice takes a mapping over what it holds."""
     slot = slot_of(slice)
     if slot is not None and slot.key == plugin.key:
@@ -117,7 +126,7 @@ def _merged(old: Any, slice: Any, plugin: Plugin) -> Any:
 class Agent(Stateful, frozen=True, kw_only=True):
     """An agent: what it is called, its state, and the definition it shares with others of its kind."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"definition"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"definition"})
 
     id: Id
     name: Name
@@ -128,7 +137,7 @@ class Agent(Stateful, frozen=True, kw_only=True):
         if cast("object", self.definition) is msgspec.UNSET:
             check_text(self.name, "name")
             check_str(self.description, "description")
-            force(self, "definition", Definition.new(self.name, description=self.description))
+            set_field(self, "definition", Definition.new(self.name, description=self.description))
         super().__post_init__()
         for key in self.state:
             check_text(key, "state key")
@@ -142,7 +151,7 @@ class Agent(Stateful, frozen=True, kw_only=True):
         id: str | None = None,
         state: Mapping[str, Any] = EMPTY_MAP,
         now: int | None = None,
-        **definition: Unpack[Parts],
+        **definition: Unpack[DefinitionFields],
     ) -> Agent:
         """A new agent, named here with the parts of its definition, or of a definition that exists.
 
@@ -154,9 +163,9 @@ class Agent(Stateful, frozen=True, kw_only=True):
                 raise Invalid(min(definition), "belongs to the definition, which is given", "put it there")
             shared = kind
         else:
-            _check_parts(definition)
+            _check_definition_fields(definition)
             shared = Definition.new(kind, **definition)
-        with at(now):
+        with clock_at(now):
             bare = cls(
                 id=ids.new("agent_") if id is None or id == "" else str(id),
                 name=shared.name,
@@ -164,8 +173,10 @@ class Agent(Stateful, frozen=True, kw_only=True):
                 state=initial_state(shared, freeze_map(state, "state")),
                 definition=shared,
             )
-            agent = mounted(bare)
-            agent, _ = outcome(shared.strategy.init(agent, Context(agent)), "the strategy's init", agent)
+            agent = mount_plugins(bare)
+            agent, _ = check_outcome(
+                shared.strategy.init(agent, Context(agent)), "the strategy's init", agent
+            )
             check_state(agent.state)
             shared.check_state(agent.state)
         return agent
@@ -182,27 +193,27 @@ class Agent(Stateful, frozen=True, kw_only=True):
         Nothing is raised for what an action does wrong: its failure leaves the state as it was and is an
         `Error` among the directives.
         """
-        with at(now):
+        with clock_at(now):
             try:
-                instructions = Instruction.several(action)
+                instructions = Instruction.normalize(action)
             except Exception as error:
-                return self, [failure(error, "normalize")]
+                return self, [error_directive(error, "normalize")]
             stage, agent = "hook", self
             try:
                 if self.definition.on_before_cmd is not None:
                     result = self.definition.on_before_cmd(agent, instructions)
-                    agent, instructions = _before(result, agent, instructions)
+                    agent, instructions = _parse_before_result(result, agent, instructions)
                 stage = "strategy"
                 result = self.definition.strategy.cmd(agent, instructions, Context(agent, signal))
                 # Direct checks every step itself; checking the whole again would cost as much as running it.
                 direct = type(self.definition.strategy) is Direct
-                agent, directives = result if direct else outcome(result, "the strategy", agent)
+                agent, directives = result if direct else check_outcome(result, "the strategy", agent)
                 stage = "hook"
                 if self.definition.on_after_cmd is not None:
                     result = self.definition.on_after_cmd(agent, instructions, directives)
-                    agent, directives = outcome(result, "on_after_cmd", agent)
+                    agent, directives = check_outcome(result, "on_after_cmd", agent)
             except Exception as error:
-                return self, [failure(error, stage)]
+                return self, [error_directive(error, stage)]
             return agent, directives
 
     @classmethod
@@ -229,8 +240,8 @@ def cmd(
     return check_agent(agent, "agent").cmd(action, signal=signal, now=now)
 
 
-def _check_parts(given: Iterable[str]) -> None:
-    known = Parts.__annotations__
+def _check_definition_fields(given: Iterable[str]) -> None:
+    known = DefinitionFields.__annotations__
     for name in given:
         if name not in known:
             raise InvalidDefinition(name, "is no part of an agent's definition", f"use {', '.join(known)}")
@@ -243,19 +254,21 @@ def check_agent(agent: object, field: str = "agent") -> Agent:
     return agent
 
 
-def at(now: int | None) -> Any:
+def clock_at(now: int | None) -> Any:
     """A block in which the time is the one given, if one is."""
     if now is None:
         return nullcontext()
     moment = clock.resolve(now)
-    return clock.using(lambda: moment)
+    return clock.override(lambda: moment)
 
 
-def _before(result: Any, agent: Agent, instructions: Instructions) -> tuple[Agent, Instructions]:
+def _parse_before_result(result: Any, agent: Agent, instructions: Instructions) -> tuple[Agent, Instructions]:
     """What `on_before_cmd` returned: an agent, or one with the action to run in place of the one given."""
     if isinstance(result, tuple) and len(result) == 2:
-        result, instructions = result[0], Instruction.several(result[1])
-    return same(check_agent(result, "the result of on_before_cmd"), "on_before_cmd", agent), instructions
+        result, instructions = result[0], Instruction.normalize(result[1])
+    return check_same_agent(
+        check_agent(result, "the result of on_before_cmd"), "on_before_cmd", agent
+    ), instructions
 
 
 Instructions = tuple[Instruction, ...]
@@ -264,7 +277,7 @@ Instructions = tuple[Instruction, ...]
 # receiving: What does an agent do about a signal?
 
 
-STOP = "jido.agent.stop"
+STOP_SIGNAL = "jido.agent.stop"
 
 
 def receive(agent: Agent, signal: Signal, *, now: int | None = None) -> tuple[Agent, list[Directive]]:
@@ -272,45 +285,47 @@ def receive(agent: Agent, signal: Signal, *, now: int | None = None) -> tuple[Ag
     check_agent(agent)
     if not isinstance(signal, Signal):
         raise WrongType("signal", "a Signal", signal)
-    with at(now):
-        return _received(agent, signal)
+    with clock_at(now):
+        return _process_signal(agent, signal)
 
 
-def _received(agent: Agent, signal: Signal) -> tuple[Agent, list[Directive]]:
+def _process_signal(agent: Agent, signal: Signal) -> tuple[Agent, list[Directive]]:
     for plugin in agent.definition.plugins:
-        if plugin.sees(signal):
+        if plugin.accepts_signal(signal):
             try:
                 answer = plugin.handle_signal(signal, Context(agent, signal, plugin.config))
             except Exception as error:
-                return agent, [failure(error, "signal")]
+                return agent, [error_directive(error, "signal")]
             if isinstance(answer, Signal):
                 signal = answer
             elif answer is not None:
                 return agent.cmd(answer, signal=signal)
-    routes = matching(agent.definition.routes, signal.type)
+    routes = matching_routes(agent.definition.routes, signal.type)
     if not routes:
-        return agent, [Stop(reason=STOP)] if signal.type == STOP else [_unrouted(agent, signal)]
+        return agent, [Stop(reason=STOP_SIGNAL)] if signal.type == STOP_SIGNAL else [
+            _routing_error(agent, signal)
+        ]
     directives: list[Directive] = []
     for route in routes:
-        agent, more = _follow(agent, route, signal)
+        agent, more = _run_route(agent, route, signal)
         directives += more
     return agent, directives
 
 
-def _follow(agent: Agent, route: Route, signal: Signal) -> tuple[Agent, list[Directive]]:
+def _run_route(agent: Agent, route: Route, signal: Signal) -> tuple[Agent, list[Directive]]:
     target = route.target
     strategy = agent.definition.strategy
     if target in (STRATEGY_TICK, (STRATEGY_TICK,)):
         try:
-            return outcome(strategy.tick(agent, Context(agent, signal)), "the strategy's tick", agent)
+            return check_outcome(strategy.tick(agent, Context(agent, signal)), "the strategy's tick", agent)
         except Exception as error:
-            return agent, [failure(error, "strategy")]
+            return agent, [error_directive(error, "strategy")]
     if isinstance(target, tuple) and target[0] == STRATEGY_CMD:
         target = target[1]
-    return agent.cmd(_with_data(agent, target, signal), signal=signal)
+    return agent.cmd(_with_signal_data(agent, target, signal), signal=signal)
 
 
-def _with_data(agent: Agent, target: Any, signal: Signal) -> Any:
+def _with_signal_data(agent: Agent, target: Any, signal: Signal) -> Any:
     """A target without parameters of its own takes those fields of the signal's data that it knows.
 
     What else a sender may have added is left to `ctx.signal`: a field more must not break every receiver.
@@ -327,7 +342,7 @@ def _with_data(agent: Agent, target: Any, signal: Signal) -> Any:
     return target, {name: value for name, value in data.items() if name in known}
 
 
-def _unrouted(agent: Agent, signal: Signal) -> Error:
+def _routing_error(agent: Agent, signal: Signal) -> Error:
     known = ", ".join(sorted({route.pattern for route in agent.definition.routes})) or "none"
     return Error(
         message=f"no route for signal {signal.type!r}; agent {agent.name!r} has routes for: {known}",
@@ -351,7 +366,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
     """What the identity declares, then what the agent's plugins offer beyond that."""
     declared = identity.actions()
-    return declared.extend(name for name in agent.definition.offered() if name not in declared)
+    return declared.extend(name for name in agent.definition.action_names() if name not in declared)
 
 
 def rank(
@@ -371,18 +386,18 @@ def rank(
     for agent in agents:
         if not isinstance(agent, Agent):
             raise WrongType("agents", "Agents only", agent)
-        candidate = _considered(agent, action, wanted, needed)
+        candidate = _evaluate_candidate(agent, action, wanted, needed)
         if candidate is not None:
             found.append(candidate)
-    return sorted(found, key=lambda one: by_experience(one.age))
+    return sorted(found, key=lambda one: experience_sort_key(one.age))
 
 
-def by_experience(age: int | None) -> int:
+def experience_sort_key(age: int | None) -> int:
     """What candidates are sorted by, so that the most experienced comes first and one without an age last."""
     return 1 if age is None else -age
 
 
-def _considered(
+def _evaluate_candidate(
     agent: Agent, action: str | None, tags: tuple[str, ...], limits: FrozenMap[str, Any]
 ) -> Candidate | None:
     identity = IDENTITY.get(agent)
@@ -400,15 +415,15 @@ def _considered(
         reasons.append(f"carries the tag {tag}")
     declared = identity.capabilities.get("limits", EMPTY_MAP)
     for name in sorted(limits):
-        reason = _within(name, declared.get(name), limits[name])
+        reason = _limit_reason(name, declared.get(name), limits[name])
         if reason is None:
             return None
         reasons.append(reason)
-    reasons.append(_experience(identity.age))
+    reasons.append(_experience_reason(identity.age))
     return Candidate(agent=agent, reason=f"{agent.name}: {'; '.join(reasons)}", age=identity.age)
 
 
-def _within(name: str, allowed: Any, needed: Any) -> str | None:
+def _limit_reason(name: str, allowed: Any, needed: Any) -> str | None:
     """Why a limit is no obstacle, or None. A number must reach what is needed, all else must equal it."""
     if allowed is None:
         return f"declares no {name}"
@@ -418,7 +433,7 @@ def _within(name: str, allowed: Any, needed: Any) -> str | None:
     return f"{name} {allowed} allows for {needed}" if numbers else f"{name} is {allowed}"
 
 
-def _experience(age: int | None) -> str:
+def _experience_reason(age: int | None) -> str:
     if age is None:
         return "has no age yet"
     return f"is {age} year old" if age == 1 else f"is {age} years old"

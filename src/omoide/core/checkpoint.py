@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from omoide import ids
-from omoide.core.agent import Agent, check_agent, initial_state, mounted
+from omoide.core.agent import Agent, check_agent, initial_state, mount_plugins
 from omoide.core.codec import MapField
 from omoide.core.definition import Definition
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, own
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, value_type
 from omoide.core.plugin import Externalize
 from omoide.core.state import SLOTS, THREAD, Context, check_state, with_state
-from omoide.core.value import Count, Id, Name, Value, check_count, force
+from omoide.core.value import Count, Id, Name, Value, check_count, set_field
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
-VERSION = 2
+CHECKPOINT_VERSION = 2
 
 
-@own
+@value_type
 class Checkpoint(Value, frozen=True, kw_only=True):
     """An agent at rest: its state, and pointers to what is kept elsewhere."""
 
@@ -39,23 +39,23 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     rev: Count = 0
     """How often the agent was put aside, where whoever keeps it counts that."""
     definition_version: int = 1
-    version: int = VERSION
+    version: int = CHECKPOINT_VERSION
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pointer = self._pointer()
+        pointer = self._thread_pointer()
         if self.thread is None:
-            force(self, "thread", pointer)
+            set_field(self, "thread", pointer)
             return
-        if not _points(self.thread):
+        if not _is_thread_pointer(self.thread):
             raise Invalid("thread", "does not name a thread", "give it an id and a rev")
         if pointer is not None and pointer != self.thread:
             raise Invalid("thread", "is not the one that was externalized", "leave it out")
 
-    def _pointer(self) -> Any:
+    def _thread_pointer(self) -> Any:
         """The pointer that stands for the thread among the others, if it names an id and a revision."""
         for key, pointer in self.externalized.items():
-            if self.state_key(key) == THREAD.key and _points(pointer):
+            if self.state_key(key) == THREAD.key and _is_thread_pointer(pointer):
                 return pointer
         return None
 
@@ -66,7 +66,7 @@ class Checkpoint(Value, frozen=True, kw_only=True):
         return found
 
 
-def _points(pointer: object) -> bool:
+def _is_thread_pointer(pointer: object) -> bool:
     """Whether it names a thread by id and revision."""
     if not isinstance(pointer, FrozenMap) or {*pointer} != {"id", "rev"}:
         return False
@@ -123,10 +123,10 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
         raise WrongType("saved", "a Checkpoint", saved, "pass what checkpoint(agent) returned")
     if not isinstance(definition, Definition):
         raise WrongType("definition", "a Definition", definition)
-    if not 1 <= saved.version <= VERSION:
+    if not 1 <= saved.version <= CHECKPOINT_VERSION:
         raise RestoreFailed(
             f"agent {saved.id!r}",
-            f"its checkpoint has version {saved.version}, this reads 1 to {VERSION}; use another Omoide",
+            f"its checkpoint has version {saved.version}, this reads 1 to {CHECKPOINT_VERSION}; use another Omoide",
         )
     if definition.name != saved.name:
         raise RestoreFailed(
@@ -137,11 +137,11 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
             id=saved.id,
             name=saved.name,
             description=saved.description,
-            state=initial_state(definition, _migrated(saved, definition)),
+            state=initial_state(definition, _migrate_state(saved, definition)),
             definition=definition,
         )
         for key in sorted(saved.externalized):
-            agent = _restored(agent, saved, key)
+            agent = _restore_slice(agent, saved, key)
         definition.check_state(agent.state)
     except RestoreFailed:
         raise
@@ -150,17 +150,19 @@ def restore(saved: Checkpoint, definition: Definition) -> Agent:
     return agent
 
 
-def completed(agent: Agent, saved: Checkpoint) -> Agent:
+def mount_missing_plugins(agent: Agent, checkpoint: Checkpoint) -> Agent:
     """The restored agent with every plugin's slice: one that was dropped, or is new, is mounted anew."""
-    pointed = {saved.state_key(key) for key in saved.externalized}
+    pointed = {checkpoint.state_key(key) for key in checkpoint.externalized}
     lost = sorted(key for key in pointed if key not in agent.state and key not in SLOTS)
     if lost:
-        raise RestoreFailed(f"slice {lost[0]!r} of agent {saved.id!r}", "its plugin has no on_restore for it")
-    absent = {plugin.key for plugin in agent.definition.plugins} - {*saved.state} - pointed - {*SLOTS}
-    return mounted(agent, absent) if absent else agent
+        raise RestoreFailed(
+            f"slice {lost[0]!r} of agent {checkpoint.id!r}", "its plugin has no on_restore for it"
+        )
+    absent = {plugin.key for plugin in agent.definition.plugins} - {*checkpoint.state} - pointed - {*SLOTS}
+    return mount_plugins(agent, absent) if absent else agent
 
 
-def _migrated(saved: Checkpoint, definition: Definition) -> FrozenMap[str, Any]:
+def _migrate_state(saved: Checkpoint, definition: Definition) -> FrozenMap[str, Any]:
     """The state as this version of the definition has it, one version after the other."""
     old, new = saved.definition_version, definition.version
     if old > new:
@@ -178,16 +180,16 @@ def _migrated(saved: Checkpoint, definition: Definition) -> FrozenMap[str, Any]:
             state = freeze_map(definition.migrate(state, version), "what migrate returned")  # type: ignore[misc]
         except Exception as error:
             raise RestoreFailed(
-                f"agent {saved.id!r}", f"migrate from version {version}: {_told(error)}"
+                f"agent {saved.id!r}", f"migrate from version {version}: {_reason(error)}"
             ) from error
     return state
 
 
-def _told(error: Exception) -> object:
+def _reason(error: Exception) -> object:
     return error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
 
 
-def _restored(agent: Agent, saved: Checkpoint, key: str) -> Agent:
+def _restore_slice(agent: Agent, saved: Checkpoint, key: str) -> Agent:
     """The agent with one externalized slice again, as far as its plugin can bring it back."""
     state_key = saved.state_key(key)
     plugin = next((plugin for plugin in agent.definition.plugins if plugin.key == state_key), None)
@@ -200,4 +202,4 @@ def _restored(agent: Agent, saved: Checkpoint, key: str) -> Agent:
         plugin.check_slice(slice)
         return with_state(agent, check_state(agent.state.set(state_key, slice)))
     except Exception as error:
-        raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", _told(error)) from error
+        raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", _reason(error)) from error

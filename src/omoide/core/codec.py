@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from omoide.core.frozen import (
-    DEPTH,
-    OWN,
+    MAX_STORED_DEPTH,
+    VALUE_TYPES,
     FrozenList,
     FrozenMap,
     freeze,
     freeze_key,
     freeze_list,
     freeze_map,
-    is_kept,
+    is_storable_scalar,
     list_of,
     map_of,
 )
@@ -36,7 +36,7 @@ from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 
 T = TypeVar("T")
 
-LEVELS = DEPTH + 16
+MAX_LEVELS = MAX_STORED_DEPTH + 16
 """How deep written data may be: what may be kept inside a value, and the value around it."""
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ else:
         """A field that holds any frozen data; a class, so that msgspec asks `dec_hook` about it."""
 
 
-READABLE: tuple[Any, ...] = (FrozenMap, FrozenList, Frozen)
+DECODABLE_TYPES: tuple[Any, ...] = (FrozenMap, FrozenList, Frozen)
 """The classes beside msgspec's own that the hooks below can make from data."""
 
 
@@ -78,30 +78,30 @@ def decode(data: bytes | str, kind: type[T]) -> T:
             kind.__name__, f"is not readable JSON ({error})", "pass what to_json() wrote"
         ) from error
     except RecursionError:
-        raise _too_deep(kind.__name__) from None
+        raise _too_deep_error(kind.__name__) from None
     return from_builtins(plain, kind)
 
 
 def to_builtins(value: object) -> Any:
     """A value as dicts, lists and scalars that JSON can hold; a struct becomes the dict of its fields."""
-    return _fields(value, 0) if isinstance(value, msgspec.Struct) else dump(freeze(value))
+    return _dump_struct(value, 0) if isinstance(value, msgspec.Struct) else dump(freeze(value))
 
 
 def from_builtins(plain: object, kind: type[T]) -> T:
     """The reverse of `to_builtins`, validated."""
     try:
-        return _converted(plain, kind)
+        return _convert(plain, kind)
     except Invalid as error:
-        raise error.under(getattr(kind, "__name__", "value")) from error
+        raise error.with_path_prefix(getattr(kind, "__name__", "value")) from error
 
 
-def _converted(plain: object, kind: type[T]) -> T:
+def _convert(plain: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(plain, kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
-        raise explain(error) from error
+        raise translate_error(error) from error
     except RecursionError:
-        raise _too_deep("") from None
+        raise _too_deep_error("") from None
 
 
 def dump(value: Any, depth: int = 0) -> Any:
@@ -109,15 +109,15 @@ def dump(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if kind is str or kind is int or kind is float or kind is bool or value is None:
         return value
-    if depth > LEVELS:
-        raise _too_deep("data")
+    if depth > MAX_LEVELS:
+        raise _too_deep_error("data")
     if kind is FrozenMap:
         plain = {key: dump(value[key], depth + 1) for key in sorted(value)}
         return {"$map": plain} if len(plain) == 1 and next(iter(plain)).startswith("$") else plain
     if kind is FrozenList:
         return [dump(item, depth + 1) for item in value]
-    if kind in OWN:
-        return {f"${OWN[kind]}": _fields(value, depth)}
+    if kind in VALUE_TYPES:
+        return {f"${VALUE_TYPES[kind]}": _dump_struct(value, depth)}
     if kind is datetime:
         return {"$datetime": value.isoformat()}
     if kind is bytes:
@@ -129,59 +129,59 @@ def dump(value: Any, depth: int = 0) -> Any:
 
 def load(plain: Any, depth: int = 0) -> Any:
     """Frozen data from JSON types; places are added to an error on its way out."""
-    if is_kept(plain):
+    if is_storable_scalar(plain):
         return plain
-    if depth > LEVELS:
-        raise _too_deep("")
+    if depth > MAX_LEVELS:
+        raise _too_deep_error("")
     if type(plain) is dict:
         if len(plain) == 1:
             ((key, inner),) = plain.items()
             if key == "$map" and type(inner) is dict:
-                return _loaded_map(inner, depth)
+                return _load_map(inner, depth)
             if type(key) is str and key.startswith("$"):
-                return _revived(key, inner, depth)
-        return _loaded_map(plain, depth)
+                return _load_tagged(key, inner, depth)
+        return _load_map(plain, depth)
     if type(plain) is list:
-        return list_of(_loaded_list(plain, depth))
+        return list_of(_load_list(plain, depth))
     return freeze(plain, "")
 
 
-def _loaded_map(plain: dict[str, Any], depth: int) -> FrozenMap[str, Any]:
+def _load_map(plain: dict[str, Any], depth: int) -> FrozenMap[str, Any]:
     loaded = {}
     for key, value in plain.items():
         try:
-            loaded[freeze_key(key, "")] = value if is_kept(value) else load(value, depth + 1)
+            loaded[freeze_key(key, "")] = value if is_storable_scalar(value) else load(value, depth + 1)
         except Invalid as error:
-            raise error.under(str(key)) from error
+            raise error.with_path_prefix(str(key)) from error
     return map_of(loaded)
 
 
-def _loaded_list(plain: list[Any], depth: int) -> list[Any]:
+def _load_list(plain: list[Any], depth: int) -> list[Any]:
     loaded = []
     for at, value in enumerate(plain):
         try:
-            loaded.append(value if is_kept(value) else load(value, depth + 1))
+            loaded.append(value if is_storable_scalar(value) else load(value, depth + 1))
         except Invalid as error:
-            raise error.under(f"[{at}]") from error
+            raise error.with_path_prefix(f"[{at}]") from error
     return loaded
 
 
-def _revived(tag: str, inner: Any, depth: int) -> Any:
+def _load_tagged(tag: str, inner: Any, depth: int) -> Any:
     try:
         if tag == "$datetime":
             return freeze(datetime.fromisoformat(inner), "")
         if tag == "$bytes":
             return b64decode(inner, validate=True)
         if tag == "$set":
-            return frozenset(_loaded_list(_as_list(inner), depth))
+            return frozenset(_load_list(_as_list(inner), depth))
     except OmoideError:
         raise
     except (TypeError, ValueError) as error:
         raise Unsupported("", f"holds an unreadable {tag} ({error})", "write it again") from error
-    kind = next((kind for kind, name in OWN.items() if name == tag[1:]), None)
+    kind = next((kind for kind, name in VALUE_TYPES.items() if name == tag[1:]), None)
     if kind is None:
         raise Unsupported("", f"holds {tag}, which is no kind of value known here", "use a newer Omoide")
-    return _converted(inner, kind)
+    return _convert(inner, kind)
 
 
 def dec_hook(kind: Any, plain: Any) -> Any:
@@ -194,26 +194,26 @@ def dec_hook(kind: Any, plain: Any) -> Any:
     if origin is FrozenMap and type(plain) is dict:
         if item is None:
             return _as_map(load(plain))
-        return map_of({freeze_key(key): _item(plain[key], item, str(key)) for key in plain})
+        return map_of({freeze_key(key): _convert_item(plain[key], item, str(key)) for key in plain})
     if origin is FrozenList and isinstance(plain, (list, tuple)):
         if item is None:
             return load(list(plain))
-        return list_of([_item(value, item, f"[{at}]") for at, value in enumerate(plain)])
+        return list_of([_convert_item(value, item, f"[{at}]") for at, value in enumerate(plain)])
     expected = {FrozenMap: "an object", FrozenList: "an array"}.get(origin)
     if expected is None:
         raise NotImplementedError(f"{kind} has no reader")
     raise TypeError(f"Expected {expected}, got {type(plain).__name__}")
 
 
-def take_hook(kind: Any, given: Any) -> Any:
+def freeze_hook(kind: Any, value: Any) -> Any:
     """The same for what a caller of ours gives: it is frozen as it is, and no tag is looked for."""
     origin = get_origin(kind) or kind
     if origin is FrozenMap:
-        return freeze_map(given)
+        return freeze_map(value)
     if origin is FrozenList:
-        return freeze_list(given)
+        return freeze_list(value)
     if kind is Frozen:
-        return freeze(given)
+        return freeze(value)
     raise NotImplementedError(f"{kind} has no reader")
 
 
@@ -225,11 +225,11 @@ def _item_struct(kind: Any) -> type[msgspec.Struct] | None:
     )
 
 
-def _item(plain: object, kind: type[msgspec.Struct], at: str) -> msgspec.Struct:
+def _convert_item(plain: object, kind: type[msgspec.Struct], at: str) -> msgspec.Struct:
     try:
-        return _converted(plain, kind)
+        return _convert(plain, kind)
     except Invalid as error:
-        raise error.under(at) from error
+        raise error.with_path_prefix(at) from error
 
 
 def _as_list(value: object) -> list[Any]:
@@ -256,26 +256,26 @@ def schema_hook(kind: Any) -> dict[str, Any]:
         raise NotImplementedError(f"{kind} has no JSON Schema") from None
 
 
-def explain(error: msgspec.ValidationError) -> OmoideError:
+def translate_error(error: msgspec.ValidationError) -> OmoideError:
     """Our error for msgspec's: its cause when that is one of ours, else field, problem and remedy."""
     cause = error.__cause__
     if isinstance(cause, Invalid):
-        return cause.under(_path(str(error)))
+        return cause.with_path_prefix(_error_path(str(error)))
     if isinstance(cause, OmoideError):
         return cause
-    return Invalid(*read_error(str(error)), "correct it and try again")
+    return Invalid(*parse_error_message(str(error)), "correct it and try again")
 
 
-def _path(message: str) -> str:
+def _error_path(message: str) -> str:
     """The place that a msgspec message ends with, empty for the whole."""
     return (
         message.rpartition(" - at `$")[2].removesuffix("`").removeprefix(".") if " - at `$" in message else ""
     )
 
 
-def read_error(message: str) -> tuple[str, str]:
+def parse_error_message(message: str) -> tuple[str, str]:
     """The field a msgspec message speaks of (empty for the whole), and what is wrong with it."""
-    problem, field = message.partition(" - at `")[0], _path(message)
+    problem, field = message.partition(" - at `")[0], _error_path(message)
     for start, text in (
         ("Object missing required field `", "is missing"),
         ("Object contains unknown field `", "is unknown"),
@@ -286,14 +286,14 @@ def read_error(message: str) -> tuple[str, str]:
     return field, f"is wrong: {problem[:1].lower()}{problem[1:]}"
 
 
-def _fields(struct: msgspec.Struct, depth: int) -> dict[str, Any]:
-    return {name: write(getattr(struct, name), depth + 1) for name, write in _plan(type(struct))}
+def _dump_struct(struct: msgspec.Struct, depth: int) -> dict[str, Any]:
+    return {name: write(getattr(struct, name), depth + 1) for name, write in _field_writers(type(struct))}
 
 
 @cache
-def _plan(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int], Any]], ...]:
+def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int], Any]], ...]:
     """How each field of a struct is written: as free data, or as what its annotation already says."""
-    unwritten = getattr(kind, "UNWRITTEN", ())
+    unwritten = getattr(kind, "EXCLUDED_FIELDS", ())
     plan = []
     for field in msgspec.structs.fields(kind):
         inner = [arg for arg in get_args(field.type) if arg is not NoneType]
@@ -302,19 +302,19 @@ def _plan(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int], A
         )
         free = declared is Frozen or (get_origin(declared) or declared) in (FrozenMap, FrozenList)
         if field.name not in unwritten:
-            plan.append((field.name, dump if free and _item_struct(declared) is None else _typed))
+            plan.append((field.name, dump if free and _item_struct(declared) is None else _dump_typed))
     return tuple(plan)
 
 
-def _typed(value: Any, depth: int) -> Any:
+def _dump_typed(value: Any, depth: int) -> Any:
     if isinstance(value, msgspec.Struct):
-        return _fields(value, depth)
+        return _dump_struct(value, depth)
     if type(value) is FrozenMap:
-        return {key: _typed(value[key], depth + 1) for key in sorted(value)}
+        return {key: _dump_typed(value[key], depth + 1) for key in sorted(value)}
     if isinstance(value, (FrozenList, tuple)):
-        return [_typed(item, depth + 1) for item in value]
+        return [_dump_typed(item, depth + 1) for item in value]
     return dump(value, depth)
 
 
-def _too_deep(path: str) -> Unsupported:
-    return Unsupported(path, f"is nested deeper than {LEVELS} levels", "flatten it")
+def _too_deep_error(path: str) -> Unsupported:
+    return Unsupported(path, f"is nested deeper than {MAX_LEVELS} levels", "flatten it")

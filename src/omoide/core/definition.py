@@ -19,13 +19,13 @@ from omoide.core.execution import (
     STRATEGY_PRIORITY,
     Direct,
     Route,
-    Routed,
     RouteLike,
     Strategy,
+    SupportsSignalRoutes,
     as_routes,
 )
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text
-from omoide.core.plugin import Overrides, Plugin, PluginLike, as_plugin, chosen_defaults
+from omoide.core.plugin import DefaultPluginOverrides, Plugin, PluginLike, as_plugin, select_default_plugins
 from omoide.core.schema import Schema
 from omoide.core.state import SLOTS
 from omoide.core.value import check_count, check_instance
@@ -33,24 +33,24 @@ from omoide.errors import InvalidDefinition, InvalidState, NotFound, WrongType
 
 _ABSENT = object()
 
-Migrate = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
+Migration = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
 """Turns the state of a version, which it is told, into the state of the next version."""
 
 
-class Parts(TypedDict, total=False):
+class DefinitionFields(TypedDict, total=False):
     """What a definition is made of, besides its name."""
 
     description: str
     schema: type | None
     plugins: Sequence[PluginLike]
-    default_plugins: Overrides
+    default_plugins: DefaultPluginOverrides
     actions: Sequence[Action]
     routes: Sequence[RouteLike]
     strategy: Strategy | None
     on_before_cmd: Callable[..., Any] | None
     on_after_cmd: Callable[..., Any] | None
     version: int
-    migrate: Migrate | None
+    migrate: Migration | None
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     on_after_cmd: Callable[..., Any] | None = None
     version: int = 1
     """Which form of the state this is; count it up when agents that were put aside need to be migrated."""
-    migrate: Migrate | None = None
+    migrate: Migration | None = None
 
     @classmethod
     def new(
@@ -77,28 +77,28 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         description: str = "",
         schema: type | None = None,
         plugins: Sequence[PluginLike] = (),
-        default_plugins: Overrides = None,
+        default_plugins: DefaultPluginOverrides = None,
         actions: Sequence[Action] = (),
         routes: Sequence[RouteLike] = (),
         strategy: Strategy | None = None,
         on_before_cmd: Callable[..., Any] | None = None,
         on_after_cmd: Callable[..., Any] | None = None,
         version: int = 1,
-        migrate: Migrate | None = None,
+        migrate: Migration | None = None,
     ) -> Self:
         """A definition with every part checked against the others; default plugins come before yours."""
         owner = f"agent {check_text(name, 'name', 'name the agent')!r}"
         mounted = (
-            *chosen_defaults(default_plugins),
-            *(as_plugin(like) for like in _listed(plugins, owner, "plugins")),
+            *select_default_plugins(default_plugins),
+            *(as_plugin(like) for like in _check_list(plugins, owner, "plugins")),
         )
         return cls(
             name=name,
             description=description,
             schema=None if schema is None else Schema(schema, owner),
             plugins=mounted,
-            actions=tuple(_listed(actions, owner, "actions")),
-            routes=_routes(owner, strategy, routes, mounted),
+            actions=tuple(_check_list(actions, owner, "actions")),
+            routes=_collect_routes(owner, strategy, routes, mounted),
             strategy=Direct() if strategy is None else strategy,
             on_before_cmd=on_before_cmd,
             on_after_cmd=on_after_cmd,
@@ -125,9 +125,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, field) is not None and not callable(getattr(self, field)):
                 raise WrongType(f"{owner}: {field}", "a function", getattr(self, field))
         _check_plugins(self.plugins, self.schema, owner)
-        self._check_names(owner)
+        self._check_action_names(owner)
         for route in self.routes:
-            if route.action is not None and route.action not in self.offered():
+            if route.action is not None and route.action not in self.action_names():
                 raise InvalidDefinition(
                     f"{owner}: route {route.pattern!r}",
                     f"leads to {route.action!r}, which it does not have",
@@ -137,7 +137,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Definition({self.name!r})"
 
-    def offered(self) -> tuple[str, ...]:
+    def action_names(self) -> tuple[str, ...]:
         """The names of the actions that the agent really has: its own and those of its plugins."""
         return tuple(dict.fromkeys(action.name for action in self._all_actions()))
 
@@ -146,7 +146,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         for action in self._all_actions():
             if action.name == name:
                 return action
-        known = ", ".join(self.offered()) or "no actions at all"
+        known = ", ".join(self.action_names()) or "no actions at all"
         raise NotFound("action", name, f"this agent has {known}; pass the action itself, or mount its plugin")
 
     def plugin_capabilities(self) -> tuple[str, ...]:
@@ -160,19 +160,19 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             if plugin.key in state and state[plugin.key] is not known.get(plugin.key, _ABSENT):
                 plugin.check_slice(state[plugin.key])
         if self.schema is not None:
-            own, old = self.own_part(state), self.own_part(known)
+            own, old = self.own_state(state), self.own_state(known)
             if before is None or own.keys() != old.keys() or any(own[key] is not old[key] for key in own):
-                self.schema.check(own, _refuse)
+                self.schema.check(own, _state_error)
 
-    def own_part(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
+    def own_state(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
         """The state without slots and slices."""
         owned = {*SLOTS, *(plugin.key for plugin in self.plugins)}
         return {key: value for key, value in state.items() if key not in owned}
 
     def _all_actions(self) -> list[Action]:
-        return [*self.actions, *(action for plugin in self.plugins for action in plugin.offered)]
+        return [*self.actions, *(action for plugin in self.plugins for action in plugin.offered_actions)]
 
-    def _check_names(self, owner: str) -> None:
+    def _check_action_names(self, owner: str) -> None:
         """Two actions must not answer to one name, or which of them ran would depend on their order."""
         named: dict[str, Action] = {}
         for action in self._all_actions():
@@ -182,21 +182,21 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-def _listed(given: object, owner: str, field: str) -> Sequence[Any]:
+def _check_list(given: object, owner: str, field: str) -> Sequence[Any]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
         raise WrongType(f"{owner}: {field}", "a list", given)
     return given
 
 
-def _refuse(field: str, problem: str, remedy: str) -> InvalidState:
+def _state_error(field: str, problem: str, remedy: str) -> InvalidState:
     return InvalidState(f"state.{field}", problem, remedy)
 
 
-def _routes(
+def _collect_routes(
     owner: str, strategy: Strategy | None, routes: Sequence[RouteLike], plugins: Sequence[Plugin]
 ) -> tuple[Route, ...]:
     asked: object = strategy
-    wanted = asked.signal_routes() if isinstance(asked, Routed) else ()
+    wanted = asked.signal_routes() if isinstance(asked, SupportsSignalRoutes) else ()
     return (
         *as_routes(wanted, f"the strategy of {owner}", STRATEGY_PRIORITY),
         *as_routes(routes, owner, AGENT_PRIORITY),
@@ -235,14 +235,14 @@ def _check_requirement(plugin: Plugin, requirement: str, mounted: set[str], owne
     elif kind == "plugin" and name:
         met, remedy = name in mounted, f"mount the plugin {name!r} too"
     elif kind == "package" and name:
-        met, remedy = _installed(name), f"install the package {name!r}"
+        met, remedy = _is_installed(name), f"install the package {name!r}"
     else:
         raise InvalidDefinition(at, f"requires {requirement!r}", "write config:…, plugin:… or package:…")
     if not met:
         raise InvalidDefinition(at, f"requires {requirement}, which is missing", remedy)
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # a parent package is missing

@@ -17,7 +17,7 @@ import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import MapField, TextsField
-from omoide.core.frozen import EMPTY_MAP, own
+from omoide.core.frozen import EMPTY_MAP, value_type
 from omoide.core.value import (
     Count,
     Id,
@@ -28,73 +28,73 @@ from omoide.core.value import (
     check_choice,
     check_tuple,
     check_unit,
-    force,
+    set_field,
 )
 from omoide.errors import Invalid, InvalidRecord, NotFound
 
 # memory types: What kinds of memory are there?
 
 
-ROOT = "memory_item"
+ROOT_TYPE = "memory_item"
 
-PARENTS = MappingProxyType(
+PARENT_TYPES = MappingProxyType(
     {
-        "fact": ROOT,
-        "assumption": ROOT,
-        "hypothesis": ROOT,
-        "discovery": ROOT,
-        "risk": ROOT,
-        "unknown": ROOT,
-        "decision": ROOT,
+        "fact": ROOT_TYPE,
+        "assumption": ROOT_TYPE,
+        "hypothesis": ROOT_TYPE,
+        "discovery": ROOT_TYPE,
+        "risk": ROOT_TYPE,
+        "unknown": ROOT_TYPE,
+        "decision": ROOT_TYPE,
         "architectural_decision": "decision",
         "implementation_decision": "decision",
-        "alternative": ROOT,
-        "trade_off": ROOT,
-        "convention": ROOT,
+        "alternative": ROOT_TYPE,
+        "trade_off": ROOT_TYPE,
+        "convention": ROOT_TYPE,
         "coding_standard": "convention",
         "architectural_convention": "convention",
         "agent_rule": "convention",
         "process_convention": "convention",
-        "error": ROOT,
+        "error": ROOT_TYPE,
         "bug": "error",
         "failure": "error",
         "incident": "error",
-        "root_cause": ROOT,
-        "lesson_learned": ROOT,
-        "task": ROOT,
-        "milestone": ROOT,
-        "plan": ROOT,
+        "root_cause": ROOT_TYPE,
+        "lesson_learned": ROOT_TYPE,
+        "task": ROOT_TYPE,
+        "milestone": ROOT_TYPE,
+        "plan": ROOT_TYPE,
     }
 )
 
-MEMORY_TYPES = tuple(PARENTS)
+MEMORY_TYPES = tuple(PARENT_TYPES)
 
 
-def check(name: object) -> str:
+def check_memory_type(name: object) -> str:
     """The name itself, if it is a type or the root."""
-    if not isinstance(name, str) or (name != ROOT and name not in PARENTS):
+    if not isinstance(name, str) or (name != ROOT_TYPE and name not in PARENT_TYPES):
         raise NotFound("memory type", name, f"use one of {', '.join(MEMORY_TYPES)}")
     return name
 
 
-def ancestors(name: str) -> tuple[str, ...]:
+def supertypes(name: str) -> tuple[str, ...]:
     """The types it refines, nearest first, up to the root."""
     found = []
-    while check(name) != ROOT:
-        name = PARENTS[name]
+    while check_memory_type(name) != ROOT_TYPE:
+        name = PARENT_TYPES[name]
         found.append(name)
     return tuple(found)
 
 
 def with_subtypes(name: str) -> tuple[str, ...]:
     """The type and everything that refines it."""
-    check(name)
-    return (name, *(other for other in MEMORY_TYPES if name in ancestors(other)))
+    check_memory_type(name)
+    return (name, *(other for other in MEMORY_TYPES if name in supertypes(other)))
 
 
 def ontology_class(name: str) -> str:
     """The name of its class in the ontology: `trade_off` is `TradeOff`."""
-    return "".join(part.capitalize() for part in check(name).split("_"))
+    return "".join(part.capitalize() for part in check_memory_type(name).split("_"))
 
 
 # scope: Whose is it?
@@ -113,7 +113,7 @@ class Scope(Record, frozen=True, kw_only=True):
     project_id: Id | None = None
     namespace: Id = DEFAULT_NAMESPACE
 
-    def holds(self, entry: Any) -> bool:
+    def contains(self, entry: Any) -> bool:
         """Whether an entry, or anything else that says whose it is, lies inside."""
         return (
             entry.namespace == self.namespace
@@ -122,7 +122,7 @@ class Scope(Record, frozen=True, kw_only=True):
             and self.project_id in (None, entry.project_id)
         )
 
-    def owner(self) -> str:
+    def require_agent_id(self) -> str:
         """The agent that what is written here belongs to."""
         if self.agent_id is None:
             raise Invalid("scope.agent_id", "is missing", "name the agent whose memory this becomes")
@@ -133,12 +133,12 @@ class Scope(Record, frozen=True, kw_only=True):
 
 
 SOURCES = ("user", "agent", "tool", "external_document")
-EVIDENCE = ("entry", "message", "tool", "document")
+EVIDENCE_KINDS = ("entry", "message", "tool", "document")
 DELETED = "deleted"
 """What an entry that was forgotten without a successor is superseded by."""
 
 
-@own
+@value_type
 class MessageRef(Value, frozen=True, kw_only=True):
     """The message that a memory is: its place in a conversation and who said it."""
 
@@ -148,7 +148,7 @@ class MessageRef(Value, frozen=True, kw_only=True):
     speaker: Name | None = None
 
 
-@own
+@value_type
 class Evidence(Value, frozen=True, kw_only=True):
     """Where a memory comes from."""
 
@@ -158,10 +158,10 @@ class Evidence(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self.kind, "kind", EVIDENCE)
+        check_choice(self.kind, "kind", EVIDENCE_KINDS)
 
 
-@own
+@value_type
 class Entry(Record, frozen=True, kw_only=True):
     """One memory: what is remembered, whose it is, how sure that is, where it comes from, and when."""
 
@@ -197,19 +197,19 @@ class Entry(Record, frozen=True, kw_only=True):
             raise Invalid("id", f"is {DELETED!r}, which marks what was forgotten", "choose another id")
         if self.type is not None:
             try:
-                check(self.type)
+                check_memory_type(self.type)
             except NotFound as error:
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
         if self.source is not None:
             check_choice(self.source, "source", SOURCES)
         if self.confidence != 1.0:
-            force(self, "confidence", check_unit(self.confidence, "confidence"))
+            set_field(self, "confidence", check_unit(self.confidence, "confidence"))
         if self.importance is not None:
-            force(self, "importance", check_unit(self.importance, "importance"))
+            set_field(self, "importance", check_unit(self.importance, "importance"))
         if self.tags:
-            force(self, "tags", tuple(dict.fromkeys(self.tags)))
+            set_field(self, "tags", tuple(dict.fromkeys(self.tags)))
         if self.evidence != ():
-            force(self, "evidence", check_tuple(self.evidence, "evidence", Evidence))
+            set_field(self, "evidence", check_tuple(self.evidence, "evidence", Evidence))
 
     @classmethod
     def new(
@@ -224,7 +224,7 @@ class Entry(Record, frozen=True, kw_only=True):
         if id_generator is not None:
             named = isinstance(given, cls) or (isinstance(given, Mapping) and "id" in given)
             if not named and "id" not in fields:
-                fields["id"] = _generated(id_generator)
+                fields["id"] = _generate_id(id_generator)
         return super().new(given, **fields)
 
     @property
@@ -243,7 +243,7 @@ class Entry(Record, frozen=True, kw_only=True):
         return self.superseded_by is None and not self.stale and not expired
 
 
-def _generated(generator: object) -> str:
+def _generate_id(generator: object) -> str:
     if not callable(generator):
         raise InvalidRecord(
             Entry.LABEL, Invalid("id_generator", "is no function", "pass one that takes a prefix")

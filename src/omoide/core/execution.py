@@ -22,8 +22,8 @@ from omoide.core import state as slot
 from omoide.core.action import Action, Directive, Error, Instruction, RunInstruction, check_name
 from omoide.core.frozen import FrozenMap, freeze_map
 from omoide.core.signal import Signal
-from omoide.core.state import Context, StateOp, StrategyState, check_state, merged
-from omoide.core.value import force
+from omoide.core.state import Context, StateOp, StrategyState, check_state, merge_result
+from omoide.core.value import set_field
 from omoide.errors import (
     Invalid,
     InvalidDefinition,
@@ -53,7 +53,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = AGENT_PRIORITY
 
     def __post_init__(self) -> None:
-        pattern.check(self.pattern)
+        pattern.check_pattern(self.pattern)
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
             raise Invalid("priority", f"is {self.priority!r}", "use an int from -100 to 100")
         match self.target:
@@ -68,7 +68,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             case (Action() | str() as first, Mapping() as params):
                 if isinstance(first, str):
                     check_name(first, "target")
-                force(self, "target", (first, freeze_map(params, "target params")))
+                set_field(self, "target", (first, freeze_map(params, "target params")))
             case _:
                 raise WrongType("target", "an Action, its name, or (action, params)", self.target)
 
@@ -106,16 +106,16 @@ def as_routes(likes: object, owner: str, priority: int) -> tuple[Route, ...]:
 RouteLike = Route | tuple[str, Any] | tuple[str, Any, int]
 
 
-def matching(routes: Iterable[Route], signal_type: str) -> list[Route]:
+def matching_routes(routes: Iterable[Route], signal_type: str) -> list[Route]:
     """The routes for a signal type, in the order they run."""
-    found = [route for route in routes if pattern.matches(route.pattern, signal_type)]
+    found = [route for route in routes if pattern.matches_pattern(route.pattern, signal_type)]
     return sorted(found, key=lambda route: (pattern.specificity(route.pattern), route.priority), reverse=True)
 
 
 # running: How is one instruction run, and what becomes of its result?
 
 
-def run(
+def run_instruction(
     agent: Agent, instruction: Instruction, signal: Signal | None = None
 ) -> tuple[Agent, list[Directive], str]:
     """The agent after one instruction, its directives, and a status: ok, error, or deferred."""
@@ -125,13 +125,17 @@ def run(
         stage = "params"
         params = action.check(instruction.params)
         if action.effectful:
-            return agent, [RunInstruction(instruction=_complete(action, instruction, params))], "deferred"
+            return (
+                agent,
+                [RunInstruction(instruction=_with_defaults(action, instruction, params))],
+                "deferred",
+            )
         stage = "run"
         result = action.run(Context(agent, signal), **params)
         stage = "result"
         agent, directives = apply_result(agent, result)
     except Exception as error:
-        return agent, [failure(error, stage, instruction.action)], "error"
+        return agent, [error_directive(error, stage, instruction.action)], "error"
     return agent, directives, "ok"
 
 
@@ -147,14 +151,14 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
     for effect in effects:
         if not isinstance(effect, (Directive, StateOp)):
             raise WrongType("directives", "Directives and state operations only", effect)
-    state = merged(agent.state, result)
+    state = merge_result(agent.state, result)
     for effect in effects:
         if isinstance(effect, StateOp):
             state = effect.apply(state)
-    return changed(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+    return with_checked_state(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
 
 
-def changed(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
+def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     """The agent with another state, if the state is one that it may have after its own."""
     if state is agent.state:
         return agent
@@ -171,7 +175,7 @@ def changed(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     return slot.with_state(agent, state)
 
 
-def outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive]]:
+def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive]]:
     """What a strategy or a hook made of an agent, if it only changed what it may, and the directives."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], type(before)):
         raise WrongType(f"the result of {who}", "(agent, [directives])", result)
@@ -181,52 +185,52 @@ def outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive
     for directive in directives:
         if not isinstance(directive, Directive):
             raise WrongType(f"the directives of {who}", "Directives only", directive)
-    return same(agent, who, before), list(directives)
+    return check_same_agent(agent, who, before), list(directives)
 
 
-def same(agent: Agent, who: str, before: Agent) -> Agent:
+def check_same_agent(agent: Agent, who: str, before: Agent) -> Agent:
     """The agent itself, if it is the one before with another state that it may have."""
     if agent is not before:
         if (agent.id, agent.name, agent.definition) != (before.id, before.name, before.definition):
             raise InvalidState(
                 f"the agent of {who}", f"is {agent.id!r}, not {before.id!r}", "change its state only"
             )
-        changed(before, agent.state)
+        with_checked_state(before, agent.state)
     return agent
 
 
-def failure(error: Exception, context: str, action: str | None = None) -> Error:
+def error_directive(error: Exception, context: str, action: str | None = None) -> Error:
     """The directive that reports an exception."""
-    message, trace = _words(error), ""
+    message, trace = _error_message(error), ""
     if not isinstance(error, OmoideError):
         import traceback  # only a failing action pays for it
 
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        trace = _clean("".join(traceback.format_exception(error)))
+        trace = _clean_text("".join(traceback.format_exception(error)))
     field = error.parameter if isinstance(error, InvalidParams) else getattr(error, "field", None)
     return Error(
         message=message,
         context=context,
         action=action,
-        field=_clean(field) if isinstance(field, str) else None,
+        field=_clean_text(field) if isinstance(field, str) else None,
         kind=type(error).__name__,
         trace=trace,
     )
 
 
-def _words(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     try:
-        return _clean(str(error)).strip()
+        return _clean_text(str(error)).strip()
     except Exception:
         return "it cannot say what happened"
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Text that a directive can hold, whatever an exception said."""
     return text.replace("\0", "␀").encode(errors="replace").decode()
 
 
-def _complete(action: Action, instruction: Instruction, params: dict[str, Any]) -> Instruction:
+def _with_defaults(action: Action, instruction: Instruction, params: dict[str, Any]) -> Instruction:
     """The instruction as it will be run: with the defaults filled in where they are plain data."""
     complete = instruction.params
     for name in params.keys() - complete.keys():
@@ -263,7 +267,7 @@ class Strategy(Protocol):
 
 
 @runtime_checkable
-class Routed(Protocol):
+class SupportsSignalRoutes(Protocol):
     """A strategy that wants signals routed its own way."""
 
     def signal_routes(self) -> Sequence[RouteLike]:
@@ -295,7 +299,7 @@ class Direct:
         """Run the instructions; the state threads through them."""
         directives: list[Directive] = []
         for instruction in instructions:
-            agent, more = self._tracked(agent, instruction, ctx)
+            agent, more = self._run_and_log(agent, instruction, ctx)
             directives += more
         return agent, directives
 
@@ -307,16 +311,16 @@ class Direct:
         """Always ready."""
         return slot.STRATEGY.get(agent) or StrategyState()
 
-    def _tracked(self, agent: Agent, instruction: Instruction, ctx: Context) -> Outcome:
+    def _run_and_log(self, agent: Agent, instruction: Instruction, ctx: Context) -> Outcome:
         if not (self.thread or slot.THREAD.has(agent)):
-            agent, directives, _ = run(agent, instruction, ctx.signal)
+            agent, directives, _ = run_instruction(agent, instruction, ctx.signal)
             return agent, directives
         started = {"action": instruction.action, "param_keys": sorted(instruction.params)}
-        agent = _noted(agent, "instruction_start", started)
-        agent, directives, status = run(agent, instruction, ctx.signal)
+        agent = _append_to_thread(agent, "instruction_start", started)
+        agent, directives, status = run_instruction(agent, instruction, ctx.signal)
         ended = {"action": instruction.action, "status": status}
-        return _noted(agent, "instruction_end", ended), directives
+        return _append_to_thread(agent, "instruction_end", ended), directives
 
 
-def _noted(agent: Agent, kind: str, payload: dict[str, Any]) -> Agent:
-    return slot.THREAD.put(agent, slot.THREAD.value(agent).append({"kind": kind, "payload": payload}))
+def _append_to_thread(agent: Agent, kind: str, payload: dict[str, Any]) -> Agent:
+    return slot.THREAD.put(agent, slot.THREAD.get_or_new(agent).append({"kind": kind, "payload": payload}))

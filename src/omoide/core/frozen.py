@@ -43,29 +43,29 @@ from omoide.errors import Invalid, Unsupported, WrongType
 
 S = TypeVar("S", bound=type)
 
-MAX_DEPTH = 64  # of what is given to be frozen
-DEPTH = 2 * MAX_DEPTH  # of what arises by keeping frozen data inside of other data
+MAX_INPUT_DEPTH = 64  # of what is given to be frozen
+MAX_STORED_DEPTH = 2 * MAX_INPUT_DEPTH  # of what arises by keeping frozen data inside of other data
 
-PLAIN = frozenset({str, int, float, bool, type(None), bytes, datetime})
+SCALAR_TYPES = frozenset({str, int, float, bool, type(None), bytes, datetime})
 """The types that are no containers."""
 
-OWN: dict[type, str] = {}
+VALUE_TYPES: dict[type, str] = {}
 """The frozen structs that may stand inside other data, with the names they are written under."""
 
 
-def own(cls: S) -> S:
+def value_type(cls: S) -> S:
     """Decorator: values of this struct may be held in maps and lists, and come back as what they were."""
-    OWN[cls] = cls.__name__
+    VALUE_TYPES[cls] = cls.__name__
     return cls
 
 
 def depth_of(value: Any) -> int:
     """How many levels of containers frozen data has."""
     kind = type(value)
-    if kind in PLAIN:
+    if kind in SCALAR_TYPES:
         return 0
-    if kind in OWN:
-        holders: tuple[str, ...] = _holders(cast("Any", kind))
+    if kind in VALUE_TYPES:
+        holders: tuple[str, ...] = _container_fields(cast("Any", kind))
         return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
     if kind in (frozenset, tuple):
         return 1 + max(map(depth_of, value), default=0)
@@ -77,40 +77,42 @@ def depth_of(value: Any) -> int:
 
 
 @cache
-def _holders(kind: Any) -> tuple[str, ...]:
+def _container_fields(kind: Any) -> tuple[str, ...]:
     """The fields of a struct that can hold containers."""
-    return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_plain(field.type))
+    return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_scalar(field.type))
 
 
-def _is_plain(kind: Any) -> bool:
+def _is_scalar(kind: Any) -> bool:
     inner = [arg for arg in get_args(kind) if isinstance(arg, type)]
-    return kind in PLAIN if not inner else all(arg in PLAIN for arg in inner)
+    return kind in SCALAR_TYPES if not inner else all(arg in SCALAR_TYPES for arg in inner)
 
 
-def deeper(depth: int, held: Any, path: str) -> int:
+def check_depth(depth: int, item: Any, path: str) -> int:
     """The depth of a container once it holds something more, if that is not too deep to be written."""
-    if type(held) in PLAIN:
+    if type(item) in SCALAR_TYPES:
         return depth
-    depth = max(depth, 1 + depth_of(held))
+    depth = max(depth, 1 + depth_of(item))
     # A value of ours has a few levels of its own around the data that it keeps.
-    if depth > (DEPTH + 8 if type(held) in OWN else DEPTH):
-        raise Unsupported(path, f"would be nested deeper than {DEPTH} levels", "keep less inside of it")
+    if depth > (MAX_STORED_DEPTH + 8 if type(item) in VALUE_TYPES else MAX_STORED_DEPTH):
+        raise Unsupported(
+            path, f"would be nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it"
+        )
     return depth
 
 
-def depth_around(items: Iterable[Any]) -> int:
+def container_depth(items: Iterable[Any]) -> int:
     """The depth of a container of these items."""
     depth = 1
     for item in items:
-        if type(item) not in PLAIN:
-            depth = deeper(depth, item, "value")
+        if type(item) not in SCALAR_TYPES:
+            depth = check_depth(depth, item, "value")
     return depth
 
 
 # texts: Is this text that can be kept?
 
 
-def keepable(value: str, path: str) -> str:
+def check_encodable(value: str, path: str) -> str:
     """The plain text of a string, if every store and codec can hold it."""
     if "\0" in value:
         raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
@@ -125,7 +127,7 @@ def check_str(value: object, field: str) -> str:
     """Text that can be kept, empty or not."""
     if not isinstance(value, str):
         raise WrongType(field, "a string", value)
-    return keepable(value, field)
+    return check_encodable(value, field)
 
 
 def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
@@ -144,12 +146,12 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 MAX_NODES = 10_000_000
-SMALLEST, LARGEST = -(2**63), 2**64 - 1
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1
 
 _ABSENT = object()
-_BYTES = (bytes, bytearray, memoryview)
+_BYTES_TYPES = (bytes, bytearray, memoryview)
 
-blank = object.__new__
+allocate = object.__new__
 """Makes a FrozenMap whose `_map` the caller sets at once; a call less, and every change makes several."""
 _EMPTY: Map[Any, Any] = Map()
 
@@ -215,16 +217,16 @@ class FrozenMap(Mapping[K, V]):
         """With one entry put."""
         name = freeze_key(key)
         held = freeze(value, name)
-        return frozen_map(self._map.set(name, held), deeper(depth_of(self), held, name))
+        return wrap_map(self._map.set(name, held), check_depth(depth_of(self), held, name))
 
     def delete(self, key: K) -> FrozenMap[K, V]:
         """Without one key, whether it was there or not."""
-        return frozen_map(self._map.delete(key), depth_of(self)) if key in self._map else self
+        return wrap_map(self._map.delete(key), depth_of(self)) if key in self._map else self
 
     def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
         """With the entries of another mapping put over these."""
         new = freeze_map(changes)
-        return frozen_map(self._map.update(new._map), max(depth_of(self), depth_of(new)))
+        return wrap_map(self._map.update(new._map), max(depth_of(self), depth_of(new)))
 
     def __or__(self, other: Mapping[K, V]) -> FrozenMap[K, V]:
         return self.update(other) if isinstance(other, Mapping) else NotImplemented
@@ -243,24 +245,24 @@ class FrozenMap(Mapping[K, V]):
         return self
 
 
-def frozen_map(held: Map[K, V], depth: int) -> FrozenMap[K, V]:
+def wrap_map(items: Map[K, V], depth: int) -> FrozenMap[K, V]:
     """A FrozenMap over a Map that is known to hold frozen data only, of this depth."""
-    new: FrozenMap[K, V] = blank(FrozenMap)
-    new._map = held
+    new: FrozenMap[K, V] = allocate(FrozenMap)
+    new._map = items
     new._depth = depth
     return new
 
 
-def bare_map(held: Map[K, V]) -> FrozenMap[K, V]:
+def wrap_map_lazy(items: Map[K, V]) -> FrozenMap[K, V]:
     """The same, of a depth that is found out when somebody asks, as happens seldom with states and spaces."""
-    new: FrozenMap[K, V] = blank(FrozenMap)
-    new._map = held
+    new: FrozenMap[K, V] = allocate(FrozenMap)
+    new._map = items
     return new
 
 
 def map_of(items: Mapping[K, V]) -> FrozenMap[K, V]:
     """A FrozenMap of values that are frozen already."""
-    return frozen_map(Map(items), depth_around(items.values()))
+    return wrap_map(Map(items), container_depth(items.values()))
 
 
 class FrozenList(Vector[T], Sequence[T]):
@@ -270,9 +272,9 @@ class FrozenList(Vector[T], Sequence[T]):
 
     def __new__(cls, items: Iterable[T] = ()) -> Self:
         """The items of an iterable, frozen."""
-        if isinstance(items, (str, *_BYTES)) or not isinstance(items, Iterable):
+        if isinstance(items, (str, *_BYTES_TYPES)) or not isinstance(items, Iterable):
             raise WrongType("items", "a list", items)
-        return cls._made().extend(items)
+        return cls._build().extend(items)
 
     @staticmethod
     def id_of(item: Any) -> Hashable:
@@ -286,9 +288,9 @@ class FrozenList(Vector[T], Sequence[T]):
     def __getitem__(self, at: SupportsIndex | slice) -> T | FrozenList[T]:
         if isinstance(at, slice):
             return list_of([self.at(i) for i in range(*at.indices(self._size))])
-        return self.at(self._position(index(at)))
+        return self.at(self._normalize_index(index(at)))
 
-    def _position(self, at: int) -> int:
+    def _normalize_index(self, at: int) -> int:
         """A position counted from the front, if there is an item."""
         if type(at) is not int:
             raise WrongType("position", "an int", at)
@@ -312,7 +314,7 @@ class FrozenList(Vector[T], Sequence[T]):
     def append(self, item: T) -> Self:
         """With one more item at the end."""
         held = freeze(item, f"[{self._size}]")
-        return self._deeper(self._added(held), held)
+        return self._with_depth(self._append(held), held)
 
     def insert(self, position: int, item: T) -> Self:
         """With an item before `position`; past the end appends, −1 appends, −2 is before the last."""
@@ -321,22 +323,22 @@ class FrozenList(Vector[T], Sequence[T]):
         if position < 0:
             position += self._size + 1
         held = freeze(item, f"[{position}]")
-        return self._deeper(self._inserted(min(max(position, 0), self._size), held), held)
+        return self._with_depth(self._insert(min(max(position, 0), self._size), held), held)
 
     def set(self, position: int, item: T) -> Self:
         """With another item at a position that exists."""
         held = freeze(item, f"[{position}]")
-        return self._deeper(self._replaced(self._position(position), held), held)
+        return self._with_depth(self._set_at(self._normalize_index(position), held), held)
 
     def delete(self, position: int) -> Self:
         """Without the item at a position that exists."""
-        return self._dropped(self._position(position))
+        return self._delete_at(self._normalize_index(position))
 
     def extend(self, items: Iterable[T]) -> Self:
         """With these items at the end."""
         held = [freeze(item, f"[+{at}]") for at, item in enumerate(items)]
-        new = self._extended(held)
-        new._depth = max(self._depth, depth_around(held))
+        new = self._extend(held)
+        new._depth = max(self._depth, container_depth(held))
         return new
 
     def change(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
@@ -349,19 +351,19 @@ class FrozenList(Vector[T], Sequence[T]):
             if held is None:
                 raise WrongType("the result of the update", "an item", held, "return the changed item")
             if depth_of(held) >= depth:
-                depth = deeper(depth, held, "the result of the update")
+                depth = check_depth(depth, held, "the result of the update")
             return held
 
-        new = self._changed(item_id if type(item_id) is str else _checked_id(item_id), changed)
+        new = self._update_by_id(item_id if type(item_id) is str else _check_item_id(item_id), changed)
         new._depth = depth
         return new
 
     def remove(self, item_id: Hashable) -> Self:
         """Without the items of this id; itself when there is none."""
-        return self._without(item_id if type(item_id) is str else _checked_id(item_id))
+        return self._remove_by_id(item_id if type(item_id) is str else _check_item_id(item_id))
 
-    def _deeper(self, new: Self, held: T) -> Self:
-        new._depth = deeper(self._depth, held, "item")
+    def _with_depth(self, new: Self, held: T) -> Self:
+        new._depth = check_depth(self._depth, held, "item")
         return new
 
     def __add__(self, other: Iterable[T]) -> Self:
@@ -381,17 +383,17 @@ class FrozenList(Vector[T], Sequence[T]):
         return self
 
 
-def _checked_id(item_id: Hashable) -> Hashable:
+def _check_item_id(item_id: Hashable) -> Hashable:
     held: Hashable = freeze(item_id, "item_id")
-    if held is None or type(held) not in PLAIN:
+    if held is None or type(held) not in SCALAR_TYPES:
         raise WrongType("item_id", "the id of an item", item_id, 'pass item["id"]')
     return held
 
 
 def list_of(items: list[T]) -> FrozenList[T]:
     """A FrozenList of items that are frozen already."""
-    new: FrozenList[T] = FrozenList[T]._made()._extended(items)
-    new._depth = depth_around(items)
+    new: FrozenList[T] = FrozenList[T]._build()._extend(items)
+    new._depth = container_depth(items)
     return new
 
 
@@ -399,26 +401,26 @@ def freeze(value: Any, path: str = "value") -> Any:
     """A frozen copy of `value`, or `Unsupported` naming the place of what cannot be kept."""
     kind = type(value)
     if kind is str:
-        return value if value.isascii() and "\0" not in value else keepable(value, path)
+        return value if value.isascii() and "\0" not in value else check_encodable(value, path)
     if kind is int:
-        if SMALLEST <= value <= LARGEST:
+        if MIN_INT <= value <= MAX_INT:
             return value
         raise Unsupported(path, "is an integer beyond 64 bits", "keep it as a string")
-    if kind is bool or value is None or kind is FrozenMap or kind is FrozenList or kind in OWN:
+    if kind is bool or value is None or kind is FrozenMap or kind is FrozenList or kind in VALUE_TYPES:
         return value
     try:
-        return _frozen(value, 0, _Budget())
+        return _freeze(value, 0, _Budget())
     except Unsupported as error:
-        raise error.under(path) from None
+        raise error.with_path_prefix(path) from None
 
 
-def is_kept(value: Any) -> bool:
+def is_storable_scalar(value: Any) -> bool:
     """Whether a value is of the commonest kinds, and needs no further look."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii() and "\0" not in value)
     if kind is int:
-        return bool(SMALLEST <= value <= LARGEST)
+        return bool(MIN_INT <= value <= MAX_INT)
     return kind is bool or value is None or (kind is float and isfinite(value))
 
 
@@ -432,7 +434,7 @@ def freeze_map(value: object, path: str = "map") -> FrozenMap[Any, Any]:
 
 def freeze_list(value: object, path: str = "list") -> FrozenList[Any]:
     """The same for a value that has to be a list."""
-    if isinstance(value, (str, *_BYTES)) or not isinstance(value, Sequence):
+    if isinstance(value, (str, *_BYTES_TYPES)) or not isinstance(value, Sequence):
         raise WrongType(path, "a list", value)
     frozen: FrozenList[Any] = freeze(value, path)
     return frozen
@@ -441,9 +443,9 @@ def freeze_list(value: object, path: str = "list") -> FrozenList[Any]:
 def freeze_key(key: object, path: str = "key") -> Any:
     """A key that a map can have: text."""
     if type(key) is str:
-        return key if key.isascii() and "\0" not in key else keepable(key, path)
+        return key if key.isascii() and "\0" not in key else check_encodable(key, path)
     if isinstance(key, str):
-        return keepable(key.value if isinstance(key, Enum) else str.__str__(key), path)
+        return check_encodable(key.value if isinstance(key, Enum) else str.__str__(key), path)
     raise Unsupported(path, f"is a {type(key).__name__}; keys are text", f"use str({key!r})")
 
 
@@ -457,7 +459,7 @@ def thaw(value: Any) -> Any:
     return value
 
 
-Taker = Callable[[Any, int, "_Budget"], Any]
+Freezer = Callable[[Any, int, "_Budget"], Any]
 
 
 class _Budget:
@@ -478,40 +480,46 @@ class _Budget:
         if self._left < 0:
             raise Unsupported("", f"holds more than {MAX_NODES:,} values", "put them in piece by piece")
 
-    def container(self, value: Any, take: Taker, depth: int) -> Any:
+    def freeze_container(self, value: Any, freezer: Freezer, depth: int) -> Any:
         known = self._taken.get(id(value))
-        if known is not None and depth + depth_of(known[1]) <= MAX_DEPTH:
+        if known is not None and depth + depth_of(known[1]) <= MAX_INPUT_DEPTH:
             self.spend(known[2])
             return known[1]
         before = self._left
         self.spend(len(value))
-        frozen = take(value, depth, self)
+        frozen = freezer(value, depth, self)
         self._taken[id(value)] = value, frozen, before - self._left  # held, so that its id stays its own
         return frozen
 
 
-def _frozen(value: Any, depth: int, budget: _Budget) -> Any:
+def _freeze(value: Any, depth: int, budget: _Budget) -> Any:
     """What `freeze` does at some depth; places are added to an error on its way out."""
-    if depth > MAX_DEPTH:
-        raise Unsupported("", f"is nested deeper than {MAX_DEPTH} levels, or contains itself", "flatten it")
+    if depth > MAX_INPUT_DEPTH:
+        raise Unsupported(
+            "", f"is nested deeper than {MAX_INPUT_DEPTH} levels, or contains itself", "flatten it"
+        )
     kind = type(value)
-    if kind is FrozenMap or kind is FrozenList or kind in OWN:
+    if kind is FrozenMap or kind is FrozenList or kind in VALUE_TYPES:
         return value
-    take = _BY_TYPE.get(kind)
+    take = _FREEZERS_BY_TYPE.get(kind)
     if take is None:
-        take = next((take for accepted, take in _BY_KIND if isinstance(value, accepted)), None)
+        take = next((take for accepted, take in _FREEZERS_BY_BASE if isinstance(value, accepted)), None)
     if take is None:
         raise Unsupported("", f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
-    return budget.container(value, take, depth) if take in _CONTAINERS else take(value, depth, budget)
+    return (
+        budget.freeze_container(value, take, depth)
+        if take in _CONTAINER_FREEZERS
+        else take(value, depth, budget)
+    )
 
 
-def _number(value: float, depth: int, budget: _Budget) -> float:
+def _freeze_float(value: float, depth: int, budget: _Budget) -> float:
     if not isfinite(value):
         raise Unsupported("", f"is {value!r}, which JSON has no word for", "keep None or a string")
     return float(value)
 
 
-def _moment(value: datetime, depth: int, budget: _Budget) -> datetime:
+def _freeze_datetime(value: datetime, depth: int, budget: _Budget) -> datetime:
     # A named zone would come back as an offset; taking it now keeps equality exact, around clock changes too.
     offset = value.utcoffset()
     if offset is not None and offset.microseconds:
@@ -522,31 +530,31 @@ def _moment(value: datetime, depth: int, budget: _Budget) -> datetime:
     )
 
 
-def _mapping(value: Mapping[Any, Any], depth: int, budget: _Budget) -> FrozenMap[Any, Any]:
+def _freeze_mapping(value: Mapping[Any, Any], depth: int, budget: _Budget) -> FrozenMap[Any, Any]:
     held = {}
     for key, item in value.items():
-        if is_kept(item) and type(key) is str and key.isascii() and "\0" not in key:
+        if is_storable_scalar(item) and type(key) is str and key.isascii() and "\0" not in key:
             held[key] = item
             continue
         try:
-            held[freeze_key(key, "")] = _frozen(item, depth + 1, budget)
+            held[freeze_key(key, "")] = _freeze(item, depth + 1, budget)
         except Unsupported as error:
-            raise error.under(str(key)) from None
+            raise error.with_path_prefix(str(key)) from None
     return map_of(held)
 
 
-def _sequence(value: Sequence[Any], depth: int, budget: _Budget) -> FrozenList[Any]:
+def _freeze_sequence(value: Sequence[Any], depth: int, budget: _Budget) -> FrozenList[Any]:
     held = []
     for at, item in enumerate(value):
         try:
-            held.append(item if is_kept(item) else _frozen(item, depth + 1, budget))
+            held.append(item if is_storable_scalar(item) else _freeze(item, depth + 1, budget))
         except Unsupported as error:
-            raise error.under(f"[{at}]") from None
+            raise error.with_path_prefix(f"[{at}]") from None
     return list_of(held)
 
 
-def _members(value: AbstractSet[Any], depth: int, budget: _Budget) -> frozenset[Any]:
-    return frozenset([_frozen(item, depth + 1, budget) for item in value])
+def _freeze_set(value: AbstractSet[Any], depth: int, budget: _Budget) -> frozenset[Any]:
+    return frozenset([_freeze(item, depth + 1, budget) for item in value])
 
 
 def _remedy(value: object) -> str:
@@ -565,35 +573,35 @@ def _remedy(value: object) -> str:
     return "use JSON types, datetime, bytes, sets, or Omoide's own values"
 
 
-_BY_TYPE: dict[type, Taker] = {
-    str: lambda value, depth, budget: keepable(value, ""),
+_FREEZERS_BY_TYPE: dict[type, Freezer] = {
+    str: lambda value, depth, budget: check_encodable(value, ""),
     int: lambda value, depth, budget: freeze(value, ""),
-    float: _number,
+    float: _freeze_float,
     bool: lambda value, depth, budget: value,
     type(None): lambda value, depth, budget: value,
-    dict: _mapping,
-    list: _sequence,
-    tuple: _sequence,
-    set: _members,
-    frozenset: _members,
+    dict: _freeze_mapping,
+    list: _freeze_sequence,
+    tuple: _freeze_sequence,
+    set: _freeze_set,
+    frozenset: _freeze_set,
     bytes: lambda value, depth, budget: value,
-    datetime: _moment,
+    datetime: _freeze_datetime,
 }
 
-_CONTAINERS = (_mapping, _sequence, _members)
+_CONTAINER_FREEZERS = (_freeze_mapping, _freeze_sequence, _freeze_set)
 
 # What is not exactly one of these types may still be one of their kind; an enum counts as its value.
-_BY_KIND: tuple[tuple[Any, Taker], ...] = (
-    (Enum, lambda value, depth, budget: _frozen(value.value, depth + 1, budget)),
-    (str, _BY_TYPE[str]),
+_FREEZERS_BY_BASE: tuple[tuple[Any, Freezer], ...] = (
+    (Enum, lambda value, depth, budget: _freeze(value.value, depth + 1, budget)),
+    (str, _FREEZERS_BY_TYPE[str]),
     (int, lambda value, depth, budget: freeze(int(value), "")),
-    (float, _number),
-    (Mapping, _mapping),
-    (_BYTES, lambda value, depth, budget: bytes(value)),
-    (AbstractSet, _members),
-    (datetime, _moment),
-    (Sequence, _sequence),
+    (float, _freeze_float),
+    (Mapping, _freeze_mapping),
+    (_BYTES_TYPES, lambda value, depth, budget: bytes(value)),
+    (AbstractSet, _freeze_set),
+    (datetime, _freeze_datetime),
+    (Sequence, _freeze_sequence),
 )
 
-EMPTY_MAP: FrozenMap[Any, Any] = frozen_map(_EMPTY, 1)
+EMPTY_MAP: FrozenMap[Any, Any] = wrap_map(_EMPTY, 1)
 EMPTY_LIST: FrozenList[Any] = FrozenList()

@@ -12,20 +12,29 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from omoide import clock
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze, freeze_map, list_of, own
-from omoide.core.value import Count, Revised, check_count, check_function, force
+from omoide.core.frozen import (
+    EMPTY_MAP,
+    FrozenList,
+    FrozenMap,
+    check_text,
+    freeze,
+    freeze_map,
+    list_of,
+    value_type,
+)
+from omoide.core.value import Count, RevisionedValue, check_count, check_function, set_field
 from omoide.errors import Conflict, Invalid, WrongType
 
 ORIGINS = ("configured", "spawned", "cloned")
-PUBLIC = "__public__"
+PUBLIC_KEY = "__public__"
 DAYS_PER_YEAR = 365
 
 DEFAULT_PROFILE: FrozenMap[str, Any] = FrozenMap({"age": None})
 DEFAULT_CAPABILITIES: FrozenMap[str, Any] = FrozenMap({"actions": [], "tags": [], "io": {}, "limits": {}})
 
 
-@own
-class Identity(Revised, frozen=True, kw_only=True):
+@value_type
+class Identity(RevisionedValue, frozen=True, kw_only=True):
     """An agent's self-model."""
 
     profile: FrozenMap[str, Any] = DEFAULT_PROFILE
@@ -36,8 +45,8 @@ class Identity(Revised, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force(self, "profile", _checked_profile(self.profile))
-        force(self, "capabilities", _checked_capabilities(self.capabilities))
+        set_field(self, "profile", _validate_profile(self.profile))
+        set_field(self, "capabilities", _validate_capabilities(self.capabilities))
         for name in self.extensions:
             check_text(name, "extension name", "use the plugin's name")
         if self.days >= DAYS_PER_YEAR:
@@ -57,7 +66,7 @@ class Identity(Revised, frozen=True, kw_only=True):
             check_count(amount, field)
         whole, rest = divmod(self.days + days, DAYS_PER_YEAR)
         profile = self.profile.set("age", (self.age or 0) + years + whole)
-        return self._with(now, expected_rev, profile=profile, days=rest)
+        return self._with_changes(now, expected_rev, profile=profile, days=rest)
 
     # Profile
 
@@ -70,8 +79,8 @@ class Identity(Revised, frozen=True, kw_only=True):
     ) -> Self:
         """With a fact of the profile; setting the age starts its year anew."""
         check_text(key, "profile key")
-        profile = _checked_profile(self.profile.set(key, value))
-        return self._with(now, expected_rev, profile=profile, days=0 if key == "age" else self.days)
+        profile = _validate_profile(self.profile.set(key, value))
+        return self._with_changes(now, expected_rev, profile=profile, days=0 if key == "age" else self.days)
 
     # Capabilities
 
@@ -95,31 +104,31 @@ class Identity(Revised, frozen=True, kw_only=True):
 
     def add_action(self, action: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
         """With an action declared."""
-        return self._added("actions", check_text(action, "action"), expected_rev, now)
+        return self._add_capability("actions", check_text(action, "action"), expected_rev, now)
 
     def remove_action(self, action: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
         """With an action no longer declared."""
-        self._expect(expected_rev)
+        self._check_rev(expected_rev)
         left = [known for known in self.actions() if known != action]
         if len(left) == len(self.actions()):
             return self
-        return self._with(now, capabilities=self.capabilities.set("actions", left))
+        return self._with_changes(now, capabilities=self.capabilities.set("actions", left))
 
     def add_tag(self, tag: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
         """With a tag carried."""
-        return self._added("tags", check_text(tag, "tag"), expected_rev, now)
+        return self._add_capability("tags", check_text(tag, "tag"), expected_rev, now)
 
     def set_limit(
         self, key: str, value: Any, *, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
         """With an operational limit declared."""
-        return self._set("limits", key, value, expected_rev, now)
+        return self._set_capability("limits", key, value, expected_rev, now)
 
     def set_io(
         self, key: str, value: Any, *, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
         """With an I/O flag declared."""
-        return self._set("io", key, value, expected_rev, now)
+        return self._set_capability("io", key, value, expected_rev, now)
 
     # Extensions: one slice for each plugin
 
@@ -138,7 +147,7 @@ class Identity(Revised, frozen=True, kw_only=True):
         """With a plugin's slice replaced."""
         name = check_text(plugin, "plugin", "use the plugin's name")
         frozen = freeze_map(slice, f"extensions.{name}")
-        return self._with(now, expected_rev, extensions=self.extensions.set(name, frozen))
+        return self._with_changes(now, expected_rev, extensions=self.extensions.set(name, frozen))
 
     def update_extension(
         self,
@@ -149,7 +158,7 @@ class Identity(Revised, frozen=True, kw_only=True):
         now: int | None = None,
     ) -> Self:
         """With `change` applied to a plugin's slice, which is None where there is none yet."""
-        self._expect(expected_rev)
+        self._check_rev(expected_rev)
         slice = check_function(change)(self.get_extension(plugin))
         return self.put_extension(plugin, slice, expected_rev=expected_rev, now=now)
 
@@ -176,39 +185,41 @@ class Identity(Revised, frozen=True, kw_only=True):
                     key: self.profile[key] for key in ("age", "generation", "origin") if key in self.profile
                 },
                 "extensions": {
-                    name: slice[PUBLIC]
+                    name: slice[PUBLIC_KEY]
                     for name, slice in self.extensions.items()
-                    if isinstance(slice, FrozenMap) and PUBLIC in slice
+                    if isinstance(slice, FrozenMap) and PUBLIC_KEY in slice
                 },
             }
         )
 
     # How every change is made
 
-    def _expect(self, expected_rev: int | None) -> None:
+    def _check_rev(self, expected_rev: int | None) -> None:
         Conflict.check("identity", expected_rev, self.rev)
 
-    def _with(self, now: int | None, expected_rev: int | None = None, **fields: Any) -> Self:
-        self._expect(expected_rev)
-        new = self._advanced(now)
+    def _with_changes(self, now: int | None, expected_rev: int | None = None, **fields: Any) -> Self:
+        self._check_rev(expected_rev)
+        new = self._next_revision(now)
         for field, value in fields.items():
-            force(new, field, value)
+            set_field(new, field, value)
         return new
 
-    def _added(self, field: str, item: str, expected_rev: int | None, now: int | None) -> Self:
+    def _add_capability(self, field: str, item: str, expected_rev: int | None, now: int | None) -> Self:
         """Nothing counts as changed where the item was there already."""
-        self._expect(expected_rev)
+        self._check_rev(expected_rev)
         known = self.capabilities[field]
         if item in known:
             return self
-        return self._with(now, capabilities=self.capabilities.set(field, known.append(item)))
+        return self._with_changes(now, capabilities=self.capabilities.set(field, known.append(item)))
 
-    def _set(self, field: str, key: str, value: Any, expected_rev: int | None, now: int | None) -> Self:
+    def _set_capability(
+        self, field: str, key: str, value: Any, expected_rev: int | None, now: int | None
+    ) -> Self:
         inner = self.capabilities[field].set(check_text(key, f"{field} key"), freeze(value, key))
-        return self._with(now, expected_rev, capabilities=self.capabilities.set(field, inner))
+        return self._with_changes(now, expected_rev, capabilities=self.capabilities.set(field, inner))
 
 
-def _checked_profile(profile: object) -> FrozenMap[str, Any]:
+def _validate_profile(profile: object) -> FrozenMap[str, Any]:
     checked = DEFAULT_PROFILE.update(freeze_map(profile, "profile"))
     for key in ("age", "generation"):
         value = checked.get(key)
@@ -222,7 +233,7 @@ def _checked_profile(profile: object) -> FrozenMap[str, Any]:
     return checked
 
 
-def _checked_capabilities(capabilities: object) -> FrozenMap[str, Any]:
+def _validate_capabilities(capabilities: object) -> FrozenMap[str, Any]:
     given = freeze_map(capabilities, "capabilities")
     for key, value in given.items():
         if key not in DEFAULT_CAPABILITIES:
@@ -230,20 +241,22 @@ def _checked_capabilities(capabilities: object) -> FrozenMap[str, Any]:
                 f"capabilities.{key}", "is not one of actions, tags, io, limits", "use an extension for it"
             )
         if key in ("actions", "tags"):
-            given = given.set(key, _checked_names(value, f"capabilities.{key}"))
+            given = given.set(key, _validate_names(value, f"capabilities.{key}"))
         else:
             freeze_map(value, f"capabilities.{key}")
     return DEFAULT_CAPABILITIES.update(given)
 
 
-def _checked_names(names: object, field: str) -> FrozenList[str]:
+def _validate_names(names: object, field: str) -> FrozenList[str]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise WrongType(field, "a list of strings", names)
     checked = [check_text(name, f"{field}[{at}]") for at, name in enumerate(names)]
     return list_of(list(dict.fromkeys(sorted(checked) if isinstance(names, frozenset) else checked)))
 
 
-def known_agent(snapshot: Mapping[str, Any], trust: float | None, now: int | None) -> FrozenMap[str, Any]:
+def known_agent_record(
+    snapshot: Mapping[str, Any], trust: float | None, now: int | None
+) -> FrozenMap[str, Any]:
     """How another agent is remembered: what it showed, how far it is trusted, when it was seen."""
     if trust is not None and (type(trust) not in (int, float) or not 0 <= trust <= 1):
         raise Invalid("trust", f"must lie between 0 and 1, not {trust!r}", "leave it out if unknown")

@@ -32,7 +32,6 @@ from omoide.core.frozen import (
     EMPTY_MAP,
     FrozenList,
     FrozenMap,
-    bare_map,
     check_text,
     freeze,
     freeze_key,
@@ -40,15 +39,25 @@ from omoide.core.frozen import (
     freeze_map,
     list_of,
     map_of,
-    own,
+    value_type,
+    wrap_map_lazy,
 )
-from omoide.core.value import Count, Id, Revised, Value, check_fields, check_function, copied, force
+from omoide.core.value import (
+    Count,
+    Id,
+    RevisionedValue,
+    Value,
+    check_fields,
+    check_function,
+    set_field,
+    shallow_copy,
+)
 from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
 
 # space: What does one partition of a memory hold, and how often has it changed?
 
 
-@own
+@value_type
 class Space(Value, frozen=True, kw_only=True):
     """Data with a revision, metadata, and limits where someone set them."""
 
@@ -60,13 +69,13 @@ class Space(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._limited:
+        if self._has_limits:
             if not (Space.is_map(self) or Space.is_list(self)):
                 raise WrongType("data", "a map or a list where a limit is set", self.data)
             self._check_limits("(new)", *(self.data.values() if Space.is_map(self) else self.data))
 
     @property
-    def _limited(self) -> bool:
+    def _has_limits(self) -> bool:
         """Whether a limit was set."""
         return self.max_items is not None or self.max_item_bytes is not None
 
@@ -127,7 +136,7 @@ Tasks = FrozenList[Any]
 OPEN, DONE = "open", "done"
 
 
-def make(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] | None) -> Task:
+def new_task(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] | None) -> Task:
     """A new open task whose id is not taken."""
     check_text(text, "text", "say what is to be done")
     extra = EMPTY_MAP if fields is None else freeze_map(fields, "fields")
@@ -135,7 +144,7 @@ def make(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] | No
         if key in extra:
             raise Invalid(f"fields.{key}", "has an argument of its own", f"pass {key}=… instead")
     task_id = ids.new("task_") if id is None else ids.check(id)
-    if tasks.found(task_id):
+    if tasks.find_by_id(task_id):
         raise Invalid("id", f"{task_id!r} is the id of another task", "leave it out, or choose another")
     task = FrozenMap({"status": OPEN, **extra, "id": task_id, "text": text})
     if task["status"] not in (OPEN, DONE):
@@ -143,7 +152,7 @@ def make(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] | No
     return task
 
 
-def completed(task: Task) -> Task:
+def complete_task(task: Task) -> Task:
     """The same task, done."""
     return task.set("status", DONE)
 
@@ -153,7 +162,7 @@ def is_open(task: object) -> bool:
     return isinstance(task, FrozenMap) and task.get("status", OPEN) == OPEN
 
 
-def reordered(tasks: Tasks, order: Iterable[str]) -> Tasks:
+def reorder_tasks(tasks: Tasks, order: Iterable[str]) -> Tasks:
     """The tasks named in `order` first, then the others as they were."""
     if isinstance(order, (str, bytes)) or not isinstance(order, Iterable):
         raise WrongType("ids", "a list of strings", order)
@@ -163,7 +172,7 @@ def reordered(tasks: Tasks, order: Iterable[str]) -> Tasks:
         raise Invalid("ids", f"names {twice!r} twice", "name each task once")
     named, chosen = set(wanted), []
     for task_id in wanted:
-        found = tasks.found(task_id)
+        found = tasks.find_by_id(task_id)
         if not found:
             raise NotFound("task", task_id, "name ids that tasks() lists")
         chosen += found
@@ -174,10 +183,12 @@ def reordered(tasks: Tasks, order: Iterable[str]) -> Tasks:
 # memory: What does the agent believe and want right now?
 
 
-_FRESH: FrozenMap[str, Space] = map_of({"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)})
+_DEFAULT_SPACES: FrozenMap[str, Space] = map_of(
+    {"tasks": Space(data=EMPTY_LIST), "world": Space(data=EMPTY_MAP)}
+)
 
 
-class Write(TypedDict, total=False):
+class ChangeOptions(TypedDict, total=False):
     """What every change takes besides its own arguments."""
 
     expected_rev: int | None
@@ -190,25 +201,25 @@ def reserved_spaces() -> tuple[str, ...]:
     return ("tasks", "world")
 
 
-@own
-class Memory(Revised, frozen=True, kw_only=True):
+@value_type
+class Memory(RevisionedValue, frozen=True, kw_only=True):
     """The container of an agent's spaces."""
 
     id: Id = msgspec.field(default_factory=lambda: ids.new("mem_"))
-    spaces: FrozenMap[str, Space] = _FRESH
+    spaces: FrozenMap[str, Space] = _DEFAULT_SPACES
     metadata: FrozenMap[str, Any] = EMPTY_MAP
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, space in self.spaces.items():
-            _checked_kind(check_text(name, "space name"), space, f"spaces.{name}")
-        force(self, "spaces", _FRESH.update(self.spaces))
+            _check_space_kind(check_text(name, "space name"), space, f"spaces.{name}")
+        set_field(self, "spaces", _DEFAULT_SPACES.update(self.spaces))
 
     # Spaces
 
     def space(self, name: str) -> Space | None:
         """A space, or None."""
-        return self.spaces._map.get(_named(name))
+        return self.spaces._map.get(_check_space_name(name))
 
     def has_space(self, name: str) -> bool:
         """Whether there is a space of this name."""
@@ -221,44 +232,46 @@ class Memory(Revised, frozen=True, kw_only=True):
         *,
         max_items: int | None = None,
         max_item_bytes: int | None = None,
-        **options: Unpack[Write],
+        **options: Unpack[ChangeOptions],
     ) -> Self:
         """With a space of this name, made from `default` unless there is one already."""
-        name = _named(name)
+        name = _check_space_name(name)
         if name in self.spaces:
-            self._open(name, options)
+            self._space_to_change(name, options)
             return self
-        self._expect_absent(name, options)
+        self._check_absent_rev(name, options)
         space = Space(data=default, max_items=max_items, max_item_bytes=max_item_bytes)
         return self._with_space(name, space, options)
 
-    def put_space(self, name: str, space: Space, **options: Unpack[Write]) -> Self:
+    def put_space(self, name: str, space: Space, **options: Unpack[ChangeOptions]) -> Self:
         """With a space put whole; one that replaces another goes on counting from the higher revision."""
-        name = _named(name)
-        _checked_kind(name, space)
+        name = _check_space_name(name)
+        _check_space_kind(name, space)
         if name in self.spaces:
-            space = _after(self._open(name, options), space)
+            space = _with_next_rev(self._space_to_change(name, options), space)
         else:
-            self._expect_absent(name, options)
+            self._check_absent_rev(name, options)
         return self._with_space(name, space, options)
 
-    def update_space(self, name: str, change: Callable[[Space], Space], **options: Unpack[Write]) -> Self:
+    def update_space(
+        self, name: str, change: Callable[[Space], Space], **options: Unpack[ChangeOptions]
+    ) -> Self:
         """With `change` applied to a whole space."""
-        old = self._open(name, options)
-        space = _checked_kind(name, check_function(change)(old), "the result of the update")
-        return self._with_space(name, _after(old, space), options)
+        old = self._space_to_change(name, options)
+        space = _check_space_kind(name, check_function(change)(old), "the result of the update")
+        return self._with_space(name, _with_next_rev(old, space), options)
 
-    def delete_space(self, name: str, **options: Unpack[Write]) -> Self:
+    def delete_space(self, name: str, **options: Unpack[ChangeOptions]) -> Self:
         """Without a space; deleting one that is not there counts as a change too."""
-        name = _named(name)
+        name = _check_space_name(name)
         if name in reserved_spaces():
             raise ReservedSpace(name, "delete reserved space", "empty it with update_space instead")
         if name in self.spaces:
-            self._open(name, options)
+            self._space_to_change(name, options)
         else:
-            self._expect_absent(name, options)
-        new = self._advanced(options.get("now"))
-        force(new, "spaces", self.spaces.delete(name))
+            self._check_absent_rev(name, options)
+        new = self._next_revision(options.get("now"))
+        set_field(new, "spaces", self.spaces.delete(name))
         return new
 
     space_put = put_space
@@ -272,45 +285,45 @@ class Memory(Revised, frozen=True, kw_only=True):
         found = self.space(space)
         return default if found is None else found._map_data(space).get(freeze_key(key), default)
 
-    def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[Write]) -> Self:
+    def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Self:
         """With a value put under a key of a map space."""
-        old = self._open(space, options)
+        old = self._space_to_change(space, options)
         data = old._map_data(space).set(key, value)
-        return self._with_data(space, old, data, options, data[key] if old._limited else None)
+        return self._with_data(space, old, data, options, data[key] if old._has_limits else None)
 
-    def delete_from_space(self, space: str, key: str, **options: Unpack[Write]) -> Self:
+    def delete_from_space(self, space: str, key: str, **options: Unpack[ChangeOptions]) -> Self:
         """Without a key of a map space; deleting one that is not there counts as a change too."""
-        old = self._open(space, options)
+        old = self._space_to_change(space, options)
         return self._with_data(space, old, old._map_data(space).delete(freeze_key(key)), options)
 
     def update_space_data(
         self,
         space: str,
         change: Callable[[FrozenMap[str, Any]], Mapping[str, Any]],
-        **options: Unpack[Write],
+        **options: Unpack[ChangeOptions],
     ) -> Self:
         """With `change` applied to the whole data of a map space."""
-        old = self._open(space, options)
+        old = self._space_to_change(space, options)
         before = old._map_data(space)
         data = freeze_map(check_function(change)(before), "the result of the update")
-        fresh = [item for key, item in data.items() if before.get(key) is not item] if old._limited else ()
+        fresh = [item for key, item in data.items() if before.get(key) is not item] if old._has_limits else ()
         return self._with_data(space, old, data, options, *fresh)
 
     # List spaces
 
-    def append_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
+    def append_to_space(self, space: str, item: Any, **options: Unpack[ChangeOptions]) -> Self:
         """With an item at the end of a list space."""
-        old = self._open(space, options)
+        old = self._space_to_change(space, options)
         item = freeze(item, "item")
         return self._with_data(space, old, old._list_data(space).append(item), options, item)
 
-    def prepend_to_space(self, space: str, item: Any, **options: Unpack[Write]) -> Self:
+    def prepend_to_space(self, space: str, item: Any, **options: Unpack[ChangeOptions]) -> Self:
         """With an item at the front of a list space."""
         return self.insert_in_space(space, 0, item, **options)
 
-    def insert_in_space(self, space: str, index: int, item: Any, **options: Unpack[Write]) -> Self:
+    def insert_in_space(self, space: str, index: int, item: Any, **options: Unpack[ChangeOptions]) -> Self:
         """With an item before `index`: past the end appends, −1 appends, −2 is before the last."""
-        old = self._open(space, options)
+        old = self._space_to_change(space, options)
         item = freeze(item, "item")
         return self._with_data(space, old, old._list_data(space).insert(index, item), options, item)
 
@@ -320,14 +333,14 @@ class Memory(Revised, frozen=True, kw_only=True):
         item_id: str,
         *,
         strict: bool = False,
-        **options: Unpack[Write],
+        **options: Unpack[ChangeOptions],
     ) -> Self:
         """Without the items of this id; when there is none, unchanged, or `NotFound` if `strict`."""
-        old = self._open(space, options)
+        old = self._space_to_change(space, options)
         data = old._list_data(space)
         left = data.remove(item_id)
         if left is data:
-            return self._unfound(space, item_id, strict)
+            return self._item_not_found(space, item_id, strict)
         return self._with_data(space, old, left, options)
 
     def update_in_space(
@@ -337,15 +350,15 @@ class Memory(Revised, frozen=True, kw_only=True):
         change: Callable[[Any], Any],
         *,
         strict: bool = False,
-        **options: Unpack[Write],
+        **options: Unpack[ChangeOptions],
     ) -> Self:
         """With `change` applied to the items of this id; when there is none, as `remove_from_space`."""
-        old = self._open(space, options)
+        old = self._space_to_change(space, options)
         data = old._list_data(space)
         new = data.change(item_id, check_function(change))
         if new is data:
-            return self._unfound(space, item_id, strict)
-        return self._with_data(space, old, new, options, *(new if old._limited else ()))
+            return self._item_not_found(space, item_id, strict)
+        return self._with_data(space, old, new, options, *(new if old._has_limits else ()))
 
     # The world: what the agent knows
 
@@ -357,16 +370,16 @@ class Memory(Revised, frozen=True, kw_only=True):
         """What is known under a key, or the default."""
         return self.get_in_space("world", key, default)
 
-    def world_put(self, key: str, value: Any, **options: Unpack[Write]) -> Self:
+    def world_put(self, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Self:
         """With something known under a key."""
         return self.put_in_space("world", key, value, **options)
 
-    def world_delete(self, key: str, **options: Unpack[Write]) -> Self:
+    def world_delete(self, key: str, **options: Unpack[ChangeOptions]) -> Self:
         """Without what was known under a key."""
         return self.delete_from_space("world", key, **options)
 
     def world_update(
-        self, change: Callable[[FrozenMap[str, Any]], Mapping[str, Any]], **options: Unpack[Write]
+        self, change: Callable[[FrozenMap[str, Any]], Mapping[str, Any]], **options: Unpack[ChangeOptions]
     ) -> Self:
         """With `change` applied to everything known."""
         return self.update_space_data("world", change, **options)
@@ -391,10 +404,10 @@ class Memory(Revised, frozen=True, kw_only=True):
         *,
         id: str | None = None,
         fields: Mapping[str, Any] | None = None,
-        **options: Unpack[Write],
+        **options: Unpack[ChangeOptions],
     ) -> Self:
         """With a new open task at the end; `fields` may carry more about it."""
-        return self.append_to_space("tasks", make(self.tasks(), text, id, fields), **options)
+        return self.append_to_space("tasks", new_task(self.tasks(), text, id, fields), **options)
 
     def tasks_insert(
         self,
@@ -403,91 +416,91 @@ class Memory(Revised, frozen=True, kw_only=True):
         *,
         id: str | None = None,
         fields: Mapping[str, Any] | None = None,
-        **options: Unpack[Write],
+        **options: Unpack[ChangeOptions],
     ) -> Self:
         """With a new open task before `index`, counted as in `insert_in_space`."""
-        return self.insert_in_space("tasks", index, make(self.tasks(), text, id, fields), **options)
+        return self.insert_in_space("tasks", index, new_task(self.tasks(), text, id, fields), **options)
 
-    def tasks_complete(self, task_id: str, *, strict: bool = False, **options: Unpack[Write]) -> Self:
+    def tasks_complete(self, task_id: str, *, strict: bool = False, **options: Unpack[ChangeOptions]) -> Self:
         """With a task marked done; it stays in the list."""
-        return self.update_in_space("tasks", task_id, completed, strict=strict, **options)
+        return self.update_in_space("tasks", task_id, complete_task, strict=strict, **options)
 
-    def tasks_remove(self, task_id: str, *, strict: bool = False, **options: Unpack[Write]) -> Self:
+    def tasks_remove(self, task_id: str, *, strict: bool = False, **options: Unpack[ChangeOptions]) -> Self:
         """Without a task."""
         return self.remove_from_space("tasks", task_id, strict=strict, **options)
 
-    def tasks_reorder(self, order: Iterable[str], **options: Unpack[Write]) -> Self:
+    def tasks_reorder(self, order: Iterable[str], **options: Unpack[ChangeOptions]) -> Self:
         """With the tasks named first in this order, and the others after them as they were."""
-        old = self._open("tasks", options)
-        return self._with_data("tasks", old, reordered(self.tasks(), order), options)
+        old = self._space_to_change("tasks", options)
+        return self._with_data("tasks", old, reorder_tasks(self.tasks(), order), options)
 
     # How every change is made
 
-    def _expect(self, expected_rev: int | None) -> None:
+    def _check_rev(self, expected_rev: int | None) -> None:
         Conflict.check(f"memory {self.id!r}", expected_rev, self.rev)
 
-    def _expect_absent(self, name: str, options: Write) -> None:
+    def _check_absent_rev(self, name: str, options: ChangeOptions) -> None:
         """A space that is not there is at revision 0."""
         _check_options(options)
-        self._expect(options.get("expected_rev"))
+        self._check_rev(options.get("expected_rev"))
         Conflict.check(f"space {name!r}", options.get("expected_space_rev"), 0)
 
-    def _open(self, name: str, options: Write) -> Space:
+    def _space_to_change(self, name: str, options: ChangeOptions) -> Space:
         """The space to change, if it exists and nobody changed it first."""
         if type(name) is not str:
-            name = _named(name)
+            name = _check_space_name(name)
         space = self.spaces._map.get(name)
         if space is None:
-            _named(name)
+            _check_space_name(name)
             raise NotFound("space", name, f"create it first with ensure_space({name!r}, {{}} or [])")
         if options:
             _check_options(options)
-            self._expect(options.get("expected_rev"))
+            self._check_rev(options.get("expected_rev"))
             Conflict.check(f"space {name!r}", options.get("expected_space_rev"), space.rev)
         return space
 
-    def _with_data(self, name: str, old: Space, data: Any, options: Write, *items: Any) -> Self:
+    def _with_data(self, name: str, old: Space, data: Any, options: ChangeOptions, *items: Any) -> Self:
         """With other data in a space, one revision on; `items` are those whose size has to be checked."""
         if type(name) is not str:
-            name = _named(name)
-        space = copied(old)
-        force(space, "data", data)
-        force(space, "rev", old.rev + 1)
+            name = _check_space_name(name)
+        space = shallow_copy(old)
+        set_field(space, "data", data)
+        set_field(space, "rev", old.rev + 1)
         if old.max_items is not None or old.max_item_bytes is not None:
             space._check_limits(name, *items)
-        new = copied(self)
-        force(new, "rev", self.rev + 1)
-        force(new, "updated_at", clock.resolve(options.get("now")) if options else clock.now())
-        force(new, "spaces", bare_map(self.spaces._map.set(name, space)))
+        new = shallow_copy(self)
+        set_field(new, "rev", self.rev + 1)
+        set_field(new, "updated_at", clock.resolve(options.get("now")) if options else clock.now())
+        set_field(new, "spaces", wrap_map_lazy(self.spaces._map.set(name, space)))
         return new
 
-    def _with_space(self, name: str, space: Space, options: Write) -> Self:
-        new = self._advanced(options.get("now"))
-        force(new, "spaces", bare_map(self.spaces._map.set(name, space)))
+    def _with_space(self, name: str, space: Space, options: ChangeOptions) -> Self:
+        new = self._next_revision(options.get("now"))
+        set_field(new, "spaces", wrap_map_lazy(self.spaces._map.set(name, space)))
         return new
 
-    def _unfound(self, name: str, item_id: str, strict: bool) -> Self:
+    def _item_not_found(self, name: str, item_id: str, strict: bool) -> Self:
         """Nothing counts as changed where no item had the id."""
         if strict:
             raise NotFound("item", item_id, f"see which ids space {name!r} holds")
         return self
 
 
-def _named(name: object) -> str:
+def _check_space_name(name: object) -> str:
     return check_text(name, "space name", "name the space")
 
 
-def _check_options(options: Write) -> None:
+def _check_options(options: ChangeOptions) -> None:
     for name in options:
-        if name not in Write.__annotations__:
-            raise Invalid(name, "is no option of a change", f"use {', '.join(Write.__annotations__)}")
+        if name not in ChangeOptions.__annotations__:
+            raise Invalid(name, "is no option of a change", f"use {', '.join(ChangeOptions.__annotations__)}")
 
 
-def _after(old: Space, space: Space) -> Space:
+def _with_next_rev(old: Space, space: Space) -> Space:
     return msgspec.structs.replace(space, rev=max(old.rev, space.rev) + 1)
 
 
-def _checked_kind(name: str, space: object, field: str = "space") -> Space:
+def _check_space_kind(name: str, space: object, field: str = "space") -> Space:
     """A space that may stand under this name: the reserved ones keep their kind."""
     if not isinstance(space, Space):
         raise WrongType(field, "a Space", space, "pass Space.new_kv(…) or Space.new_list(…)")

@@ -43,7 +43,7 @@ class Externalize(Value, frozen=True, kw_only=True):
     pointer: Frozen
 
 
-Kept = Literal["keep", "drop"] | Externalize
+CheckpointDecision = Literal["keep", "drop"] | Externalize
 
 
 class Plugin:
@@ -86,18 +86,18 @@ class Plugin:
             raise InvalidDefinition(f"{owner}: alias", f"is {alias!r}", "use letters, digits and underscores")
         self.alias = alias
         self.slice_schema = None if self.schema is None else Schema(self.schema, owner)
-        self.config: FrozenMap[str, Any] = self._checked_config(config, owner)
+        self.config: FrozenMap[str, Any] = self._validate_config(config, owner)
         if not isinstance(self.actions, Sequence):
             raise WrongType(f"{owner}: actions", "a list of Actions", self.actions)
-        self.offered = tuple(self.actions)
-        for offered in self.offered:
+        self.offered_actions = tuple(self.actions)
+        for offered in self.offered_actions:
             if not isinstance(offered, Action):
                 raise WrongType(f"{owner}: actions", "Actions only", offered, "decorate it with @action")
         for wanted in self.signal_patterns:
-            pattern.check(wanted, f"{owner}: signal_patterns")
-        self.routes = as_routes(self._router(owner), owner, PLUGIN_PRIORITY)
+            pattern.check_pattern(wanted, f"{owner}: signal_patterns")
+        self.routes = as_routes(self._build_routes(owner), owner, PLUGIN_PRIORITY)
 
-    def _router(self, owner: str) -> Sequence[RouteLike]:
+    def _build_routes(self, owner: str) -> Sequence[RouteLike]:
         try:
             return self.router(self.config)
         except Exception as error:
@@ -125,18 +125,20 @@ class Plugin:
         """The name it is known by among the plugins of an agent."""
         return self.name if self.alias is None else f"{self.name}:{self.alias}"
 
-    def sees(self, signal: Signal) -> bool:
+    def accepts_signal(self, signal: Signal) -> bool:
         """Whether `handle_signal` is asked about a signal: always, or where one of the patterns matches."""
-        return not self.signal_patterns or any(pattern.matches(p, signal.type) for p in self.signal_patterns)
+        return not self.signal_patterns or any(
+            pattern.matches_pattern(p, signal.type) for p in self.signal_patterns
+        )
 
     def check_slice(self, slice: object) -> None:
         """Raise unless the slice fits the plugin's schema."""
         if self.slice_schema is not None:
             self.slice_schema.check(
-                freeze_map(EMPTY_MAP if slice is None else slice, f"state.{self.key}"), self._refuse
+                freeze_map(EMPTY_MAP if slice is None else slice, f"state.{self.key}"), self._slice_error
             )
 
-    def _refuse(self, field: str, problem: str, remedy: str) -> InvalidState:
+    def _slice_error(self, field: str, problem: str, remedy: str) -> InvalidState:
         return InvalidState(f"state.{self.key}.{field}", problem, remedy)
 
     # What a plugin may override
@@ -162,7 +164,7 @@ class Plugin:
         """
         return None
 
-    def on_checkpoint(self, state: Any, ctx: Context) -> Kept:
+    def on_checkpoint(self, state: Any, ctx: Context) -> CheckpointDecision:
         """What becomes of the slice when the agent is saved: "keep", "drop", or `Externalize`."""
         return "keep"
 
@@ -170,7 +172,7 @@ class Plugin:
         """The slice that an externalized pointer stands for; None leaves it to whoever restores the agent."""
         return None
 
-    def _checked_config(self, config: Mapping[str, Any], owner: str) -> FrozenMap[str, Any]:
+    def _validate_config(self, config: Mapping[str, Any], owner: str) -> FrozenMap[str, Any]:
         given = freeze_map(config, f"{owner}: config")
         if self.config_schema is None:
             return given
@@ -209,7 +211,7 @@ class ThreadPlugin(Plugin):
     capabilities = ("thread",)
     singleton = True
 
-    def on_checkpoint(self, state: Any, ctx: Context) -> Kept:
+    def on_checkpoint(self, state: Any, ctx: Context) -> CheckpointDecision:
         """The log grows without bound, so only its id and revision go into the checkpoint."""
         if not isinstance(state, Thread):
             return "keep"
@@ -234,20 +236,20 @@ class MemoryPlugin(Plugin):
     singleton = True
 
 
-DEFAULTS: tuple[type[Plugin], ...] = (ThreadPlugin, IdentityPlugin, MemoryPlugin)
+DEFAULT_PLUGINS: tuple[type[Plugin], ...] = (ThreadPlugin, IdentityPlugin, MemoryPlugin)
 
-Overrides = None | bool | Mapping[str, Any]
+DefaultPluginOverrides = None | bool | Mapping[str, Any]
 
 
-def chosen_defaults(overrides: Overrides = None) -> list[Plugin]:
+def select_default_plugins(overrides: DefaultPluginOverrides = None) -> list[Plugin]:
     """All of them for None, none for False; or changed by state key: False, a plugin, (class, config)."""
     if overrides is None or overrides is True:
-        return [kind() for kind in DEFAULTS]
+        return [kind() for kind in DEFAULT_PLUGINS]
     if overrides is False:
         return []
     if not isinstance(overrides, Mapping):
         raise WrongType("default_plugins", "None, False or a mapping by state key", overrides)
-    known = {kind.state_key: kind for kind in DEFAULTS}
+    known = {kind.state_key: kind for kind in DEFAULT_PLUGINS}
     for key in overrides:
         if key not in known:
             raise InvalidDefinition(

@@ -22,14 +22,14 @@ from omoide.core.value import (
     check_instance,
     check_tuple,
     check_unit,
-    force,
+    set_field,
 )
 from omoide.errors import Invalid, NotFound
 
 # recalling: What is asked of a store, and what did it answer?
 
 
-REACHES = ("agent", "session", "project", "namespace")
+RECALL_SCOPES = ("agent", "session", "project", "namespace")
 
 
 class Filter(Record, frozen=True, kw_only=True):
@@ -55,11 +55,11 @@ class Filter(Record, frozen=True, kw_only=True):
     def _check(self) -> None:
         for name in self.types:
             try:
-                memory_types.check(name)
+                memory_types.check_memory_type(name)
             except NotFound as error:
                 raise Invalid("types", f"holds {name!r}", error.remedy) from error
         if self.min_confidence:
-            force(self, "min_confidence", check_unit(self.min_confidence, "min_confidence"))
+            set_field(self, "min_confidence", check_unit(self.min_confidence, "min_confidence"))
         if self.since is not None and self.until is not None and self.since > self.until:
             raise Invalid("since", "is after until", "swap them")
 
@@ -85,7 +85,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
     """The moment of asking: what "last week" counts from, and what has expired."""
 
     def _check(self) -> None:
-        check_choice(self.scope, "scope", REACHES)
+        check_choice(self.scope, "scope", RECALL_SCOPES)
         check_positive(self.limit, "limit")
         if self.max_tokens is not None:
             check_positive(self.max_tokens, "max_tokens")
@@ -93,7 +93,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
             raise Invalid("project_id", "is missing for scope 'project'", "name the project")
 
     @classmethod
-    def within(cls, scope: Scope, query: str, **fields: Any) -> RecallRequest:
+    def for_scope(cls, scope: Scope, query: str, **fields: Any) -> RecallRequest:
         """A request that sees exactly what the scope holds."""
         if scope.agent_id is not None:
             reach = "agent" if scope.session_id is None else "session"
@@ -111,7 +111,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
             **fields,
         )
 
-    def reach(self) -> Scope | None:
+    def effective_scope(self) -> Scope | None:
         """The scope it may see; None where it asks for a session and names none, which nothing matches."""
         if self.scope in ("project", "namespace"):
             project = self.project_id if self.scope == "project" else None
@@ -173,13 +173,13 @@ class RecallResult(Record, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         check_instance(self.request, "request", kind=RecallRequest)
-        force(self, "entries", check_tuple(self.entries, "entries", Entry))
-        force(self, "hits", check_tuple(self.hits, "hits", Hit))
+        set_field(self, "entries", check_tuple(self.entries, "entries", Entry))
+        set_field(self, "hits", check_tuple(self.hits, "hits", Hit))
         if self.hits and not self.entries:
-            force(self, "entries", tuple(hit.entry for hit in self.hits))
+            set_field(self, "entries", tuple(hit.entry for hit in self.hits))
         elif self.entries and not self.hits:
             ranked = enumerate(self.entries, 1)
-            force(self, "hits", tuple(Hit(entry=entry, rank=rank) for rank, entry in ranked))
+            set_field(self, "hits", tuple(Hit(entry=entry, rank=rank) for rank, entry in ranked))
 
 
 def check_positive(value: object, field: str) -> int:
@@ -192,7 +192,7 @@ def check_positive(value: object, field: str) -> int:
 # writing: What is a store asked to keep, and what became of it?
 
 
-OUTCOMES = ("stored", "unchanged", "duplicate_of", "superseded")
+WRITE_OUTCOMES = ("stored", "unchanged", "duplicate_of", "superseded")
 
 
 class WriteRequest(Record, frozen=True, kw_only=True):
@@ -234,7 +234,7 @@ class WriteResult(Record, frozen=True, kw_only=True):
         check_instance(self.request, "request", kind=WriteRequest)
         check_instance(self.entry, "entry", kind=Entry)
         check_choice(self.status, "status", ("ok",))
-        check_choice(self.outcome, "outcome", OUTCOMES)
+        check_choice(self.outcome, "outcome", WRITE_OUTCOMES)
 
     @property
     def id(self) -> str:

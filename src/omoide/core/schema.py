@@ -18,75 +18,75 @@ from omoide.core import codec
 from omoide.core.frozen import thaw
 from omoide.errors import Invalid, InvalidDefinition, OmoideError
 
-Refusal = Callable[[str, str, str], OmoideError]
+ErrorFactory = Callable[[str, str, str], OmoideError]
 """Makes the error for a field, a problem and a remedy."""
 
 
 class Schema:
     """The shape of a mapping."""
 
-    def __init__(self, shape: Any, owner: str) -> None:
-        self.shape = shape
+    def __init__(self, model_type: Any, owner: str) -> None:
+        self.model_type = model_type
         self.owner = owner
-        self._pydantic = hasattr(shape, "model_validate")
-        if not isinstance(shape, type):
-            raise InvalidDefinition(f"schema of {owner}", f"is {shape!r}, not a class", _REMEDY)
+        self._pydantic = hasattr(model_type, "model_validate")
+        if not isinstance(model_type, type):
+            raise InvalidDefinition(f"schema of {owner}", f"is {model_type!r}, not a class", _REMEDY)
         try:
-            self.fields: dict[str, str] = self._names()
+            self.fields: dict[str, str] = self._field_names()
         except (TypeError, AttributeError) as error:
             raise InvalidDefinition(f"schema of {owner}", f"cannot be used ({error})", _REMEDY) from error
         if not self._pydantic:
             self._check_types(owner)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and other.shape is self.shape
+        return isinstance(other, Schema) and other.model_type is self.model_type
 
     def __hash__(self) -> int:
-        return hash(self.shape)
+        return hash(self.model_type)
 
     def _check_types(self, owner: str) -> None:
         """Classes that no data can be turned into are refused now, not when somebody gives data."""
-        info: Any = msgspec.inspect.type_info(self.shape)
+        info: Any = msgspec.inspect.type_info(self.model_type)
         for field in info.fields:
             kind = field.type
-            if isinstance(kind, msgspec.inspect.CustomType) and kind.cls not in codec.READABLE:
+            if isinstance(kind, msgspec.inspect.CustomType) and kind.cls not in codec.DECODABLE_TYPES:
                 raise InvalidDefinition(
                     f"{owner}: {field.name!r}",
                     f"is a {kind.cls.__name__}, which cannot be made from data",
                     "use data types, a msgspec struct or a dataclass",
                 )
 
-    def _names(self) -> dict[str, str]:
+    def _field_names(self) -> dict[str, str]:
         """The fields as they are given, and the attributes they become."""
         if self._pydantic:
-            return {field.alias or name: name for name, field in self.shape.model_fields.items()}
-        info: Any = msgspec.inspect.type_info(self.shape)
+            return {field.alias or name: name for name, field in self.model_type.model_fields.items()}
+        info: Any = msgspec.inspect.type_info(self.model_type)
         return {field.encode_name: field.name for field in info.fields}
 
-    def check(self, data: Mapping[str, Any], refuse: Refusal = Invalid) -> Any:
+    def check(self, data: Mapping[str, Any], make_error: ErrorFactory = Invalid) -> Any:
         """An instance of the shape made from `data`; unknown fields are refused too."""
         plain = {str(key): thaw(value) for key, value in data.items()}
         for name in plain:
             if name not in self.fields:
-                raise refuse(name, "is unknown", f"use {', '.join(self.fields) or 'no fields'}")
+                raise make_error(name, "is unknown", f"use {', '.join(self.fields) or 'no fields'}")
         try:
-            return self._converted(plain)
+            return self._convert(plain)
         except OmoideError:
             raise
         except (msgspec.ValidationError, ValueError) as error:
-            raise refuse(*self._explained(error)) from error
+            raise make_error(*self._parse_error(error)) from error
 
-    def _converted(self, plain: dict[str, Any]) -> Any:
+    def _convert(self, plain: dict[str, Any]) -> Any:
         if self._pydantic:
-            return self.shape.model_validate(plain)
-        return msgspec.convert(plain, self.shape, dec_hook=codec.take_hook)
+            return self.model_type.model_validate(plain)
+        return msgspec.convert(plain, self.model_type, dec_hook=codec.freeze_hook)
 
-    def _explained(self, error: Exception) -> tuple[str, str, str]:
+    def _parse_error(self, error: Exception) -> tuple[str, str, str]:
         if self._pydantic and hasattr(error, "errors"):
             first = error.errors()[0]
             field, problem = ".".join(str(part) for part in first["loc"]), f"is wrong: {first['msg'].lower()}"
         else:
-            field, problem = codec.read_error(str(error))
+            field, problem = codec.parse_error_message(str(error))
         return field.strip() or "value", problem, "correct it, or see json_schema()"
 
     def defaults(self) -> dict[str, Any]:
@@ -94,10 +94,10 @@ class Schema:
         if self._pydantic:
             return {
                 name: field.get_default(call_default_factory=True)
-                for name, field in self.shape.model_fields.items()
+                for name, field in self.model_type.model_fields.items()
                 if not field.is_required()
             }
-        info: Any = msgspec.inspect.type_info(self.shape)
+        info: Any = msgspec.inspect.type_info(self.model_type)
         found = {}
         for field in info.fields:
             if field.default_factory is not msgspec.NODEFAULT:
@@ -108,15 +108,15 @@ class Schema:
 
     def json_schema(self) -> dict[str, Any]:
         """The shape as JSON Schema, for models and for people."""
-        return deepcopy(self._described)
+        return deepcopy(self._cached_json_schema)
 
     @cached_property
-    def _described(self) -> dict[str, Any]:
+    def _cached_json_schema(self) -> dict[str, Any]:
         if self._pydantic:
-            described: dict[str, Any] = self.shape.model_json_schema()
+            described: dict[str, Any] = self.model_type.model_json_schema()
             return described
         found = msgspec.json.schema_components(
-            [self.shape], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
+            [self.model_type], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
         )
         # A default may be a tuple, which JSON does not have.
         (described,), components = msgspec.json.decode(msgspec.json.encode(found))

@@ -21,53 +21,55 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import Frozen, MapField
-from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, own
-from omoide.core.value import Id, Millis, Name, Value, force
+from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, value_type
+from omoide.core.value import Id, Millis, Name, Value, set_field
 from omoide.errors import Invalid, WrongType
 
 # pattern: Which signals does a pattern speak of?
 
 
-ANY_ONE, ANY = "*", "**"
+SINGLE_WILDCARD, MULTI_WILDCARD = "*", "**"
 
 
-def check(pattern: object, field: str = "pattern") -> str:
+def check_pattern(pattern: object, field: str = "pattern") -> str:
     """The pattern itself, if its segments are names, `*` or `**`."""
     text = check_text(pattern, field, "use a dotted signal type, * or **")
     for segment in text.split("."):
-        if not segment or (ANY_ONE in segment and segment not in (ANY_ONE, ANY)):
+        if not segment or (SINGLE_WILDCARD in segment and segment not in (SINGLE_WILDCARD, MULTI_WILDCARD)):
             raise Invalid(
                 field, f"{text!r} has the segment {segment!r}", "use whole segments: a.b, a.*, a.**"
             )
     return text
 
 
-def matches(pattern: str, signal_type: str) -> bool:
+def matches_pattern(pattern: str, signal_type: str) -> bool:
     """Whether a signal type fits a pattern."""
-    return pattern == signal_type or _match(tuple(pattern.split(".")), tuple(signal_type.split(".")))
+    return pattern == signal_type or _match_segments(tuple(pattern.split(".")), tuple(signal_type.split(".")))
 
 
 def specificity(pattern: str) -> tuple[int, int, int]:
     """Sorts more specific patterns higher: more literal segments, then fewer `**`, then more `*`."""
     segments = pattern.split(".")
-    open_ended, single = segments.count(ANY), segments.count(ANY_ONE)
+    open_ended, single = segments.count(MULTI_WILDCARD), segments.count(SINGLE_WILDCARD)
     return len(segments) - open_ended - single, -open_ended, single
 
 
 @lru_cache(maxsize=4096)
-def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> bool:
+def _match_segments(pattern: tuple[str, ...], segments: tuple[str, ...]) -> bool:
     # Positions in the pattern reachable so far: backtracking over several ** would be exponential.
-    reachable = _skip({0}, pattern)
+    reachable = _skip_wildcards({0}, pattern)
     for segment in segments:
-        onward = {at + 1 for at in reachable if at < len(pattern) and pattern[at] in (segment, ANY_ONE)}
-        onward |= {at for at in reachable if at < len(pattern) and pattern[at] == ANY}
-        reachable = _skip(onward, pattern)
+        onward = {
+            at + 1 for at in reachable if at < len(pattern) and pattern[at] in (segment, SINGLE_WILDCARD)
+        }
+        onward |= {at for at in reachable if at < len(pattern) and pattern[at] == MULTI_WILDCARD}
+        reachable = _skip_wildcards(onward, pattern)
     return len(pattern) in reachable
 
 
-def _skip(places: set[int], pattern: tuple[str, ...]) -> set[int]:
+def _skip_wildcards(places: set[int], pattern: tuple[str, ...]) -> set[int]:
     for at in sorted(places):
-        while at < len(pattern) and pattern[at] == ANY:
+        while at < len(pattern) and pattern[at] == MULTI_WILDCARD:
             at += 1
             places.add(at)
     return places
@@ -76,22 +78,22 @@ def _skip(places: set[int], pattern: tuple[str, ...]) -> set[int]:
 # signal: What is the agent told?
 
 
-pattern_matches = matches
+pattern_matches = matches_pattern
 
 
 SPECVERSION = "1.0"
-READABLE_VERSIONS = ("1.0", "1.0.2")  # the Elixir family writes the second
-STRUCTURED = "application/cloudevents+json"
+SUPPORTED_VERSIONS = ("1.0", "1.0.2")  # the Elixir family writes the second
+STRUCTURED_CONTENT_TYPE = "application/cloudevents+json"
 
 _ATTRIBUTES = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNQUOTED = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '"%')
+_SAFE_HEADER_CHARS = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '"%')
 _INT32 = range(-(2**31), 2**31)
 
-Http = tuple[dict[str, str], bytes]
+HTTPMessage = tuple[dict[str, str], bytes]
 
 
-@own
+@value_type
 class Signal(Value, frozen=True, kw_only=True):
     """An event addressed to an agent, or told by one."""
 
@@ -111,32 +113,32 @@ class Signal(Value, frozen=True, kw_only=True):
         ids.check(self.type, "type")
         for field in ("source", "subject", "datacontenttype", "dataschema"):
             _check_attribute(getattr(self, field), field)
-        if self.specversion not in READABLE_VERSIONS:
+        if self.specversion not in SUPPORTED_VERSIONS:
             raise Invalid("specversion", f"is {self.specversion!r}", f"use {SPECVERSION}")
-        force(self, "specversion", SPECVERSION)
+        set_field(self, "specversion", SPECVERSION)
         for segment in self.type.split("."):
             if not segment or "*" in segment:
                 raise Invalid("type", f"{self.type!r} has the segment {segment!r}", "use dotted names, no *")
         _check_extensions(self.extensions)
 
-    def matches(self, wanted: str) -> bool:
+    def matches(self, pattern: str) -> bool:
         """Whether its type fits a pattern: exact, `*` for one segment, `**` for any number."""
-        return pattern_matches(check(wanted), self.type)
+        return pattern_matches(check_pattern(pattern), self.type)
 
-    def to_structured(self) -> Http:
+    def to_structured(self) -> HTTPMessage:
         """Headers and body of the structured mode: one JSON object."""
         event: dict[str, Any] = {**self._attributes(), **self.extensions}
         if isinstance(self.data, bytes):
             event["data_base64"] = b64encode(self.data).decode()
         elif self.data is not None:
-            event["data"] = _plain(self.data)
-        return {"content-type": STRUCTURED}, msgspec.json.encode(event, order="deterministic")
+            event["data"] = _to_json_types(self.data)
+        return {"content-type": STRUCTURED_CONTENT_TYPE}, msgspec.json.encode(event, order="deterministic")
 
-    def to_binary(self) -> Http:
+    def to_binary(self) -> HTTPMessage:
         """Headers and body of the binary mode: attributes as `ce-` headers, the data as it is."""
         attributes = self._attributes() | {**self.extensions}
         content_type = attributes.pop("datacontenttype", None)
-        headers = {f"ce-{name}": _header(value) for name, value in attributes.items()}
+        headers = {f"ce-{name}": _encode_header(value) for name, value in attributes.items()}
         if content_type is not None:
             headers["content-type"] = content_type
         if self.data is None:
@@ -145,7 +147,7 @@ class Signal(Value, frozen=True, kw_only=True):
             return headers, self.data
         if isinstance(self.data, str) and not _is_json(content_type):
             return headers, self.data.encode()
-        return headers, msgspec.json.encode(_plain(self.data), order="deterministic")
+        return headers, msgspec.json.encode(_to_json_types(self.data), order="deterministic")
 
     @classmethod
     def from_http(cls, headers: Mapping[str, str], body: bytes) -> Self:
@@ -157,8 +159,8 @@ class Signal(Value, frozen=True, kw_only=True):
         body = bytes(body)
         lower = {str(name).lower(): value for name, value in headers.items()}
         content_type = lower.get("content-type", "")
-        if content_type.split(";")[0].strip().lower() == STRUCTURED:
-            event = _parsed(body, "body")
+        if content_type.split(";")[0].strip().lower() == STRUCTURED_CONTENT_TYPE:
+            event = _parse_json(body, "body")
             if not isinstance(event, dict):
                 raise WrongType("body", "one JSON object", event)
             event = {name: value for name, value in event.items() if value is not None}
@@ -166,27 +168,29 @@ class Signal(Value, frozen=True, kw_only=True):
             if "data_base64" in event:
                 if data is not None:
                     raise Invalid("data_base64", "comes with data besides", "send one of them")
-                data = _unbase64(event.pop("data_base64"))
+                data = _decode_base64(event.pop("data_base64"))
         else:
             event = {
-                name[3:]: _unheader(value, name) for name, value in lower.items() if name.startswith("ce-")
+                name[3:]: _decode_header(value, name)
+                for name, value in lower.items()
+                if name.startswith("ce-")
             }
             if not event:
                 raise Invalid(
                     "headers", "hold no CloudEvent", "send ce-… headers, or the structured content type"
                 )
-            data = _body(body, content_type)
+            data = _parse_body(body, content_type)
             if content_type:
                 event["datacontenttype"] = content_type
-        return cls._read(event, data)
+        return cls._from_attributes(event, data)
 
     @classmethod
-    def _read(cls, event: dict[str, Any], data: Any) -> Self:
+    def _from_attributes(cls, event: dict[str, Any], data: Any) -> Self:
         for name in ("specversion", "id", "source", "type"):
             if name not in event:
                 raise Invalid(name, "is missing", "CloudEvents requires specversion, id, source and type")
         known = {name: event.pop(name) for name in _ATTRIBUTES if name in event}
-        known["time"] = _read_time(known.get("time"))
+        known["time"] = _parse_time(known.get("time"))
         return cls(data=data, extensions=event, **known)
 
     def _attributes(self) -> dict[str, Any]:
@@ -218,23 +222,23 @@ def _is_json(content_type: str | None) -> bool:
     return media.endswith(("/json", "+json"))
 
 
-def _plain(data: Any) -> Any:
+def _to_json_types(data: Any) -> Any:
     """Data as other programs expect it: ISO times, base64 bytes, sorted sets."""
     if isinstance(data, frozenset):
-        return sorted((_plain(item) for item in data), key=msgspec.json.encode)
+        return sorted((_to_json_types(item) for item in data), key=msgspec.json.encode)
     if isinstance(data, FrozenMap):
-        return {key: _plain(value) for key, value in data.items()}
+        return {key: _to_json_types(value) for key, value in data.items()}
     if isinstance(data, FrozenList):
-        return [_plain(item) for item in data]
+        return [_to_json_types(item) for item in data]
     return codec.to_builtins(data) if isinstance(data, msgspec.Struct) else msgspec.to_builtins(data)
 
 
-def _header(value: object) -> str:
+def _encode_header(value: object) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return quote(text, safe=_UNQUOTED)
+    return quote(text, safe=_SAFE_HEADER_CHARS)
 
 
-def _unheader(value: str, name: str) -> str:
+def _decode_header(value: str, name: str) -> str:
     try:
         return unquote(value, errors="strict")
     except UnicodeDecodeError as error:
@@ -243,26 +247,26 @@ def _unheader(value: str, name: str) -> str:
         ) from error
 
 
-def _parsed(body: bytes, field: str) -> Any:
+def _parse_json(body: bytes, field: str) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(field, f"is not readable JSON ({error})", "send what the content type says") from error
 
 
-def _unbase64(text: object) -> bytes:
+def _decode_base64(text: object) -> bytes:
     try:
         return b64decode(text, validate=True)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise Invalid("data_base64", f"cannot be decoded ({error})", "send standard base64") from error
 
 
-def _body(body: bytes, content_type: str) -> Any:
+def _parse_body(body: bytes, content_type: str) -> Any:
     """The data of the binary mode; without a content type it is JSON where it can be, as senders mean it."""
     if not body:
         return None
     if _is_json(content_type):
-        return _parsed(body, "body")
+        return _parse_json(body, "body")
     try:
         if not content_type:
             return msgspec.json.decode(body)
@@ -271,7 +275,7 @@ def _body(body: bytes, content_type: str) -> Any:
         return body
 
 
-def _read_time(value: object) -> int | None:
+def _parse_time(value: object) -> int | None:
     if value is None:
         return None
     try:
@@ -285,7 +289,7 @@ def _read_time(value: object) -> int | None:
 
 def _check_attribute(text: str | None, field: str) -> None:
     """CloudEvents allows no control characters, which could also break out of a header."""
-    if text is not None and ids.has_controls(text):
+    if text is not None and ids.has_control_characters(text):
         raise Invalid(field, "contains a control character", "remove it")
     if field == "datacontenttype" and text is not None and not text.isascii():
         raise Invalid(field, "is no media type", "use one such as application/json")

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from omoide.core.codec import Frozen, MapField, TextsField
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, bare_map, check_text, freeze_map, map_of, own
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze_map, map_of, value_type, wrap_map_lazy
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory
 from omoide.core.signal import Signal
 from omoide.core.thread import Thread
-from omoide.core.value import Id, Value, check_function, copied, force
+from omoide.core.value import Id, Value, check_function, set_field, shallow_copy
 from omoide.errors import Invalid, InvalidState, WrongType
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # parent: Who started this agent?
 
 
-@own
+@value_type
 class Parent(Value, frozen=True, kw_only=True):
     """The agent that spawned another, and under which tag; set once."""
 
@@ -44,7 +44,7 @@ class Parent(Value, frozen=True, kw_only=True):
 STATUSES = ("idle", "running", "waiting", "success", "failure")
 
 
-@own
+@value_type
 class StrategyState(Value, frozen=True, kw_only=True):
     """What a strategy remembers between two commands."""
 
@@ -79,10 +79,10 @@ class Stateful(Value, frozen=True, kw_only=True):
 class Slot(Generic[T]):
     """A reserved key of the state and the type of value it holds."""
 
-    def __init__(self, key: str, kind: type[T], make: Callable[..., T]) -> None:
+    def __init__(self, key: str, kind: type[T], factory: Callable[..., T]) -> None:
         self.key = key
         self.kind = kind
-        self._make = make
+        self._factory = factory
 
     @overload
     def get(self, agent: Agent) -> T | None: ...
@@ -90,15 +90,15 @@ class Slot(Generic[T]):
     def get(self, agent: Agent, default: D) -> T | D | None: ...
     def get(self, agent: Agent, default: Any = None) -> Any:
         """The value, or the default where the key is absent."""
-        return _state(agent)._map.get(self.key, default)
+        return _state_of(agent)._map.get(self.key, default)
 
     def put(self, agent: Agent, value: T) -> Agent:
         """The agent with another value in the slot; nothing else of its state changes."""
         if not isinstance(value, self.kind):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
-        state = _state(agent)
-        new = copied(agent)
-        force(new, "state", bare_map(state._map.set(self.key, value)))
+        state = _state_of(agent)
+        new = shallow_copy(agent)
+        set_field(new, "state", wrap_map_lazy(state._map.set(self.key, value)))
         return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
@@ -107,19 +107,19 @@ class Slot(Generic[T]):
 
     def ensure(self, agent: Agent, **options: Any) -> Agent:
         """The agent with a value in the slot, made with `options` unless there is one already."""
-        return agent if self.get(agent) is not None else self.put(agent, self._make(**options))
+        return agent if self.get(agent) is not None else self.put(agent, self._factory(**options))
 
-    def value(self, agent: Agent) -> T:
+    def get_or_new(self, agent: Agent) -> T:
         """The value, or the one that `ensure` would make."""
-        found: T | None = _state(agent)._map.get(self.key)
-        return self._make() if found is None else found
+        found: T | None = _state_of(agent)._map.get(self.key)
+        return self._factory() if found is None else found
 
     def has(self, agent: Agent) -> bool:
         """Whether there is a value."""
         return self.get(agent) is not None
 
 
-def _state(agent: Stateful) -> FrozenMap[str, Any]:
+def _state_of(agent: Stateful) -> FrozenMap[str, Any]:
     if not isinstance(agent, Stateful):
         raise WrongType("agent", "an Agent", agent, "pass what Agent.new(…) returned")
     return agent.state
@@ -127,8 +127,8 @@ def _state(agent: Stateful) -> FrozenMap[str, Any]:
 
 def with_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     """The agent with another state, taken as it is."""
-    new = copied(agent)
-    force(new, "state", state)
+    new = shallow_copy(agent)
+    set_field(new, "state", state)
     return new
 
 
@@ -141,15 +141,15 @@ PARENT = Slot("__parent__", Parent, Parent)
 SLOTS: dict[str, Slot[Any]] = {slot.key: slot for slot in (MEMORY, IDENTITY, THREAD, STRATEGY, PARENT)}
 
 
-_BY_KIND: dict[type, Slot[Any]] = {slot.kind: slot for slot in SLOTS.values()}
+_SLOTS_BY_TYPE: dict[type, Slot[Any]] = {slot.kind: slot for slot in SLOTS.values()}
 
 
 def slot_of(value: object) -> Slot[Any] | None:
     """The slot that a value belongs into, by its type."""
-    return _BY_KIND.get(type(value))
+    return _SLOTS_BY_TYPE.get(type(value))
 
 
-def described(function: F, method: Callable[..., Any], module: str) -> F:
+def copy_method_metadata(function: F, method: Callable[..., Any], module: str) -> F:
     """A function on agents made of a method: it takes its words, and says that it lives in `module`."""
     signature = inspect.signature(method)
     agent = inspect.Parameter("agent", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Agent")
@@ -185,17 +185,17 @@ class Context:
     @cached_property
     def memory(self) -> Memory:
         """What the agent believes and wants."""
-        return MEMORY.value(self.agent)
+        return MEMORY.get_or_new(self.agent)
 
     @cached_property
     def identity(self) -> Identity:
         """What the agent is and can do."""
-        return IDENTITY.value(self.agent)
+        return IDENTITY.get_or_new(self.agent)
 
     @cached_property
     def thread(self) -> Thread:
         """What happened to the agent."""
-        return THREAD.value(self.agent)
+        return THREAD.get_or_new(self.agent)
 
 
 # state: How does what an action returns become the new state?
@@ -219,7 +219,7 @@ class SetState(StateOp, frozen=True, kw_only=True):
 
     def apply(self, state: State) -> State:
         """The state with the attributes merged into it."""
-        return merged_state(state, self.attrs)
+        return merge_state(state, self.attrs)
 
 
 class ReplaceState(StateOp, frozen=True, kw_only=True):
@@ -286,13 +286,13 @@ def deep_merge(base: State, changes: Mapping[str, Any]) -> State:
     return merged
 
 
-def merged(state: State, result: object) -> State:
+def merge_result(state: State, result: object) -> State:
     """The state with what an action returned: a mapping is merged deeply, a slot value replaces its slot."""
     if result is None:
         return state
     slot = slot_of(result)
     if slot is not None:
-        return bare_map(state._map.set(slot.key, result))
+        return wrap_map_lazy(state._map.set(slot.key, result))
     if not isinstance(result, Mapping):
         raise WrongType(
             "result",
@@ -303,16 +303,16 @@ def merged(state: State, result: object) -> State:
     changes = freeze_map(result, "result")
     for key in changes:
         check_text(key, "state key")
-    return merged_state(state, changes)
+    return merge_state(state, changes)
 
 
-def merged_state(state: State, changes: FrozenMap[str, Any]) -> State:
+def merge_state(state: State, changes: FrozenMap[str, Any]) -> State:
     """The state with changes merged into it; only what lies inside of its keys has a depth to mind."""
     for key, value in changes.items():
         old = state.get(key)
         if type(old) is FrozenMap and type(value) is FrozenMap:
             value = deep_merge(old, value)
-        state = bare_map(state._map.set(key, value))
+        state = wrap_map_lazy(state._map.set(key, value))
     return state
 
 

@@ -14,11 +14,11 @@ import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import MapField
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, own
-from omoide.core.value import Count, Id, Millis, Name, Revised, Value, check_texts, force
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, value_type
+from omoide.core.value import Count, Id, Millis, Name, RevisionedValue, Value, check_texts, set_field
 from omoide.errors import Conflict, Invalid, WrongType
 
-KINDS = (
+ENTRY_KINDS = (
     "message",
     "tool_call",
     "tool_result",
@@ -33,7 +33,7 @@ KINDS = (
 """The conventional kinds; any other name is allowed."""
 
 
-@own
+@value_type
 class ThreadEntry(Value, frozen=True, kw_only=True):
     """One thing that happened."""
 
@@ -45,11 +45,11 @@ class ThreadEntry(Value, frozen=True, kw_only=True):
     refs: MapField = EMPTY_MAP
 
 
-NewEntry = ThreadEntry | Mapping[str, Any]
+ThreadEntryLike = ThreadEntry | Mapping[str, Any]
 
 
-@own
-class Thread(Revised, frozen=True, kw_only=True):
+@value_type
+class Thread(RevisionedValue, frozen=True, kw_only=True):
     """A log of entries, whose revision is the number of entries ever appended."""
 
     id: Id = msgspec.field(default_factory=lambda: ids.new("thread_"))
@@ -59,7 +59,7 @@ class Thread(Revised, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rev == 0:
-            force(self, "rev", len(self.entries))
+            set_field(self, "rev", len(self.entries))
         if self.rev < len(self.entries):
             raise Invalid("rev", f"is {self.rev} for {len(self.entries)} entries", "leave it out")
         for seq, entry in enumerate(self.entries):
@@ -77,7 +77,7 @@ class Thread(Revised, frozen=True, kw_only=True):
 
     def append(
         self,
-        entries: NewEntry | Iterable[NewEntry],
+        entries: ThreadEntryLike | Iterable[ThreadEntryLike],
         *,
         expected_rev: int | None = None,
         now: int | None = None,
@@ -85,14 +85,14 @@ class Thread(Revised, frozen=True, kw_only=True):
         """With one entry or several at the end; each gets the next `seq`, whatever it said itself."""
         Conflict.check(f"thread {self.id!r}", expected_rev, self.rev)
         at = clock.resolve(now)
-        given = [entries] if isinstance(entries, (ThreadEntry, Mapping)) else _listed(entries)
+        given = [entries] if isinstance(entries, (ThreadEntry, Mapping)) else _to_list(entries)
         first = len(self.entries)
-        placed = [_placed(entry, first + position, at) for position, entry in enumerate(given)]
+        placed = [_to_entry(entry, first + position, at) for position, entry in enumerate(given)]
         if not placed:
             return self
-        new = self._advanced(at, len(placed))
+        new = self._next_revision(at, len(placed))
         log = self.entries
-        force(new, "entries", log.append(placed[0]) if len(placed) == 1 else log.extend(placed))
+        set_field(new, "entries", log.append(placed[0]) if len(placed) == 1 else log.extend(placed))
         return new
 
     def extends(self, older: Thread) -> bool:
@@ -122,13 +122,13 @@ class Thread(Revised, frozen=True, kw_only=True):
         return [entry for entry in self.entries if entry.kind in wanted]
 
 
-def _listed(entries: object) -> list[Any]:
+def _to_list(entries: object) -> list[Any]:
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Iterable):
         raise WrongType("entries", "a ThreadEntry, a mapping, or a list of them", entries)
     return [*entries]
 
 
-def _placed(entry: object, seq: int, at: int) -> ThreadEntry:
+def _to_entry(entry: object, seq: int, at: int) -> ThreadEntry:
     if isinstance(entry, ThreadEntry):
         return entry if entry.seq == seq else msgspec.structs.replace(entry, seq=seq)
     if not isinstance(entry, Mapping):

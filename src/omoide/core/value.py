@@ -20,13 +20,13 @@ from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import Frozen
 from omoide.core.frozen import (
-    DEPTH,
-    OWN,
+    MAX_STORED_DEPTH,
+    VALUE_TYPES,
     FrozenList,
     FrozenMap,
+    check_depth,
     check_str,
     check_text,
-    deeper,
     depth_of,
     freeze,
     freeze_list,
@@ -47,33 +47,33 @@ Check = Callable[[Any, str], Any]
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-force = msgspec.structs.force_setattr
+set_field = msgspec.structs.force_setattr
 """Fills in a field of a value that is still being made: in `__post_init__`, or on a fresh copy."""
 
 if TYPE_CHECKING:
 
-    def copied(value: T) -> T:
+    def shallow_copy(value: T) -> T:
         """A copy that nobody has seen yet, whose fields may still be filled in."""
         ...
 
 else:
-    copied = msgspec.Struct.__copy__
+    shallow_copy = msgspec.Struct.__copy__
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every value."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset()
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset()
     """Fields that are code and not data: they are left out of the JSON form."""
 
     def __post_init__(self) -> None:
-        for field, check, default in _checks(type(self)):
+        for field, check, default in _field_checks(type(self)):
             given = getattr(self, field)
             if given is default:
                 continue
             checked = check(given, field)
             if checked is not given:
-                force(self, field, checked)
+                set_field(self, field, checked)
 
     def replace(self, **changes: Any) -> Self:
         """The same value with other fields, checked."""
@@ -90,7 +90,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return codec.decode(data, cls)
 
 
-class Revised(Value, frozen=True, kw_only=True):
+class RevisionedValue(Value, frozen=True, kw_only=True):
     """A value that lives on under one identity: it counts its changes and knows when the last one was."""
 
     rev: Count = 0
@@ -99,7 +99,7 @@ class Revised(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if cast("object", self.updated_at) is msgspec.UNSET:
-            force(self, "updated_at", self.created_at)
+            set_field(self, "updated_at", self.created_at)
         super().__post_init__()
 
     @classmethod
@@ -110,11 +110,11 @@ class Revised(Value, frozen=True, kw_only=True):
         check_fields(cls, fields)
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
-    def _advanced(self, now: int | None, by: int = 1) -> Self:
+    def _next_revision(self, now: int | None, by: int = 1) -> Self:
         """A copy, one revision on, for the caller to fill in before anyone else sees it."""
-        new = copied(self)
-        force(new, "rev", self.rev + by)
-        force(new, "updated_at", clock.now() if now is None else clock.resolve(now))
+        new = shallow_copy(self)
+        set_field(new, "rev", self.rev + by)
+        set_field(new, "updated_at", clock.now() if now is None else clock.resolve(now))
         return new
 
 
@@ -170,20 +170,20 @@ def check_texts(value: object, field: str) -> tuple[str, ...]:
     return tuple(check_text(item, f"{field}[{at}]") for at, item in enumerate(value))
 
 
-def _held(value: object, field: str) -> Any:
+def _freeze_field(value: object, field: str) -> Any:
     held = freeze(value, field)
-    if type(held) in OWN:
-        deeper(1, held, field)
-    elif depth_of(held) > DEPTH:  # a state may be, with a deep memory in it
-        raise Unsupported(field, f"is nested deeper than {DEPTH} levels", "keep less inside of it")
+    if type(held) in VALUE_TYPES:
+        check_depth(1, held, field)
+    elif depth_of(held) > MAX_STORED_DEPTH:  # a state may be, with a deep memory in it
+        raise Unsupported(field, f"is nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it")
     return held
 
 
-def _unless_none(value: object, field: str, *, check: Check) -> Any:
+def _check_optional(value: object, field: str, *, check: Check) -> Any:
     return None if value is None else check(value, field)
 
 
-_BY_TYPE: dict[Any, Check] = {
+_CHECKS_BY_TYPE: dict[Any, Check] = {
     Id: ids.check,
     Name: check_text,
     Count: check_count,
@@ -191,7 +191,7 @@ _BY_TYPE: dict[Any, Check] = {
     str: check_str,
     float: check_number,
     tuple[str, ...]: check_texts,
-    Frozen: _held,
+    Frozen: _freeze_field,
     FrozenMap: freeze_map,
     FrozenList: freeze_list,
 }
@@ -202,19 +202,19 @@ def _check_for(kind: Any) -> Check | None:
     if kind is Any:
         return None
     origin = get_origin(kind)
-    if kind in _BY_TYPE:
-        return _BY_TYPE[kind]
-    if origin in _BY_TYPE:
-        return _BY_TYPE[origin]
+    if kind in _CHECKS_BY_TYPE:
+        return _CHECKS_BY_TYPE[kind]
+    if origin in _CHECKS_BY_TYPE:
+        return _CHECKS_BY_TYPE[origin]
     if origin in (Union, UnionType):
         inner = [arg for arg in get_args(kind) if arg is not NoneType]
         check = _check_for(inner[0]) if len(inner) == 1 else None
-        return None if check is None else partial(_unless_none, check=check)
+        return None if check is None else partial(_check_optional, check=check)
     return partial(check_instance, kind=kind) if isinstance(kind, type) else None
 
 
 @cache
-def _checks(kind: type[Value]) -> tuple[tuple[str, Check, Any], ...]:
+def _field_checks(kind: type[Value]) -> tuple[tuple[str, Check, Any], ...]:
     """The fields to check; what stands at its default needs none, and most fields of most values do."""
     found = ((field, _check_for(field.type)) for field in msgspec.structs.fields(kind))
     return tuple((field.name, check, field.default) for field, check in found if check is not None)
@@ -250,22 +250,24 @@ class Record(Value, frozen=True, kw_only=True):
         Scalars become text where text is asked for, and mappings become the records they describe.
         """
         try:
-            fields = {**_taken(given, cls), **fields}
-            known = _fields(cls)
+            fields = {**_to_fields(given, cls), **fields}
+            known = _field_infos(cls)
             for name in fields:
                 if name not in known:
                     raise Invalid(str(name), "is no field", f"use {', '.join(known)}")
             for name in known:
                 if known[name].required and name not in fields:
                     raise Invalid(name, "is missing", "it is required")
-            return cls(**{name: _shaped(value, known[name].type, name) for name, value in fields.items()})
+            return cls(
+                **{name: _coerce_field(value, known[name].type, name) for name, value in fields.items()}
+            )
         except InvalidRecord:
             raise
         except Invalid as error:
             raise InvalidRecord(cls.LABEL, error) from error
 
 
-def _taken(given: Any, cls: type[Record]) -> dict[str, Any]:
+def _to_fields(given: Any, cls: type[Record]) -> dict[str, Any]:
     if given is None:
         return {}
     if isinstance(given, cls):
@@ -276,42 +278,42 @@ def _taken(given: Any, cls: type[Record]) -> dict[str, Any]:
 
 
 @cache
-def _fields(cls: type[Record]) -> dict[str, msgspec.structs.FieldInfo]:
+def _field_infos(cls: type[Record]) -> dict[str, msgspec.structs.FieldInfo]:
     return {field.name: field for field in msgspec.structs.fields(cls)}
 
 
-def _shaped(value: Any, kind: Any, name: str) -> Any:
+def _coerce_field(value: Any, kind: Any, name: str) -> Any:
     """The value as the field wants it, where that needs no guessing."""
     inner = [arg for arg in get_args(kind) if arg is not NoneType]
     if kind in (Id, Name) or any(arg in (Id, Name) for arg in inner):
         return str(value) if isinstance(value, (int, float)) else value
     for arg in [kind, *inner]:
         if isinstance(arg, type) and issubclass(arg, Value) and isinstance(value, Mapping):
-            return made(arg, value, name)
+            return build_value(arg, value, name)
     item = inner[0] if inner and isinstance(inner[0], type) else None
     if item is not None and issubclass(item, Value) and isinstance(value, (list, tuple)):
         return tuple(
-            made(item, given, f"{name}[{at}]") if isinstance(given, Mapping) else given
+            build_value(item, given, f"{name}[{at}]") if isinstance(given, Mapping) else given
             for at, given in enumerate(value)
         )
     return value
 
 
-def made(kind: type[Value], given: Mapping[str, Any], at: str) -> Value:
+def build_value(kind: type[Value], fields: Mapping[str, Any], path: str) -> Value:
     """A value of the kind from a mapping that stands at a place of something larger."""
     try:
         if issubclass(kind, Record):
-            return kind.new(given)
-        return msgspec.convert({**given}, kind)
+            return kind.new(fields)
+        return msgspec.convert({**fields}, kind)
     except InvalidRecord:
         raise
     except Invalid as error:
-        raise error.under(at) from error
+        raise error.with_path_prefix(path) from error
     except msgspec.ValidationError as error:
         cause = error.__cause__
         if isinstance(cause, Invalid):
-            raise cause.under(at) from error
-        raise Invalid(at, f"is wrong: {error}", "correct it and try again") from error
+            raise cause.with_path_prefix(path) from error
+        raise Invalid(path, f"is wrong: {error}", "correct it and try again") from error
 
 
 def check_unit(value: object, field: str) -> float:

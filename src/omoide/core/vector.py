@@ -20,13 +20,15 @@ from immutables import Map
 
 T = TypeVar("T")
 
-WIDTH = 8  # a chunk is cut in two beyond twice this; copying one touches every item in it, so it is small
+CHUNK_SIZE = (
+    8  # a chunk is cut in two beyond twice this; copying one touches every item in it, so it is small
+)
 
-FEW = 16  # items of one id; where there are more, the whole list is gone through instead
+MAX_INDEXED_PER_ID = 16  # items of one id; where there are more, the whole list is gone through instead
 
 Chunk = tuple[Any, ...]
-Places = tuple[tuple[int, int], ...]  # a chunk's number, and where in it the item lay when it was noted
-Index = Map[Hashable, Places]
+Positions = tuple[tuple[int, int], ...]  # a chunk's number, and where in it the item lay when it was noted
+Index = Map[Hashable, Positions]
 
 _NO_CHUNKS: Map[int, Chunk] = Map()
 
@@ -59,7 +61,7 @@ class Vector(Generic[T]):
     _depth: int  # kept for those who freeze what they put in; 1 is a list of plain things
 
     @classmethod
-    def _made(
+    def _build(
         cls,
         chunks: Map[int, Chunk] = _NO_CHUNKS,
         spine: tuple[int, ...] | None = None,
@@ -95,7 +97,7 @@ class Vector(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         if not self._chunks:
             return iter(self._tail)
-        return chain(chain.from_iterable(map(self._chunks.__getitem__, self._numbers())), self._tail)
+        return chain(chain.from_iterable(map(self._chunks.__getitem__, self._chunk_numbers())), self._tail)
 
     def at(self, position: int) -> T:
         """The item at a position that exists."""
@@ -116,114 +118,114 @@ class Vector(Generic[T]):
             return rest[: len(older._tail)] == older._tail
         return all(own is other or own == other for own, other in zip(self, older, strict=False))
 
-    def found(self, item_id: Hashable) -> list[T]:
+    def find_by_id(self, item_id: Hashable) -> list[T]:
         """The items of this id, in the order of the list."""
-        places = self._lookup().get(item_id, ())
-        if len(places) > FEW:
+        places = self._id_index().get(item_id, ())
+        if len(places) > MAX_INDEXED_PER_ID:
             return [item for item in self if self.id_of(item) == item_id]
-        chunks = [self._chunk(number) for number in self._ordered(places)]
+        chunks = [self._chunk(number) for number in self._chunk_numbers_at(places)]
         return [item for chunk in chunks for item in chunk if self.id_of(item) == item_id]
 
-    def _added(self, item: T) -> Self:
+    def _append(self, item: T) -> Self:
         """With one more item at the end."""
         index = self._index
         if index is not None:
-            index = _noted(index, self.id_of(item), self._last, len(self._tail))
-        return self._swapped(self._last, (*self._tail, item), index)
+            index = _add_to_index(index, self.id_of(item), self._last, len(self._tail))
+        return self._replace_chunk(self._last, (*self._tail, item), index)
 
-    def _extended(self, items: Iterable[T]) -> Self:
+    def _extend(self, items: Iterable[T]) -> Self:
         """With these items at the end."""
         pending = [*self._tail, *items]
         size = self._size - len(self._tail) + len(pending)
         chunks, added, number, following = self._chunks.mutate(), [], self._last, self._next
-        full = len(pending) - len(pending) % WIDTH
-        for start in range(0, full, WIDTH):
-            chunks[number] = tuple(pending[start : start + WIDTH])
+        full = len(pending) - len(pending) % CHUNK_SIZE
+        for start in range(0, full, CHUNK_SIZE):
+            chunks[number] = tuple(pending[start : start + CHUNK_SIZE])
             added.append(number)
             number, following = following, following + 1
         tail = tuple(pending[full:])
         spine = None if self._spine is None else (*self._spine, *added)
-        return self._made(
+        return self._build(
             chunks.finish(), spine, tail, size, number, following, self._dense, None, self._depth
         )
 
-    def _inserted(self, position: int, item: T) -> Self:
+    def _insert(self, position: int, item: T) -> Self:
         """With an item before the one at `position`, which lies between 0 and the length."""
         if position == self._size:
-            return self._added(item)
+            return self._append(item)
         number, offset = self._locate(position)
         chunk = self._chunk(number)
         index = self._index
         if index is not None:
-            index = _noted(index, self.id_of(item), number, offset)
-        return self._swapped(number, (*chunk[:offset], item, *chunk[offset:]), index)
+            index = _add_to_index(index, self.id_of(item), number, offset)
+        return self._replace_chunk(number, (*chunk[:offset], item, *chunk[offset:]), index)
 
-    def _replaced(self, position: int, item: T) -> Self:
+    def _set_at(self, position: int, item: T) -> Self:
         """With another item at `position`."""
         number, offset = self._locate(position)
         chunk = self._chunk(number)
-        return self._swapped(number, (*chunk[:offset], item, *chunk[offset + 1 :]), None)
+        return self._replace_chunk(number, (*chunk[:offset], item, *chunk[offset + 1 :]), None)
 
-    def _dropped(self, position: int) -> Self:
+    def _delete_at(self, position: int) -> Self:
         """Without the item at `position`."""
         number, offset = self._locate(position)
         chunk = self._chunk(number)
-        return self._swapped(number, chunk[:offset] + chunk[offset + 1 :], None)
+        return self._replace_chunk(number, chunk[:offset] + chunk[offset + 1 :], None)
 
-    def _changed(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
+    def _update_by_id(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
         """With `change` applied to every item of this id; itself when there is none."""
-        index = self._lookup()
+        index = self._id_index()
         places = index.get(item_id, ())
         if not places:
             return self
         if len(places) > 1:
-            return self._changed_all(item_id, places, change)
+            return self._update_all_by_id(item_id, places, change)
         number, hint = places[0]
         chunk = [*self._chunk(number)]
-        at = self._offset(chunk, hint, item_id)
+        at = self._offset_of(chunk, hint, item_id)
         chunk[at] = changed = change(chunk[at])
         new_id = self.id_of(changed)
-        kept = index if new_id == item_id else _noted(index.delete(item_id), new_id, number, at)
-        return self._swapped(number, tuple(chunk), kept)
+        kept = index if new_id == item_id else _add_to_index(index.delete(item_id), new_id, number, at)
+        return self._replace_chunk(number, tuple(chunk), kept)
 
-    def _changed_all(self, item_id: Hashable, places: Places, change: Callable[[T], T]) -> Self:
-        if len(places) > FEW:
+    def _update_all_by_id(self, item_id: Hashable, places: Positions, change: Callable[[T], T]) -> Self:
+        if len(places) > MAX_INDEXED_PER_ID:
             items = [change(item) if self.id_of(item) == item_id else item for item in self]
-            return self._made(depth=self._depth)._extended(items)
+            return self._build(depth=self._depth)._extend(items)
         new, index = self, self._index
-        for number in self._ordered(places):
+        for number in self._chunk_numbers_at(places):
             chunk = [change(item) if self.id_of(item) == item_id else item for item in self._chunk(number)]
-            new = new._swapped(number, tuple(chunk), None)
-            if self._renamed(number, chunk):
+            new = new._replace_chunk(number, tuple(chunk), None)
+            if self._has_new_ids(number, chunk):
                 index = None  # rare enough to be built again
         new._index = index
         return new
 
-    def _renamed(self, number: int, chunk: list[Any]) -> bool:
+    def _has_new_ids(self, number: int, chunk: list[Any]) -> bool:
         """Whether the items of a chunk have other ids than before."""
         return [self.id_of(item) for item in chunk] != [self.id_of(item) for item in self._chunk(number)]
 
-    def _without(self, item_id: Hashable) -> Self:
+    def _remove_by_id(self, item_id: Hashable) -> Self:
         """Without any item of this id; itself when there is none."""
-        index = self._lookup()
+        index = self._id_index()
         places = index.get(item_id, ())
         if not places:
             return self
-        if len(places) > FEW:
+        if len(places) > MAX_INDEXED_PER_ID:
             items = [item for item in self if self.id_of(item) != item_id]
-            return self._made(depth=self._depth)._extended(items)
+            return self._build(depth=self._depth)._extend(items)
         new = self
-        for number in self._ordered(places):
+        for number in self._chunk_numbers_at(places):
             chunk = [*self._chunk(number)]
             if len(places) == 1:
-                del chunk[self._offset(chunk, places[0][1], item_id)]
+                del chunk[self._offset_of(chunk, places[0][1], item_id)]
             else:
                 chunk = [item for item in chunk if self.id_of(item) != item_id]
-            new = new._swapped(number, tuple(chunk), None)
+            new = new._replace_chunk(number, tuple(chunk), None)
         new._index = index.delete(item_id)
         return new
 
-    def _offset(self, chunk: list[Any], hint: int, item_id: Hashable) -> int:
+    def _offset_of(self, chunk: list[Any], hint: int, item_id: Hashable) -> int:
         """Where in a chunk the one item of this id lies: as noted, unless others came or went before it."""
         if hint < len(chunk) and self.id_of(chunk[hint]) == item_id:
             return hint
@@ -237,11 +239,11 @@ class Vector(Generic[T]):
         in_tail = position - (self._size - len(self._tail))
         if in_tail >= 0:
             return self._last, in_tail
-        numbers = self._numbers()
+        numbers = self._chunk_numbers()
         if position == 0:
             return numbers[0], 0
         if self._dense:
-            return numbers[position // WIDTH], position % WIDTH
+            return numbers[position // CHUNK_SIZE], position % CHUNK_SIZE
         starts = self._starts
         if starts is None:
             sizes = (len(self._chunks[number]) for number in numbers)
@@ -249,11 +251,11 @@ class Vector(Generic[T]):
         at = bisect_right(starts, position) - 1
         return numbers[at], position - starts[at]
 
-    def _numbers(self) -> Sequence[int]:
+    def _chunk_numbers(self) -> Sequence[int]:
         """The numbers of the chunks in their order, without the tail's."""
         return range(self._last) if self._spine is None else self._spine
 
-    def _ordered(self, places: Places) -> list[int]:
+    def _chunk_numbers_at(self, places: Positions) -> list[int]:
         """The numbers of the chunks named, each once, in the order of the list."""
         if len(places) == 1:
             return [places[0][0]]
@@ -262,11 +264,11 @@ class Vector(Generic[T]):
             return sorted(numbers)
         return [number for number in (*self._spine, self._last) if number in numbers]
 
-    def _lookup(self) -> Index:
+    def _id_index(self) -> Index:
         index = self._index
         if index is None:
             found: dict[Hashable, list[tuple[int, int]]] = {}
-            for number in (*self._numbers(), self._last):
+            for number in (*self._chunk_numbers(), self._last):
                 for at, item in enumerate(self._chunk(number)):
                     item_id = self.id_of(item)
                     if item_id is not None:
@@ -274,12 +276,12 @@ class Vector(Generic[T]):
             index = self._index = Map({item_id: tuple(places) for item_id, places in found.items()})
         return index
 
-    def _swapped(self, number: int, chunk: Chunk, index: Index | None) -> Self:
+    def _replace_chunk(self, number: int, chunk: Chunk, index: Index | None) -> Self:
         """With one chunk exchanged: dropped when empty, cut in two when too long."""
         if number == self._last:
             size = self._size - len(self._tail) + len(chunk)
-            if len(chunk) < WIDTH:
-                return self._made(
+            if len(chunk) < CHUNK_SIZE:
+                return self._build(
                     self._chunks,
                     self._spine,
                     chunk,
@@ -290,7 +292,7 @@ class Vector(Generic[T]):
                     index,
                     self._depth,
                 )
-            return self._made(
+            return self._build(
                 self._chunks.set(number, chunk),
                 None if self._spine is None else (*self._spine, number),
                 (),
@@ -304,24 +306,24 @@ class Vector(Generic[T]):
         old = self._chunks[number]
         size = self._size - len(old) + len(chunk)
         chunks, spine, following = self._chunks, self._spine, self._next
-        dense = self._dense and len(chunk) == WIDTH
+        dense = self._dense and len(chunk) == CHUNK_SIZE
         if not chunk:
-            spine = tuple(self._numbers())
+            spine = tuple(self._chunk_numbers())
             at = spine.index(number)
             chunks, spine = chunks.delete(number), spine[:at] + spine[at + 1 :]
-        elif len(chunk) > 2 * WIDTH:
-            spine = tuple(self._numbers())
+        elif len(chunk) > 2 * CHUNK_SIZE:
+            spine = tuple(self._chunk_numbers())
             at = spine.index(number)
-            chunk, moved = chunk[:WIDTH], chunk[WIDTH:]
+            chunk, moved = chunk[:CHUNK_SIZE], chunk[CHUNK_SIZE:]
             chunks = chunks.set(number, chunk).set(following, moved)
             spine = (*spine[: at + 1], following, *spine[at + 1 :])
-            index = None if index is None else self._moved(index, moved, number)
+            index = None if index is None else self._reindex(index, moved, number)
             following += 1
         else:
             chunks = chunks.set(number, chunk)
-        return self._made(chunks, spine, self._tail, size, self._last, following, dense, index, self._depth)
+        return self._build(chunks, spine, self._tail, size, self._last, following, dense, index, self._depth)
 
-    def _moved(self, index: Index, items: Chunk, number: int) -> Index:
+    def _reindex(self, index: Index, items: Chunk, number: int) -> Index:
         """The index after `items` went from chunk `number` to the next free one."""
         for at, item in enumerate(items):
             item_id = self.id_of(item)
@@ -334,9 +336,9 @@ class Vector(Generic[T]):
         return index
 
 
-def _noted(index: Index | None, item_id: Hashable, number: int, at: int) -> Index | None:
+def _add_to_index(index: Index | None, item_id: Hashable, number: int, at: int) -> Index | None:
     """The index with one more place for an id; none once an id has many, for each would copy them all."""
     if index is None or item_id is None:
         return index
     known = index.get(item_id, ())
-    return None if len(known) > FEW else index.set(item_id, (*known, (number, at)))
+    return None if len(known) > MAX_INDEXED_PER_ID else index.set(item_id, (*known, (number, at)))

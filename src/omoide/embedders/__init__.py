@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omoide.embedders.protocol import Embedded, Embedder
+from omoide.embedders.protocol import Embedder, Embedding
 from omoide.embedders.registry import choose
 
-__all__ = ["Embedded", "Embedder", "choose"]
+__all__ = ["Embedding", "Embedder", "choose"]

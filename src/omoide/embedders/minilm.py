@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omoide.embedders import models
-from omoide.embedders.protocol import Embedded
+from omoide.embedders.protocol import Embedding
 from omoide.errors import MissingExtra, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -32,22 +32,22 @@ except ImportError as error:
 MAX_TOKENS = 256
 MAX_CHARACTERS = 8_192  # more than 256 tokens take; the tokenizer need not read the rest
 THREADS = min(8, os.cpu_count() or 1)
-WORTH_THREADS = 4  # texts; below that, starting threads takes longer than they save
+MIN_THREADED_TEXTS = 4  # texts; below that, starting threads takes longer than they save
 
 
-class MiniLM:
+class MiniLMEmbedder:
     """all-MiniLM-L6-v2 as an int8 ONNX model: pooled vectors of 384 numbers, token vectors of 64 bytes."""
 
     name = models.MINILM
     dim = 384
 
     def __init__(self, folder: Path | None = None) -> None:
-        folder = folder or models.folder(models.MINILM)
-        if not models.ready(folder):
+        folder = folder or models.model_dir(models.MINILM)
+        if not models.is_ready(folder):
             raise ModelUnavailable("minilm", f"is not in {folder}", "run: omoide models pull")
         try:
-            self._tokenizer = _tokenizer(folder / "tokenizer.json")
-            self._session = _session(folder / "model.onnx")
+            self._tokenizer = _load_tokenizer(folder / "tokenizer.json")
+            self._session = _load_session(folder / "model.onnx")
         except Exception as error:
             raise ModelUnavailable(
                 "minilm",
@@ -55,29 +55,29 @@ class MiniLM:
                 "remove the folder and pull it again",
             ) from error
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
         """The texts as vectors, in order; questions and memories are embedded alike."""
-        if len(texts) < WORTH_THREADS or THREADS == 1:
-            return [self._embed(text) for text in texts]
+        if len(texts) < MIN_THREADED_TEXTS or THREADS == 1:
+            return [self._embed_text(text) for text in texts]
         with ThreadPoolExecutor(THREADS, "omoide-minilm") as pool:
-            return list(pool.map(self._embed, texts))
+            return list(pool.map(self._embed_text, texts))
 
-    def _embed(self, text: str) -> Embedded:
-        text = readable(text, MAX_CHARACTERS)
+    def _embed_text(self, text: str) -> Embedding:
+        text = truncate_text(text, MAX_CHARACTERS)
         encoding = self._tokenizer.encode(text)
         ids = np.array([encoding.ids], dtype=np.int64)
         given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         pooled, tokens = self._session.run(["pooled", "tokens"], given)
         # Without the marks of beginning and end, which are no words.
-        return Embedded(pooled[0], tokens[0, 1:-1], tuple(_words(text, encoding)))
+        return Embedding(pooled[0], tokens[0, 1:-1], tuple(_token_words(text, encoding)))
 
 
-def readable(text: str, limit: int) -> str:
+def truncate_text(text: str, limit: int) -> str:
     """The beginning of a text, as valid Unicode."""
     return text[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
-def _tokenizer(path: Path) -> Tokenizer:
+def _load_tokenizer(path: Path) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_padding()
     tokenizer.enable_truncation(MAX_TOKENS)
@@ -85,14 +85,14 @@ def _tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def _session(path: Path) -> Any:
+def _load_session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def _words(text: str, encoding: Encoding) -> Iterator[str]:
+def _token_words(text: str, encoding: Encoding) -> Iterator[str]:
     """The lower-cased word of each token but the first and the last."""
     spans: dict[int | None, tuple[int, int]] = {}
     inside = list(zip(encoding.word_ids, encoding.offsets, strict=True))[1:-1]

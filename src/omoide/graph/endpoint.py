@@ -22,22 +22,22 @@ from urllib.parse import unquote, urlsplit
 
 from omoide.errors import EndpointFailed, Invalid, QueryStopped, StoreFailed, WrongType
 from omoide.graph.backend import (
-    OWNED,
-    State,
-    Subject,
-    adding,
-    asked,
-    copying,
-    counting,
-    described,
-    dropping,
-    named,
-    positive,
-    removing,
-    state_from,
+    OWNED_PREFIXES,
+    GraphSubject,
+    SyncState,
+    check_timeout,
+    copy_steps,
+    delete_steps,
+    describe_targets,
+    drop_steps,
+    insert_step,
+    iri_ref,
+    parse_state,
+    prepare_query,
     state_iri,
-    stating,
-    unreadable,
+    state_steps,
+    unreadable_rdf,
+    usage_steps,
     with_dataset,
     with_limit,
 )
@@ -45,34 +45,34 @@ from omoide.graph.results import (
     Answer,
     Deadline,
     Triple,
-    answered,
-    asking,
-    checked,
-    oxigraph,
+    check_syntax,
+    load_oxigraph,
+    map_syntax_errors,
     read_results,
     read_triples,
+    to_answer,
 )
-from omoide.graph.sparql import Bound, tokens
-from omoide.graph.terms import expressed, from_oxigraph, is_ambiguous, quoted
+from omoide.graph.sparql import BoundQuery, tokenize
+from omoide.graph.terms import from_oxigraph, is_ambiguous, quote_string, to_expression
 from omoide.graph.vocabulary import META_GRAPH
 
 # endpoint: How does a question travel to a SPARQL server and back?
 
 
-_CHUNK = 1 << 16
-_REMEDY = "use http://host:port/path or https://host/path"
-_CHECK = "check the URL, and that the server is running"
+_CHUNK_BYTES = 1 << 16
+_URL_REMEDY = "use http://host:port/path or https://host/path"
+_SERVER_REMEDY = "check the URL, and that the server is running"
 
 
-class Reply(NamedTuple):
+class EndpointResponse(NamedTuple):
     """What a server answered."""
 
-    kind: str
+    media_type: str
     """The media type it names."""
     body: bytes
 
 
-class Endpoint:
+class SparqlEndpoint:
     """One URL that SPARQL is sent to."""
 
     def __init__(
@@ -84,9 +84,9 @@ class Endpoint:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise Invalid("url", f"cannot be read ({error})", _REMEDY) from None
+            raise Invalid("url", f"cannot be read ({error})", _URL_REMEDY) from None
         if parts.scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable():
-            raise Invalid("url", f"with the scheme {parts.scheme[:20]!r} is no SPARQL endpoint", _REMEDY)
+            raise Invalid("url", f"with the scheme {parts.scheme[:20]!r} is no SPARQL endpoint", _URL_REMEDY)
         if " " in url:
             raise Invalid("url", "has a space in it", "write it as %20")
         self._host, self._port, self._secure = host, port, parts.scheme == "https"
@@ -94,32 +94,36 @@ class Endpoint:
         place = f"[{host}]" if ":" in host else host
         self.name = f"{parts.scheme}://{place}{f':{port}' if port else ''}{parts.path}"
         self._headers = {"User-Agent": "omoide", **_authorization(parts.username, parts.password)}
-        self._headers.update(_checked(headers or {}))
+        self._headers.update(_check_headers(headers or {}))
         self._max_bytes = max_bytes
 
-    def post(self, text: str, kind: str, accept: str, timeout: float) -> Reply:
+    def post(self, text: str, content_type: str, accept: str, timeout: float) -> EndpointResponse:
         """What the server answers to a text of some media type."""
-        headers = {**self._headers, "Content-Type": f"{kind}; charset=utf-8", "Accept": accept}
+        headers = {**self._headers, "Content-Type": f"{content_type}; charset=utf-8", "Accept": accept}
         until = time.monotonic() + timeout
-        with self._failing(timeout):
+        with self._map_errors(timeout):
             connection = self._connection(timeout)
             try:
                 connection.connect()
                 wire = connection.sock  # the connection lets go of it when it has the head of the answer
                 connection.request("POST", self._target, text.encode(), headers)
                 with connection.getresponse() as response:
-                    body = self._read(wire, response, until)
+                    body = self._read_body(wire, response, until)
             finally:
                 connection.close()
         media = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         if not 200 <= response.status < 300:
-            raise self._refused(response, media, body)
-        return Reply(media, body)
+            raise self._status_error(response, media, body)
+        return EndpointResponse(media, body)
 
-    def misread(self, reply: Reply, reason: object) -> EndpointFailed:
+    def unreadable_response(self, response: EndpointResponse, reason: object) -> EndpointFailed:
         """The error for an answer that is none."""
-        what = "a web page" if reply.kind == "text/html" else repr(reply.kind or "something")
-        return EndpointFailed(self.name, f"answers with {what} that cannot be read ({reason})", _CHECK)
+        what = (
+            "a web page" if response.media_type == "text/html" else repr(response.media_type or "something")
+        )
+        return EndpointFailed(
+            self.name, f"answers with {what} that cannot be read ({reason})", _SERVER_REMEDY
+        )
 
     def _connection(self, timeout: float) -> HTTPConnection:
         if self._secure:
@@ -128,15 +132,15 @@ class Endpoint:
             )
         return HTTPConnection(self._host, self._port, timeout=timeout)
 
-    def _read(self, wire: socket, response: HTTPResponse, until: float) -> bytes:
+    def _read_body(self, connection_socket: socket, response: HTTPResponse, deadline: float) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
-            left = until - time.monotonic()
+            left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            wire.settimeout(left)
-            part = response.read1(_CHUNK)
+            connection_socket.settimeout(left)
+            part = response.read1(_CHUNK_BYTES)
             if not part:
                 break
             size += len(part)
@@ -150,7 +154,7 @@ class Endpoint:
         return b"".join(parts)
 
     @contextmanager
-    def _failing(self, timeout: float) -> Iterator[None]:
+    def _map_errors(self, timeout: float) -> Iterator[None]:
         try:
             yield
         except StoreFailed:
@@ -165,9 +169,9 @@ class Endpoint:
             ) from error
         except (OSError, HTTPException) as error:
             reason = str(error) or type(error).__name__
-            raise EndpointFailed(self.name, f"cannot be reached ({reason})", _CHECK) from error
+            raise EndpointFailed(self.name, f"cannot be reached ({reason})", _SERVER_REMEDY) from error
 
-    def _refused(self, response: HTTPResponse, media: str, body: bytes) -> StoreFailed:
+    def _status_error(self, response: HTTPResponse, media: str, body: bytes) -> StoreFailed:
         status = response.status
         said = "" if media == "text/html" else f": {_excerpt(body)}"
         match status:
@@ -180,7 +184,7 @@ class Endpoint:
             case 429 | 503:
                 return EndpointFailed(self.name, f"is too busy ({status})", "try again later")
             case _:
-                return EndpointFailed(self.name, f"refuses ({status}){said}", _CHECK)
+                return EndpointFailed(self.name, f"refuses ({status}){said}", _SERVER_REMEDY)
 
 
 def _authorization(user: str | None, password: str | None) -> dict[str, str]:
@@ -190,7 +194,7 @@ def _authorization(user: str | None, password: str | None) -> dict[str, str]:
     return {"Authorization": f"Basic {base64.b64encode(said).decode()}"}
 
 
-def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise WrongType("headers", "a mapping of text to text", headers)
@@ -209,15 +213,15 @@ def _excerpt(body: bytes) -> str:
 
 _JSON = "application/sparql-results+json"
 _NTRIPLES = "application/n-triples"
-_BATCH = 500_000  # characters in one update
-_STEPS = 50  # in one update: a server that reads step inside step runs out of stack
-_MANY = 200  # names in one query
-_ALL = 1 << 62
+_MAX_UPDATE_CHARS = 500_000  # characters in one update
+_MAX_UPDATE_STEPS = 50  # in one update: a server that reads step inside step runs out of stack
+_MAX_NAMES = 200  # names in one query
+_NO_LIMIT = 1 << 62
 
 T = TypeVar("T")
 
 
-class Remote:
+class EndpointBackend:
     """A graph on a SPARQL server: where it is asked, and where it is changed."""
 
     shared = True
@@ -231,11 +235,11 @@ class Remote:
         headers: Mapping[str, str] | None = None,
         max_bytes: int = 64 << 20,
     ) -> None:
-        oxigraph()
-        self._queries = Endpoint(query_url, headers=headers, max_bytes=max_bytes)
-        self._updates = Endpoint(update_url or query_url, headers=headers, max_bytes=max_bytes)
+        load_oxigraph()
+        self._queries = SparqlEndpoint(query_url, headers=headers, max_bytes=max_bytes)
+        self._updates = SparqlEndpoint(update_url or query_url, headers=headers, max_bytes=max_bytes)
         self.name = self._queries.name
-        self._timeout = positive(timeout)
+        self._timeout = check_timeout(timeout)
 
     def query(
         self,
@@ -248,37 +252,39 @@ class Remote:
         timeout: float | None = None,
     ) -> Answer:
         """What a query finds in these graphs, and in no other."""
-        bound = checked(asked(query, bindings, limit))
-        allowed = self._timeout if timeout is None else positive(timeout)
+        bound = check_syntax(prepare_query(query, bindings, limit))
+        allowed = self._timeout if timeout is None else check_timeout(timeout)
         try:
-            return self._within(bound, default_graphs, named_graphs, limit, allowed)
+            return self._query_graphs(bound, default_graphs, named_graphs, limit, allowed)
         except EndpointFailed:
             # A server may refuse to be asked about a graph that holds nothing.
-            known = self._existing([*default_graphs, *named_graphs])
+            known = self._existing_graphs([*default_graphs, *named_graphs])
             default, others = ([g for g in graphs if g in known] for graphs in (default_graphs, named_graphs))
             if [default, others] == [list(default_graphs), list(named_graphs)]:
                 raise
-            return self._within(bound, default, others, limit, allowed)
+            return self._query_graphs(bound, default, others, limit, allowed)
 
-    def replace(self, removed: Iterable[Subject], told: str | bytes, *, into: str | None = None) -> None:
+    def replace(
+        self, subjects: Iterable[GraphSubject], rdf: str | bytes, *, graph_name: str | None = None
+    ) -> None:
         """Forget what is said about these subjects, and then take in what is told.
 
         What does not fit into one request is sent in several; after a failure, do it again.
         """
-        added = list(_additions(told, into))
-        self._update([*removing(*self._known(removed)), *added])
+        added = list(_insert_steps(rdf, graph_name))
+        self._update([*delete_steps(*self._existing_subjects(subjects)), *added])
 
-    def use(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
+    def record_uses(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
         """Say how often memories were used, in all graphs whose names begin so."""
         if uses:
-            self._update(counting(prefixes, uses))
+            self._update(usage_steps(prefixes, uses))
 
-    def places(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[Subject]:
+    def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
         """Where subjects are spoken of, among the graphs whose names begin so."""
-        begins = " || ".join(f"STRSTARTS(STR(?g), {quoted(prefix)})" for prefix in prefixes)
-        found: list[Subject] = []
-        for some in _chunks(dict.fromkeys(subjects), _MANY):
-            values = f"VALUES ?s {{ {' '.join(map(named, some))} }}"
+        begins = " || ".join(f"STRSTARTS(STR(?g), {quote_string(prefix)})" for prefix in prefixes)
+        found: list[GraphSubject] = []
+        for some in _chunks(dict.fromkeys(subjects), _MAX_NAMES):
+            values = f"VALUES ?s {{ {' '.join(map(iri_ref, some))} }}"
             rows = self._select(
                 f"SELECT DISTINCT ?g ?s WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} FILTER({begins}) }}"
             ).rows
@@ -287,52 +293,57 @@ class Remote:
 
     def copy_graphs(self, sources: Sequence[str], target: str) -> None:
         """Make one graph say what several say together, and nothing else."""
-        self._update(copying(sources, target))
+        self._update(copy_steps(sources, target))
 
     def drop(self, graphs: Iterable[str]) -> None:
         """Forget whole graphs; those that do not exist are passed over."""
-        self._update(dropping(graphs))
+        self._update(drop_steps(graphs))
 
     def graphs(self, prefix: str = "") -> list[str]:
         """The named graphs that hold something, in order."""
-        said = f"FILTER(isIRI(?g) && STRSTARTS(STR(?g), {quoted(prefix)}))"
+        said = f"FILTER(isIRI(?g) && STRSTARTS(STR(?g), {quote_string(prefix)}))"
         found = self._select(f"SELECT DISTINCT ?g WHERE {{ GRAPH ?g {{ ?s ?p ?o }} {said} }}")
         return sorted(str(row["g"]) for row in found.rows)
 
     def dump(self, graphs: Sequence[str]) -> bytes:
         """All that some graphs say, as N-Quads."""
         lines: list[str] = []
-        for some in _chunks(dict.fromkeys(graphs), _MANY):
-            values = f"VALUES ?g {{ {' '.join(map(named, some))} }}"
+        for some in _chunks(dict.fromkeys(graphs), _MAX_NAMES):
+            values = f"VALUES ?g {{ {' '.join(map(iri_ref, some))} }}"
             found = self._select(f"SELECT ?g ?s ?p ?o WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} }}")
             lines += (" ".join(str(row.term(name)) for name in "spog") for row in found.rows)
         return "".join(f"{line} .\n" for line in lines).encode()
 
-    def state(self, namespace: str) -> State | None:
+    def state(self, namespace: str) -> SyncState | None:
         """How far a namespace has been followed; None when it was never set."""
-        about = f"GRAPH {named(META_GRAPH)} {{ {named(state_iri(namespace))} ?p ?o }}"
+        about = f"GRAPH {iri_ref(META_GRAPH)} {{ {iri_ref(state_iri(namespace))} ?p ?o }}"
         found = self._select(f"SELECT ?p ?o WHERE {{ {about} }}")
-        return state_from({str(row["p"]): str(row["o"]) for row in found.rows})
+        return parse_state({str(row["p"]): str(row["o"]) for row in found.rows})
 
-    def set_state(self, namespace: str, state: State) -> None:
+    def set_state(self, namespace: str, state: SyncState) -> None:
         """Write down how far a namespace has been followed."""
-        self._update(stating(namespace, state))
+        self._update(state_steps(namespace, state))
 
     def close(self) -> None:
         """Nothing is held between requests."""
 
-    def _within(
-        self, bound: Bound, default: Sequence[str], others: Sequence[str], limit: int, timeout: float
+    def _query_graphs(
+        self,
+        bound: BoundQuery,
+        default: Sequence[str],
+        named_graphs: Sequence[str],
+        limit: int,
+        timeout: float,
     ) -> Answer:
-        if not default and not others:
-            return _of_nothing(bound, limit)
+        if not default and not named_graphs:
+            return _query_empty_graph(bound, limit)
         if bound.form == "DESCRIBE":
-            return self._describe(bound, default, others, limit, timeout)
+            return self._describe(bound, default, named_graphs, limit, timeout)
         if bound.form == "SELECT":
             bound = with_limit(bound, limit + 1)
-        return self._ask(with_dataset(bound, default, others), limit, timeout)
+        return self._execute(with_dataset(bound, default, named_graphs), limit, timeout)
 
-    def _ask(self, bound: Bound, limit: int, timeout: float) -> Answer:
+    def _execute(self, bound: BoundQuery, limit: int, timeout: float) -> Answer:
         triples = bound.form == "CONSTRUCT"
         reply = self._queries.post(
             bound.text, "application/sparql-query", _NTRIPLES if triples else _JSON, timeout
@@ -342,46 +353,53 @@ class Remote:
                 read_triples(reply.body, limit) if triples else read_results(reply.body, limit, bound.hidden)
             )
         except Invalid as error:
-            raise self._queries.misread(reply, error.problem) from error
+            raise self._queries.unreadable_response(reply, error.problem) from error
 
     def _describe(
-        self, bound: Bound, default: Sequence[str], others: Sequence[str], limit: int, timeout: float
+        self,
+        bound: BoundQuery,
+        default: Sequence[str],
+        named_graphs: Sequence[str],
+        limit: int,
+        timeout: float,
     ) -> Answer:
         """What is said about some things; servers each have another idea of DESCRIBE, so it is not sent."""
-        iris, select = described(bound)
+        iris, select = describe_targets(bound)
         if select is not None:
-            found = self._ask(with_dataset(select, default, others), _ALL, timeout)
+            found = self._execute(with_dataset(select, default, named_graphs), _NO_LIMIT, timeout)
             terms = (row.term(name) for row in found.rows for name in found.variables)
             iris += [term.value for term in terms if term is not None and term.kind == "iri"]
         triples: list[Triple] = []
-        for some in _chunks(dict.fromkeys(iris), _MANY):
-            pattern = f"{{ VALUES ?s {{ {' '.join(map(named, some))} }} ?s ?p ?o }}"
-            dataset = with_dataset(_construct(pattern), default, others)
-            triples += self._ask(dataset, _ALL, timeout).triples
+        for some in _chunks(dict.fromkeys(iris), _MAX_NAMES):
+            pattern = f"{{ VALUES ?s {{ {' '.join(map(iri_ref, some))} }} ?s ?p ?o }}"
+            dataset = with_dataset(_construct(pattern), default, named_graphs)
+            triples += self._execute(dataset, _NO_LIMIT, timeout).triples
         return Answer(kind="triples", triples=tuple(triples[:limit]), truncated=len(triples) > limit)
 
     def _select(self, text: str) -> Answer:
         reply = self._queries.post(text, "application/sparql-query", _JSON, self._timeout)
         try:
-            return read_results(reply.body, _ALL)
+            return read_results(reply.body, _NO_LIMIT)
         except Invalid as error:
-            raise self._queries.misread(reply, error.problem) from error
+            raise self._queries.unreadable_response(reply, error.problem) from error
 
-    def _existing(self, graphs: Iterable[str]) -> set[str]:
+    def _existing_graphs(self, graphs: Iterable[str]) -> set[str]:
         found: set[str] = set()
-        for some in _chunks(dict.fromkeys(graphs), _MANY):
-            values = f"VALUES ?g {{ {' '.join(map(named, some))} }}"
+        for some in _chunks(dict.fromkeys(graphs), _MAX_NAMES):
+            values = f"VALUES ?g {{ {' '.join(map(iri_ref, some))} }}"
             rows = self._select(f"SELECT DISTINCT ?g WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} }}").rows
             found.update(str(row["g"]) for row in rows)
         return found
 
-    def _known(self, pairs: Iterable[Subject]) -> tuple[list[Subject], list[Subject]]:
+    def _existing_subjects(
+        self, pairs: Iterable[GraphSubject]
+    ) -> tuple[list[GraphSubject], list[GraphSubject]]:
         """Those subjects of which something is said, and the nodes that belong to them."""
-        known: dict[Subject, None] = {}
-        owned: dict[Subject, None] = {}
-        begins = " || ".join(f"STRSTARTS(STR(?o), {quoted(prefix)})" for prefix in OWNED)
-        for some in _chunks(dict.fromkeys(pairs), _MANY):
-            blocks = " UNION ".join(starmap(_about, _by_graph(some).items()))
+        known: dict[GraphSubject, None] = {}
+        owned: dict[GraphSubject, None] = {}
+        begins = " || ".join(f"STRSTARTS(STR(?o), {quote_string(prefix)})" for prefix in OWNED_PREFIXES)
+        for some in _chunks(dict.fromkeys(pairs), _MAX_NAMES):
+            blocks = " UNION ".join(starmap(_subjects_pattern, _group_by_graph(some).items()))
             mine = f"BIND(IF(isIRI(?o) && ({begins}), ?o, ?s) AS ?n)"
             for row in self._select(f"SELECT DISTINCT ?g ?s ?n WHERE {{ {blocks} {mine} }}").rows:
                 known[row["g"], row["s"]] = None
@@ -393,7 +411,7 @@ class Remote:
         batch: list[str] = []
         size = 0
         for step in steps:
-            if batch and (size + len(step) > _BATCH or len(batch) == _STEPS):
+            if batch and (size + len(step) > _MAX_UPDATE_CHARS or len(batch) == _MAX_UPDATE_STEPS):
                 self._send(batch)
                 batch, size = [], 0
             batch.append(step)
@@ -405,51 +423,51 @@ class Remote:
         self._updates.post(";\n".join(steps), "application/sparql-update", "*/*", self._timeout)
 
 
-def _of_nothing(bound: Bound, limit: int) -> Answer:
+def _query_empty_graph(bound: BoundQuery, limit: int) -> Answer:
     """What a query finds where there is nothing."""
-    with asking():
-        return answered(oxigraph().Store().query(bound.text), bound, limit, Deadline("nothing", None))
+    with map_syntax_errors():
+        return to_answer(load_oxigraph().Store().query(bound.text), bound, limit, Deadline("nothing", None))
 
 
-def _construct(pattern: str) -> Bound:
-    return Bound("CONSTRUCT", tuple(tokens(f"CONSTRUCT {{ ?s ?p ?o }} WHERE {pattern}")))
+def _construct(pattern: str) -> BoundQuery:
+    return BoundQuery("CONSTRUCT", tuple(tokenize(f"CONSTRUCT {{ ?s ?p ?o }} WHERE {pattern}")))
 
 
-def _additions(told: str | bytes, into: str | None) -> Iterator[str]:
+def _insert_steps(rdf: str | bytes, graph_name: str | None) -> Iterator[str]:
     """The steps that take in what is told, each small enough for a request."""
-    engine = oxigraph()
-    format = engine.RdfFormat.N_QUADS if into is None else engine.RdfFormat.N_TRIPLES
+    engine = load_oxigraph()
+    format = engine.RdfFormat.N_QUADS if graph_name is None else engine.RdfFormat.N_TRIPLES
     said: dict[str, list[str]] = {}
     size = 0
     try:
-        for quad in engine.parse(told, format=format):
-            graph, term = into or quad.graph_name.value, from_oxigraph(quad.object)
+        for quad in engine.parse(rdf, format=format):
+            graph, term = graph_name or quad.graph_name.value, from_oxigraph(quad.object)
             start = f"{quad.subject} {quad.predicate}"
             if is_ambiguous(term):
-                found = f"WHERE {{ BIND({expressed(term)} AS ?o) }}"
-                yield f"INSERT {{ GRAPH {named(graph)} {{ {start} ?o }} }} {found}"
+                found = f"WHERE {{ BIND({to_expression(term)} AS ?o) }}"
+                yield f"INSERT {{ GRAPH {iri_ref(graph)} {{ {start} ?o }} }} {found}"
                 continue
             said.setdefault(graph, []).append(f"{start} {term}")
             size += len(start) + len(term.value)
-            if size > _BATCH:
-                yield from starmap(adding, said.items())
+            if size > _MAX_UPDATE_CHARS:
+                yield from starmap(insert_step, said.items())
                 said, size = {}, 0
     except SyntaxError as error:
-        raise unreadable(error, into) from error
-    yield from starmap(adding, said.items())
+        raise unreadable_rdf(error, graph_name) from error
+    yield from starmap(insert_step, said.items())
 
 
-def _by_graph(pairs: Iterable[Subject]) -> dict[str, list[str]]:
+def _group_by_graph(pairs: Iterable[GraphSubject]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for graph, subject in pairs:
         found.setdefault(graph, []).append(subject)
     return found
 
 
-def _about(graph: str, subjects: Iterable[str]) -> str:
+def _subjects_pattern(graph: str, subjects: Iterable[str]) -> str:
     """The pattern for all that a graph says about some subjects."""
-    values = f"VALUES ?s {{ {' '.join(map(named, subjects))} }}"
-    return f"{{ GRAPH {named(graph)} {{ {values} ?s ?p ?o }} BIND({named(graph)} AS ?g) }}"
+    values = f"VALUES ?s {{ {' '.join(map(iri_ref, subjects))} }}"
+    return f"{{ GRAPH {iri_ref(graph)} {{ {values} ?s ?p ?o }} BIND({iri_ref(graph)} AS ?g) }}"
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -15,21 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 from omoide.errors import Closed
 from omoide.graph.backend import (
-    OWNED,
-    State,
-    Subject,
-    adding,
-    asked,
-    copying,
-    counting,
-    dropping,
-    removing,
-    state_from,
+    OWNED_PREFIXES,
+    GraphSubject,
+    SyncState,
+    copy_steps,
+    delete_steps,
+    drop_steps,
+    insert_step,
+    parse_state,
+    prepare_query,
     state_iri,
-    stating,
-    unreadable,
+    state_steps,
+    unreadable_rdf,
+    usage_steps,
 )
-from omoide.graph.results import Answer, Deadline, answered, asking, oxigraph, translating
+from omoide.graph.results import (
+    Answer,
+    Deadline,
+    load_oxigraph,
+    map_oxigraph_errors,
+    map_syntax_errors,
+    to_answer,
+)
 from omoide.graph.terms import check_iri
 from omoide.graph.vocabulary import META_GRAPH
 
@@ -37,17 +44,17 @@ if TYPE_CHECKING:
     from pyoxigraph import NamedNode, RdfFormat, Store
 
 
-class Embedded:
+class OxigraphBackend:
     """A graph in this process: in memory, or at a path that no other process has open."""
 
     shared = False
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
-        self._oxigraph = oxigraph()
+        self._oxigraph = load_oxigraph()
         self.name = "graph in memory" if path is None else fspath(path)
         self._lock = RLock()
         self._store: Store | None
-        with translating(self.name):
+        with map_oxigraph_errors(self.name):
             if path is not None:
                 makedirs(self.name, mode=0o700, exist_ok=True)  # memories are nobody else's business
             self._store = self._oxigraph.Store() if path is None else self._oxigraph.Store(self.name)
@@ -67,44 +74,48 @@ class Embedded:
         The clock is looked at between rows only: a query that may think for long before its first row is
         better asked in a process of its own.
         """
-        bound = asked(query, bindings, limit)
-        store, deadline = self._opened(), Deadline(self.name, timeout)
-        with translating(self.name), asking():
+        bound = prepare_query(query, bindings, limit)
+        store, deadline = self._require_store(), Deadline(self.name, timeout)
+        with map_oxigraph_errors(self.name), map_syntax_errors():
             default: list[Any] = [*map(self._node, default_graphs)]
             named: list[Any] = [*map(self._node, named_graphs)]
             # What is found has no name here: only this thread may let go of it.
-            return answered(
+            return to_answer(
                 store.query(bound.text, default_graph=default, named_graphs=named), bound, limit, deadline
             )
 
-    def replace(self, removed: Iterable[Subject], told: str | bytes, *, into: str | None = None) -> None:
+    def replace(
+        self, subjects: Iterable[GraphSubject], rdf: str | bytes, *, graph_name: str | None = None
+    ) -> None:
         """Forget what is said about these subjects, and then take in what is told, at once."""
-        data = told.encode() if isinstance(told, str) else told
-        format = self._oxigraph.RdfFormat.N_QUADS if into is None else self._oxigraph.RdfFormat.N_TRIPLES
-        with self._lock, translating(self.name):
-            store = self._opened()
-            known = [pair for pair in dict.fromkeys(removed) if self._says(store, *pair)]
+        data = rdf.encode() if isinstance(rdf, str) else rdf
+        format = (
+            self._oxigraph.RdfFormat.N_QUADS if graph_name is None else self._oxigraph.RdfFormat.N_TRIPLES
+        )
+        with self._lock, map_oxigraph_errors(self.name):
+            store = self._require_store()
+            known = [pair for pair in dict.fromkeys(subjects) if self._has_triples(store, *pair)]
             try:
                 if known:
-                    steps = removing(known, self._owned(store, known))
-                    steps += starmap(adding, self._by_graph(data, format, into).items())
+                    steps = delete_steps(known, self._owned_nodes(store, known))
+                    steps += starmap(insert_step, self._triples_by_graph(data, format, graph_name).items())
                     store.update(";\n".join(steps))
                 else:
-                    graph = None if into is None else self._node(into)
+                    graph = None if graph_name is None else self._node(graph_name)
                     store.load(data, format=format, lenient=True, to_graph=graph)
             except SyntaxError as error:
-                raise unreadable(error, into) from error
+                raise unreadable_rdf(error, graph_name) from error
 
-    def use(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
+    def record_uses(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
         """Say how often memories were used, in all graphs whose names begin so."""
         if uses:
-            self._update(counting(prefixes, uses))
+            self._update(usage_steps(prefixes, uses))
 
-    def places(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[Subject]:
+    def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
         """Where subjects are spoken of, among the graphs whose names begin so."""
         begins = tuple(prefixes)
-        with translating(self.name):
-            store = self._opened()
+        with map_oxigraph_errors(self.name):
+            store = self._require_store()
             found = (
                 (str(_value(quad.graph_name)), subject)
                 for subject in subjects
@@ -115,23 +126,23 @@ class Embedded:
 
     def copy_graphs(self, sources: Sequence[str], target: str) -> None:
         """Make one graph say what several say together, and nothing else."""
-        self._update(copying(sources, target))
+        self._update(copy_steps(sources, target))
 
     def drop(self, graphs: Iterable[str]) -> None:
         """Forget whole graphs; those that do not exist are passed over."""
-        self._update(dropping(graphs))
+        self._update(drop_steps(graphs))
 
     def graphs(self, prefix: str = "") -> list[str]:
         """The named graphs that hold something, in order."""
-        with translating(self.name):
-            store = self._opened()
+        with map_oxigraph_errors(self.name):
+            store = self._require_store()
             names = sorted(str(node.value) for node in store.named_graphs())
-            return [name for name in names if name.startswith(prefix) and self._says(store, name)]
+            return [name for name in names if name.startswith(prefix) and self._has_triples(store, name)]
 
     def dump(self, graphs: Sequence[str]) -> bytes:
         """All that some graphs say, as N-Quads."""
-        with translating(self.name):
-            store = self._opened()
+        with map_oxigraph_errors(self.name):
+            store = self._require_store()
             quads = (
                 quad
                 for graph in dict.fromkeys(graphs)
@@ -140,46 +151,46 @@ class Embedded:
             told: bytes = self._oxigraph.serialize(quads, format=self._oxigraph.RdfFormat.N_QUADS)
             return told
 
-    def state(self, namespace: str) -> State | None:
+    def state(self, namespace: str) -> SyncState | None:
         """How far a namespace has been followed; None when it was never set."""
         subject, graph = self._node(state_iri(namespace)), self._node(META_GRAPH)
-        with translating(self.name):
-            quads = self._opened().quads_for_pattern(subject, None, None, graph)
-            return state_from({quad.predicate.value: str(_value(quad.object)) for quad in quads})
+        with map_oxigraph_errors(self.name):
+            quads = self._require_store().quads_for_pattern(subject, None, None, graph)
+            return parse_state({quad.predicate.value: str(_value(quad.object)) for quad in quads})
 
-    def set_state(self, namespace: str, state: State) -> None:
+    def set_state(self, namespace: str, state: SyncState) -> None:
         """Write down how far a namespace has been followed."""
-        self._update(stating(namespace, state))
+        self._update(state_steps(namespace, state))
 
     def optimize(self) -> None:
         """Put what is on disk in order: what was forgotten leaves the files, and reading gets faster."""
-        with self._lock, translating(self.name):
-            self._opened().optimize()
+        with self._lock, map_oxigraph_errors(self.name):
+            self._require_store().optimize()
 
     def close(self) -> None:
         """Let go of everything; what is on disk stays."""
         with self._lock:
             self._store = None
 
-    def _opened(self) -> Store:
+    def _require_store(self) -> Store:
         store = self._store
         if store is None:
             raise Closed(self.name, "is closed", "open it again")
         return store
 
     def _update(self, steps: Sequence[str]) -> None:
-        with self._lock, translating(self.name):
-            self._opened().update(";\n".join(steps))
+        with self._lock, map_oxigraph_errors(self.name):
+            self._require_store().update(";\n".join(steps))
 
     def _node(self, iri: str) -> NamedNode:
         node: NamedNode = self._oxigraph.NamedNode(check_iri(iri))
         return node
 
-    def _says(self, store: Store, graph: str, subject: str | None = None) -> bool:
+    def _has_triples(self, store: Store, graph: str, subject: str | None = None) -> bool:
         about = None if subject is None else self._node(subject)
         return any(True for _ in store.quads_for_pattern(about, None, None, self._node(graph)))
 
-    def _owned(self, store: Store, pairs: Iterable[Subject]) -> list[Subject]:
+    def _owned_nodes(self, store: Store, pairs: Iterable[GraphSubject]) -> list[GraphSubject]:
         """The nodes that these subjects name and that belong to whoever names them."""
         named = (
             (graph, str(_value(quad.object)))
@@ -187,13 +198,15 @@ class Embedded:
             for quad in store.quads_for_pattern(self._node(subject), None, None, self._node(graph))
             if isinstance(quad.object, self._oxigraph.NamedNode)
         )
-        return [pair for pair in dict.fromkeys(named) if pair[1].startswith(OWNED)]
+        return [pair for pair in dict.fromkeys(named) if pair[1].startswith(OWNED_PREFIXES)]
 
-    def _by_graph(self, data: bytes, format: RdfFormat, into: str | None) -> dict[str, list[str]]:
+    def _triples_by_graph(
+        self, data: bytes, format: RdfFormat, graph_name: str | None
+    ) -> dict[str, list[str]]:
         """The triples that are told, as text, by the graph they belong to."""
         found: dict[str, list[str]] = {}
         for quad in self._oxigraph.parse(data, format=format):
-            said = found.setdefault(into or quad.graph_name.value, [])
+            said = found.setdefault(graph_name or quad.graph_name.value, [])
             said.append(f"{quad.subject} {quad.predicate} {quad.object}")
         return found
 

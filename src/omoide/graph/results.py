@@ -25,21 +25,21 @@ from omoide.errors import (
     ReadOnly,
     StoreFailed,
 )
-from omoide.graph.sparql import Bound
-from omoide.graph.terms import XSD, Term, from_oxigraph
+from omoide.graph.sparql import BoundQuery
+from omoide.graph.terms import XSD, RDFTerm, from_oxigraph
 
 # answers: What did a query find?
 
 
-_WIDTH = 60
+_MAX_CELL_WIDTH = 60
 
 
-class Row(Mapping[str, Any]):
+class ResultRow(Mapping[str, Any]):
     """One answer: each variable of the query and its value, None where it has none."""
 
     __slots__ = ("_terms", "_variables")
 
-    def __init__(self, variables: tuple[str, ...], terms: Mapping[str, Term]) -> None:
+    def __init__(self, variables: tuple[str, ...], terms: Mapping[str, RDFTerm]) -> None:
         self._variables = variables
         self._terms = dict(terms)
 
@@ -65,7 +65,7 @@ class Row(Mapping[str, Any]):
         return len(self._variables)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Row):
+        if isinstance(other, ResultRow):
             return self._variables == other._variables and self._terms == other._terms
         return NotImplemented if not isinstance(other, Mapping) else dict(self) == dict(other)
 
@@ -75,7 +75,7 @@ class Row(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"Row({dict(self)!r})"
 
-    def term(self, name: str) -> Term | None:
+    def term(self, name: str) -> RDFTerm | None:
         """The term itself, with its datatype and language."""
         return self._terms.get(name)
 
@@ -83,9 +83,9 @@ class Row(Mapping[str, Any]):
 class Triple(msgspec.Struct, frozen=True):
     """One statement."""
 
-    subject: Term
-    predicate: Term
-    object: Term
+    subject: RDFTerm
+    predicate: RDFTerm
+    object: RDFTerm
 
     def __str__(self) -> str:
         return f"{self.subject} {self.predicate} {self.object} ."
@@ -101,7 +101,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["rows", "truth", "triples"]
     variables: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ResultRow, ...] = ()
     truth: bool | None = None
     triples: tuple[Triple, ...] = ()
     truncated: bool = False
@@ -125,13 +125,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def to_json(self) -> bytes:
         """This answer in the JSON format for SPARQL results; triples have three columns."""
         if self.kind == "truth":
-            return _written({"head": {}, "boolean": self.truth})
+            return _encode_json({"head": {}, "boolean": self.truth})
         names, terms = self._table()
         bindings = [
-            {name: _told(term) for name, term in zip(names, row, strict=True) if term is not None}
+            {name: _term_to_json(term) for name, term in zip(names, row, strict=True) if term is not None}
             for row in terms
         ]
-        return _written({"head": {"vars": names}, "results": {"bindings": bindings}})
+        return _encode_json({"head": {"vars": names}, "results": {"bindings": bindings}})
 
     def to_ntriples(self) -> str:
         """The triples as N-Triples."""
@@ -144,7 +144,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "truth":
             return "yes" if self.truth else "no"
         names, terms = self._table()
-        table = [names, *([_shown(term) for term in row] for row in terms)]
+        table = [names, *([_term_to_text(term) for term in row] for row in terms)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
         count = f"{len(self)} {'row' if self.kind == 'rows' else 'triple'}{'' if len(self) == 1 else 's'}"
@@ -153,7 +153,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             [lines[0], "  ".join("-" * width for width in widths), *lines[1:], f"({count}{more})"]
         )
 
-    def _table(self) -> tuple[list[str], list[list[Term | None]]]:
+    def _table(self) -> tuple[list[str], list[list[RDFTerm | None]]]:
         if self.kind == "triples":
             names = ["subject", "predicate", "object"]
             return names, [[each.subject, each.predicate, each.object] for each in self.triples]
@@ -169,11 +169,11 @@ def distinct(triples: Iterable[Triple]) -> Iterator[Triple]:
             yield triple
 
 
-_KINDS = {"iri": "uri", "literal": "literal", "blank": "bnode", "triple": "literal"}
+_JSON_TERM_TYPES = {"iri": "uri", "literal": "literal", "blank": "bnode", "triple": "literal"}
 
 
-def _told(term: Term) -> dict[str, str]:
-    told = {"type": _KINDS[term.kind], "value": term.value}
+def _term_to_json(term: RDFTerm) -> dict[str, str]:
+    told = {"type": _JSON_TERM_TYPES[term.kind], "value": term.value}
     if term.language is not None:
         told["xml:lang"] = term.language
     elif term.datatype is not None:
@@ -181,24 +181,24 @@ def _told(term: Term) -> dict[str, str]:
     return told
 
 
-def _shown(term: Term | None) -> str:
+def _term_to_text(term: RDFTerm | None) -> str:
     if term is None:
         return ""
     text = (
         f"<{term.value}>" if term.kind == "iri" else f"_:{term.value}" if term.kind == "blank" else term.value
     )
     line = " ".join(text.split())
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
+    return line if len(line) <= _MAX_CELL_WIDTH else f"{line[: _MAX_CELL_WIDTH - 1]}…"
 
 
-def _written(value: object) -> bytes:
+def _encode_json(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
 # engine: How do Oxigraph's answers and errors become ours?
 
 
-def oxigraph() -> Any:
+def load_oxigraph() -> Any:
     """The package itself."""
     try:
         return import_module("pyoxigraph")
@@ -206,46 +206,46 @@ def oxigraph() -> Any:
         raise MissingExtra("a graph of knowledge", "graph") from error
 
 
-def checked(bound: Bound) -> Bound:
+def check_syntax(bound: BoundQuery) -> BoundQuery:
     """A query that Oxigraph can read; it is asked of nothing, and not even that is carried out."""
     text = bound.text
     if bound.form == "ASK":  # which would be answered at once, and rows are not
         start = next(at for at, token in enumerate(bound.tokens) if token.kind == "word")
         rest = "".join(token.text for token in bound.tokens[start + 1 :])
         text = f"SELECT (1 AS ?omoide_checked) {rest}"
-    with asking():
-        oxigraph().Store().query(text)
+    with map_syntax_errors():
+        load_oxigraph().Store().query(text)
     return bound
 
 
 @contextmanager
-def asking() -> Iterator[None]:
+def map_syntax_errors() -> Iterator[None]:
     """A block in which a query that makes no sense is told as that."""
     try:
         yield
     except SyntaxError as error:
-        raise InvalidQuery(misread(str(error)), "see the SPARQL 1.1 query language") from error
+        raise InvalidQuery(syntax_problem(str(error)), "see the SPARQL 1.1 query language") from error
 
 
-def misread(said: str) -> str:
+def syntax_problem(message: str) -> str:
     """Where a query cannot be read, and why where that is said; what was expected there fills pages."""
-    place = re.search(r"error at (\d+):(\d+)", said)
-    reason = re.search(r"\b(?:The|Syntax|Duplicate)\b[^,\[]*", said)
+    place = re.search(r"error at (\d+):(\d+)", message)
+    reason = re.search(r"\b(?:The|Syntax|Duplicate)\b[^,\[]*", message)
     # Prefixes and values are written out by now, so only the line is the caller's own.
-    where = f" in line {place[1]}" if place else f" ({' '.join(said.split())[:200]})"
+    where = f" in line {place[1]}" if place else f" ({' '.join(message.split())[:200]})"
     return f"cannot be read{where}{f': {reason[0].strip()}' if reason else ''}"
 
 
 @contextmanager
-def translating(name: str) -> Iterator[None]:
+def map_oxigraph_errors(name: str) -> Iterator[None]:
     """A block in which Oxigraph's errors become ours."""
     try:
         yield
     except (OSError, RuntimeError) as error:
-        raise translated(error, name) from error
+        raise oxigraph_error(error, name) from error
 
 
-def translated(error: OSError | RuntimeError, name: str) -> StoreFailed:
+def oxigraph_error(error: OSError | RuntimeError, name: str) -> StoreFailed:
     """Our error for one of Oxigraph's."""
     said = str(error)
     number = error.errno if isinstance(error, OSError) else None
@@ -269,7 +269,7 @@ class Deadline:
         self._name, self._timeout = name, timeout
         self._at = None if timeout is None else time.monotonic() + timeout
 
-    def held(self, items: Iterable[Any]) -> Iterator[Any]:
+    def iterate(self, items: Iterable[Any]) -> Iterator[Any]:
         """The same items, for as long as there is time."""
         for item in items:
             if self._at is not None and time.monotonic() > self._at:
@@ -281,10 +281,10 @@ class Deadline:
             yield item
 
 
-def answered(found: Any, bound: Bound, limit: int, deadline: Deadline) -> Answer:
+def to_answer(found: Any, bound: BoundQuery, limit: int, deadline: Deadline) -> Answer:
     """What Oxigraph found, as far as the limit lets it through."""
     try:
-        return _answered(found, bound, limit, deadline)
+        return _collect_answer(found, bound, limit, deadline)
     except QueryStopped as stopped:
         # What Oxigraph gave must be let go of in this thread, so nothing may hold on to it.
         words = stopped.store, stopped.problem, stopped.remedy
@@ -292,25 +292,25 @@ def answered(found: Any, bound: Bound, limit: int, deadline: Deadline) -> Answer
     raise QueryStopped(*words)
 
 
-def _answered(found: Any, bound: Bound, limit: int, deadline: Deadline) -> Answer:
+def _collect_answer(found: Any, bound: BoundQuery, limit: int, deadline: Deadline) -> Answer:
     match bound.form:
         case "ASK":
             return Answer(kind="truth", truth=bool(found))
         case "SELECT":
             names = [variable.value for variable in found.variables]
             variables = tuple(name for name in names if name not in bound.hidden)
-            rows = tuple(_row(each, names, variables) for each in islice(deadline.held(found), limit + 1))
+            rows = tuple(_row(each, names, variables) for each in islice(deadline.iterate(found), limit + 1))
             return Answer(kind="rows", variables=variables, rows=rows[:limit], truncated=len(rows) > limit)
         case "CONSTRUCT" | "DESCRIBE":
-            told = distinct(map(_triple, deadline.held(found)))
+            told = distinct(map(_triple, deadline.iterate(found)))
             triples = tuple(islice(told, limit + 1))
             return Answer(kind="triples", triples=triples[:limit], truncated=len(triples) > limit)
 
 
-def _row(solution: Any, names: list[str], variables: tuple[str, ...]) -> Row:
+def _row(solution: Any, names: list[str], variables: tuple[str, ...]) -> ResultRow:
     found = zip(names, solution, strict=True)
     told = {name: from_oxigraph(term) for name, term in found if term is not None and name in variables}
-    return Row(variables, told)
+    return ResultRow(variables, told)
 
 
 def _triple(found: Any) -> Triple:
@@ -352,7 +352,7 @@ def read_results(data: bytes, limit: int, hidden: frozenset[str] = frozenset()) 
             raise Invalid("results", "are missing", "ask a SPARQL endpoint")
         variables = tuple(name for name in found.head.vars if name not in hidden)
         rows = tuple(
-            Row(variables, {name: _term(cell) for name, cell in row.items() if name not in hidden})
+            ResultRow(variables, {name: _term(cell) for name, cell in row.items() if name not in hidden})
             for row in found.results.bindings[:limit]
         )
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
@@ -362,7 +362,7 @@ def read_results(data: bytes, limit: int, hidden: frozenset[str] = frozenset()) 
 
 def read_triples(data: bytes, limit: int) -> Answer:
     """The triples in a document of N-Triples."""
-    engine = oxigraph()
+    engine = load_oxigraph()
     try:
         read = engine.parse(data, format=engine.RdfFormat.N_TRIPLES)
         triples = tuple(
@@ -376,22 +376,22 @@ def read_triples(data: bytes, limit: int) -> Answer:
     return Answer(kind="triples", triples=triples[:limit], truncated=len(triples) > limit)
 
 
-def _term(cell: _Cell) -> Term:
+def _term(cell: _Cell) -> RDFTerm:
     match cell.type:
         case "uri":
-            return Term("iri", _text(cell.value))
+            return RDFTerm("iri", _text(cell.value))
         case "bnode":
-            return Term("blank", _text(cell.value).removeprefix("_:"))
+            return RDFTerm("blank", _text(cell.value).removeprefix("_:"))
         case "literal" | "typed-literal":
             if cell.language is not None:
                 direction = "" if cell.direction is None else f"--{cell.direction}"
-                return Term("literal", _text(cell.value), None, f"{cell.language.lower()}{direction}")
+                return RDFTerm("literal", _text(cell.value), None, f"{cell.language.lower()}{direction}")
             datatype = None if cell.datatype == f"{XSD}string" else cell.datatype
-            return Term("literal", _text(cell.value), datatype)
+            return RDFTerm("literal", _text(cell.value), datatype)
         case "triple":
             parts = msgspec.convert(cell.value, type=dict[str, _Cell])
             said = (str(_term(parts[name])) for name in ("subject", "predicate", "object"))
-            return Term("triple", f"<<( {' '.join(said)} )>>")
+            return RDFTerm("triple", f"<<( {' '.join(said)} )>>")
         case _:
             raise TypeError(f"a term of type {cell.type[:40]!r}")
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import DELETED, ROOT, Entry, Evidence, MessageRef
+from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Evidence, MessageRef
 from omoide.graph.vocabulary import (
     CLASSES,
     DELETED_MARKER,
@@ -29,48 +29,48 @@ from omoide.graph.vocabulary import (
     TYPE,
     XSD,
     agent_iri,
-    assigned,
-    encoded,
-    evidence_name,
+    assignees,
+    evidence_id,
     graph_iri,
     memory_iri,
+    percent_encode,
     project_iri,
     property_of,
     session_iri,
 )
 from omoide.stores.records import Access, Link
 
-END = " .\n"
+LINE_END = " .\n"
 """How a line of N-Triples ends."""
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _IS_A = f"<{TYPE}> "
 _TYPES: dict[str | None, str] = {name: f"{_IS_A}<{iri}>" for name, iri in CLASSES.items()}
-_TYPES[None] = _TYPES[ROOT]
+_TYPES[None] = _TYPES[ROOT_TYPE]
 _SOURCES = {name: f"<{JIDO}hasSourceType> <{iri}>" for name, iri in SOURCE_INDIVIDUALS.items()}
 _HIGH, _MEDIUM, _LOW = (f"<{JIDO}hasConfidence> <{JIDO}{name}>" for name, _, _ in LEVELS)
 _EVIDENCE = f"{_IS_A}<{JIDO}Evidence>"
-_OF_TYPE = frozenset({*FACETS, ROOT, "task"})
+_TYPES_WITH_FACETS = frozenset({*FACETS, ROOT_TYPE, "task"})
 """The types of which more is said than of others."""
-_SUBJECT = "\0"
+_SUBJECT_PLACEHOLDER = "\0"
 """Where the memory itself is put into what it has in common with others; no text holds it."""
-_SURE, _FAIR = LEVELS[0][1], LEVELS[1][1]
+_MIN_HIGH, _MIN_MEDIUM = LEVELS[0][1], LEVELS[1][1]
 
 
 def to_nquads(entry: Entry, links: Iterable[Link] = (), access: Access | None = None) -> str:
     """One memory as N-Quads, with the links that begin at it and how often it was used."""
     own = [link for link in links if link.source == entry.id]
-    return all_to_nquads([entry], own, None if access is None else {entry.id: access})
+    return entries_to_nquads([entry], own, None if access is None else {entry.id: access})
 
 
-def all_to_nquads(
+def entries_to_nquads(
     entries: Iterable[Entry], links: Iterable[Link] = (), access: Mapping[str, Access] | None = None
 ) -> str:
     """Many memories as N-Quads; what they have in common is said once."""
-    return to_quads(by_graph(entries, links, access))
+    return triples_to_nquads(triples_by_graph(entries, links, access))
 
 
-def by_graph(
+def triples_by_graph(
     entries: Iterable[Entry], links: Iterable[Link] = (), access: Mapping[str, Access] | None = None
 ) -> dict[str, str]:
     """Many memories as N-Triples, by the graph they belong to; what they have in common is said once."""
@@ -84,20 +84,20 @@ def by_graph(
         lines = told.get(graph)
         if lines is None:
             lines = told[graph] = [around]
-        lines.append(_told(entry, begun.get(entry.id, ()), used.get(entry.id)))
+        lines.append(_entry_triples(entry, begun.get(entry.id, ()), used.get(entry.id)))
     return {graph: "".join(lines) for graph, lines in told.items()}
 
 
-def to_quads(triples: Mapping[str, str]) -> str:
+def triples_to_nquads(triples: Mapping[str, str]) -> str:
     """N-Quads of the N-Triples of some graphs."""
     # Each line ends so, and no literal holds a line feed.
-    return "".join(text.replace(END, f" <{graph}>{END}") for graph, text in triples.items())
+    return "".join(text.replace(LINE_END, f" <{graph}>{LINE_END}") for graph, text in triples.items())
 
 
-def _told(entry: Entry, links: Sequence[Link], access: Access | None) -> str:
+def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -> str:
     sure = entry.confidence
-    level = _HIGH if sure >= _SURE else _MEDIUM if sure >= _FAIR else _LOW
-    kind = _kind(
+    level = _HIGH if sure >= _MIN_HIGH else _MEDIUM if sure >= _MIN_MEDIUM else _LOW
+    kind = _common_triples(
         entry.namespace,
         entry.agent_id,
         entry.session_id,
@@ -106,58 +106,58 @@ def _told(entry: Entry, links: Sequence[Link], access: Access | None) -> str:
         entry.source,
         level,
     )
-    subject = f"<{MEMORY}{encoded(entry.id)}> "
-    more = END + subject  # where a line ends and the next one begins
-    said = _optional(entry)
-    if entry.type in _OF_TYPE:
-        said += _of_type(entry)
+    subject = f"<{MEMORY}{percent_encode(entry.id)}> "
+    more = LINE_END + subject  # where a line ends and the next one begins
+    said = _optional_fields(entry)
+    if entry.type in _TYPES_WITH_FACETS:
+        said += _type_facets(entry)
     if links:
         said += _links(links)
     if access is not None:
-        said += _use(access)
-    nodes = _derived(entry.evidence, said) if entry.evidence else ""
+        said += _access_counts(access)
+    nodes = _evidence_nodes(entry.evidence, said) if entry.evidence else ""
     rest = more + more.join(said) if said else ""
     return (
-        f"{kind.replace(_SUBJECT, subject)}{subject}<{JIDO}summary> {literal(entry.content)}"
+        f"{kind.replace(_SUBJECT_PLACEHOLDER, subject)}{subject}<{JIDO}summary> {string_literal(entry.content)}"
         f'{more}<{JIDO}confidence> "{sure!r}"^^<{XSD}double>'
-        f"{more}<{JIDO}hasTimestamp> {moment(entry.created_at)}"
-        f'{more}<{JIDO}revision> "{entry.rev}"^^<{XSD}integer>{rest}{END}{nodes}'
+        f"{more}<{JIDO}hasTimestamp> {datetime_literal(entry.created_at)}"
+        f'{more}<{JIDO}revision> "{entry.rev}"^^<{XSD}integer>{rest}{LINE_END}{nodes}'
     )
 
 
-def _optional(entry: Entry) -> list[str]:
+def _optional_fields(entry: Entry) -> list[str]:
     """What most memories do not have."""
     said = []
     if entry.metadata:
-        said.append(f"<{JIDO}metadata> {literal(_json(codec.dump(entry.metadata)).decode())}")
+        said.append(f"<{JIDO}metadata> {string_literal(_json(codec.dump(entry.metadata)).decode())}")
     if entry.rationale is not None:
-        said.append(f"<{JIDO}rationale> {literal(entry.rationale)}")
+        said.append(f"<{JIDO}rationale> {string_literal(entry.rationale)}")
     if entry.superseded_reason is not None:
-        said.append(f"<{JIDO}supersessionReason> {literal(entry.superseded_reason)}")
+        said.append(f"<{JIDO}supersessionReason> {string_literal(entry.superseded_reason)}")
     if entry.occurred_at is not None:
-        said.append(f"<{JIDO}occurredAt> {moment(entry.occurred_at)}")
+        said.append(f"<{JIDO}occurredAt> {datetime_literal(entry.occurred_at)}")
     if entry.expires_at is not None:
-        said.append(f"<{JIDO}expiresAt> {moment(entry.expires_at)}")
+        said.append(f"<{JIDO}expiresAt> {datetime_literal(entry.expires_at)}")
     if entry.importance is not None:
         said.append(f'<{JIDO}importance> "{entry.importance!r}"^^<{XSD}double>')
     if entry.superseded_by is not None or entry.superseded_at is not None:
-        said += _superseded(entry)
+        said += _supersession(entry)
     if entry.stale:
         said.append(f'<{JIDO}stale> "true"^^<{XSD}boolean>')
     if entry.tags:
         said += _tags(entry.tags)
     if entry.message is not None:
-        said += _place(entry.message)
+        said += _message_ref(entry.message)
     return said
 
 
-def _superseded(entry: Entry) -> list[str]:
+def _supersession(entry: Entry) -> list[str]:
     said = []
     if entry.superseded_by is not None:
         successor = DELETED_MARKER if entry.superseded_by == DELETED else memory_iri(entry.superseded_by)
         said.append(f"<{JIDO}supersededBy> <{successor}>")
     if entry.superseded_at is not None:
-        said.append(f"<{JIDO}supersededAt> {moment(entry.superseded_at)}")
+        said.append(f"<{JIDO}supersededAt> {datetime_literal(entry.superseded_at)}")
     return said
 
 
@@ -175,11 +175,11 @@ def _owner(namespace: str, agent_id: str, session_id: str | None, project_id: st
     if project_id is not None:
         said.append(f"<{project_iri(project_id)}> {_IS_A}<{JIDO}Project>")
     graph = graph_iri(namespace, agent_id, session_id, project_id)
-    return graph, "".join(line + END for line in said)
+    return graph, "".join(line + LINE_END for line in said)
 
 
 @lru_cache(maxsize=4096)
-def _kind(
+def _common_triples(
     namespace: str,
     agent_id: str,
     session_id: str | None,
@@ -192,7 +192,7 @@ def _kind(
     said = [
         _TYPES[type],
         level,
-        f"<{JIDO}inNamespace> {literal(namespace)}",
+        f"<{JIDO}inNamespace> {string_literal(namespace)}",
         f"<{JIDO}assertedBy> <{agent_iri(agent_id)}>",
     ]
     if session_id is not None:
@@ -201,77 +201,77 @@ def _kind(
         said.append(f"<{JIDO}appliesToProject> <{project_iri(project_id)}>")
     if source is not None:
         said.append(_SOURCES[source])
-    return "".join(_SUBJECT + line + END for line in said)
+    return "".join(_SUBJECT_PLACEHOLDER + line + LINE_END for line in said)
 
 
-def _of_type(entry: Entry) -> list[str]:
+def _type_facets(entry: Entry) -> list[str]:
     said = []
-    for facet in FACETS.get(entry.type or ROOT, ()):
+    for facet in FACETS.get(entry.type or ROOT_TYPE, ()):
         value = facet.value(entry.metadata)
         if value is not None:
-            told = literal(value) if facet.choices is None else f"<{value}>"
+            told = string_literal(value) if facet.choices is None else f"<{value}>"
             said.append(f"<{JIDO}{facet.property}> {told}")
-    if entry.type == ROOT:
-        said.append(f'<{JIDO}memoryType> "{ROOT}"')
+    if entry.type == ROOT_TYPE:
+        said.append(f'<{JIDO}memoryType> "{ROOT_TYPE}"')
     if entry.type == "task":
-        said += [f"<{JIDO}assignedTo> <{agent_iri(agent)}>" for agent in assigned(entry.metadata)]
+        said += [f"<{JIDO}assignedTo> <{agent_iri(agent)}>" for agent in assignees(entry.metadata)]
     return said
 
 
 def _tags(tags: tuple[str, ...]) -> list[str]:
-    said = [f"<{JIDO}tag> {literal(tag)}" for tag in tags]
+    said = [f"<{JIDO}tag> {string_literal(tag)}" for tag in tags]
     if list(tags) != sorted(tags):
-        said.append(f"<{JIDO}tagOrder> {literal(_json(tags).decode())}")
+        said.append(f"<{JIDO}tagOrder> {string_literal(_json(tags).decode())}")
     return said
 
 
-def _place(message: MessageRef) -> list[str]:
+def _message_ref(message: MessageRef) -> list[str]:
     said = [
-        f"<{JIDO}messageThread> {literal(message.thread)}",
+        f"<{JIDO}messageThread> {string_literal(message.thread)}",
         f'<{JIDO}messageSeq> "{message.seq}"^^<{XSD}integer>',
     ]
     if message.role is not None:
-        said.append(f"<{JIDO}messageRole> {literal(message.role)}")
+        said.append(f"<{JIDO}messageRole> {string_literal(message.role)}")
     if message.speaker is not None:
-        said.append(f"<{JIDO}messageSpeaker> {literal(message.speaker)}")
+        said.append(f"<{JIDO}messageSpeaker> {string_literal(message.speaker)}")
     return said
 
 
 def _links(links: Sequence[Link]) -> list[str]:
     said = [f"<{property_of(link.relation)}> <{memory_iri(link.target)}>" for link in links]
     times = [[link.relation, link.target, link.created_at] for link in links]
-    return [*said, f"<{JIDO}linkTimes> {literal(_json(times).decode())}"]
+    return [*said, f"<{JIDO}linkTimes> {string_literal(_json(times).decode())}"]
 
 
-def _use(access: Access) -> list[str]:
+def _access_counts(access: Access) -> list[str]:
     said = [f'<{JIDO}accessCount> "{access.count}"^^<{XSD}integer>']
-    return said if access.last is None else [*said, f"<{JIDO}lastAccessed> {moment(access.last)}"]
+    return said if access.last is None else [*said, f"<{JIDO}lastAccessed> {datetime_literal(access.last)}"]
 
 
-def _derived(evidence: tuple[Evidence, ...], said: list[str]) -> str:
+def _evidence_nodes(evidence: tuple[Evidence, ...], said: list[str]) -> str:
     """The nodes of what a memory is derived from; what the memory says of them is added to the rest."""
     order: list[str] = []
     nodes: list[str] = []
     names: dict[str, None] = {}
     for item in evidence:
-        name = evidence_name(item.ref, item.quote)
+        name = evidence_id(item.ref, item.quote)
         names[name] = None
         order.append(f"{item.kind}:{name}")
         subject = f"<{EVIDENCE}{name}> "
         nodes.append(
-            f'{subject}{_EVIDENCE}{END}{subject}<{JIDO}evidenceKind> "{item.kind}"{END}'
-            f"{subject}<{JIDO}evidenceReference> {literal(item.ref)}{END}"
+            f'{subject}{_EVIDENCE}{LINE_END}{subject}<{JIDO}evidenceKind> "{item.kind}"{LINE_END}'
+            f"{subject}<{JIDO}evidenceReference> {string_literal(item.ref)}{LINE_END}"
         )
         if item.quote is not None:
-            nodes.append(f"{subject}<{JIDO}evidenceQuote> {literal(item.quote)}{END}")
+            nodes.append(f"{subject}<{JIDO}evidenceQuote> {string_literal(item.quote)}{LINE_END}")
         if item.kind == "entry":
-            nodes.append(f"{subject}<{JIDO}refersTo> <{memory_iri(item.ref)}>{END}")
+            nodes.append(f"{subject}<{JIDO}refersTo> <{memory_iri(item.ref)}>{LINE_END}")
     said += [f"<{JIDO}derivedFrom> <{EVIDENCE}{name}>" for name in names]
     said.append(f'<{JIDO}evidenceOrder> "{" ".join(order)}"')
     return "".join(nodes)
 
 
-def literal(text: str) -> str:
+def string_literal(text: str) -> str:
     """Text as N-Quads write it."""
     if "\\" in text:
         text = text.replace("\\", "\\\\")
@@ -284,12 +284,12 @@ def literal(text: str) -> str:
     return f'"{text}"'
 
 
-def integer(value: int) -> str:
+def integer_literal(value: int) -> str:
     """A number as a literal of type xsd:integer."""
     return f'"{value}"^^<{XSD}integer>'
 
 
-def moment(at: int) -> str:
+def datetime_literal(at: int) -> str:
     """Milliseconds since 1970 as a literal of type xsd:dateTime."""
     minute, millis = divmod(at, 60_000)
     return f'"{_minute(minute)}:{millis // 1000:02d}.{millis % 1000:03d}Z"^^<{XSD}dateTime>'

@@ -18,9 +18,9 @@ import msgspec
 from omoide.core.entry import Entry, with_subtypes
 from omoide.errors import InvalidRDF, MissingExtra
 from omoide.graph import ontology, vocabulary
-from omoide.graph.parser import Memories
-from omoide.graph.serializer import all_to_nquads
-from omoide.graph.vocabulary import CLASSES, FACETS, JIDO, OPEN_STATUSES, TYPE, assigned
+from omoide.graph.parser import MemoryBatch
+from omoide.graph.serializer import entries_to_nquads
+from omoide.graph.vocabulary import CLASSES, FACETS, JIDO, OPEN_STATUSES, TYPE, assignees
 from omoide.longterm import conflicts
 from omoide.longterm.conflicts import ASSIGNED_TO
 from omoide.stores.records import Link
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 # completeness: What does a memory lack that the shapes of the ontology ask for?
 
 
-(_STATUS,) = FACETS["task"]
+(_TASK_STATUS,) = FACETS["task"]
 
 
-def missing_for(entry: Entry, links: Iterable[Link] = ()) -> tuple[str, ...]:
+def missing_fields(entry: Entry, links: Iterable[Link] = ()) -> tuple[str, ...]:
     """The fields that would have to be given, or changed, for the memory to be complete."""
-    found = dict.fromkeys(conflicts.missing(entry))
+    found = dict.fromkeys(conflicts.missing_fields(entry))
     if entry.type == "task":
-        if not assigned(entry.metadata):
+        if not assignees(entry.metadata):
             found[f"metadata.{ASSIGNED_TO}"] = None
-        if entry.superseded_by is not None and _STATUS.value(entry.metadata) in OPEN_STATUSES:
-            found[f"metadata.{_STATUS.key}"] = None
+        if entry.superseded_by is not None and _TASK_STATUS.value(entry.metadata) in OPEN_STATUSES:
+            found[f"metadata.{_TASK_STATUS.key}"] = None
     if entry.type == "root_cause" and not any(
         link.relation == "has_root_cause" and link.target == entry.id for link in links
     ):
@@ -56,14 +56,14 @@ def missing_for(entry: Entry, links: Iterable[Link] = ()) -> tuple[str, ...]:
 VIOLATION, WARNING = "violation", "warning"
 
 _SHACL = "http://www.w3.org/ns/shacl#"
-_INCOMPLETE = (f"{_SHACL}MinCountConstraintComponent", f"{_SHACL}PatternConstraintComponent")
-_AGENT: tuple[tuple[str, str], ...] = (
+_INCOMPLETE_CONSTRAINTS = (f"{_SHACL}MinCountConstraintComponent", f"{_SHACL}PatternConstraintComponent")
+_AGENT_DEFAULTS: tuple[tuple[str, str], ...] = (
     (f"{JIDO}hasRole", f"{JIDO}MemoryWriter"),
     (f"{JIDO}hasCapability", f"{JIDO}CanWriteMemory"),
 )
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ValidationProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that has another shape than the ontology asks for."""
 
     id: str
@@ -73,30 +73,30 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     severity: str = VIOLATION
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ValidationReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all have the right shape, and what is wrong where not."""
 
     conforms: bool
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ValidationProblem, ...] = ()
 
     def __str__(self) -> str:
         told = [f"{item.severity}: {item.id}: {item.message} ({item.shape})" for item in self.problems]
         return "\n".join(["conforms" if self.conforms else "does not conform", *told])
 
 
-def validate(memories: str | Memories | Iterable[Entry], *, strict: bool = False) -> Report:
+def validate(memories: str | MemoryBatch | Iterable[Entry], *, strict: bool = False) -> ValidationReport:
     """How memories, or N-Quads that tell of some, compare to the shapes."""
     try:
         import pyshacl
         from rdflib import Graph
     except ImportError as error:
         raise MissingExtra("validation by SHACL", "shacl") from error
-    if isinstance(memories, Memories):
-        memories = all_to_nquads(memories.entries, memories.links)
-    nquads = memories if isinstance(memories, str) else all_to_nquads(memories)
+    if isinstance(memories, MemoryBatch):
+        memories = entries_to_nquads(memories.entries, memories.links)
+    nquads = memories if isinstance(memories, str) else entries_to_nquads(memories)
     graph = _graph(nquads)
     if not strict:
-        _supply(graph)
+        _apply_defaults(graph)
     shapes = _shapes()
     _, results, _ = pyshacl.validate(graph, shacl_graph=shapes, ont_graph=_ontology(), inference="none")
     if not isinstance(results, Graph):
@@ -104,7 +104,9 @@ def validate(memories: str | Memories | Iterable[Entry], *, strict: bool = False
     problems = sorted(
         _problems(results, shapes, strict), key=lambda item: (item.id, item.shape, item.message)
     )
-    return Report(conforms=all(item.severity != VIOLATION for item in problems), problems=tuple(problems))
+    return ValidationReport(
+        conforms=all(item.severity != VIOLATION for item in problems), problems=tuple(problems)
+    )
 
 
 def _graph(nquads: str) -> Graph:
@@ -145,11 +147,11 @@ def _shapes() -> Graph:
     return Graph().parse(data=ontology.turtle(ontology.SHAPES), format="turtle")
 
 
-def _supply(graph: Graph) -> None:
+def _apply_defaults(graph: Graph) -> None:
     """Give conventions, errors and agents the defaults of what they need and do not have."""
     from rdflib import URIRef
 
-    needs = {JIDO + name: _AGENT for name in ("Agent", "PrimaryAgent", "SubAgent")}
+    needs = {JIDO + name: _AGENT_DEFAULTS for name in ("Agent", "PrimaryAgent", "SubAgent")}
     for name in (*with_subtypes("convention"), *with_subtypes("error")):
         needs[CLASSES[name]] = tuple(
             (JIDO + facet.property, facet.default) for facet in FACETS[name] if facet.default is not None
@@ -161,16 +163,16 @@ def _supply(graph: Graph) -> None:
                     graph.add((subject, URIRef(name), URIRef(value)))
 
 
-def _problems(results: Graph, shapes: Graph, strict: bool) -> Iterable[Problem]:
+def _problems(results: Graph, shapes: Graph, strict: bool) -> Iterable[ValidationProblem]:
     from rdflib import URIRef
 
     def said(node: Any, name: str) -> Any:
         return results.value(node, URIRef(_SHACL + name))
 
     for result in results.subjects(URIRef(TYPE), URIRef(f"{_SHACL}ValidationResult")):
-        incomplete = str(said(result, "sourceConstraintComponent")) in _INCOMPLETE
+        incomplete = str(said(result, "sourceConstraintComponent")) in _INCOMPLETE_CONSTRAINTS
         shape = shapes.value(predicate=URIRef(f"{_SHACL}property"), object=said(result, "sourceShape"))
-        yield Problem(
+        yield ValidationProblem(
             id=_id(str(said(result, "focusNode"))),
             shape=str(shape).removeprefix(JIDO),
             message=str(said(result, "resultMessage")),

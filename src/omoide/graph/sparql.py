@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, cast
 import msgspec
 
 from omoide.errors import InvalidQuery, WrongType
-from omoide.graph.terms import Term, check_iri, expressed, is_ambiguous, term_of
+from omoide.graph.terms import RDFTerm, check_iri, is_ambiguous, term_of, to_expression
 from omoide.graph.vocabulary import PREFIXES
 
 # tokens: Where does each word of a query begin and end?
@@ -57,30 +57,30 @@ _TOKEN = re.compile(
 _codepoint = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)
 
 
-class Token(NamedTuple):
+class SparqlToken(NamedTuple):
     """A piece of a query: what kind it is of, and what it says."""
 
     kind: str
     text: str
 
 
-def tokens(query: str) -> list[Token]:
+def tokenize(query: str) -> list[SparqlToken]:
     """All pieces of a query, spaces included; together they are the query."""
-    return list(_pieces(decoded(query)))
+    return list(_scan(decode_escapes(query)))
 
 
-def _pieces(query: str) -> Iterator[Token]:
+def _scan(query: str) -> Iterator[SparqlToken]:
     at = 0
     while at < len(query):
         found = _TOKEN.match(query, at)
         if found is None:
-            raise InvalidQuery(f"cannot be read {_place(query, at)}", _remedy(query[at]))
+            raise InvalidQuery(f"cannot be read {_position(query, at)}", _remedy(query[at]))
         kind = str(found.lastgroup)
-        yield Token(kind, found.group())
+        yield SparqlToken(kind, found.group())
         at = found.end()
 
 
-def decoded(query: str) -> str:
+def decode_escapes(query: str) -> str:
     r"""The query with its `\u0041` replaced by the characters they mean, before anything else is read."""
     return _codepoint.sub(_character, query) if "\\" in query else query
 
@@ -98,13 +98,13 @@ def _character(found: re.Match[str]) -> str:
     return chr(number)
 
 
-def _place(query: str, at: int) -> str:
+def _position(query: str, at: int) -> str:
     line = query.count("\n", 0, at) + 1
     return f"from line {line}, column {at - query.rfind(chr(10), 0, at)} on"
 
 
-def _remedy(letter: str) -> str:
-    if letter in "\"'":
+def _remedy(character: str) -> str:
+    if character in "\"'":
         return "close the text with the quote it begins with"
     return "write whole IRIs in <>, text in quotes, and variables with ?"
 
@@ -114,10 +114,10 @@ def _remedy(letter: str) -> str:
 
 MAX_BYTES = 100_000
 MAX_DEPTH = 50
-MAX_PARTS = 1_000
+MAX_TOKENS = 1_000
 MAX_STEPS = 300
 """How many steps there are to patterns and paths, about three to each; the time to plan them grows faster."""
-MAX_PREFIX = 2_000
+MAX_PREFIX_LENGTH = 2_000
 MAX_VARIABLES = 200
 """How deep a query may be nested, and how many words and signs it may have apart from lists of values.
 
@@ -126,11 +126,11 @@ Far beyond that a query engine runs out of stack, and takes the whole process wi
 
 Form = Literal["SELECT", "ASK", "CONSTRUCT", "DESCRIBE"]
 _FORMS = ("SELECT", "ASK", "CONSTRUCT", "DESCRIBE")
-_CHANGING = "INSERT DELETE LOAD CLEAR DROP CREATE COPY MOVE ADD WITH USING INTO"
-_UPDATES = frozenset(_CHANGING.split())
+_UPDATE_KEYWORD_LIST = "INSERT DELETE LOAD CLEAR DROP CREATE COPY MOVE ADD WITH USING INTO"
+_UPDATE_KEYWORDS = frozenset(_UPDATE_KEYWORD_LIST.split())
 
 # Every word that a query may hold. Others are refused: some engines read the beginning of them as one.
-_ASKING = """
+_QUERY_KEYWORD_LIST = """
 A ABS ADJUST AS ASC ASK AVG BIND BNODE BOUND BY CEIL COALESCE CONCAT CONSTRUCT CONTAINS COUNT DATATYPE DAY
 DESC DESCRIBE DISTINCT ENCODE_FOR_URI EXISTS FALSE FILTER FLOOR GRAPH GROUP GROUP_CONCAT HASLANG HASLANGDIR
 HAVING HOURS IF IN IRI ISBLANK ISIRI ISLITERAL ISNUMERIC ISTRIPLE ISURI LANG LANGDIR LANGMATCHES LATERAL
@@ -139,25 +139,25 @@ REDUCED REGEX REPLACE ROUND SAMETERM SAMPLE SECONDS SELECT SEPARATOR SHA1 SHA256
 STRBEFORE STRDT STRENDS STRLANG STRLANGDIR STRLEN STRSTARTS STRUUID SUBJECT SUBSTR SUM TIMEZONE TRIPLE TRUE
 TZ UCASE UNDEF UNION URI UUID VALUES WHERE YEAR
 """
-_WORDS = frozenset(_ASKING.split())
+_QUERY_KEYWORDS = frozenset(_QUERY_KEYWORD_LIST.split())
 
 _OPENING, _CLOSING = ("(", "[", "{", "{|", "<<", "<<("), (")", "]", "}", "|}", ">>", ")>>")
 
-_TERMS = frozenset({"string", "number", "iri", "variable", "blank", "language"})
-_BETWEEN = {"VALUES": frozenset("(){},") | {"^^"}, "IN": frozenset("(),") | {"^^"}}
+_TERM_KINDS = frozenset({"string", "number", "iri", "variable", "blank", "language"})
+_LIST_SEPARATORS = {"VALUES": frozenset("(){},") | {"^^"}, "IN": frozenset("(),") | {"^^"}}
 """What begins a list of values, and what may stand between them."""
-_WORDS_OF_DATA = frozenset({"UNDEF", "TRUE", "FALSE"})
-_WEIGHTS = {".": 1, ";": 1, "/": 1, "|": 1, "^": 1, ",": 3, "{": 3, "[": 3}
+_DATA_KEYWORDS = frozenset({"UNDEF", "TRUE", "FALSE"})
+_SIGN_COSTS = {".": 1, ";": 1, "/": 1, "|": 1, "^": 1, ",": 3, "{": 3, "[": 3}
 """How much each sign adds to what has to be planned."""
 
-_ASK_ONLY = "ask with SELECT, ASK, CONSTRUCT or DESCRIBE; memories are changed through the store"
+_READ_ONLY_REMEDY = "ask with SELECT, ASK, CONSTRUCT or DESCRIBE; memories are changed through the store"
 
 
-class Guarded(msgspec.Struct, frozen=True):
+class CheckedQuery(msgspec.Struct, frozen=True):
     """A query that only asks, in pieces: spaces and comments are one kind, prefixed names are whole."""
 
     form: Form
-    tokens: tuple[Token, ...]
+    tokens: tuple[SparqlToken, ...]
     variables: frozenset[str]
 
     @property
@@ -166,7 +166,7 @@ class Guarded(msgspec.Struct, frozen=True):
         return "".join(token.text for token in self.tokens)
 
 
-def check(query: str) -> Guarded:
+def check_query(query: str) -> CheckedQuery:
     """The query, if all it does is ask about the scope it is given."""
     if not isinstance(query, str):
         raise WrongType("query", "text", query)
@@ -176,31 +176,31 @@ def check(query: str) -> Guarded:
         raise InvalidQuery(f"is longer than {MAX_BYTES} bytes", "ask in parts, or bind what is long")
     if any("\ud800" <= letter <= "\udfff" for letter in query):
         raise InvalidQuery("contains a lone surrogate", "decode the text properly first")
-    return _check(query)
+    return _check_cached(query)
 
 
 @lru_cache(maxsize=64)
-def _check(query: str) -> Guarded:
-    pieces = tokens(query)
+def _check_cached(query: str) -> CheckedQuery:
+    pieces = tokenize(query)
     prefixes, start = _prologue(pieces)
     kept, size = [], 0
     for at, piece in enumerate(pieces):
-        kept.append(_plain(piece, prefixes, at >= start))
+        kept.append(_normalize(piece, prefixes, at >= start))
         size += len(kept[-1].text)
         if size > 5 * MAX_BYTES:
             raise InvalidQuery("is too long once its prefixes are written out", "ask in parts")
-    first = next((token for token in kept if token.kind != "space"), Token("space", ""))
+    first = next((token for token in kept if token.kind != "space"), SparqlToken("space", ""))
     form = first.text.upper()
     if first.kind != "word" or form not in _FORMS:
-        raise InvalidQuery("is none of the kinds of question there are", _ASK_ONLY)
+        raise InvalidQuery("is none of the kinds of question there are", _READ_ONLY_REMEDY)
     _check_size(kept)
     variables = frozenset(token.text[1:] for token in kept if token.kind == "variable")
     if len(variables) > MAX_VARIABLES:
         raise InvalidQuery(f"has more than {MAX_VARIABLES} variables", "ask in parts")
-    return Guarded(cast("Form", form), tuple(kept), variables)
+    return CheckedQuery(cast("Form", form), tuple(kept), variables)
 
 
-def _prologue(pieces: list[Token]) -> tuple[dict[str, str], int]:
+def _prologue(pieces: list[SparqlToken]) -> tuple[dict[str, str], int]:
     """The prefixes that the query declares besides the known ones, and where what follows them begins."""
     prefixes = dict(PREFIXES)
     spoken = [(at, piece) for at, piece in enumerate(pieces) if piece.kind not in ("space", "comment")]
@@ -215,37 +215,39 @@ def _prologue(pieces: list[Token]) -> tuple[dict[str, str], int]:
         declared = [piece for _, piece in spoken[here + 1 : here + 3]]
         if [piece.kind for piece in declared] != ["name", "iri"] or not declared[0].text.endswith(":"):
             raise InvalidQuery("declares a prefix wrongly", "write PREFIX name: <https://whole.example/iri#>")
-        if len(declared[1].text) > MAX_PREFIX:
-            raise InvalidQuery(f"declares a prefix of more than {MAX_PREFIX} characters", "use a shorter one")
+        if len(declared[1].text) > MAX_PREFIX_LENGTH:
+            raise InvalidQuery(
+                f"declares a prefix of more than {MAX_PREFIX_LENGTH} characters", "use a shorter one"
+            )
         prefixes[declared[0].text[:-1]] = declared[1].text[1:-1]
         here += 3
     return prefixes, len(pieces)
 
 
-def _plain(piece: Token, prefixes: dict[str, str], spoken: bool) -> Token:
+def _normalize(piece: SparqlToken, prefixes: dict[str, str], in_body: bool) -> SparqlToken:
     """A piece as it is sent on."""
-    if not spoken or piece.kind in ("space", "comment"):
-        return Token("space", re.sub(r"[^\r\n]", " ", piece.text))
+    if not in_body or piece.kind in ("space", "comment"):
+        return SparqlToken("space", re.sub(r"[^\r\n]", " ", piece.text))
     if piece.kind == "name":
-        return Token("iri", f"<{_whole(piece.text, prefixes)}>")
+        return SparqlToken("iri", f"<{_expand_name(piece.text, prefixes)}>")
     if piece.kind == "word":
-        _check_word(piece.text)
+        _check_keyword(piece.text)
     return piece
 
 
-def _check_word(said: str) -> None:
-    word = said.upper()
+def _check_keyword(text: str) -> None:
+    word = text.upper()
     if word == "SERVICE":
         raise InvalidQuery("asks another server (SERVICE)", "ask only what is in memory")
     if word in ("FROM", "NAMED"):
         raise InvalidQuery(f"chooses its own graphs ({word})", "leave it out: the scope is what is asked")
-    if word in _UPDATES:
-        raise InvalidQuery(f"changes data ({word})", _ASK_ONLY)
-    if word not in _WORDS or said == "A":
-        raise InvalidQuery(f"holds {said[:40]!r}, which is no word of SPARQL", "quote it, or put it apart")
+    if word in _UPDATE_KEYWORDS:
+        raise InvalidQuery(f"changes data ({word})", _READ_ONLY_REMEDY)
+    if word not in _QUERY_KEYWORDS or text == "A":
+        raise InvalidQuery(f"holds {text[:40]!r}, which is no word of SPARQL", "quote it, or put it apart")
 
 
-def _whole(name: str, prefixes: dict[str, str]) -> str:
+def _expand_name(name: str, prefixes: dict[str, str]) -> str:
     prefix, _, local = name.partition(":")
     if prefix not in prefixes:
         remedy = f"declare it, or use {', '.join(sorted(prefixes))}"
@@ -253,7 +255,7 @@ def _whole(name: str, prefixes: dict[str, str]) -> str:
     return check_iri(prefixes[prefix] + re.sub(r"\\(.)", r"\1", local), "query")
 
 
-def _check_size(pieces: list[Token]) -> None:
+def _check_size(pieces: list[SparqlToken]) -> None:
     """Raise for what an engine would take for ever to read or to plan, or would break at.
 
     Lists of values, after VALUES and IN, are data and may be long; a list that holds anything else is none.
@@ -264,19 +266,21 @@ def _check_size(pieces: list[Token]) -> None:
     for kind, text in pieces:
         if kind == "space":
             continue
-        term = kind in _TERMS
+        term = kind in _TERM_KINDS
         if kind == "sign":
             depth += (text in _OPENING) - (text in _CLOSING)
             round_ += (text == "(") - (text == ")")
-        if listed and not (term or text in _BETWEEN[listed] or text.upper() in _WORDS_OF_DATA):
+        if listed and not (term or text in _LIST_SEPARATORS[listed] or text.upper() in _DATA_KEYWORDS):
             listed = ""
         if not listed:
             parts += 1
-            steps += _WEIGHTS.get(text, 0) if kind == "sign" else term and after_term and (6 if round_ else 1)
-        if kind == "word" and text.upper() in _BETWEEN:
+            steps += (
+                _SIGN_COSTS.get(text, 0) if kind == "sign" else term and after_term and (6 if round_ else 1)
+            )
+        if kind == "word" and text.upper() in _LIST_SEPARATORS:
             listed = text.upper()
         after_term = term
-        if depth > MAX_DEPTH or parts > MAX_PARTS or steps > MAX_STEPS:
+        if depth > MAX_DEPTH or parts > MAX_TOKENS or steps > MAX_STEPS:
             raise InvalidQuery("is too long or too deeply nested", "ask in parts, or bind what is long")
 
 
@@ -284,14 +288,14 @@ def _check_size(pieces: list[Token]) -> None:
 
 
 _CLAUSES = ("projection", "grouping", "condition")
-_ENDS = ("LIMIT", "OFFSET", "VALUES", "HAVING", "ORDER", "GROUP", "WHERE")
+_CLAUSE_ENDS = ("LIMIT", "OFFSET", "VALUES", "HAVING", "ORDER", "GROUP", "WHERE")
 
 
-class Bound(msgspec.Struct, frozen=True):
+class BoundQuery(msgspec.Struct, frozen=True):
     """A query whose bound variables are values."""
 
     form: Form
-    tokens: tuple[Token, ...]
+    tokens: tuple[SparqlToken, ...]
     hidden: frozenset[str] = frozenset()
     """Variables that stand in for others, and are not told to whoever asked."""
 
@@ -301,69 +305,69 @@ class Bound(msgspec.Struct, frozen=True):
         return "".join(token.text for token in self.tokens)
 
 
-def bind(guarded: Guarded, bindings: Mapping[str, Any]) -> Bound:
+def bind(query: CheckedQuery, bindings: Mapping[str, Any]) -> BoundQuery:
     """The query with each bound variable replaced by its value."""
     terms = {name: term_of(value, f"binding {name!r}") for name, value in bindings.items()}
     for name in terms:
-        if name not in guarded.variables:
-            known = ", ".join(f"?{known}" for known in sorted(guarded.variables)) or "none"
+        if name not in query.variables:
+            known = ", ".join(f"?{known}" for known in sorted(query.variables)) or "none"
             raise InvalidQuery(f"has no variable ?{name} to bind", f"bind one of its variables: {known}")
     if not terms:
-        return Bound(guarded.form, guarded.tokens)
-    return _Binder(guarded, terms).bound()
+        return BoundQuery(query.form, query.tokens)
+    return _Binder(query, terms).bind()
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """What kind of place in a query we are at."""
 
     kind: str
     """pattern, projection, grouping, condition (of an order), expression, or names and rows (of values)."""
-    inner: bool = False
+    nested: bool = False
     """Whether it belongs to a query inside the query."""
 
 
 class _Binder:
     """Walks through a query once and keeps track of where it is."""
 
-    def __init__(self, guarded: Guarded, terms: Mapping[str, Term]) -> None:
-        self._guarded, self._terms = guarded, terms
-        self._spoken = [at for at, token in enumerate(guarded.tokens) if token.kind != "space"]
-        self._places = [_Place("pattern")]
+    def __init__(self, query: CheckedQuery, terms: Mapping[str, RDFTerm]) -> None:
+        self._query, self._terms = query, terms
+        self._significant = [at for at, token in enumerate(query.tokens) if token.kind != "space"]
+        self._positions = [_Position("pattern")]
         self._hidden: set[str] = set()
-        self._given = {at: token.text for at, token in enumerate(guarded.tokens)}
+        self._texts = {at: token.text for at, token in enumerate(query.tokens)}
 
-    def bound(self) -> Bound:
-        for here, at in enumerate(self._spoken):
-            token = self._guarded.tokens[at]
+    def bind(self) -> BoundQuery:
+        for here, at in enumerate(self._significant):
+            token = self._query.tokens[at]
             if token.kind == "variable" and token.text[1:] in self._terms:
-                self._given[at] = self._replaced(token.text[1:], here)
+                self._texts[at] = self._replacement(token.text[1:], here)
             elif token.kind == "iri":
                 self._check_iri(token.text)
             else:
-                self._move(token, here)
+                self._track_position(token, here)
         pieces = (
-            Token("given" if text != token.text else token.kind, text)
-            for token, text in zip(self._guarded.tokens, self._given.values(), strict=True)
+            SparqlToken("given" if text != token.text else token.kind, text)
+            for token, text in zip(self._query.tokens, self._texts.values(), strict=True)
         )
-        return Bound(self._guarded.form, tuple(pieces), frozenset(self._hidden))
+        return BoundQuery(self._query.form, tuple(pieces), frozenset(self._hidden))
 
-    def _near(self, here: int, steps: int) -> Token:
+    def _token_at(self, here: int, steps: int) -> SparqlToken:
         there = here + steps
-        if 0 <= there < len(self._spoken):
-            return self._guarded.tokens[self._spoken[there]]
-        return Token("end", "")
+        if 0 <= there < len(self._significant):
+            return self._query.tokens[self._significant[there]]
+        return SparqlToken("end", "")
 
-    def _word(self, here: int, steps: int) -> str:
-        token = self._near(here, steps)
+    def _keyword_at(self, here: int, steps: int) -> str:
+        token = self._token_at(here, steps)
         return token.text.upper() if token.kind in ("word", "sign") else ""
 
-    def _move(self, token: Token, here: int) -> None:
+    def _track_position(self, token: SparqlToken, here: int) -> None:
         """Follow a word or a sign to the kind of place that comes after it."""
-        word, places = token.text.upper() if token.kind in ("word", "sign") else "", self._places
+        word, places = token.text.upper() if token.kind in ("word", "sign") else "", self._positions
         if word in ("{", "{|"):
             self._leave_clause()
             names = places[-1].kind == "names"
-            places.append(_Place("rows" if names else "pattern", len(places) > 1))
+            places.append(_Position("rows" if names else "pattern", len(places) > 1))
         elif word in ("}", "|}"):
             self._leave_clause()
             if len(places) > 1:
@@ -372,52 +376,52 @@ class _Binder:
                 places.pop()
         elif word == "(":
             inside = places[-1].kind if places[-1].kind in ("names", "rows") else "expression"
-            if places[-1].kind == "pattern" and self._near(here, -1).kind != "word":
+            if places[-1].kind == "pattern" and self._token_at(here, -1).kind != "word":
                 inside = "pattern"
-            places.append(_Place(inside, places[-1].inner))
+            places.append(_Position(inside, places[-1].nested))
         elif word == ")" and len(places) > 1:
             places.pop()
         elif token.kind == "word":
             self._enter_clause(word, here)
 
     def _enter_clause(self, word: str, here: int) -> None:
-        if self._places[-1].kind in _CLAUSES and word in _ENDS:
-            self._places.pop()
-        inner = len(self._places) > 1
+        if self._positions[-1].kind in _CLAUSES and word in _CLAUSE_ENDS:
+            self._positions.pop()
+        inner = len(self._positions) > 1
         if word == "SELECT":
-            self._places.append(_Place("projection", inner))
+            self._positions.append(_Position("projection", inner))
         elif word == "BY":
-            grouping = self._word(here, -1) == "GROUP"
-            self._places.append(_Place("grouping" if grouping else "condition", inner))
+            grouping = self._keyword_at(here, -1) == "GROUP"
+            self._positions.append(_Position("grouping" if grouping else "condition", inner))
         elif word == "VALUES":
-            self._places.append(_Place("names", inner))
+            self._positions.append(_Position("names", inner))
 
     def _leave_clause(self) -> None:
-        if self._places[-1].kind in _CLAUSES:
-            self._places.pop()
+        if self._positions[-1].kind in _CLAUSES:
+            self._positions.pop()
 
-    def _replaced(self, name: str, here: int) -> str:
-        place, term = self._places[-1], self._terms[name]
-        if self._word(here, -1) == "AS" or place.kind == "names":
+    def _replacement(self, name: str, here: int) -> str:
+        place, term = self._positions[-1], self._terms[name]
+        if self._keyword_at(here, -1) == "AS" or place.kind == "names":
             raise InvalidQuery(
                 f"gives ?{name} a value itself, and it is bound as well", "bind another name, or leave it out"
             )
-        if self._word(here, -2) == "BOUND" and self._word(here, -1) == "(":
-            return self._known(here)
+        if self._keyword_at(here, -2) == "BOUND" and self._keyword_at(here, -1) == "(":
+            return self._replace_bound_call(here)
         if place.kind == "projection":
-            return f"({expressed(term)} AS ?{self._fresh(name) if place.inner else name})"
+            return f"({to_expression(term)} AS ?{self._fresh_name(name) if place.nested else name})"
         if place.kind == "grouping":
-            return f"({expressed(term)} AS ?{self._fresh(name)})"
+            return f"({to_expression(term)} AS ?{self._fresh_name(name)})"
         if place.kind == "condition":
-            return f"({expressed(term)})"
-        return expressed(term) if place.kind == "expression" else self._in_pattern(name, term)
+            return f"({to_expression(term)})"
+        return to_expression(term) if place.kind == "expression" else self._pattern_term(name, term)
 
-    def _known(self, here: int) -> str:
+    def _replace_bound_call(self, here: int) -> str:
         """A bound variable is bound: `BOUND(?x)` is true."""
-        self._given[self._spoken[here - 2]] = ""
+        self._texts[self._significant[here - 2]] = ""
         return "true"
 
-    def _in_pattern(self, name: str, term: Term) -> str:
+    def _pattern_term(self, name: str, term: RDFTerm) -> str:
         if is_ambiguous(term):
             raise InvalidQuery(
                 f"has ?{name} in a pattern, bound to a text with \\u in it that servers read differently",
@@ -425,10 +429,10 @@ class _Binder:
             )
         return str(term)
 
-    def _fresh(self, name: str) -> str:
+    def _fresh_name(self, name: str) -> str:
         """A name for the column of an inner query: the outer one has the value already."""
         fresh = f"{name}_given"
-        while fresh in self._guarded.variables or fresh in self._terms:
+        while fresh in self._query.variables or fresh in self._terms:
             fresh += "_"
         self._hidden.add(fresh)
         return fresh

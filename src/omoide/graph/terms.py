@@ -20,7 +20,7 @@ _INTEGERS = (
     "integer", "int", "long", "short", "byte", "nonNegativeInteger", "positiveInteger",
     "nonPositiveInteger", "negativeInteger", "unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte",
 )  # fmt: skip
-_DIGITS = 4000  # Python reads no longer number unless it is told to
+_MAX_DIGITS = 4000  # Python reads no longer number unless it is told to
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 _absolute = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*').fullmatch
@@ -39,7 +39,7 @@ class IRI(str):
         return f"IRI({str.__repr__(self)})"
 
 
-class Blank(str):
+class BlankNode(str):
     """A node without a name; the label tells it from others in the same answer, and means nothing else."""
 
     __slots__ = ()
@@ -48,7 +48,7 @@ class Blank(str):
         return f"Blank({str.__repr__(self)})"
 
 
-class Term(msgspec.Struct, frozen=True):
+class RDFTerm(msgspec.Struct, frozen=True):
     """An IRI, a literal, a blank node, or a triple that is spoken about."""
 
     kind: Literal["iri", "literal", "blank", "triple"]
@@ -67,9 +67,9 @@ class Term(msgspec.Struct, frozen=True):
             case "triple":
                 return self.value
             case "literal":
-                return self.tagged(quoted(self.value))
+                return self.with_suffix(quote_string(self.value))
 
-    def tagged(self, text: str) -> str:
+    def with_suffix(self, text: str) -> str:
         """The text of a literal with its language or datatype behind it."""
         if self.language is not None:
             return f"{text}@{self.language}"
@@ -81,10 +81,10 @@ class Term(msgspec.Struct, frozen=True):
         if self.kind == "iri":
             return IRI(self.value)
         if self.kind == "blank":
-            return Blank(self.value)
+            return BlankNode(self.value)
         if self.datatype is None or self.kind == "triple":
             return self.value
-        read = _READERS.get(self.datatype)
+        read = _PARSERS.get(self.datatype)
         if read is None:
             return self.value
         try:
@@ -93,23 +93,23 @@ class Term(msgspec.Struct, frozen=True):
             return self.value
 
 
-def quoted(text: str) -> str:
+def quote_string(text: str) -> str:
     """Text between quotes; nothing in it can end them, and no character is written as its number."""
     return f'"{_special.sub(lambda found: _ESCAPES[found.group()], text)}"'
 
 
-def is_ambiguous(term: Term) -> bool:
+def is_ambiguous(term: RDFTerm) -> bool:
     r"""Whether a term is a text with `\u0041` or the like in it, which some engines read as an A."""
     return term.kind == "literal" and _ambiguous.search(term.value) is not None
 
 
-def expressed(term: Term) -> str:
+def to_expression(term: RDFTerm) -> str:
     r"""The text of a term where an expression may stand; `\u` is written in two parts, so that all agree."""
     if not is_ambiguous(term):
         return str(term)
     cuts = [found.end() for found in _ambiguous.finditer(term.value)]
     parts = [term.value[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
-    text = f"CONCAT({', '.join(map(quoted, parts))})"
+    text = f"CONCAT({', '.join(map(quote_string, parts))})"
     if term.language is not None:
         return f'STRLANG({text}, "{term.language}")'
     return text if term.datatype is None else f"STRDT({text}, <{term.datatype}>)"
@@ -127,55 +127,55 @@ def check_iri(iri: object, field: str = "iri") -> str:
     return text
 
 
-def term_of(value: object, field: str = "value") -> Term:
+def term_of(value: object, field: str = "value") -> RDFTerm:
     """The term that a Python value means: text, a number, a bool, a datetime, an `IRI`, a `Term`."""
     match value:
-        case Term():
-            return _checked(value, field)
+        case RDFTerm():
+            return _check_term(value, field)
         case IRI():
-            return Term("iri", check_iri(value, field))
-        case Blank():
+            return RDFTerm("iri", check_iri(value, field))
+        case BlankNode():
             raise Invalid(field, "is a blank node, which has no name to ask for", "pass an IRI or a value")
         case str():
-            return Term("literal", check_str(value, field))
+            return RDFTerm("literal", check_str(value, field))
         case bool():
-            return Term("literal", "true" if value else "false", f"{XSD}boolean")
+            return RDFTerm("literal", "true" if value else "false", f"{XSD}boolean")
         case int():
-            return Term("literal", str(value), f"{XSD}integer")
+            return RDFTerm("literal", str(value), f"{XSD}integer")
         case float():
-            return Term("literal", _float_text(value), f"{XSD}double")
+            return RDFTerm("literal", _float_text(value), f"{XSD}double")
         case Decimal():
-            return Term("literal", _decimal_text(value, field), f"{XSD}decimal")
+            return RDFTerm("literal", _decimal_text(value, field), f"{XSD}decimal")
         case datetime():
-            return Term("literal", _moment_text(value, field), f"{XSD}dateTime")
+            return RDFTerm("literal", _datetime_text(value, field), f"{XSD}dateTime")
         case _ if type(value).__module__ == "pyoxigraph":
-            return _checked(from_oxigraph(value), field)
+            return _check_term(from_oxigraph(value), field)
         case _:
             raise WrongType(field, "text, a number, a bool, a datetime or an IRI", value)
 
 
-def from_oxigraph(term: Any) -> Term:
+def from_oxigraph(term: Any) -> RDFTerm:
     """A term of pyoxigraph's as one of ours."""
     kind = type(term).__name__
     if kind == "NamedNode":
-        return Term("iri", term.value)
+        return RDFTerm("iri", term.value)
     if kind == "Literal":
         if term.language is not None:
             direction = getattr(term, "direction", None)
-            return Term(
+            return RDFTerm(
                 "literal", term.value, None, term.language + ("" if direction is None else f"--{direction}")
             )
         datatype = term.datatype.value
-        return Term("literal", term.value, None if datatype == f"{XSD}string" else datatype)
+        return RDFTerm("literal", term.value, None if datatype == f"{XSD}string" else datatype)
     if kind == "BlankNode":
-        return Term("blank", term.value)
+        return RDFTerm("blank", term.value)
     if kind == "Triple":
         parts = (from_oxigraph(part) for part in (term.subject, term.predicate, term.object))
-        return Term("triple", f"<<( {' '.join(map(str, parts))} )>>")
+        return RDFTerm("triple", f"<<( {' '.join(map(str, parts))} )>>")
     raise WrongType("term", "an RDF term", term)
 
 
-def _checked(term: Term, field: str) -> Term:
+def _check_term(term: RDFTerm, field: str) -> RDFTerm:
     if term.kind == "iri":
         check_iri(term.value, field)
     elif term.kind == "literal":
@@ -198,37 +198,37 @@ def _float_text(value: float) -> str:
 
 
 def _decimal_text(value: Decimal, field: str) -> str:
-    if not value.is_finite() or abs(value.adjusted()) > _DIGITS:
+    if not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
         raise Invalid(field, f"is {value}", "pass a finite decimal")
     text = f"{value:f}"
     return text if "." in text else f"{text}.0"
 
 
-def _moment_text(value: datetime, field: str) -> str:
+def _datetime_text(value: datetime, field: str) -> str:
     if value.tzinfo is None:
         raise Invalid(field, "is a time without a zone", "pass one with tzinfo, such as UTC")
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _integer(text: str) -> int:
-    if len(text) > _DIGITS:
+def _parse_integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
         raise ValueError("too long")
     return int(text)
 
 
-def _decimal_value(text: str) -> Decimal:
+def _parse_decimal(text: str) -> Decimal:
     if not _decimal(text):
         raise ValueError("no decimal")
     return Decimal(text)
 
 
-def _double(text: str) -> float:
+def _parse_double(text: str) -> float:
     if text.strip("+-") == "INF":
         return -math.inf if text.startswith("-") else math.inf
     return math.nan if text == "NaN" else float(text)
 
 
-def _moment(text: str) -> datetime:
+def _parse_datetime(text: str) -> datetime:
     found = _datetime(text)
     if found is None:
         raise ValueError("no moment")
@@ -238,17 +238,17 @@ def _moment(text: str) -> datetime:
     return moment.replace(tzinfo=UTC) if zone is None else moment
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     if text not in ("true", "1", "false", "0"):
         raise ValueError("no boolean")
     return text in ("true", "1")
 
 
-_READERS: dict[str, Callable[[str], Any]] = {
-    **{XSD + name: _integer for name in _INTEGERS},
-    f"{XSD}decimal": _decimal_value,
-    f"{XSD}double": _double,
-    f"{XSD}float": _double,
-    f"{XSD}boolean": _boolean,
-    f"{XSD}dateTime": _moment,
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    **{XSD + name: _parse_integer for name in _INTEGERS},
+    f"{XSD}decimal": _parse_decimal,
+    f"{XSD}double": _parse_double,
+    f"{XSD}float": _parse_double,
+    f"{XSD}boolean": _parse_boolean,
+    f"{XSD}dateTime": _parse_datetime,
 }

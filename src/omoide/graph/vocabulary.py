@@ -18,7 +18,15 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from omoide import ids
-from omoide.core.entry import MEMORY_TYPES, ROOT, SOURCES, Scope, ancestors, ontology_class, with_subtypes
+from omoide.core.entry import (
+    MEMORY_TYPES,
+    ROOT_TYPE,
+    SOURCES,
+    Scope,
+    ontology_class,
+    supertypes,
+    with_subtypes,
+)
 from omoide.longterm import relations
 from omoide.longterm.conflicts import ASSIGNED_TO
 
@@ -32,15 +40,15 @@ AGENT = f"{JIDO}agent_"
 PROJECT = f"{JIDO}project_"
 EVIDENCE = f"{JIDO}evidence_"
 RELATION = "urn:omoide:relation:"
-WIDE = "urn:omoide:wide:"
-GRAPH = "urn:omoide:graph:"
+UNION_GRAPH = "urn:omoide:wide:"
+OWNER_GRAPH = "urn:omoide:graph:"
 ONTOLOGY_GRAPH = "urn:omoide:ontology"
 META_GRAPH = "urn:omoide:meta"
 
 _plain = re.compile(r"[A-Za-z0-9_.~-]*[A-Za-z0-9_~-]").fullmatch
 
 
-def encoded(text: str) -> str:
+def percent_encode(text: str) -> str:
     """Text as it stands inside an IRI: all but letters, digits and `_.~-` percent-encoded, and a last dot."""
     if _plain(text):
         return text
@@ -50,31 +58,31 @@ def encoded(text: str) -> str:
 
 def memory_iri(id: str) -> str:
     """The IRI of a memory."""
-    return MEMORY + encoded(id)
+    return MEMORY + percent_encode(id)
 
 
 def session_iri(id: str) -> str:
     """The IRI of a session."""
-    return SESSION + encoded(id)
+    return SESSION + percent_encode(id)
 
 
 def agent_iri(id: str) -> str:
     """The IRI of an agent."""
-    return AGENT + encoded(id)
+    return AGENT + percent_encode(id)
 
 
 def project_iri(id: str) -> str:
     """The IRI of a project."""
-    return PROJECT + encoded(id)
+    return PROJECT + percent_encode(id)
 
 
 def evidence_iri(ref: str, quote: str | None = None) -> str:
     """The IRI of what a memory refers to; a passage quoted from it is a thing of its own."""
-    return EVIDENCE + evidence_name(ref, quote)
+    return EVIDENCE + evidence_id(ref, quote)
 
 
 @lru_cache(maxsize=1024)
-def evidence_name(ref: str, quote: str | None = None) -> str:
+def evidence_id(ref: str, quote: str | None = None) -> str:
     """The part of that IRI that follows the prefix."""
     return _digest(ref) if quote is None else f"{_digest(ref)}_{_digest(quote)}"
 
@@ -85,7 +93,7 @@ def _digest(text: str) -> str:
 
 def relation_iri(relation: str) -> str:
     """The IRI of a relation that the ontology does not know."""
-    return RELATION + encoded(relation)
+    return RELATION + percent_encode(relation)
 
 
 def id_of(iri: str, prefix: str) -> str:
@@ -94,7 +102,7 @@ def id_of(iri: str, prefix: str) -> str:
         name = unquote(iri.removeprefix(prefix), errors="strict") if iri.startswith(prefix) else iri
     except UnicodeDecodeError:
         name = ""
-    if not name or len(name.encode()) > ids.MAX_BYTES or ids.has_controls(name):
+    if not name or len(name.encode()) > ids.MAX_BYTES or ids.has_control_characters(name):
         return f"iri_{sha256(iri.encode()).hexdigest()[:32]}"
     return name
 
@@ -105,37 +113,39 @@ def graph_iri(
 ) -> str:
     """The named graph that holds what exactly this owner remembers."""
     owner = (namespace, agent_id, session_id or "", project_id or "")
-    return GRAPH + ":".join(map(encoded, owner))
+    return OWNER_GRAPH + ":".join(map(percent_encode, owner))
 
 
 def namespace_prefix(namespace: str) -> str:
     """How the named graphs of a namespace begin."""
-    return f"{GRAPH}{encoded(namespace)}:"
+    return f"{OWNER_GRAPH}{percent_encode(namespace)}:"
 
 
 def owner_of(graph: str) -> tuple[str, str, str | None, str | None] | None:
     """Namespace, agent, session and project of a named graph; None when it is not one of ours."""
-    parts = graph.removeprefix(GRAPH).split(":")
-    if not graph.startswith(GRAPH) or len(parts) != 4:
+    parts = graph.removeprefix(OWNER_GRAPH).split(":")
+    if not graph.startswith(OWNER_GRAPH) or len(parts) != 4:
         return None
     namespace, agent, session, project = map(unquote, parts)
     return (namespace, agent, session or None, project or None) if namespace and agent else None
 
 
-def wide_prefix(namespace: str) -> str:
+def union_prefix(namespace: str) -> str:
     """How the wide graphs of a namespace begin."""
-    return f"{WIDE}{encoded(namespace)}:"
+    return f"{UNION_GRAPH}{percent_encode(namespace)}:"
 
 
-def wide_iri(scope: Scope) -> str:
+def union_iri(scope: Scope) -> str:
     """The graph that holds all that a scope of several owners holds."""
     parts = (scope.agent_id, scope.session_id, scope.project_id)
-    return wide_prefix(scope.namespace) + ":".join("" if part is None else encoded(part) for part in parts)
+    return union_prefix(scope.namespace) + ":".join(
+        "" if part is None else percent_encode(part) for part in parts
+    )
 
 
-def wide_scope(graph: str) -> Scope:
+def union_scope(graph: str) -> Scope:
     """The scope that a wide graph holds."""
-    namespace, agent, session, project = map(unquote, graph.removeprefix(WIDE).split(":"))
+    namespace, agent, session, project = map(unquote, graph.removeprefix(UNION_GRAPH).split(":"))
     return Scope(
         namespace=namespace, agent_id=agent or None, session_id=session or None, project_id=project or None
     )
@@ -157,7 +167,7 @@ PREFIXES = MappingProxyType(
 TYPE = f"{RDF}type"
 DELETED_MARKER = f"{JIDO}DeletedMarker"
 
-CLASSES = MappingProxyType({name: JIDO + ontology_class(name) for name in (ROOT, *MEMORY_TYPES)})
+CLASSES = MappingProxyType({name: JIDO + ontology_class(name) for name in (ROOT_TYPE, *MEMORY_TYPES)})
 """Memory type -> class."""
 TYPES = MappingProxyType({iri: name for name, iri in CLASSES.items()})
 """Class -> memory type."""
@@ -199,7 +209,7 @@ def level_of(confidence: float) -> str:
 def most_specific(classes: set[str]) -> str | None:
     """The memory type that says most among several classes; None when none of them is a memory's."""
     known = [name for name in TYPES.values() if CLASSES[name] in classes]
-    return max(known, key=lambda name: len(ancestors(name)), default=None)
+    return max(known, key=lambda name: len(supertypes(name)), default=None)
 
 
 class Facet(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,17 +226,17 @@ class Facet(msgspec.Struct, frozen=True, kw_only=True):
         said = metadata.get(self.key)
         if not isinstance(said, str):
             return self.default
-        return said if self.choices is None else self.choices.get(_word(said), self.default)
+        return said if self.choices is None else self.choices.get(_normalize_word(said), self.default)
 
 
-def _word(text: str) -> str:
+def _normalize_word(text: str) -> str:
     return "".join(filter(str.isalnum, text)).lower()
 
 
 def _choices(*names: str, suffix: str = "") -> Mapping[str, str]:
     """Each individual under its name and, where it ends in what kind it is, under the shorter one."""
-    words = {_word(name): JIDO + name for name in names}
-    return words | {_word(name.removesuffix(suffix)): JIDO + name for name in names}
+    words = {_normalize_word(name): JIDO + name for name in names}
+    return words | {_normalize_word(name.removesuffix(suffix)): JIDO + name for name in names}
 
 
 TASK_STATUSES = ("Planned", "InProgress", "Blocked", "Completed", "Abandoned")
@@ -267,7 +277,7 @@ FACETS = MappingProxyType({name: facets for root, facets in _FACETS.items() for 
 """Memory type -> the properties that its metadata can tell."""
 
 
-def assigned(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+def assignees(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """The agents that the metadata of a task names: one, or a list of them."""
     said = metadata.get(ASSIGNED_TO)
     several = said if isinstance(said, Sequence) and not isinstance(said, str) else (said,)

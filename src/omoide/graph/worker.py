@@ -13,7 +13,7 @@ import sys
 from itertools import islice
 from typing import Any
 
-MISREAD = 64
+SYNTAX_ERROR = 64
 OUT_OF_MEMORY = 65
 
 _XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
@@ -25,7 +25,7 @@ def main() -> int:
     sys.path.append(asked["packages"])
     from pyoxigraph import NamedNode, RdfFormat, Store
 
-    _limit(asked["memory"], asked["seconds"])
+    _set_limits(asked["memory"], asked["seconds"])
     try:
         store = Store()
         store.load(sys.stdin.buffer, format=RdfFormat.N_QUADS)
@@ -37,13 +37,13 @@ def main() -> int:
         _write(found, asked["form"], asked["limit"])
     except SyntaxError as error:
         sys.stderr.write(str(error))
-        return MISREAD
+        return SYNTAX_ERROR
     except MemoryError:
         return OUT_OF_MEMORY
     return 0
 
 
-def _limit(memory: int, seconds: int) -> None:
+def _set_limits(memory: int, seconds: int) -> None:
     """See to it that the system ends this process when it takes too much, even if nobody is left to do so."""
     try:
         import resource

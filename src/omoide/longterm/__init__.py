@@ -9,7 +9,7 @@ somebody's eyes, and `prune` forgets what nobody needs.
 from __future__ import annotations
 
 from omoide.longterm.lineage import Chain, Provenance, provenance, why_stale
-from omoide.longterm.queries import by_type, count, everything
+from omoide.longterm.queries import count, query_all, query_by_type
 from omoide.longterm.relations import RELATIONS, Related, relate, related
 from omoide.longterm.upkeep import PruneReport, ReviewReport, prune, review
 
@@ -20,9 +20,9 @@ __all__ = [
     "PruneReport",
     "Related",
     "ReviewReport",
-    "by_type",
+    "query_by_type",
     "count",
-    "everything",
+    "query_all",
     "provenance",
     "prune",
     "relate",

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omoide import clock
-from omoide.core.entry import ROOT, Entry, Scope
+from omoide.core.entry import ROOT_TYPE, Entry, Scope
 from omoide.core.requests import Filter, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import Contradiction, Incomplete
 from omoide.longterm import lineage, queries
 from omoide.longterm.relations import CONTRADICTS, is_a
-from omoide.stores.protocols import Links
+from omoide.stores.protocols import SupportsLinks
 from omoide.stores.records import Link
-from omoide.verbs import offering
+from omoide.verbs import require
 
 # completeness: Does a memory have everything that the ontology asks of its type?
 
@@ -30,7 +30,7 @@ ASSIGNED_TO = "assigned_to"
 """Where the metadata of a task says which agent has it."""
 
 
-def missing(entry: Entry) -> tuple[str, ...]:
+def missing_fields(entry: Entry) -> tuple[str, ...]:
     """The fields that a complete memory of this type would have, and this one lacks.
 
     Content, agent, time and confidence are always there. Where scope and enforcement of a convention or the
@@ -46,9 +46,9 @@ def missing(entry: Entry) -> tuple[str, ...]:
     return tuple(name for name, given in wanted.items() if not given)
 
 
-def check_strict(entry: Entry) -> None:
+def check_complete(entry: Entry) -> None:
     """Raise where a memory lacks something."""
-    lacking = missing(entry)
+    lacking = missing_fields(entry)
     if lacking:
         raise Incomplete(entry.id, lacking)
 
@@ -80,10 +80,10 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         about = DECLARED if self.key is None else self.key
-        return f"{about}: {lineage.memory(self.one)} contradicts {lineage.memory(self.other)}"
+        return f"{about}: {lineage.render_entry(self.one)} contradicts {lineage.render_entry(self.other)}"
 
 
-async def find(store: Any, entry: Entry, scope: Scope | None = None) -> tuple[Disagreement, ...]:
+async def conflicts_of(store: Any, entry: Entry, scope: Scope | None = None) -> tuple[Disagreement, ...]:
     """What a memory contradicts, whether it is kept already or about to be, oldest first.
 
     All memories of its project are compared, or without a project those of its agent and session; a scope
@@ -94,30 +94,30 @@ async def find(store: Any, entry: Entry, scope: Scope | None = None) -> tuple[Di
     if not (known or entry).is_live(clock.now()):
         return ()
     found: dict[str, Disagreement] = {}
-    if known is not None and isinstance(store, Links):
-        for other in await _declared(store, entry):
+    if known is not None and isinstance(store, SupportsLinks):
+        for other in await _declared_conflicts(store, entry):
             found[other.id] = _pair(entry, other)
-    mine = _place(entry)
+    mine = _subject_of(entry)
     if mine is not None:
-        async for other in queries.each(store, mine.around, Filter(types=(mine.type,))):
-            if other.id != entry.id and _place(other) == mine and _value(other) != _value(entry):
+        async for other in queries.iter_entries(store, mine.scope, Filter(types=(mine.type,))):
+            if other.id != entry.id and _subject_of(other) == mine and _value(other) != _value(entry):
                 found[other.id] = _pair(entry, other, mine.key)
-    seen = [one for id, one in found.items() if scope is None or scope.holds(one.of(id))]
-    return tuple(sorted(seen, key=_age))
+    seen = [one for id, one in found.items() if scope is None or scope.contains(one.of(id))]
+    return tuple(sorted(seen, key=_sort_key))
 
 
-async def refuse(store: Any, entry: Entry) -> None:
+async def refuse_conflicts(store: Any, entry: Entry) -> None:
     """Raise where a memory that is about to be kept contradicts others."""
-    found = await find(store, entry)
+    found = await conflicts_of(store, entry)
     if found:
         raise Contradiction(entry.id, [id for one in found for id in one.ids if id != entry.id])
 
 
-async def note(store: Any, entry: Entry, scope: Scope) -> tuple[Disagreement, ...]:
+async def link_conflicts(store: Any, entry: Entry, scope: Scope) -> tuple[Disagreement, ...]:
     """Link a memory that is kept to those it contradicts, so that either leads to the other."""
     check_instance(scope, "scope", kind=Scope)
-    able: Links = offering(store, Links, "relate memories")
-    found = await find(store, entry, scope)
+    able: SupportsLinks = require(store, SupportsLinks, "relate memories")
+    found = await conflicts_of(store, entry, scope)
     known = {frozenset(_ends(link)) for link in await able.links(entry.id, scope, relation=CONTRADICTS)}
     for one in found:
         if frozenset(one.ids) not in known:
@@ -126,32 +126,32 @@ async def note(store: Any, entry: Entry, scope: Scope) -> tuple[Disagreement, ..
     return found
 
 
-async def conflicts(store: Any, scope: Scope, *, limit: int = 100) -> tuple[Disagreement, ...]:
+async def find_conflicts(store: Any, scope: Scope, *, limit: int = 100) -> tuple[Disagreement, ...]:
     """The contradictions among the live memories of a scope, oldest first, up to a limit.
 
     It takes one pass over what is live, and a look at the links.
     """
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
-    live = {entry.id: entry async for entry in queries.each(store, scope)}
+    live = {entry.id: entry async for entry in queries.iter_entries(store, scope)}
     found: dict[frozenset[str], Disagreement] = {}
-    for source, target in await queries.ends(store, live, scope, CONTRADICTS):
+    for source, target in await queries.linked_pairs(store, live, scope, CONTRADICTS):
         if source != target:
             found[frozenset((source, target))] = _pair(live[source], live[target])
     for pair in islice(_by_key(live.values()), limit):
         found[frozenset(pair.ids)] = pair
-    return tuple(sorted(found.values(), key=_age)[:limit])
+    return tuple(sorted(found.values(), key=_sort_key)[:limit])
 
 
-class _Place(NamedTuple):
+class _Subject(NamedTuple):
     """What a memory speaks of: two that speak of the same must say the same."""
 
-    around: Scope
+    scope: Scope
     type: str
     key: str
 
 
-def _place(entry: Entry) -> _Place | None:
+def _subject_of(entry: Entry) -> _Subject | None:
     key = entry.metadata.get(KEY)
     if not isinstance(key, str) or not key:
         return None
@@ -159,7 +159,7 @@ def _place(entry: Entry) -> _Place | None:
         around = entry.scope
     else:
         around = Scope(namespace=entry.namespace, project_id=entry.project_id)
-    return _Place(around, entry.type or ROOT, key)
+    return _Subject(around, entry.type or ROOT_TYPE, key)
 
 
 def _value(entry: Entry) -> tuple[bool, Any]:
@@ -169,9 +169,9 @@ def _value(entry: Entry) -> tuple[bool, Any]:
 
 def _by_key(entries: Iterable[Entry]) -> Iterator[Disagreement]:
     """The pairs that give one key different values."""
-    said: dict[_Place, dict[tuple[bool, Any], list[Entry]]] = {}
+    said: dict[_Subject, dict[tuple[bool, Any], list[Entry]]] = {}
     for entry in entries:
-        place = _place(entry)
+        place = _subject_of(entry)
         if place is not None:
             said.setdefault(place, {}).setdefault(_value(entry), []).append(entry)
     for place, values in said.items():
@@ -180,7 +180,7 @@ def _by_key(entries: Iterable[Entry]) -> Iterator[Disagreement]:
                 yield _pair(one, other, place.key)
 
 
-async def _declared(store: Links, entry: Entry) -> list[Entry]:
+async def _declared_conflicts(store: SupportsLinks, entry: Entry) -> list[Entry]:
     """The live memories that somebody said it contradicts."""
     around, now = Scope(namespace=entry.namespace), clock.now()
     ids = {id for link in await store.links(entry.id, around, relation=CONTRADICTS) for id in _ends(link)}
@@ -197,5 +197,5 @@ def _pair(one: Entry, other: Entry, key: str | None = None) -> Disagreement:
     return Disagreement(one=older, other=newer, key=key)
 
 
-def _age(pair: Disagreement) -> tuple[int, int, str, str]:
+def _sort_key(pair: Disagreement) -> tuple[int, int, str, str]:
     return pair.one.created_at, pair.other.created_at, *pair.ids

@@ -21,27 +21,27 @@ from omoide.core.value import check_instance
 from omoide.errors import Invalid
 from omoide.longterm import queries
 from omoide.longterm.relations import INVALIDATED_BY
-from omoide.stores.protocols import Documents
+from omoide.stores.protocols import SupportsDocuments
 from omoide.stores.records import Document, Link
-from omoide.stores.semantics import KIND
+from omoide.stores.semantics import THREAD_KIND
 
 # rendering: How are memories and what they rest on shown to people?
 
 
-LONGEST = 160
+MAX_TEXT_LENGTH = 160
 """How many characters of a text are shown."""
 
 Branch = tuple[str, "Sequence[Branch]"]
 """A line, and the branches below it."""
 
 
-def tree(root: Branch) -> str:
+def render_tree(root: Branch) -> str:
     """A branch with everything below it, as lines with their stems."""
     lines: list[str] = []
     left: list[tuple[Branch, str, str]] = [(root, "", "")]
     while left:
         (line, below), stem, indent = left.pop()
-        lines.append(stem + plain(line))
+        lines.append(stem + escape_unprintable(line))
         shown = [
             (branch, f"{indent}└── ", f"{indent}    ")
             if at == len(below) - 1
@@ -52,37 +52,42 @@ def tree(root: Branch) -> str:
     return "\n".join(lines)
 
 
-def memory(entry: Entry) -> str:
+def render_entry(entry: Entry) -> str:
     """A memory in one line."""
-    marks = [entry.type or "memory", entry.id, f"confidence {entry.confidence:g}", moment(entry.created_at)]
+    marks = [
+        entry.type or "memory",
+        entry.id,
+        f"confidence {entry.confidence:g}",
+        format_time(entry.created_at),
+    ]
     if entry.source is not None:
         marks.insert(2, f"from {entry.source}")
     if entry.superseded_by is not None:
         marks.append("superseded")
     if entry.stale:
         marks.append("stale")
-    return f"{quoted(entry.content)} ({', '.join(marks)})"
+    return f"{quote_text(entry.content)} ({', '.join(marks)})"
 
 
-def line(said: str, entry: Entry | None, reason: str | None, at: int | None) -> str:
+def render_event(event: str, entry: Entry | None, reason: str | None, at: int | None) -> str:
     """What happened to which memory, why and when, as far as it is known."""
-    words = "" if entry is None else f" {quoted(entry.content)}"
-    marks = ", ".join(part for part in (reason, None if at is None else moment(at)) if part)
-    return f"{said}{words}" + (f" ({marks})" if marks else "")
+    words = "" if entry is None else f" {quote_text(entry.content)}"
+    marks = ", ".join(part for part in (reason, None if at is None else format_time(at)) if part)
+    return f"{event}{words}" + (f" ({marks})" if marks else "")
 
 
-def plain(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """A text in which what would begin another line or steer a terminal is spelled out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text in one line and in quotes, cut where it is long."""
     words = " ".join(text.split())
-    return f"“{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}”"
+    return f"“{words if len(words) <= MAX_TEXT_LENGTH else words[: MAX_TEXT_LENGTH - 1] + '…'}”"
 
 
-def moment(at: int) -> str:
+def format_time(at: int) -> str:
     """A moment as people write it, in UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
@@ -90,10 +95,10 @@ def moment(at: int) -> str:
 # places: What was said at a place that evidence points at?
 
 
-SESSION = "session"
+SESSION_KIND = "session"
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a transcript: who said what, or which tool answered what."""
 
     thread: str
@@ -104,51 +109,51 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     at: int | None = None
 
     def __str__(self) -> str:
-        when = "" if self.at is None else f" ({moment(self.at)})"
-        return f"{self.role or self.kind}{when}: {quoted(self.content)}"
+        when = "" if self.at is None else f" ({format_time(self.at)})"
+        return f"{self.role or self.kind}{when}: {quote_text(self.content)}"
 
 
-class Places:
+class Transcripts:
     """The transcripts that a reader may see; each is read once."""
 
     def __init__(self, store: Any, scope: Scope, documents_in: Scope | None = None) -> None:
-        self._store = store if isinstance(store, Documents) else None
+        self._store = store if isinstance(store, SupportsDocuments) else None
         self._scope = scope.replace(project_id=None) if documents_in is None else documents_in
         # A document belongs to an agent and a session; only its session knows the project.
         self._project = scope.project_id if documents_in is None else None
-        self._known: dict[str, dict[int, Mapping[str, Any]]] = {}
+        self._loaded: dict[str, dict[int, Mapping[str, Any]]] = {}
 
-    async def said(self, ref: str) -> Said | None:
+    async def message_at(self, ref: str) -> TranscriptMessage | None:
         """What stands at `<thread>:<seq>`; None where nothing does, or the reader may not see it."""
         thread, _, place = ref.rpartition(":")
         if self._store is None or not thread or not (place.isascii() and place.isdecimal()):
             return None
-        if thread not in self._known:
-            self._known[thread] = await self._read(self._store, thread)
-        entry = self._known[thread].get(int(place))
-        return None if entry is None else _said(thread, int(place), entry)
+        if thread not in self._loaded:
+            self._loaded[thread] = await self._load(self._store, thread)
+        entry = self._loaded[thread].get(int(place))
+        return None if entry is None else _to_message(thread, int(place), entry)
 
-    async def _read(self, store: Documents, thread: str) -> dict[int, Mapping[str, Any]]:
-        document = await store.load(KIND, thread, self._scope)
-        if document is None or not await self._of_project(store, document):
+    async def _load(self, store: SupportsDocuments, thread: str) -> dict[int, Mapping[str, Any]]:
+        document = await store.load(THREAD_KIND, thread, self._scope)
+        if document is None or not await self._is_in_project(store, document):
             return {}
         return {one["seq"]: one for one in document.log if isinstance(one, Mapping) and "seq" in one}
 
-    async def _of_project(self, store: Documents, document: Document) -> bool:
+    async def _is_in_project(self, store: SupportsDocuments, document: Document) -> bool:
         if self._project is None:
             return True
         if document.session_id is None:
             return False
-        header = await store.load(SESSION, document.session_id, self._scope)
+        header = await store.load(SESSION_KIND, document.session_id, self._scope)
         body = None if header is None else header.body
         return isinstance(body, Mapping) and body.get("project_id") == self._project
 
 
-def _said(thread: str, seq: int, entry: Mapping[str, Any]) -> Said:
+def _to_message(thread: str, seq: int, entry: Mapping[str, Any]) -> TranscriptMessage:
     payload = entry.get("payload")
     told = payload if isinstance(payload, Mapping) else {}
     role, content, at = told.get("role") or told.get("name"), told.get("content"), entry.get("at")
-    return Said(
+    return TranscriptMessage(
         thread=thread,
         seq=seq,
         kind=str(entry.get("kind", "note")),
@@ -161,19 +166,19 @@ def _said(thread: str, seq: int, entry: Mapping[str, Any]) -> Said:
 # provenance: Where does a memory come from?
 
 
-DEPTH = 20
+DEFAULT_DEPTH = 20
 """How far a chain of memories is followed unless the caller says otherwise."""
-DEEPEST = 100
+MAX_DEPTH = 100
 
 FOUND = "found"
-OUTSIDE = "outside the scope"
+OUTSIDE_SCOPE = "outside the scope"
 ERASED = "erased"
-ABOVE = "shown above"
-DEEPER = "deeper than was asked for"
-NAMED = "named only"
+SHOWN_ABOVE = "shown above"
+TOO_DEEP = "deeper than was asked for"
+NAMED_ONLY = "named only"
 
 
-class Succession(msgspec.Struct, frozen=True, kw_only=True):
+class Supersession(msgspec.Struct, frozen=True, kw_only=True):
     """That one memory took the place of another, when and why."""
 
     id: str
@@ -184,13 +189,13 @@ class Succession(msgspec.Struct, frozen=True, kw_only=True):
     """The other memory itself, where the scope holds it."""
 
 
-class Traced(msgspec.Struct, frozen=True, kw_only=True):
+class TracedEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of evidence, followed to where it leads."""
 
     evidence: Evidence
     status: str = FOUND
     """`found`, or why there is nothing to show."""
-    said: Said | None = None
+    said: TranscriptMessage | None = None
     memory: Provenance | None = None
     at: int | None = None
     """When it was erased."""
@@ -202,16 +207,16 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """A memory and everything it comes from."""
 
     entry: Entry
-    message: Traced | None = None
+    message: TracedEvidence | None = None
     """The message that the memory is."""
-    evidence: tuple[Traced, ...] = ()
-    supersedes: tuple[Succession, ...] = ()
-    superseded_by: Succession | None = None
+    evidence: tuple[TracedEvidence, ...] = ()
+    supersedes: tuple[Supersession, ...] = ()
+    superseded_by: Supersession | None = None
     links: tuple[Link, ...] = ()
 
-    def sources(self) -> tuple[Traced, ...]:
+    def sources(self) -> tuple[TracedEvidence, ...]:
         """Everything that it rests on in the end, the nearest first: messages, tools, documents."""
-        found: list[Traced] = []
+        found: list[TracedEvidence] = []
         level = [self]
         while level:
             own = [one for each in level for one in (each.message, *each.evidence) if one is not None]
@@ -220,117 +225,121 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     def __str__(self) -> str:
-        return tree(_told(self))
+        return render_tree(_to_branch(self))
 
 
 async def provenance(
-    store: Any, id: str, scope: Scope, *, depth: int = DEPTH, documents_in: Scope | None = None
+    store: Any, id: str, scope: Scope, *, depth: int = DEFAULT_DEPTH, documents_in: Scope | None = None
 ) -> Provenance:
     """Where a memory comes from, as far as the scope may see.
 
     Transcripts are looked for in the scope as well; `documents_in` says where else they lie.
     """
     check_instance(scope, "scope", kind=Scope)
-    if check_positive(depth, "depth") > DEEPEST:
-        raise Invalid("depth", f"is {depth}", f"follow at most {DEEPEST} memories")
+    if check_positive(depth, "depth") > MAX_DEPTH:
+        raise Invalid("depth", f"is {depth}", f"follow at most {MAX_DEPTH} memories")
     if documents_in is not None:
         check_instance(documents_in, "documents_in", kind=Scope)
     entry = await queries.get(store, id, scope)
-    return await _Trace(store, scope, Places(store, scope, documents_in)).of(entry, depth)
+    return await _ProvenanceWalk(store, scope, Transcripts(store, scope, documents_in)).trace(entry, depth)
 
 
-class _Trace:
+class _ProvenanceWalk:
     """One walk: what was seen on it, and what was read for it already."""
 
-    def __init__(self, store: Any, scope: Scope, places: Places) -> None:
+    def __init__(self, store: Any, scope: Scope, places: Transcripts) -> None:
         self._store = store
         self._scope = scope
-        self._places = places
-        self._backwards = queries.Backwards(store, scope)
+        self._transcripts = places
+        self._reverse = queries.ReverseIndex(store, scope)
         self._seen: set[str] = set()
 
-    async def of(self, entry: Entry, depth: int) -> Provenance:
+    async def trace(self, entry: Entry, depth: int) -> Provenance:
         self._seen.add(entry.id)
-        evidence = [await self._followed(one, depth) for one in entry.evidence]
+        evidence = [await self._follow(one, depth) for one in entry.evidence]
         return Provenance(
             entry=entry,
-            message=None if entry.message is None else await self._place(_as_evidence(entry.message)),
+            message=None if entry.message is None else await self._trace_message(_to_evidence(entry.message)),
             evidence=tuple(evidence),
             supersedes=tuple(
-                Succession(id=old.id, at=old.superseded_at, reason=old.superseded_reason, entry=old)
-                for old in await self._backwards.replaced_by(entry.id)
+                Supersession(id=old.id, at=old.superseded_at, reason=old.superseded_reason, entry=old)
+                for old in await self._reverse.predecessors(entry.id)
             ),
             superseded_by=await self._successor(entry),
             links=tuple(await queries.links(self._store, entry.id, self._scope)),
         )
 
-    async def _followed(self, evidence: Evidence, depth: int) -> Traced:
+    async def _follow(self, evidence: Evidence, depth: int) -> TracedEvidence:
         match evidence.kind:
             case "entry":
-                return await self._premise(evidence, depth)
+                return await self._trace_entry(evidence, depth)
             case "document":
-                return Traced(evidence=evidence, status=NAMED)
+                return TracedEvidence(evidence=evidence, status=NAMED_ONLY)
             case _:
-                return await self._place(evidence)
+                return await self._trace_message(evidence)
 
-    async def _premise(self, evidence: Evidence, depth: int) -> Traced:
+    async def _trace_entry(self, evidence: Evidence, depth: int) -> TracedEvidence:
         id = evidence.ref
         if id in self._seen:
-            return Traced(evidence=evidence, status=ABOVE)
+            return TracedEvidence(evidence=evidence, status=SHOWN_ABOVE)
         entry = await queries.find(self._store, id, self._scope)
         if entry is None:
-            stone = await queries.stone(self._store, id, self._scope)
+            stone = await queries.tombstone(self._store, id, self._scope)
             if stone is None:
-                return Traced(evidence=evidence, status=OUTSIDE)
-            return Traced(evidence=evidence, status=ERASED, at=stone.at, reason=stone.reason)
+                return TracedEvidence(evidence=evidence, status=OUTSIDE_SCOPE)
+            return TracedEvidence(evidence=evidence, status=ERASED, at=stone.at, reason=stone.reason)
         if depth == 1:
-            return Traced(evidence=evidence, status=DEEPER)
-        return Traced(evidence=evidence, memory=await self.of(entry, depth - 1))
+            return TracedEvidence(evidence=evidence, status=TOO_DEEP)
+        return TracedEvidence(evidence=evidence, memory=await self.trace(entry, depth - 1))
 
-    async def _place(self, evidence: Evidence) -> Traced:
-        said = await self._places.said(evidence.ref)
+    async def _trace_message(self, evidence: Evidence) -> TracedEvidence:
+        said = await self._transcripts.message_at(evidence.ref)
         if said is not None:
-            return Traced(evidence=evidence, said=said)
-        return Traced(evidence=evidence, status=OUTSIDE if evidence.kind == "message" else NAMED)
+            return TracedEvidence(evidence=evidence, said=said)
+        return TracedEvidence(
+            evidence=evidence, status=OUTSIDE_SCOPE if evidence.kind == "message" else NAMED_ONLY
+        )
 
-    async def _successor(self, entry: Entry) -> Succession | None:
+    async def _successor(self, entry: Entry) -> Supersession | None:
         by = entry.superseded_by
         if by is None:
             return None
         known = None if by == DELETED else await queries.find(self._store, by, self._scope)
-        return Succession(id=by, at=entry.superseded_at, reason=entry.superseded_reason, entry=known)
+        return Supersession(id=by, at=entry.superseded_at, reason=entry.superseded_reason, entry=known)
 
 
-def _as_evidence(message: MessageRef) -> Evidence:
+def _to_evidence(message: MessageRef) -> Evidence:
     return Evidence(kind="message", ref=f"{message.thread}:{message.seq}")
 
 
-def _told(one: Provenance) -> Branch:
+def _to_branch(one: Provenance) -> Branch:
     """A memory as a branch of a tree that people read."""
-    below = [_told_evidence(traced) for traced in (one.message, *one.evidence) if traced is not None]
+    below = [_evidence_branch(traced) for traced in (one.message, *one.evidence) if traced is not None]
     if one.superseded_by is not None:
         by = one.superseded_by
         said = "forgotten" if by.id == DELETED else f"superseded by {by.id}"
-        below.append((line(said, by.entry, by.reason, by.at), []))
-    below += [(line(f"supersedes {old.id}", old.entry, old.reason, old.at), []) for old in one.supersedes]
+        below.append((render_event(said, by.entry, by.reason, by.at), []))
+    below += [
+        (render_event(f"supersedes {old.id}", old.entry, old.reason, old.at), []) for old in one.supersedes
+    ]
     for link in one.links:
         out = link.source == one.entry.id
         said = f"{link.relation} {link.target}" if out else f"{link.source} {link.relation} this"
-        below.append((f"{said} ({moment(link.created_at)})", []))
-    return memory(one.entry), below
+        below.append((f"{said} ({format_time(link.created_at)})", []))
+    return render_entry(one.entry), below
 
 
-def _told_evidence(one: Traced) -> Branch:
+def _evidence_branch(one: TracedEvidence) -> Branch:
     said = f"{one.evidence.kind} {one.evidence.ref}"
     if one.memory is not None:
-        branch, below = _told(one.memory)
+        branch, below = _to_branch(one.memory)
         return f"entry {branch}", below
     if one.said is not None:
         return f"{said}: {one.said}", []
-    quote = "" if not one.evidence.quote else f": {quoted(one.evidence.quote)}"
-    if one.status == NAMED:
+    quote = "" if not one.evidence.quote else f": {quote_text(one.evidence.quote)}"
+    if one.status == NAMED_ONLY:
         return said + quote, []
-    return line(f"{said} — {one.status}", None, one.reason, one.at) + quote, []
+    return render_event(f"{said} — {one.status}", None, one.reason, one.at) + quote, []
 
 
 # staleness: Why does a memory no longer hold?
@@ -339,7 +348,7 @@ def _told_evidence(one: Traced) -> Branch:
 SUPERSEDED = "superseded"
 FORGOTTEN = "forgotten"
 INVALIDATED = "invalidated"
-UNSEEN = "outside the scope"
+UNKNOWN_CAUSE = "outside the scope"
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,8 +366,8 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         way = " rests on ".join(self.path)
         by = "" if self.by is None else f" by {self.by}"
-        said = "no cause is to be seen in the scope" if self.cause == UNSEEN else f"{self.cause}{by}"
-        return line(f"{way}: {said}", None, self.reason, self.at)
+        said = "no cause is to be seen in the scope" if self.cause == UNKNOWN_CAUSE else f"{self.cause}{by}"
+        return render_event(f"{way}: {said}", None, self.reason, self.at)
 
 
 async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tuple[Chain, ...]:
@@ -375,26 +384,26 @@ async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tu
         reached: list[Entry] = []
         for entry in frontier:
             invalid = await _invalidation(store, entry, scope)
-            found += () if invalid is None else (_chain(came, entry.id, invalid),)
+            found += () if invalid is None else (_complete_chain(came, entry.id, invalid),)
             for premise in queries.premises(entry):
                 if premise in came:
                     continue
                 came[premise] = entry.id
                 other = await queries.find(store, premise, scope)
                 out = await _erasure(store, premise, scope) if other is None else _supersession(other)
-                found += () if out is None else (_chain(came, premise, out),)
+                found += () if out is None else (_complete_chain(came, premise, out),)
                 if other is not None and out is None:
                     reached.append(other)
         frontier = [entry for entry in reached if entry.stale]
     # Whoever may not see the cause may still know that there is one.
-    return tuple(found[:limit]) or (Chain(path=(first.id,), cause=UNSEEN),)
+    return tuple(found[:limit]) or (Chain(path=(first.id,), cause=UNKNOWN_CAUSE),)
 
 
-def _chain(came: dict[str, str | None], last: str, end: Chain) -> Chain:
-    return msgspec.structs.replace(end, path=tuple(_back(came, last))[::-1])
+def _complete_chain(came: dict[str, str | None], last: str, end: Chain) -> Chain:
+    return msgspec.structs.replace(end, path=tuple(_walk_back(came, last))[::-1])
 
 
-def _back(came: dict[str, str | None], last: str) -> Iterator[str]:
+def _walk_back(came: dict[str, str | None], last: str) -> Iterator[str]:
     at: str | None = last
     while at is not None:
         yield at
@@ -415,7 +424,7 @@ def _supersession(entry: Entry) -> Chain | None:
 
 
 async def _erasure(store: Any, id: str, scope: Scope) -> Chain | None:
-    stone = await queries.stone(store, id, scope)
+    stone = await queries.tombstone(store, id, scope)
     return None if stone is None else Chain(path=(), cause=ERASED, reason=stone.reason, at=stone.at)
 
 

@@ -14,32 +14,40 @@ import msgspec
 
 from omoide import clock
 from omoide.core import entry as memory_types
-from omoide.core.entry import DELETED, ROOT, Entry, Scope
+from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Scope
 from omoide.core.requests import Filter, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import NotFound
-from omoide.stores.protocols import Counts, Gets, KeepsHistory, Links, Projects, Queries, RecordsAccess
+from omoide.stores.protocols import (
+    SupportsAccess,
+    SupportsFeed,
+    SupportsGet,
+    SupportsHistory,
+    SupportsLinks,
+    SupportsQuery,
+    SupportsStats,
+)
 from omoide.stores.records import Access, Link, Query, Version
-from omoide.verbs import forget, offering
+from omoide.verbs import forget, require
 
 # reading: How is what a scope holds read to the end?
 
 
-PAGE = 1_000
+PAGE_SIZE = 1_000
 LIVE = Filter()
 """Lets pass what still holds."""
-WHATEVER = Filter(include_superseded=True, include_stale=True, include_expired=True)
+ANY_STATUS = Filter(include_superseded=True, include_stale=True, include_expired=True)
 """Lets everything pass, whether it still holds or not."""
 
 
-async def each(
-    store: Any, scope: Scope, filter: Filter = LIVE, *, at: int | None = None, page: int = PAGE
+async def iter_entries(
+    store: Any, scope: Scope, filter: Filter = LIVE, *, at: int | None = None, page_size: int = PAGE_SIZE
 ) -> AsyncIterator[Entry]:
     """The entries of a scope that pass a filter, newest first, read page by page."""
-    able: Queries = offering(store, Queries, "list memories")
+    able: SupportsQuery = require(store, SupportsQuery, "list memories")
     moment, cursor = clock.resolve(at), None
     while True:
-        found = await able.query(Query(scope=scope, filter=filter, limit=page, cursor=cursor, at=moment))
+        found = await able.query(Query(scope=scope, filter=filter, limit=page_size, cursor=cursor, at=moment))
         for entry in found.entries:
             yield entry
         cursor = found.cursor
@@ -49,7 +57,7 @@ async def each(
 
 async def get(store: Any, id: str, scope: Scope) -> Entry:
     """The entry, whether it still holds or not; `NotFound` where the scope does not hold it."""
-    able: Gets = offering(store, Gets, "find a memory by its id")
+    able: SupportsGet = require(store, SupportsGet, "find a memory by its id")
     return await able.get(id, scope)
 
 
@@ -60,9 +68,9 @@ async def find(store: Any, id: str, scope: Scope) -> Entry | None:
     return None
 
 
-async def stone(store: Any, id: str, scope: Scope) -> Version | None:
+async def tombstone(store: Any, id: str, scope: Scope) -> Version | None:
     """What an erasure left of an entry, in a store that remembers it."""
-    if isinstance(store, KeepsHistory):
+    if isinstance(store, SupportsHistory):
         with suppress(NotFound):
             last = (await store.history(id, scope))[-1]
             return last if last.entry is None else None
@@ -71,7 +79,7 @@ async def stone(store: Any, id: str, scope: Scope) -> Version | None:
 
 async def links(store: Any, id: str, scope: Scope, relation: str | None = None) -> list[Link]:
     """The links from and to an entry, oldest first."""
-    able: Links = offering(store, Links, "relate memories")
+    able: SupportsLinks = require(store, SupportsLinks, "relate memories")
     return await able.links(id, scope, relation=relation)
 
 
@@ -80,33 +88,33 @@ def premises(entry: Entry) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.ref for one in entry.evidence if one.kind == "entry"))
 
 
-class Backwards:
+class ReverseIndex:
     """What rests on an entry, and what it replaced: found in one pass over the scope, when first asked."""
 
     def __init__(self, store: Any, scope: Scope) -> None:
         self._store = store
         self._scope = scope
-        self._found: tuple[dict[str, list[Entry]], dict[str, list[Entry]]] | None = None
+        self._index: tuple[dict[str, list[Entry]], dict[str, list[Entry]]] | None = None
 
-    async def resting_on(self, id: str) -> list[Entry]:
+    async def dependents(self, id: str) -> list[Entry]:
         """The entries whose evidence names it, oldest first."""
-        return (await self._read())[0].get(id, [])[::-1]
+        return (await self._load())[0].get(id, [])[::-1]
 
-    async def replaced_by(self, id: str) -> list[Entry]:
+    async def predecessors(self, id: str) -> list[Entry]:
         """The entries that it superseded, oldest first."""
-        return (await self._read())[1].get(id, [])[::-1]
+        return (await self._load())[1].get(id, [])[::-1]
 
-    async def _read(self) -> tuple[dict[str, list[Entry]], dict[str, list[Entry]]]:
-        if self._found is None:
+    async def _load(self) -> tuple[dict[str, list[Entry]], dict[str, list[Entry]]]:
+        if self._index is None:
             resting: dict[str, list[Entry]] = {}
             replaced: dict[str, list[Entry]] = {}
-            async for entry in each(self._store, self._scope, WHATEVER):
+            async for entry in iter_entries(self._store, self._scope, ANY_STATUS):
                 for id in premises(entry):
                     resting.setdefault(id, []).append(entry)
                 if entry.superseded_by is not None and entry.superseded_by != DELETED:
                     replaced.setdefault(entry.superseded_by, []).append(entry)
-            self._found = resting, replaced
-        return self._found
+            self._index = resting, replaced
+        return self._index
 
 
 # querying: What does an agent know of a kind?
@@ -115,7 +123,7 @@ class Backwards:
 querying_get = get
 
 
-async def by_type(
+async def query_by_type(
     store: Any,
     type: str,
     scope: Scope,
@@ -127,17 +135,17 @@ async def by_type(
     include_stale: bool = False,
 ) -> list[Entry]:
     """The memories of a type, and of those that refine it unless told otherwise, newest first."""
-    memory_types.check(type)
+    memory_types.check_memory_type(type)
     filter = Filter(
         types=(type,),
         min_confidence=min_confidence,
         include_superseded=include_superseded,
         include_stale=include_stale,
     )
-    return await _newest(store, scope, filter, limit, None if subtypes else type)
+    return await _query_newest(store, scope, filter, limit, None if subtypes else type)
 
 
-async def everything(
+async def query_all(
     store: Any,
     scope: Scope,
     *,
@@ -150,15 +158,17 @@ async def everything(
     filter = Filter(
         min_confidence=min_confidence, include_superseded=include_superseded, include_stale=include_stale
     )
-    return await _newest(store, scope, filter, limit, None)
+    return await _query_newest(store, scope, filter, limit, None)
 
 
-async def _newest(store: Any, scope: Scope, filter: Filter, limit: int, exactly: str | None) -> list[Entry]:
+async def _query_newest(
+    store: Any, scope: Scope, filter: Filter, limit: int, exactly: str | None
+) -> list[Entry]:
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
     found: list[Entry] = []
-    async for entry in each(store, scope, filter, page=min(limit, PAGE)):
-        if exactly is None or (entry.type or ROOT) == exactly:
+    async for entry in iter_entries(store, scope, filter, page_size=min(limit, PAGE_SIZE)):
+        if exactly is None or (entry.type or ROOT_TYPE) == exactly:
             found.append(entry)
             if len(found) == limit:
                 break
@@ -168,7 +178,7 @@ async def _newest(store: Any, scope: Scope, filter: Filter, limit: int, exactly:
 async def count(store: Any, scope: Scope, *, include_superseded: bool = False) -> int:
     """How many memories a scope holds: those that still hold, or with what was superseded all of them."""
     check_instance(scope, "scope", kind=Scope)
-    able: Counts = offering(store, Counts, "count memories")
+    able: SupportsStats = require(store, SupportsStats, "count memories")
     stats = await able.stats(scope)
     return stats.entries if include_superseded else stats.live
 
@@ -182,31 +192,31 @@ async def supersede(
 
 async def record_access(store: Any, ids: Iterable[str], scope: Scope) -> None:
     """Note that memories were used, in a store that counts; ids that the scope does not hold do no harm."""
-    if isinstance(store, RecordsAccess):
+    if isinstance(store, SupportsAccess):
         await store.record_access(ids, scope)
 
 
 # surveying: How are the links and the use of many memories read without asking for each of them?
 
 
-FEW = 400
+MAX_SINGLE_READS = 400
 """Up to so many memories are asked for one by one; everything at once takes as long."""
-PORTION = 10_000
-WORTH = 20
+FEED_LIMIT = 10_000
+MAX_READ_FACTOR = 20
 """How many memories may be read at once in place of asking for one."""
 
 
-class Survey(msgspec.Struct):
+class FeedSummary(msgspec.Struct):
     """The links that begin at memories, and how often these were used."""
 
     links: dict[str, list[Link]] = {}
     access: dict[str, Access] = {}
 
 
-async def ends(store: Any, ids: Collection[str], scope: Scope, relation: str) -> set[tuple[str, str]]:
+async def linked_pairs(store: Any, ids: Collection[str], scope: Scope, relation: str) -> set[tuple[str, str]]:
     """The ends of the links of a relation between memories of a scope."""
-    able: Links = offering(store, Links, "relate memories")
-    told = await _told(store, scope.namespace, len(ids))
+    able: SupportsLinks = require(store, SupportsLinks, "relate memories")
+    told = await _summarize_feed(store, scope.namespace, len(ids))
     if told is None:
         found = [link for id in ids for link in await able.links(id, scope, relation=relation)]
     else:
@@ -215,27 +225,27 @@ async def ends(store: Any, ids: Collection[str], scope: Scope, relation: str) ->
     return {(one.source, one.target) for one in found if one.source in held and one.target in held}
 
 
-async def uses(store: Any, ids: Collection[str], scope: Scope) -> dict[str, int]:
+async def use_counts(store: Any, ids: Collection[str], scope: Scope) -> dict[str, int]:
     """How often each of some memories of a scope was used."""
-    able: RecordsAccess = offering(store, RecordsAccess, "tell how often a memory was used")
-    told = await _told(store, scope.namespace, len(ids))
+    able: SupportsAccess = require(store, SupportsAccess, "tell how often a memory was used")
+    told = await _summarize_feed(store, scope.namespace, len(ids))
     if told is None:
         return {id: (await able.access(id, scope)).count for id in ids}
     return {id: told.access.get(id, Access()).count for id in ids}
 
 
-async def _told(store: Any, namespace: str, wanted: int) -> Survey | None:
-    if wanted <= FEW or not isinstance(store, Projects):
+async def _summarize_feed(store: Any, namespace: str, count: int) -> FeedSummary | None:
+    if count <= MAX_SINGLE_READS or not isinstance(store, SupportsFeed):
         return None
-    found, after, room = Survey(), 0, wanted * WORTH
+    found, after, room = FeedSummary(), 0, count * MAX_READ_FACTOR
     while True:
-        feed = await store.changed(namespace, after=after, limit=PORTION)
+        feed = await store.change_feed(namespace, after=after, limit=FEED_LIMIT)
         found.links.update({entry.id: [] for entry in feed.entries})  # as they are now, if told before
         for link in feed.links:
             found.links.setdefault(link.source, []).append(link)
         found.access.update(feed.access)
         if not feed.more:
             return found
-        after, room = feed.seq, room - PORTION
+        after, room = feed.seq, room - FEED_LIMIT
         if room <= 0:
             return None

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from omoide.core import entry as memory_types
-from omoide.core.entry import DELETED, ROOT, Entry, Evidence, Scope
+from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Evidence, Scope
 from omoide.core.requests import Filter, WriteRequest, check_positive
 from omoide.core.value import check_choice, check_instance
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import queries
-from omoide.stores.protocols import Links, Store
+from omoide.stores.protocols import Store, SupportsLinks
 from omoide.stores.records import Link
-from omoide.verbs import forget, offering
+from omoide.verbs import forget, require
 
 # relations: How can one memory be related to another?
 
@@ -51,19 +51,19 @@ class Relation(msgspec.Struct, frozen=True):
 
 _ALL = (
     Relation("refines", "refines", "hypothesis", "hypothesis", "says the same more exactly"),
-    Relation("confirms", "confirms", ROOT, "fact", "is evidence for it"),
-    Relation(CONTRADICTS, "contradicts", ROOT, ROOT, "cannot be true together with it"),
+    Relation("confirms", "confirms", ROOT_TYPE, "fact", "is evidence for it"),
+    Relation(CONTRADICTS, "contradicts", ROOT_TYPE, ROOT_TYPE, "cannot be true together with it"),
     Relation("has_alternative", "hasAlternative", "decision", "alternative", "was weighed against it"),
     Relation("selected_alternative", "selectedAlternative", "decision", "alternative", "chose it"),
     Relation("has_trade_off", "hasTradeOff", "decision", "trade_off", "accepts it"),
-    Relation("justified_by", "justifiedBy", "decision", ROOT, "was made because of it"),
+    Relation("justified_by", "justifiedBy", "decision", ROOT_TYPE, "was made because of it"),
     Relation("has_root_cause", "hasRootCause", "error", "root_cause", "happened because of it"),
     Relation("produced_lesson", "producedLesson", "error", "lesson_learned", "taught it"),
     Relation("related_error", "relatedError", "error", "error", "has to do with it"),
-    Relation(DERIVED_FROM, "derivedFrom", ROOT, ROOT, "rests on it"),
-    Relation(SUPERSEDED_BY, "supersededBy", ROOT, ROOT, "was replaced by it"),
-    Relation(SUPERSEDES, "supersededBy", ROOT, ROOT, "replaced it", inverted=True),
-    Relation(INVALIDATED_BY, "invalidatedBy", ROOT, ROOT, "no longer holds because of it"),
+    Relation(DERIVED_FROM, "derivedFrom", ROOT_TYPE, ROOT_TYPE, "rests on it"),
+    Relation(SUPERSEDED_BY, "supersededBy", ROOT_TYPE, ROOT_TYPE, "was replaced by it"),
+    Relation(SUPERSEDES, "supersededBy", ROOT_TYPE, ROOT_TYPE, "replaced it", inverted=True),
+    Relation(INVALIDATED_BY, "invalidatedBy", ROOT_TYPE, ROOT_TYPE, "no longer holds because of it"),
     Relation("depends_on", "dependsOn", "task", "task", "needs it first"),
     Relation("blocked_by", "blockedBy", "task", "task", "cannot go on before it"),
     Relation("part_of_milestone", "partOfMilestone", "task", "milestone", "belongs to it"),
@@ -75,14 +75,14 @@ RELATIONS = MappingProxyType({relation.name: relation for relation in _ALL})
 BY_PROPERTY = MappingProxyType({one.property: one for one in _ALL if not one.inverted})
 """The relation that a property of the ontology stands for."""
 
-CONSEQUENT = frozenset({DERIVED_FROM, SUPERSEDED_BY, SUPERSEDES, INVALIDATED_BY})
+STATUS_RELATIONS = frozenset({DERIVED_FROM, SUPERSEDED_BY, SUPERSEDES, INVALIDATED_BY})
 """Relations that decide whether a memory still holds."""
 
 IMPLICIT = (SAME_TYPE, SAME_PROJECT)
 """What memories can have in common without anybody having said so."""
 
 
-def check(name: object) -> Relation:
+def get_relation(name: object) -> Relation:
     """The relation of a name."""
     if not isinstance(name, str) or name not in RELATIONS:
         raise NotFound("relation", name, f"use one of {', '.join(RELATIONS)}")
@@ -98,17 +98,17 @@ def check_ends(relation: Relation, source: Entry, target: Entry) -> None:
         if not is_a(entry, wanted):
             raise Invalid(
                 f"{end} {entry.id!r}",
-                f"is {_called(entry)}, and {relation.name} takes a memory of type {wanted} there",
+                f"is {_type_label(entry)}, and {relation.name} takes a memory of type {wanted} there",
                 "choose another memory or relation, or relate them without strict",
             )
 
 
 def is_a(entry: Entry, wanted: str) -> bool:
     """Whether a memory is of a type, or of one that refines it."""
-    return (ROOT if entry.type is None else entry.type) in memory_types.with_subtypes(wanted)
+    return (ROOT_TYPE if entry.type is None else entry.type) in memory_types.with_subtypes(wanted)
 
 
-def _called(entry: Entry) -> str:
+def _type_label(entry: Entry) -> str:
     return "untyped" if entry.type is None else f"of type {entry.type}"
 
 
@@ -131,7 +131,7 @@ async def relate(
     links. `strict` refuses memories of other types than the ontology connects.
     """
     check_instance(scope, "scope", kind=Scope)
-    wanted = check(relation)
+    wanted = get_relation(relation)
     if source == target:
         raise Invalid("target", "is the same memory as the source", "name two memories")
     one, other = await queries.get(store, source, scope), await queries.get(store, target, scope)
@@ -139,22 +139,22 @@ async def relate(
         check_ends(wanted, one, other)
     match wanted.name:
         case "derived_from":
-            await _rest(store, one, other)
+            await _add_premise(store, one, other)
         case "superseded_by":
             await forget(store, source, scope, replacement=target, reason=reason)
         case "supersedes":
             await forget(store, target, scope, replacement=source, reason=reason)
         case name:
-            able: Links = offering(store, Links, "relate memories")
+            able: SupportsLinks = require(store, SupportsLinks, "relate memories")
             await able.link(Link(source=source, relation=name, target=target), scope)
     return wanted
 
 
-async def _rest(store: Any, entry: Entry, premise: Entry) -> None:
+async def _add_premise(store: Any, entry: Entry, premise: Entry) -> None:
     """Name a premise in the evidence of a memory: when it goes out, the memory does not hold any more."""
     if premise.id in queries.premises(entry):
         return
-    able: Store = offering(store, Store, "keep memories")
+    able: Store = require(store, Store, "keep memories")
     evidence = (*entry.evidence, Evidence(kind="entry", ref=premise.id))
     await able.write(WriteRequest(entry=entry.replace(evidence=evidence), expected_rev=entry.rev))
 
@@ -163,7 +163,7 @@ async def _rest(store: Any, entry: Entry, premise: Entry) -> None:
 
 
 DIRECTIONS = ("both", "out", "in")
-DEEPEST = 5
+MAX_DEPTH = 5
 """How many steps away from a memory others are looked for at most."""
 
 
@@ -204,12 +204,12 @@ async def related(
         check_instance(relation, "relation", kind=str)
     check_choice(direction, "direction", DIRECTIONS)
     check_positive(limit, "limit")
-    if check_positive(depth, "depth") > DEEPEST:
-        raise Invalid("depth", f"is {depth}", f"look at most {DEEPEST} steps far")
+    if check_positive(depth, "depth") > MAX_DEPTH:
+        raise Invalid("depth", f"is {depth}", f"look at most {MAX_DEPTH} steps far")
     first = await queries.get(store, id, scope)
     if relation in IMPLICIT:
-        return await _alike(store, first, scope, relation, limit)
-    search = _Search(store, scope, relation, direction)
+        return await _implicit_relatives(store, first, scope, relation, limit)
+    search = _RelationSearch(store, scope, relation, direction)
     found: list[Related] = []
     seen, frontier = {first.id}, [first]
     for step in range(1, depth + 1):
@@ -227,17 +227,19 @@ async def related(
     return found
 
 
-async def _alike(store: Any, first: Entry, scope: Scope, relation: str, limit: int) -> list[Related]:
+async def _implicit_relatives(
+    store: Any, first: Entry, scope: Scope, relation: str, limit: int
+) -> list[Related]:
     """The newest memories of the same type, or of the same project."""
     by_type = relation == SAME_TYPE
     if by_type:
-        filter = Filter(types=(first.type or ROOT,))
+        filter = Filter(types=(first.type or ROOT_TYPE,))
     else:
         if first.project_id is None:
             return []
         filter, scope = Filter(), scope.replace(project_id=first.project_id)
     found: list[Related] = []
-    async for entry in queries.each(store, scope, filter):
+    async for entry in queries.iter_entries(store, scope, filter):
         if entry.id == first.id or (by_type and entry.type != first.type):
             continue
         found.append(Related(entry=entry, relation=relation, via=first.id))
@@ -246,15 +248,15 @@ async def _alike(store: Any, first: Entry, scope: Scope, relation: str, limit: i
     return found
 
 
-class _Search:
+class _RelationSearch:
     """One search: which relations count, which way, and what was read for it already."""
 
     def __init__(self, store: Any, scope: Scope, relation: str | None, direction: str) -> None:
         self._store = store
         self._scope = scope
         self._relation = relation
-        self._ways = ("out", "in") if direction == "both" else (direction,)
-        self._backwards = queries.Backwards(store, scope)
+        self._directions = ("out", "in") if direction == "both" else (direction,)
+        self._reverse = queries.ReverseIndex(store, scope)
 
     async def neighbours(self, entry: Entry) -> list[tuple[str, str, Entry]]:
         """The memories one step away: what relates them, which way it leads, and what is there."""
@@ -265,34 +267,34 @@ class _Search:
                 if there is not None:
                     found[link.relation, way, other] = there
         for name in (DERIVED_FROM, SUPERSEDED_BY) if self._relation is None else (self._relation,):
-            for way in self._ways:
-                for there in await self._known(entry, name, way):
+            for way in self._directions:
+                for there in await self._stated_neighbours(entry, name, way):
                     found.setdefault((name, way, there.id), there)
         return [(name, way, there) for (name, way, _), there in found.items()]
 
     def _ends(self, link: Link, id: str) -> Iterator[tuple[str, str]]:
-        if link.source == id and "out" in self._ways:
+        if link.source == id and "out" in self._directions:
             yield "out", link.target
-        if link.target == id and "in" in self._ways:
+        if link.target == id and "in" in self._directions:
             yield "in", link.source
 
-    async def _known(self, entry: Entry, name: str, way: str) -> list[Entry]:
+    async def _stated_neighbours(self, entry: Entry, name: str, direction: str) -> list[Entry]:
         """What memories say about each other themselves."""
         if name == SUPERSEDES:
-            name, way = SUPERSEDED_BY, "in" if way == "out" else "out"
-        match name, way:
+            name, direction = SUPERSEDED_BY, "in" if direction == "out" else "out"
+        match name, direction:
             case "derived_from", "out":
-                return await self._held(queries.premises(entry))
+                return await self._find_many(queries.premises(entry))
             case "derived_from", "in":
-                return await self._backwards.resting_on(entry.id)
+                return await self._reverse.dependents(entry.id)
             case "superseded_by", "out":
                 by = entry.superseded_by
-                return await self._held(() if by is None or by == DELETED else (by,))
+                return await self._find_many(() if by is None or by == DELETED else (by,))
             case "superseded_by", "in":
-                return await self._backwards.replaced_by(entry.id)
+                return await self._reverse.predecessors(entry.id)
             case _:
                 return []
 
-    async def _held(self, ids: tuple[str, ...]) -> list[Entry]:
+    async def _find_many(self, ids: tuple[str, ...]) -> list[Entry]:
         found = [await queries.find(self._store, id, self._scope) for id in ids]
         return [entry for entry in found if entry is not None]

@@ -13,24 +13,24 @@ import msgspec
 
 from omoide import clock
 from omoide.core import entry as memory_types
-from omoide.core.entry import ROOT, Entry, Scope
+from omoide.core.entry import ROOT_TYPE, Entry, Scope
 from omoide.core.requests import Filter, check_positive
 from omoide.core.value import check_count, check_instance, check_texts, check_unit
 from omoide.errors import Conflict, Invalid, NotFound
 from omoide.longterm import lineage, queries
-from omoide.longterm.conflicts import Disagreement, conflicts
+from omoide.longterm.conflicts import Disagreement, find_conflicts
 from omoide.longterm.lineage import Chain, why_stale
-from omoide.stores.protocols import Supersedes
-from omoide.verbs import offering
+from omoide.stores.protocols import SupportsSupersede
+from omoide.verbs import require
 
 # pruning: Which memories can go, and what would go with them?
 
 
-PROTECTED = ("decision", "convention", "lesson_learned")
+PROTECTED_TYPES = ("decision", "convention", "lesson_learned")
 DAY_MS = 24 * 3_600_000
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class PruneCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A memory that can go."""
 
     entry: Entry
@@ -47,7 +47,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
     """What can go, what stays, and what has gone."""
 
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[PruneCandidate, ...] = ()
     """Oldest first."""
     kept: int = 0
     """How many live memories do not meet the criteria."""
@@ -67,8 +67,8 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
         below: list[lineage.Branch] = []
         for one in self.candidates:
             resting: list[lineage.Branch] = [(f"{id} rests on it", []) for id in one.supports]
-            below.append((f"{lineage.memory(one.entry)}: {', '.join(one.reasons)}", resting))
-        return lineage.tree((title, below)) + (f"\n{self.cut} more could go." if self.cut else "")
+            below.append((f"{lineage.render_entry(one.entry)}: {', '.join(one.reasons)}", resting))
+        return lineage.render_tree((title, below)) + (f"\n{self.cut} more could go." if self.cut else "")
 
 
 class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ async def prune(
     max_confidence: float | None = None,
     max_access: int | None = None,
     types: Sequence[str] = (),
-    protected: Sequence[str] = PROTECTED,
+    protected: Sequence[str] = PROTECTED_TYPES,
     now: int | None = None,
     dry_run: bool = True,
     limit: int = 1_000,
@@ -135,7 +135,7 @@ async def prune(
     safe = {name for one in check_texts(protected, "protected") for name in memory_types.with_subtypes(one)}
     wanted = {name for one in check_texts(types, "types") for name in memory_types.with_subtypes(one)}
     report = await _plan(store, scope, criteria, wanted, safe, limit)
-    return report if dry_run else await _carry_out(store, scope, report)
+    return report if dry_run else await _apply(store, scope, report)
 
 
 async def _plan(
@@ -145,23 +145,23 @@ async def _plan(
     resting: dict[str, list[str]] = {}
     seen = 0
     # What is stale can go as well: nobody recalls it.
-    async for entry in queries.each(store, scope, Filter(include_stale=True), at=criteria.now):
+    async for entry in queries.iter_entries(store, scope, Filter(include_stale=True), at=criteria.now):
         seen += 1
         for premise in queries.premises(entry):
             resting.setdefault(premise, []).append(entry.id)
-        reasons = criteria.reasons(entry) if not wanted or _type(entry) in wanted else None
+        reasons = criteria.reasons(entry) if not wanted or _type_of(entry) in wanted else None
         if reasons is not None:
             found.append((entry, reasons))
     if criteria.max_access is not None:
-        uses = await queries.uses(store, [entry.id for entry, _ in found], scope)
+        uses = await queries.use_counts(store, [entry.id for entry, _ in found], scope)
         found = [
             (entry, [*reasons, f"used {uses[entry.id]} times"])
             for entry, reasons in found
             if uses[entry.id] <= criteria.max_access
         ]
-    free = [(entry, reasons) for entry, reasons in reversed(found) if _type(entry) not in safe]
+    free = [(entry, reasons) for entry, reasons in reversed(found) if _type_of(entry) not in safe]
     candidates = tuple(
-        Candidate(entry=entry, reasons=tuple(reasons), supports=tuple(resting.get(entry.id, ())))
+        PruneCandidate(entry=entry, reasons=tuple(reasons), supports=tuple(resting.get(entry.id, ())))
         for entry, reasons in free[:limit]
     )
     return PruneReport(
@@ -172,12 +172,12 @@ async def _plan(
     )
 
 
-def _type(entry: Entry) -> str:
-    return entry.type or ROOT
+def _type_of(entry: Entry) -> str:
+    return entry.type or ROOT_TYPE
 
 
-async def _carry_out(store: Any, scope: Scope, report: PruneReport) -> PruneReport:
-    able: Supersedes = offering(store, Supersedes, "forget")
+async def _apply(store: Any, scope: Scope, report: PruneReport) -> PruneReport:
+    able: SupportsSupersede = require(store, SupportsSupersede, "forget")
     pruned: list[str] = []
     for one in report.candidates:
         with suppress(Conflict, NotFound):
@@ -191,10 +191,10 @@ async def _carry_out(store: Any, scope: Scope, report: PruneReport) -> PruneRepo
 # reviewing: What in a memory needs somebody's attention?
 
 
-SOON_MS = 7 * 24 * 3_600_000
+EXPIRY_WINDOW_MS = 7 * 24 * 3_600_000
 
 
-class Stale(msgspec.Struct, frozen=True, kw_only=True):
+class StaleEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A memory that rests on something which no longer holds, and why."""
 
     entry: Entry
@@ -205,7 +205,7 @@ class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
     """What contradicts, what no longer holds, what is not known, and what will soon expire."""
 
     conflicts: tuple[Disagreement, ...] = ()
-    stale: tuple[Stale, ...] = ()
+    stale: tuple[StaleEntry, ...] = ()
     open_questions: tuple[Entry, ...] = ()
     expiring: tuple[Entry, ...] = ()
     cut: bool = False
@@ -220,16 +220,16 @@ class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_clear:
             return "Nothing needs attention."
         parts = [
-            *_part("Contradictions", [(str(one), []) for one in self.conflicts]),
-            *_part("No longer holds", [_stale(one) for one in self.stale]),
-            *_part("Open questions", _plain(self.open_questions)),
-            *_part("Expires soon", _plain(self.expiring)),
+            *_section("Contradictions", [(str(one), []) for one in self.conflicts]),
+            *_section("No longer holds", [_stale_branch(one) for one in self.stale]),
+            *_section("Open questions", _entry_branches(self.open_questions)),
+            *_section("Expires soon", _entry_branches(self.expiring)),
         ]
         return "\n".join([*parts, *(["There is more."] if self.cut else [])])
 
 
 async def review(
-    store: Any, scope: Scope, *, limit: int = 50, soon_ms: int = SOON_MS, now: int | None = None
+    store: Any, scope: Scope, *, limit: int = 50, soon_ms: int = EXPIRY_WINDOW_MS, now: int | None = None
 ) -> ReviewReport:
     """What needs attention in a scope, at most `limit` of each kind; nothing is changed.
 
@@ -239,11 +239,11 @@ async def review(
     check_positive(limit, "limit")
     check_count(soon_ms, "soon_ms")
     at = clock.resolve(now)
-    contradicting = await conflicts(store, scope, limit=limit + 1)
-    asking = await queries.by_type(store, "unknown", scope, limit=limit + 1)
+    contradicting = await find_conflicts(store, scope, limit=limit + 1)
+    asking = await queries.query_by_type(store, "unknown", scope, limit=limit + 1)
     stale: list[Entry] = []
     expiring: list[Entry] = []
-    async for entry in queries.each(store, scope, Filter(include_stale=True), at=at):
+    async for entry in queries.iter_entries(store, scope, Filter(include_stale=True), at=at):
         if entry.stale:
             stale.append(entry)
         elif entry.expires_at is not None and entry.expires_at <= at + soon_ms:
@@ -252,7 +252,10 @@ async def review(
     return ReviewReport(
         conflicts=contradicting[:limit],
         stale=tuple(
-            [Stale(entry=one, chains=await why_stale(store, one.id, scope, limit=3)) for one in stale[:limit]]
+            [
+                StaleEntry(entry=one, chains=await why_stale(store, one.id, scope, limit=3))
+                for one in stale[:limit]
+            ]
         ),
         open_questions=tuple(asking[:limit]),
         expiring=tuple(expiring[:limit]),
@@ -260,13 +263,13 @@ async def review(
     )
 
 
-def _part(title: str, branches: list[lineage.Branch]) -> list[str]:
-    return [lineage.tree((title, branches))] if branches else []
+def _section(title: str, branches: list[lineage.Branch]) -> list[str]:
+    return [lineage.render_tree((title, branches))] if branches else []
 
 
-def _plain(entries: Iterable[Entry]) -> list[lineage.Branch]:
-    return [(lineage.memory(entry), []) for entry in entries]
+def _entry_branches(entries: Iterable[Entry]) -> list[lineage.Branch]:
+    return [(lineage.render_entry(entry), []) for entry in entries]
 
 
-def _stale(one: Stale) -> lineage.Branch:
-    return lineage.memory(one.entry), [(str(chain), []) for chain in one.chains]
+def _stale_branch(one: StaleEntry) -> lineage.Branch:
+    return lineage.render_entry(one.entry), [(str(chain), []) for chain in one.chains]

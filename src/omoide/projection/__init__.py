@@ -7,14 +7,14 @@ of them over what is new, `Projecting` does so by itself, and `SignalCapture` ke
 
 from __future__ import annotations
 
-from omoide.projection.engine import ProjectionContext, Projector, project, waiting
+from omoide.projection.engine import ProjectionContext, Projector, count_pending, project
 from omoide.projection.plugins import (
     CaptureRule,
-    Captures,
-    Projecting,
     ProjectionPlugin,
+    ProjectionStrategy,
     SignalCapture,
-    projecting_action,
+    SupportsCapture,
+    projection_action,
     projection_result,
 )
 from omoide.projection.projectors import (
@@ -29,17 +29,17 @@ __all__ = [
     "ACTION_RULES",
     "ActionRule",
     "CaptureRule",
-    "Captures",
+    "SupportsCapture",
     "ConversationSummary",
     "MessageEmbedder",
     "NextActions",
-    "Projecting",
+    "ProjectionStrategy",
     "ProjectionContext",
     "ProjectionPlugin",
     "Projector",
     "SignalCapture",
     "project",
-    "projecting_action",
+    "projection_action",
     "projection_result",
-    "waiting",
+    "count_pending",
 ]

@@ -21,9 +21,9 @@ import msgspec
 from omoide import clock
 from omoide.core import state
 from omoide.core.action import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
-from omoide.core.agent import Agent, at, check_agent
+from omoide.core.agent import Agent, check_agent, clock_at
 from omoide.core.codec import ListField, MapField
-from omoide.core.execution import failure
+from omoide.core.execution import error_directive
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenMap, check_text, freeze_map
 from omoide.core.memory import Memory
 from omoide.core.thread import Thread, ThreadEntry
@@ -38,7 +38,7 @@ SPACE = "projection"
 """The space of the memory that holds the marks, by the names of the projectors."""
 
 
-class Mark(Value, frozen=True, kw_only=True):
+class ProjectionCursor(Value, frozen=True, kw_only=True):
     """How far a projector has come in one thread."""
 
     thread: Id
@@ -74,65 +74,67 @@ class Mark(Value, frozen=True, kw_only=True):
         """The position of the first entry that is not covered."""
         return int(self.covers_seq[1]) + 1 if self.covers_seq else 0
 
-    def covering(self, first: int, last: int, at: int) -> Mark:
+    def advance(self, first: int, last: int, at: int) -> ProjectionCursor:
         """The mark moved to a position; whatever was under way is done with."""
         start = int(self.covers_seq[0]) if self.covers_seq else first
-        return Mark(thread=self.thread, at=at, covers_seq=[start, last])
+        return ProjectionCursor(thread=self.thread, at=at, covers_seq=[start, last])
 
-    def asking(self, requests: Mapping[str, list[int]], at: int) -> Mark:
+    def with_requests(self, requests: Mapping[str, list[int]], at: int) -> ProjectionCursor:
         """The mark with requests under way in place of older ones."""
         return self.replace(pending=requests, at=at, kept=False, broken=False, missed=EMPTY_LIST)
 
-    def failing(self, at: int) -> Mark:
+    def with_failure(self, at: int) -> ProjectionCursor:
         """The mark where it was, free to be asked for again."""
-        free = self.asking({}, at)
+        free = self.with_requests({}, at)
         return free.replace(failures=self.failures + 1, failed_at=at)
 
-    def in_flight(self, now: int, retry_ms: int) -> bool:
+    def is_in_flight(self, now: int, retry_ms: int) -> bool:
         """Whether answers are still to be expected; a clock that was set back expects none."""
         return any(0 <= now - span[2] < retry_ms for span in self.pending.values())
 
-    def just_failed(self, now: int, retry_ms: int) -> bool:
+    def is_backing_off(self, now: int, retry_ms: int) -> bool:
         """Whether it is too early to try again without being told to."""
         return self.failed_at is not None and 0 <= now - self.failed_at < retry_ms
 
 
-def read(memory: Memory, name: str, thread_id: str, now: int) -> Mark:
+def read_cursor(memory: Memory, name: str, thread_id: str, now: int) -> ProjectionCursor:
     """The mark of a projector for a thread; one for another thread, or an unreadable one, begins anew."""
-    known = _marks(memory).get(name)
-    mark = None if known is None else _read(known)
-    return mark if mark is not None and mark.thread == thread_id else Mark(thread=thread_id, at=now)
+    known = _cursors(memory).get(name)
+    mark = None if known is None else _parse_cursor(known)
+    return (
+        mark if mark is not None and mark.thread == thread_id else ProjectionCursor(thread=thread_id, at=now)
+    )
 
 
-def every(memory: Memory) -> Iterator[tuple[str, Mark]]:
+def iter_cursors(memory: Memory) -> Iterator[tuple[str, ProjectionCursor]]:
     """All marks that can be read, with the names of their projectors."""
-    for name, known in _marks(memory).items():
-        mark = _read(known)
+    for name, known in _cursors(memory).items():
+        mark = _parse_cursor(known)
         if mark is not None:
             yield name, mark
 
 
-def write(memory: Memory, name: str, mark: Mark, now: int) -> Memory:
+def write_cursor(memory: Memory, name: str, cursor: ProjectionCursor, now: int) -> Memory:
     """The memory with a mark in it."""
     plain = {
-        field.name: getattr(mark, field.name)
-        for field in msgspec.structs.fields(Mark)
-        if getattr(mark, field.name) != field.default
+        field.name: getattr(cursor, field.name)
+        for field in msgspec.structs.fields(ProjectionCursor)
+        if getattr(cursor, field.name) != field.default
     }
     return memory.ensure_space(SPACE, {}, now=now).put_in_space(SPACE, name, plain, now=now)
 
 
-def _marks(memory: Memory) -> FrozenMap[str, Any]:
+def _cursors(memory: Memory) -> FrozenMap[str, Any]:
     space = memory.space(SPACE)
     return space.data if space is not None and isinstance(space.data, FrozenMap) else EMPTY_MAP
 
 
-def _read(known: object) -> Mark | None:
+def _parse_cursor(known: object) -> ProjectionCursor | None:
     """A memory is open to whoever writes into it, so a mark may be anything."""
     if not isinstance(known, FrozenMap):
         return None
     try:
-        return Mark(**known)
+        return ProjectionCursor(**known)
     except (OmoideError, TypeError):
         return None
 
@@ -149,10 +151,10 @@ def _check_span(span: Any, field: str, size: int) -> None:
 # messages: What was said in an entry of the thread, and by whom?
 
 
-MESSAGE = ("message",)
+MESSAGE_KINDS = ("message",)
 """The kinds of entries that projectors read unless they are told otherwise."""
 
-_ALSO = {
+_ROLE_ALIASES = {
     "agent": "assistant",
     "ai": "assistant",
     "bot": "assistant",
@@ -163,7 +165,7 @@ _ALSO = {
 }
 
 
-class Said(NamedTuple):
+class ThreadMessage(NamedTuple):
     """One message: where it stands, who said it, and what."""
 
     entry: ThreadEntry
@@ -171,19 +173,21 @@ class Said(NamedTuple):
     text: str
 
 
-def said(entries: Iterable[ThreadEntry], kinds: tuple[str, ...] = MESSAGE) -> Iterator[Said]:
+def messages_in(
+    entries: Iterable[ThreadEntry], kinds: tuple[str, ...] = MESSAGE_KINDS
+) -> Iterator[ThreadMessage]:
     """The messages among entries that have a text; who gives no role is taken for the user."""
     for entry in entries:
         text = entry.payload.get("content", entry.payload.get("text"))
         if entry.kind in kinds and isinstance(text, str) and text.strip():
             role = str(entry.payload.get("role", "user")).lower()
-            yield Said(entry, role if role in ROLES else _ALSO.get(role, "user"), text)
+            yield ThreadMessage(entry, role if role in ROLES else _ROLE_ALIASES.get(role, "user"), text)
 
 
 # projector: How does what happened become what the agent knows?
 
 
-Projected: TypeAlias = Memory | tuple[Memory, Sequence[Directive]]
+ProjectorResult: TypeAlias = Memory | tuple[Memory, Sequence[Directive]]
 
 
 class ProjectionContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +217,7 @@ class Projector(Protocol):
         """What it is called among the projectors of an agent."""
         ...
 
-    def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Projected:
+    def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> ProjectorResult:
         """The memory with what the fresh entries add to it, and directives where it needs any."""
         ...
 
@@ -223,7 +227,7 @@ class Projector(Protocol):
 
 RETRY_MS = 60_000
 """How long an answer is waited for, unless the projector says otherwise."""
-MOST = 1_000
+MAX_BATCH = 1_000
 """How many entries a projector that waits for answers gets at once."""
 
 
@@ -233,7 +237,7 @@ def project(
     *,
     now: int | None = None,
     config: Mapping[str, Any] = EMPTY_MAP,
-    patient: bool = False,
+    backoff: bool = False,
 ) -> tuple[Agent, list[Directive]]:
     """The agent with what is new in its thread projected into its memory, and the directives for the rest.
 
@@ -245,15 +249,15 @@ def project(
     thread = state.THREAD.get(agent)
     if thread is None:
         return agent, []
-    before = memory = state.MEMORY.value(agent)
+    before = memory = state.MEMORY.get_or_new(agent)
     directives: list[Directive] = []
-    with at(now):
+    with clock_at(now):
         moment = clock.now()
         for projector in known:
-            span = _due(projector, memory, thread, moment, patient)
+            span = _due_span(projector, memory, thread, moment, backoff)
             try:
                 if span is None:
-                    memory = _shortened(projector, memory, thread, moment)
+                    memory = _clamp_cursor(projector, memory, thread, moment)
                     continue
                 ctx = ProjectionContext(
                     agent_id=agent.id,
@@ -265,18 +269,18 @@ def project(
                 memory, more = _run(projector, memory, thread, ctx)
                 directives += more
             except Exception as error:  # noqa: BLE001 - whatever a projector raises is told as ours
-                directives.append(failure(error, "projection", projector.name))
-                memory = _noted(projector, memory, thread, moment)
+                directives.append(error_directive(error, "projection", projector.name))
+                memory = _record_failure(projector, memory, thread, moment)
     return (agent if memory is before else state.MEMORY.put(agent, memory)), directives
 
 
-def waiting(agent: Agent, projectors: Iterable[Projector], *, now: int | None = None) -> int:
+def count_pending(agent: Agent, projectors: Iterable[Projector], *, now: int | None = None) -> int:
     """How many entries wait for the projector that has most to do, those that wait themselves aside."""
     thread = state.THREAD.get(check_agent(agent))
     if thread is None:
         return 0
-    moment, memory = clock.resolve(now), state.MEMORY.value(agent)
-    spans = [_due(projector, memory, thread, moment, True) for projector in projectors]
+    moment, memory = clock.resolve(now), state.MEMORY.get_or_new(agent)
+    spans = [_due_span(projector, memory, thread, moment, True) for projector in projectors]
     return max((last - first + 1 for first, last in filter(None, spans)), default=0)
 
 
@@ -301,42 +305,42 @@ def _retry_ms(projector: Projector) -> int:
     return retry_ms
 
 
-def _confirmed(projector: Projector) -> bool:
+def _needs_confirmation(projector: Projector) -> bool:
     return bool(getattr(projector, "confirmed", False))
 
 
-def _due(
-    projector: Projector, memory: Memory, thread: Thread, now: int, patient: bool
+def _due_span(
+    projector: Projector, memory: Memory, thread: Thread, now: int, backoff: bool
 ) -> tuple[int, int] | None:
     """The first and the last position that the projector would read now."""
     size, retry_ms = len(thread.entries), _retry_ms(projector)
-    mark = read(memory, projector.name, thread.id, now)
-    if mark.next_seq >= size or mark.in_flight(now, retry_ms):
+    mark = read_cursor(memory, projector.name, thread.id, now)
+    if mark.next_seq >= size or mark.is_in_flight(now, retry_ms):
         return None
-    if patient and mark.just_failed(now, retry_ms):
+    if backoff and mark.is_backing_off(now, retry_ms):
         return None
     last = size - 1
-    return mark.next_seq, min(last, mark.next_seq + MOST - 1) if _confirmed(projector) else last
+    return mark.next_seq, min(last, mark.next_seq + MAX_BATCH - 1) if _needs_confirmation(projector) else last
 
 
 def _run(
     projector: Projector, memory: Memory, thread: Thread, ctx: ProjectionContext
 ) -> tuple[Memory, list[Directive]]:
     first, last = ctx.since, ctx.fresh[-1].seq
-    mark = read(memory, projector.name, thread.id, ctx.now)
-    new, directives = _checked(projector.project(memory, thread, ctx), projector.name, memory)
+    mark = read_cursor(memory, projector.name, thread.id, ctx.now)
+    new, directives = _validate_result(projector.project(memory, thread, ctx), projector.name, memory)
     asked = [one for one in directives if isinstance(one, (MemoryQuery, MemoryUpsert, MemoryDelete))]
-    if _confirmed(projector) and asked:
+    if _needs_confirmation(projector) and asked:
         requests = {one.request_id: [first, last, ctx.now] for one in asked}
         if len(requests) != len(asked):
             raise Invalid("request_id", "is the same twice", "leave it out, so that each has its own")
-        mark = mark.asking(requests, ctx.now)
+        mark = mark.with_requests(requests, ctx.now)
     else:
-        mark = mark.covering(first, last, ctx.now)
-    return write(new, projector.name, mark, ctx.now), directives
+        mark = mark.advance(first, last, ctx.now)
+    return write_cursor(new, projector.name, mark, ctx.now), directives
 
 
-def _checked(result: Any, name: str, before: Memory) -> tuple[Memory, list[Directive]]:
+def _validate_result(result: Any, name: str, before: Memory) -> tuple[Memory, list[Directive]]:
     """What a projector returned, if it is what it may return."""
     directives: Any = ()
     if isinstance(result, tuple) and len(result) == 2:
@@ -353,18 +357,18 @@ def _checked(result: Any, name: str, before: Memory) -> tuple[Memory, list[Direc
     return result, list(directives)
 
 
-def _shortened(projector: Projector, memory: Memory, thread: Thread, now: int) -> Memory:
+def _clamp_cursor(projector: Projector, memory: Memory, thread: Thread, now: int) -> Memory:
     """A thread that lost its end, as one from a backup may have, is covered only as far as it goes."""
-    mark = read(memory, projector.name, thread.id, now)
+    mark = read_cursor(memory, projector.name, thread.id, now)
     size = len(thread.entries)
     if mark.next_seq <= size:
         return memory
-    shorter = Mark(thread=thread.id, at=now, covers_seq=[0, size - 1] if size else EMPTY_LIST)
-    return write(memory, projector.name, shorter, now)
+    shorter = ProjectionCursor(thread=thread.id, at=now, covers_seq=[0, size - 1] if size else EMPTY_LIST)
+    return write_cursor(memory, projector.name, shorter, now)
 
 
-def _noted(projector: Projector, memory: Memory, thread: Thread, now: int) -> Memory:
+def _record_failure(projector: Projector, memory: Memory, thread: Thread, now: int) -> Memory:
     with suppress(OmoideError):
-        mark = read(memory, projector.name, thread.id, now)
-        return write(memory, projector.name, mark.failing(now), now)
+        mark = read_cursor(memory, projector.name, thread.id, now)
+        return write_cursor(memory, projector.name, mark.with_failure(now), now)
     return memory

@@ -23,7 +23,7 @@ from omoide.core import codec, entry, state
 from omoide.core import signal as pattern
 from omoide.core.action import MEMORY_RESULT, Action, Directive, Error, Instruction, MemoryUpsert, action
 from omoide.core.codec import MapField, TextsField
-from omoide.core.execution import Direct, Outcome, Routed, RouteLike, Strategy, run
+from omoide.core.execution import Direct, Outcome, RouteLike, Strategy, SupportsSignalRoutes, run_instruction
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
 from omoide.core.memory import Memory
 from omoide.core.plugin import Plugin
@@ -33,7 +33,7 @@ from omoide.core.state import Context, StrategyState
 from omoide.core.value import Name, Record, check_function
 from omoide.errors import Invalid, NotFound, WrongType
 from omoide.projection import engine
-from omoide.projection.engine import Mark, Projector, check_projectors, project, waiting
+from omoide.projection.engine import ProjectionCursor, Projector, check_projectors, count_pending, project
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 # capturing: Which signals are worth remembering?
 
 
-LONGEST = 20_000
+MAX_CONTENT_LENGTH = 20_000
 """How many characters of a signal are kept."""
-PROVIDER = "memory"
+DEFAULT_PROVIDER = "memory"
 """Where captured signals go unless a rule says otherwise."""
-NEVER = (MEMORY_RESULT, "jido.agent.error")
+IGNORED_TYPES = (MEMORY_RESULT, "jido.agent.error")
 """Signals that tell what became of a capture: capturing them would go on for ever."""
-OWN = "jido"
+RUNTIME_PREFIX = "jido"
 """Signals of the runtime itself begin so; only a pattern that begins so, too, captures them."""
 
 Content: TypeAlias = str | Callable[[Signal], str | None]
 
 _FIELD = re.compile(r"\{([A-Za-z_][\w.\-]*)\}")
-_ABOUT = ("type", "id", "source", "subject", "time", "data")
+_SIGNAL_FIELDS = ("type", "id", "source", "subject", "time", "data")
 
 
 @runtime_checkable
-class Captures(Protocol):
+class SupportsCapture(Protocol):
     """A plugin that is shown every signal once it was handled."""
 
     def capture(self, signal: Signal, ctx: Context) -> list[Directive]:
@@ -88,24 +88,24 @@ class CaptureRule(Record, frozen=True, kw_only=True):
     """Whether what it does not say, and tags and metadata besides, come from the next rule that matches."""
 
     def _check(self) -> None:
-        pattern.check(self.pattern)
+        pattern.check_pattern(self.pattern)
         if self.content is not None and not isinstance(self.content, str):
             check_function(self.content, "content")
         if self.type is not None:
             try:
-                entry.check(self.type)
+                entry.check_memory_type(self.type)
             except NotFound as error:
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
 
-    def over(self, wider: CaptureRule) -> CaptureRule:
+    def with_defaults(self, defaults: CaptureRule) -> CaptureRule:
         """This rule with what a wider one adds to it."""
         return self.replace(
-            content=wider.content if self.content is None else self.content,
-            type=self.type or wider.type,
-            tags=tuple(dict.fromkeys((*wider.tags, *self.tags))),
-            metadata=wider.metadata.update(self.metadata),
-            provider=self.provider or wider.provider,
-            merge=wider.merge,
+            content=defaults.content if self.content is None else self.content,
+            type=self.type or defaults.type,
+            tags=tuple(dict.fromkeys((*defaults.tags, *self.tags))),
+            metadata=defaults.metadata.update(self.metadata),
+            provider=self.provider or defaults.provider,
+            merge=defaults.merge,
         )
 
 
@@ -137,29 +137,29 @@ class SignalCapture(Plugin):
     def capture(self, signal: Signal, ctx: Context) -> list[Directive]:
         """The directive that keeps a signal, if a rule says so."""
         rule = self.rule_for(signal)
-        text = None if rule is None else _text(rule.content, signal)
+        text = None if rule is None else _render_content(rule.content, signal)
         if rule is None or text is None or not text.strip():
             return []
         told = {"type": rule.type, "tags": rule.tags, "metadata": rule.metadata}
-        item = {"key": self.key_of(signal), "value": text[:LONGEST]}
+        item = {"key": self.key_of(signal), "value": text[:MAX_CONTENT_LENGTH]}
         return [
             MemoryUpsert(
                 items=[item],
-                provider=rule.provider or PROVIDER,
+                provider=rule.provider or DEFAULT_PROVIDER,
                 opts={name: value for name, value in told.items() if value},
             )
         ]
 
     def rule_for(self, signal: Signal) -> CaptureRule | None:
         """The rule that decides about a signal, complete; None where it is not kept."""
-        found = [rule for rule in self.rules if _speaks_of(rule.pattern, signal.type)]
+        found = [rule for rule in self.rules if _matches(rule.pattern, signal.type)]
         if not found:
             return None
         rule, *wider = found
         for other in wider:
             if not rule.merge or other.skip:
                 break
-            rule = rule.over(other)
+            rule = rule.with_defaults(other)
         return None if rule.skip else rule
 
     def key_of(self, signal: Signal) -> str:
@@ -168,21 +168,21 @@ class SignalCapture(Plugin):
         return f"signal_{sha256(place.encode()).hexdigest()[:32]}"
 
 
-def _speaks_of(wanted: str, signal_type: str) -> bool:
-    if signal_type in NEVER or (_begins(signal_type) and not _begins(wanted)):
+def _matches(wanted: str, signal_type: str) -> bool:
+    if signal_type in IGNORED_TYPES or (_is_runtime_type(signal_type) and not _is_runtime_type(wanted)):
         return False
-    return pattern.matches(wanted, signal_type)
+    return pattern.matches_pattern(wanted, signal_type)
 
 
-def _begins(dotted: str) -> bool:
-    return dotted.split(".", 1)[0] == OWN
+def _is_runtime_type(dotted: str) -> bool:
+    return dotted.split(".", 1)[0] == RUNTIME_PREFIX
 
 
-def _text(content: Content | None, signal: Signal) -> str | None:
+def _render_content(content: Content | None, signal: Signal) -> str | None:
     if content is None:
-        return _plain(signal.data)
+        return _to_text(signal.data)
     if isinstance(content, str):
-        fields = {name: _field(name, signal) for name in _FIELD.findall(content)}
+        fields = {name: _signal_field(name, signal) for name in _FIELD.findall(content)}
         if None in fields.values():
             return None
         return _FIELD.sub(lambda match: str(fields[match[1]]), content)
@@ -192,17 +192,17 @@ def _text(content: Content | None, signal: Signal) -> str | None:
     return text
 
 
-def _field(path: str, signal: Signal) -> str | None:
+def _signal_field(path: str, signal: Signal) -> str | None:
     first, *rest = path.split(".")
-    if first not in _ABOUT:
+    if first not in _SIGNAL_FIELDS:
         return None
     found = getattr(signal, first)
     for key in rest:
         found = found.get(key) if isinstance(found, FrozenMap) else None
-    return _plain(found)
+    return _to_text(found)
 
 
-def _plain(data: Any) -> str | None:
+def _to_text(data: Any) -> str | None:
     """Data as text: its own words where it has some, else JSON; bytes have none."""
     if isinstance(data, FrozenMap):
         words = next((data[key] for key in ("text", "content") if isinstance(data.get(key), str)), None)
@@ -218,14 +218,14 @@ def _plain(data: Any) -> str | None:
 # confirming: What becomes of entries whose projection was asked of a provider?
 
 
-TRIES = 3
+MAX_REFUSALS = 3
 """How often a provider may refuse a key before it is passed over."""
-LATE = "timed out"
+TIMED_OUT = "timed out"
 """What a provider that was too slow for a key is said to have done."""
-_NAMED = 5
+_MAX_NAMED_KEYS = 5
 
 
-class Answer(NamedTuple):
+class ProviderAnswer(NamedTuple):
     """What a provider answered to one request."""
 
     kept: bool
@@ -242,11 +242,11 @@ def projection_result(
 ) -> tuple[Memory | None, list[Directive]]:
     """Take in what a memory provider answered to a projector; answers to others are left alone."""
     now = clock.now()
-    for name, mark in engine.every(ctx.memory):
+    for name, mark in engine.iter_cursors(ctx.memory):
         if isinstance(request_id, str) and request_id in mark.pending:
-            new, given_up = _answered(mark, request_id, _read(status, details), now)
-            told: list[Directive] = [_passed_over(name, given_up)] if given_up else []
-            return engine.write(ctx.memory, name, new, now), told
+            new, given_up = _apply_answer(mark, request_id, _parse_answer(status, details), now)
+            told: list[Directive] = [_skipped_error(name, given_up)] if given_up else []
+            return engine.write_cursor(ctx.memory, name, new, now), told
     return None, []
 
 
@@ -262,45 +262,47 @@ class ProjectionPlugin(Plugin):
         return [(MEMORY_RESULT, projection_result)]
 
 
-def _answered(mark: Mark, request_id: str, answer: Answer, now: int) -> tuple[Mark, list[str]]:
+def _apply_answer(
+    cursor: ProjectionCursor, request_id: str, answer: ProviderAnswer, now: int
+) -> tuple[ProjectionCursor, list[str]]:
     """The mark after one answer, and the keys that are passed over from now on."""
-    first, last, _ = mark.pending[request_id]
-    mark = mark.replace(
-        pending=mark.pending.delete(request_id),
-        kept=mark.kept or answer.kept,
-        broken=mark.broken or answer.broken,
-        missed=[*mark.missed, *answer.missed],
+    first, last, _ = cursor.pending[request_id]
+    cursor = cursor.replace(
+        pending=cursor.pending.delete(request_id),
+        kept=cursor.kept or answer.kept,
+        broken=cursor.broken or answer.broken,
+        missed=[*cursor.missed, *answer.missed],
         at=now,
     )
-    if mark.pending:
-        return mark, []
-    if not mark.missed and not mark.broken:
-        return mark.covering(first, last, now), []
-    if mark.kept and not mark.broken:
-        mark = mark.replace(refused={key: mark.refused.get(key, 0) + 1 for key in mark.missed})
-    if not mark.broken and all(mark.refused.get(key, 0) >= TRIES for key in mark.missed):
-        return mark.covering(first, last, now), [*mark.missed]
-    return mark.failing(now), []
+    if cursor.pending:
+        return cursor, []
+    if not cursor.missed and not cursor.broken:
+        return cursor.advance(first, last, now), []
+    if cursor.kept and not cursor.broken:
+        cursor = cursor.replace(refused={key: cursor.refused.get(key, 0) + 1 for key in cursor.missed})
+    if not cursor.broken and all(cursor.refused.get(key, 0) >= MAX_REFUSALS for key in cursor.missed):
+        return cursor.advance(first, last, now), [*cursor.missed]
+    return cursor.with_failure(now), []
 
 
-def _read(status: object, details: object) -> Answer:
+def _parse_answer(status: object, details: object) -> ProviderAnswer:
     """What an answer says; where a key came too late it says nothing about what the provider would keep."""
     known = () if isinstance(details, (str, bytes)) or not isinstance(details, Sequence) else details
     told = [one for one in known if isinstance(one, Mapping) and isinstance(one.get("key"), str)]
     missed = [one["key"] for one in told if one.get("status") != "ok"]
-    late = any(LATE in str(one.get("error", "")) for one in told)
+    late = any(TIMED_OUT in str(one.get("error", "")) for one in told)
     ok = status == "ok"
-    return Answer(
+    return ProviderAnswer(
         kept=ok or len(missed) < len(told),
         missed=[] if ok else missed,
         broken=not ok and (late or not missed),
     )
 
 
-def _passed_over(name: str, keys: list[str]) -> Error:
-    named = ", ".join(keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
+def _skipped_error(name: str, keys: list[str]) -> Error:
+    named = ", ".join(keys[:_MAX_NAMED_KEYS]) + (", …" if len(keys) > _MAX_NAMED_KEYS else "")
     return Error(
-        message=f"projector {name!r}: its provider refused {named} {TRIES} times; passed over",
+        message=f"projector {name!r}: its provider refused {named} {MAX_REFUSALS} times; passed over",
         context="projection",
         action=name,
         kind="Refused",
@@ -310,7 +312,7 @@ def _passed_over(name: str, keys: list[str]) -> Error:
 # projecting: When does an agent project by itself?
 
 
-class Projecting:
+class ProjectionStrategy:
     """Acts as the inner strategy does, and projects the thread into the memory.
 
     It takes in the answers of memory providers to its projectors, by a route of its own.
@@ -332,12 +334,12 @@ class Projecting:
         self.config = freeze_map(config, "config")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._parts() == self._parts()
+        return type(other) is type(self) and other._identity() == self._identity()
 
     def __hash__(self) -> int:
         return hash((type(self), self.after))
 
-    def _parts(self) -> tuple[object, ...]:
+    def _identity(self) -> tuple[object, ...]:
         return self.projectors, self.inner, self.after, self.config
 
     def init(self, agent: Agent, ctx: Context) -> Outcome:
@@ -351,15 +353,15 @@ class Projecting:
         for one in instructions:
             if _is_answer(one):  # none of the inner strategy's business, and not worth a note in the thread
                 known = Instruction(action=one.action, params=one.params, target=projection_result)
-                agent, more, _ = run(agent, known, ctx.signal)
+                agent, more, _ = run_instruction(agent, known, ctx.signal)
                 directives += more
             else:
                 rest.append(one)
         if rest or not instructions:
             agent, more = self.inner.cmd(agent, rest, Context(agent, ctx.signal, ctx.config))
             directives += more
-        if waiting(agent, self.projectors) >= self.after:
-            agent, more = project(agent, self.projectors, config=self.config, patient=True)
+        if count_pending(agent, self.projectors) >= self.after:
+            agent, more = project(agent, self.projectors, config=self.config, backoff=True)
             directives += more
         return agent, directives
 
@@ -375,11 +377,11 @@ class Projecting:
 
     def signal_routes(self) -> Sequence[RouteLike]:
         """The routes of the inner strategy, and one for the answers of memory providers."""
-        inner = self.inner.signal_routes() if isinstance(self.inner, Routed) else ()
+        inner = self.inner.signal_routes() if isinstance(self.inner, SupportsSignalRoutes) else ()
         return [*inner, (MEMORY_RESULT, projection_result)]
 
 
-def projecting_action(
+def projection_action(
     projectors: Iterable[Projector], name: str = "project", *, config: Mapping[str, Any] = EMPTY_MAP
 ) -> Action:
     """An action that projects what is new in the thread into the memory."""
@@ -389,7 +391,7 @@ def projecting_action(
     def run_projectors(ctx: Context) -> tuple[Memory | None, list[Directive]]:
         """Project what is new in the thread into the memory."""
         agent, directives = project(ctx.agent, known, config=settings)
-        return (None if agent is ctx.agent else state.MEMORY.value(agent)), directives
+        return (None if agent is ctx.agent else state.MEMORY.get_or_new(agent)), directives
 
     return run_projectors
 

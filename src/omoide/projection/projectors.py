@@ -24,18 +24,18 @@ from omoide.core.frozen import FrozenMap
 from omoide.core.memory import Memory
 from omoide.core.requests import check_positive
 from omoide.core.thread import Thread
-from omoide.core.value import Count, Name, Record, Value, check_choice, check_function, check_tuple, force
+from omoide.core.value import Count, Name, Record, Value, check_choice, check_function, check_tuple, set_field
 from omoide.errors import Invalid
 from omoide.ids import MAX_BYTES
-from omoide.projection.engine import MESSAGE, RETRY_MS, ProjectionContext, Said, said
-from omoide.retrieval.text import TokenCounter, estimate
+from omoide.projection.engine import MESSAGE_KINDS, RETRY_MS, ProjectionContext, ThreadMessage, messages_in
+from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.memory import ROLES, BufferMessage
-from omoide.shortterm.summary import sentences, summarised
+from omoide.shortterm.summary import sentences, summarize_messages
 
 # embedding: How do messages get to where they can be searched by meaning?
 
 
-Embed: TypeAlias = Callable[[str], Sequence[float]]
+EmbedFunction: TypeAlias = Callable[[str], Sequence[float]]
 
 
 class MessageEmbedder(Value, frozen=True, kw_only=True):
@@ -45,20 +45,20 @@ class MessageEmbedder(Value, frozen=True, kw_only=True):
 
     name: Name = "message_embedder"
     provider: Name = "semantic"
-    batch: Count = 50
+    batch_size: Count = 50
     """How many messages one directive holds at most."""
-    kinds: TextsField = MESSAGE
-    longest: Count = 20_000
+    kinds: TextsField = MESSAGE_KINDS
+    max_length: Count = 20_000
     """How many characters of a message are kept; the rest of a longer one stays in the thread."""
-    embed: Embed | None = None
+    embed: EmbedFunction | None = None
     """A pure function from a text to its vector; without it the provider makes one."""
     retry_ms: Count = RETRY_MS
     """How long an answer is waited for before the same is asked again."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self.batch, "batch")
-        check_positive(self.longest, "longest")
+        check_positive(self.batch_size, "batch")
+        check_positive(self.max_length, "longest")
         if self.embed is not None:
             check_function(self.embed, "embed")
 
@@ -67,10 +67,10 @@ class MessageEmbedder(Value, frozen=True, kw_only=True):
     ) -> tuple[Memory, list[Directive]]:
         """The memory as it was, and a directive for each batch of fresh messages."""
         items = [
-            self._item(key_of(thread.id, one.entry.seq), one.text[: self.longest])
-            for one in said(ctx.fresh, self.kinds)
+            self._item(key_of(thread.id, one.entry.seq), one.text[: self.max_length])
+            for one in messages_in(ctx.fresh, self.kinds)
         ]
-        batches = [items[at : at + self.batch] for at in range(0, len(items), self.batch)]
+        batches = [items[at : at + self.batch_size] for at in range(0, len(items), self.batch_size)]
         return memory, [MemoryUpsert(items=batch, provider=self.provider) for batch in batches]
 
     def _item(self, key: str, text: str) -> dict[str, Any]:
@@ -87,9 +87,9 @@ def key_of(thread_id: str, seq: int) -> str:
 # next actions: What did somebody say is to be done next?
 
 
-SHORTEST, LONGEST = 3, 400
+MIN_TASK_LENGTH, MAX_SENTENCE_LENGTH = 3, 400
 """How many characters a task has, and a sentence that is looked at."""
-MOST = 10
+MAX_TASKS_PER_MESSAGE = 10
 """How many tasks one message is taken for, at most."""
 
 
@@ -112,27 +112,27 @@ class ActionRule(Record, frozen=True, kw_only=True):
         for field in ("pattern", "unless"):
             written = getattr(self, field)
             try:
-                groups = _compiled(written or "").groups
+                groups = _compile(written or "").groups
             except re.error as error:
                 raise Invalid(field, f"is no regular expression ({error})", "correct it") from error
             if field == "pattern" and groups == 0:
                 raise Invalid(field, "has no group", "put brackets around what is to be done")
 
-    def found(self, sentence: str, role: str) -> str | None:
+    def find_task(self, sentence: str, role: str) -> str | None:
         """What a sentence says is to be done, if it is one of these."""
-        match = _compiled(self.pattern).search(sentence) if role in self.roles else None
-        if match is None or (self.unless is not None and _compiled(self.unless).search(sentence)):
+        match = _compile(self.pattern).search(sentence) if role in self.roles else None
+        if match is None or (self.unless is not None and _compile(self.unless).search(sentence)):
             return None
         return (match[1] or "").strip(" \t.!;,:–-")
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-_WE = r"(?:i|we|you)"
-_IDLE = (
+_SUBJECT = r"(?:i|we|you)"
+_CONDITIONAL = (
     r"\b(?:if|when|whenever|unless|whether|until|before|once|why|how|what|where|in case|suppose|imagine)\b"
     r"[^,]* (?:i|we|you)\b"
 )
@@ -156,8 +156,8 @@ ACTION_RULES: tuple[ActionRule, ...] = (
     ),
     ActionRule(
         name="need",
-        pattern=rf"\b{_WE} (?:still |also |now |really |then )?(?:need|have) to (.+)",
-        unless=_IDLE,
+        pattern=rf"\b{_SUBJECT} (?:still |also |now |really |then )?(?:need|have) to (.+)",
+        unless=_CONDITIONAL,
     ),
     ActionRule(
         name="reminder",
@@ -172,47 +172,49 @@ class NextActions(Value, frozen=True, kw_only=True):
 
     name: Name = "next_actions"
     rules: tuple[ActionRule, ...] = ACTION_RULES
-    kinds: TextsField = MESSAGE
+    kinds: TextsField = MESSAGE_KINDS
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force(self, "rules", check_tuple(self.rules, "rules", ActionRule))
+        set_field(self, "rules", check_tuple(self.rules, "rules", ActionRule))
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Memory:
         """The memory with a task for each thing to do in the fresh messages."""
-        known = {_same(text) for task in memory.tasks_open() if isinstance(text := task.get("text"), str)}
+        known = {
+            _normalize(text) for task in memory.tasks_open() if isinstance(text := task.get("text"), str)
+        }
         taken = {task.get("id") for task in memory.tasks() if isinstance(task, FrozenMap)}
-        for one in said(ctx.fresh, self.kinds):
-            for text in self._stated(one):
+        for one in messages_in(ctx.fresh, self.kinds):
+            for text in self._tasks_in(one):
                 task_id = _task_id(thread.id, one.entry.seq, text)
-                if _same(text) in known or task_id in taken:
+                if _normalize(text) in known or task_id in taken:
                     continue
-                known.add(_same(text))
+                known.add(_normalize(text))
                 fields = {"evidence": {"thread": thread.id, "seq": one.entry.seq}}
                 memory = memory.tasks_add(text, id=task_id, fields=fields, now=ctx.now)
         return memory
 
-    def _stated(self, one: Said) -> list[str]:
-        return [*dict.fromkeys(self._found(one))][:MOST]
+    def _tasks_in(self, one: ThreadMessage) -> list[str]:
+        return [*dict.fromkeys(self._match_sentences(one))][:MAX_TASKS_PER_MESSAGE]
 
-    def _found(self, one: Said) -> Iterator[str]:
+    def _match_sentences(self, one: ThreadMessage) -> Iterator[str]:
         for sentence in sentences(one.text):
-            if len(sentence) > LONGEST or sentence.rstrip("\"')]”’").endswith("?"):
+            if len(sentence) > MAX_SENTENCE_LENGTH or sentence.rstrip("\"')]”’").endswith("?"):
                 continue
             plain = sentence.replace("’", "'")
-            text = next((found for rule in self.rules if (found := rule.found(plain, one.role))), "")
-            if len(text) >= SHORTEST:
+            text = next((found for rule in self.rules if (found := rule.find_task(plain, one.role))), "")
+            if len(text) >= MIN_TASK_LENGTH:
                 yield text
 
 
-def _same(text: str) -> str:
+def _normalize(text: str) -> str:
     """What two tasks that say the same have in common."""
     return " ".join(text.casefold().split()).rstrip(".!")
 
 
 def _task_id(thread_id: str, seq: int, text: str) -> str:
     """The id of a task: the same, however often it is found in the same place."""
-    return "task_" + sha256(f"{thread_id}\0{seq}\0{_same(text)}".encode()).hexdigest()[:32]
+    return "task_" + sha256(f"{thread_id}\0{seq}\0{_normalize(text)}".encode()).hexdigest()[:32]
 
 
 # summary: What was the conversation about so far?
@@ -228,10 +230,10 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
 
     name: Name = "conversation_summary"
     max_tokens: Count = 200
-    kinds: TextsField = MESSAGE
-    keep: Count = 50
+    kinds: TextsField = MESSAGE_KINDS
+    batch_size: Count = 50
     """How many messages are weighed against each other at a time."""
-    count: TokenCounter = estimate
+    count: TokenCounter = estimate_tokens
     """What counts tokens."""
     key: Name = SUMMARY
     """Where in the world it is kept."""
@@ -239,18 +241,18 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self.max_tokens, "max_tokens")
-        check_positive(self.keep, "keep")
+        check_positive(self.batch_size, "keep")
         check_function(self.count, "count")
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Memory:
         """The memory with the fresh messages summed up together with what it knew of the older ones."""
-        messages = [*said(ctx.fresh, self.kinds)]
+        messages = [*messages_in(ctx.fresh, self.kinds)]
         if not messages:
             return memory
-        text, first = self._older(memory, thread.id, ctx.since) or ("", messages[0].entry.seq)
-        for start in range(0, len(messages), self.keep):
-            part = [_message(one) for one in messages[start : start + self.keep]]
-            text = summarised([*_lines(text), *part], self.max_tokens, count=self.count)
+        text, first = self._previous_summary(memory, thread.id, ctx.since) or ("", messages[0].entry.seq)
+        for start in range(0, len(messages), self.batch_size):
+            part = [_to_buffer_message(one) for one in messages[start : start + self.batch_size]]
+            text = summarize_messages([*_parse_summary(text), *part], self.max_tokens, count=self.count)
         summary = {
             "content": text,
             "source": "projector",
@@ -260,7 +262,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
         }
         return memory.world_put(self.key, summary, now=ctx.now)
 
-    def _older(self, memory: Memory, thread_id: str, since: int) -> tuple[str, int] | None:
+    def _previous_summary(self, memory: Memory, thread_id: str, since: int) -> tuple[str, int] | None:
         """The summary of what came before, and where it begins; anybody may have written another."""
         match memory.world_get(self.key):
             case {"thread": str(other)} if other != thread_id:
@@ -271,7 +273,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
                 return None
 
 
-def _lines(summary: str) -> list[BufferMessage]:
+def _parse_summary(summary: str) -> list[BufferMessage]:
     """What a summary says, line by line, as the messages it stands for."""
     found = map(_LINE.fullmatch, summary.split("\n"))
     return [
@@ -281,7 +283,7 @@ def _lines(summary: str) -> list[BufferMessage]:
     ]
 
 
-def _message(one: Said) -> BufferMessage:
+def _to_buffer_message(one: ThreadMessage) -> BufferMessage:
     return BufferMessage(
         id=one.entry.id, role=one.role, content=one.text, timestamp=one.entry.at, token_count=1
     )

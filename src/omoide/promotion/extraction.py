@@ -20,24 +20,24 @@ from omoide.core import entry as memory_types
 from omoide.core.codec import TextsField
 from omoide.core.entry import Entry, Evidence
 from omoide.core.frozen import check_str
-from omoide.core.value import Name, Record, check_choice, check_count, check_unit, force
+from omoide.core.value import Name, Record, check_choice, check_count, check_unit, set_field
 from omoide.errors import Invalid, NotFound
 from omoide.shortterm.importance import score
 from omoide.shortterm.pending import PendingItem
 from omoide.shortterm.summary import sentences
 
-SHORTEST, LONGEST = 12, 400
+MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 12, 400
 """How many characters a sentence has that is looked at."""
-MOST = 20
+MAX_ITEMS = 20
 """How many memories one message is taken for, at most."""
-AGENT_CONFIDENCE = 0.6
+MAX_AGENT_CONFIDENCE = 0.6
 """How sure an assistant's own words can be."""
 
 SOURCES = MappingProxyType({"user": "user", "assistant": "agent"})
 """Whose words are looked at, and what that makes the source of a memory."""
 
-_WHY = re.compile(r"\b(?:because(?: of)?|due to|so that)\s+(.{3,})", re.IGNORECASE)
-_ASKED = re.compile(r"\?[\"')\]]{0,3}$")
+_RATIONALE = re.compile(r"\b(?:because(?: of)?|due to|so that)\s+(.{3,})", re.IGNORECASE)
+_QUESTION = re.compile(r"\?[\"')\]]{0,3}$")
 
 
 class Rule(Record, frozen=True, kw_only=True):
@@ -61,30 +61,30 @@ class Rule(Record, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         try:
-            memory_types.check(self.type)
+            memory_types.check_memory_type(self.type)
         except NotFound as error:
             raise Invalid("type", f"is {self.type!r}", error.remedy) from error
-        force(self, "confidence", check_unit(self.confidence, "confidence"))
+        set_field(self, "confidence", check_unit(self.confidence, "confidence"))
         for role in self.roles:
             check_choice(role, "roles", tuple(SOURCES))
         for field in ("pattern", "unless"):
             written = getattr(self, field)
             try:
-                _compiled(written or "")
+                _compile(written or "")
             except re.error as error:
                 raise Invalid(field, f"is no regular expression ({error})", "correct it") from error
 
-    def finds(self, sentence: str, role: str) -> bool:
+    def matches(self, sentence: str, role: str) -> bool:
         """Whether a sentence, said by this role, is one of these."""
-        if role not in self.roles or (_ASKED.search(sentence) and not self.questions):
+        if role not in self.roles or (_QUESTION.search(sentence) and not self.questions):
             return False
-        if not _compiled(self.pattern).search(sentence):
+        if not _compile(self.pattern).search(sentence):
             return False
-        return self.unless is None or not _compiled(self.unless).search(sentence)
+        return self.unless is None or not _compile(self.unless).search(sentence)
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
@@ -109,18 +109,18 @@ def extract(
     known = RULES if rules is None else tuple(rules)
     found: dict[str, PendingItem] = {}
     for sentence in sentences(text):
-        if SHORTEST <= len(sentence) <= LONGEST:
+        if MIN_SENTENCE_CHARS <= len(sentence) <= MAX_SENTENCE_CHARS:
             said = sentence.replace("’", "'")
-            rule = next((rule for rule in known if rule.finds(said, role)), None)
+            rule = next((rule for rule in known if rule.matches(said, role)), None)
             if rule is not None:
-                item = _proposed(rule, sentence, role, place, agent_id, now)
+                item = _pending_item(rule, sentence, role, place, agent_id, now)
                 found.setdefault(item.id, item)
-    return tuple(found.values())[:MOST]
+    return tuple(found.values())[:MAX_ITEMS]
 
 
-def _proposed(rule: Rule, sentence: str, role: str, place: str, agent_id: str, now: int) -> PendingItem:
-    sure = rule.confidence if role == "user" else min(rule.confidence, AGENT_CONFIDENCE)
-    why = _WHY.search(sentence) if rule.reasons else None
+def _pending_item(rule: Rule, sentence: str, role: str, place: str, agent_id: str, now: int) -> PendingItem:
+    sure = rule.confidence if role == "user" else min(rule.confidence, MAX_AGENT_CONFIDENCE)
+    why = _RATIONALE.search(sentence) if rule.reasons else None
     name = f"{place}\0{rule.name}\0{sentence}"
     entry = Entry(
         id="mem_" + sha256(name.encode()).hexdigest()[:32],
@@ -137,7 +137,7 @@ def _proposed(rule: Rule, sentence: str, role: str, place: str, agent_id: str, n
     return PendingItem(entry=entry, access_count=1)
 
 
-_IDLE = (
+_HEDGES = (
     r"\b(?:if|unless|whether|suppose|imagine|would|could|should|might|may|maybe|perhaps|probably|used to)\b"
 )
 """Words that make a statement less than one."""
@@ -226,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         pattern=r"^root cause: |\b(?:root|the) cause (?:of \S+(?: \S+){0,6} )?(?:is|was|turned out to be) |"
         r"\b(?:bug|crash|error|failure|issue|leak|outage|problem|slowdown|timeout)s? "
         r"(?:is|was|were) caused by ",
-        unless=_IDLE + r"|" + _NOT + r"|\bunknown\b|\bunclear\b",
+        unless=_HEDGES + r"|" + _NOT + r"|\bunknown\b|\bunclear\b",
         confidence=0.8,
     ),
     Rule(
@@ -234,7 +234,7 @@ RULES: tuple[Rule, ...] = (
         type="bug",
         pattern=r"^bug: |\b(?:has|have) a bug\b|"
         r"\b(?:there(?:'s| is)|found|hit|it's|it is|this is) (?:an?|another|the) (?:\w+ )?bug\b",
-        unless=_NOT + r"|\b(?:no bug|fixed|solved|closed)\b|" + _IDLE,
+        unless=_NOT + r"|\b(?:no bug|fixed|solved|closed)\b|" + _HEDGES,
     ),
     Rule(
         name="error",
@@ -242,7 +242,7 @@ RULES: tuple[Rule, ...] = (
         pattern=r"^\w*(?:error|exception): |"
         r"\b(?:fails|failed|crashes|crashed|throws|threw|raises|raised|hangs|panics|times out|timed out) "
         r"(?:with|on|when|whenever|while|during|after|for|at|in) ",
-        unless=_NOT + r"|\b(?:fixed|solved|raised (?:in|at))\b|" + _IDLE,
+        unless=_NOT + r"|\b(?:fixed|solved|raised (?:in|at))\b|" + _HEDGES,
     ),
     Rule(
         name="discovery",
@@ -279,7 +279,7 @@ RULES: tuple[Rule, ...] = (
         r"is (?:built|written|implemented|deployed|hosted|based|running) (?:with|on|in|to|at))\b|"
         r"^(?:currently,? |today,? |here,? )?we(?:'re| are)? (?:currently |already |now )?"
         r"(?:use|using|run|deploy) \S+|^(?:fact|fyi): \w",
-        unless=_IDLE
+        unless=_HEDGES
         + r"|"
         + _NOT
         + r"|\b(?:plan|planning|want|going|hope|like) to\b|\bus(?:e|ing) (?:it|that|them)\b",
@@ -290,7 +290,7 @@ RULES: tuple[Rule, ...] = (
         type="fact",
         pattern=r"\bi (?:strongly |really |usually |generally |always )?prefer \w|\bmy name is \w|"
         r"^(?:please )?call me \w+|\bi(?:'m| am) allergic to\b",
-        unless=_IDLE + r"|\bcall me (?:after|at|back|crazy|if|in|later|on|today|tomorrow|tonight|when)\b",
+        unless=_HEDGES + r"|\bcall me (?:after|at|back|crazy|if|in|later|on|today|tomorrow|tonight|when)\b",
         roles=("user",),
         confidence=0.9,
     ),

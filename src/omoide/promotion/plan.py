@@ -27,18 +27,18 @@ from omoide.core.value import (
     Value,
     check_instance,
     check_unit,
-    copied,
-    force,
+    set_field,
+    shallow_copy,
 )
 from omoide.shortterm.context import ContextItem
-from omoide.shortterm.importance import DEFAULT, AccessLog, Score, Weights, reaches, score
+from omoide.shortterm.importance import DEFAULT_WEIGHTS, AccessLog, Score, Weights, reaches, score
 from omoide.shortterm.memory import ShortTerm
 from omoide.shortterm.pending import PendingItem
 
 # marks: What was promoted already?
 
 
-class Mark(Value, frozen=True, kw_only=True):
+class PromotionMark(Value, frozen=True, kw_only=True):
     """The memory that a key of the working context has become."""
 
     key: Name
@@ -47,7 +47,7 @@ class Mark(Value, frozen=True, kw_only=True):
     """What the value was."""
 
 
-class Promoted(Value, frozen=True, kw_only=True):
+class PromotedEntry(Value, frozen=True, kw_only=True):
     """One memory that a run made."""
 
     id: Id
@@ -58,7 +58,7 @@ class Promoted(Value, frozen=True, kw_only=True):
     digest: str | None = None
     """What the value under that key was."""
     supersedes: Id | None = None
-    before: Mark | None = None
+    before: PromotionMark | None = None
     """The mark that stood there until then."""
     print: str = ""
     """What tells whether somebody rewrote it since."""
@@ -66,7 +66,7 @@ class Promoted(Value, frozen=True, kw_only=True):
     """Whether it is new: what was there already is not taken back with the run."""
 
 
-class Failure(Value, frozen=True, kw_only=True):
+class PromotionFailure(Value, frozen=True, kw_only=True):
     """One item that could not be kept; it stays where it was."""
 
     id: Id
@@ -74,14 +74,14 @@ class Failure(Value, frozen=True, kw_only=True):
     problem: str
 
 
-class Run(Value, frozen=True, kw_only=True):
+class PromotionRun(Value, frozen=True, kw_only=True):
     """One promotion: what it made, and what it could not make."""
 
     id: Id
     at: Millis
     trigger: Name
-    promoted: tuple[Promoted, ...] = ()
-    failed: tuple[Failure, ...] = ()
+    promoted: tuple[PromotedEntry, ...] = ()
+    failed: tuple[PromotionFailure, ...] = ()
     undone_at: Millis | None = None
 
 
@@ -90,21 +90,21 @@ def digest(value: Any) -> str:
     return sha256(codec.encode({"value": value})).hexdigest()
 
 
-def print_of(entry: Entry) -> str:
+def fingerprint(entry: Entry) -> str:
     """What a memory says, as one word; being superseded and restored does not change it."""
     said = entry.replace(superseded_by=None, superseded_at=None, superseded_reason=None, stale=False, rev=0)
     return sha256(said.to_json()).hexdigest()
 
 
-def context_id(session_id: str, key: str, value: Any, before: Mark | None) -> str:
+def entry_id_for_value(session_id: str, key: str, value: Any, before: PromotionMark | None) -> str:
     """The id of the memory that a value becomes: the same, however often its promotion is tried.
 
     It depends on the memory before it, so that a value which comes back is a new memory.
     """
-    return identity(session_id, key, digest(value), before)
+    return entry_id_for_digest(session_id, key, digest(value), before)
 
 
-def identity(session_id: str, key: str, digest: str, before: Mark | None) -> str:
+def entry_id_for_digest(session_id: str, key: str, digest: str, before: PromotionMark | None) -> str:
     """The same, of a value that is known by its digest."""
     parts = (session_id, key, digest, "" if before is None else before.id)
     return "mem_" + sha256("\0".join(parts).encode()).hexdigest()[:32]
@@ -114,7 +114,7 @@ def identity(session_id: str, key: str, digest: str, before: Mark | None) -> str
 
 
 def score_context_item(
-    item: ContextItem, log: AccessLog, now: int | None = None, weights: Weights = DEFAULT
+    item: ContextItem, log: AccessLog, now: int | None = None, weights: Weights = DEFAULT_WEIGHTS
 ) -> Score:
     """How much a value of the working context matters, by its own figures and those of the log.
 
@@ -145,7 +145,7 @@ class PromotionPolicy(Record, frozen=True, kw_only=True):
     closing_threshold: float = 0.4
     """What is enough when the session ends, and short-term memory with it; not for mere messages."""
     every_ms: Count = 30_000
-    most: Count = 20
+    max_items: Count = 20
     """How many items one run promotes; what an agent decided comes on top, and the rest waits. A session that
     is paused or closed waits for nothing."""
     weights: Weights = Weights()
@@ -156,9 +156,9 @@ class PromotionPolicy(Record, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         for field in ("threshold", "closing_threshold", "capacity"):
-            force(self, field, check_unit(getattr(self, field), field))
+            set_field(self, field, check_unit(getattr(self, field), field))
         check_positive(self.every_ms, "every_ms")
-        check_positive(self.most, "most")
+        check_positive(self.max_items, "most")
         check_instance(self.weights, "weights", kind=Weights)
 
     def threshold_for(self, trigger: str) -> float:
@@ -169,15 +169,15 @@ class PromotionPolicy(Record, frozen=True, kw_only=True):
 # planning: What would be promoted, what not, and why?
 
 
-LONGEST = 64 * 1024
+MAX_CONTENT_BYTES = 64 * 1024
 """How many bytes of a value become the content of a memory."""
-CUT = " … [cut]"
-ENDINGS = ("close", "pause")
+TRUNCATION_SUFFIX = " … [cut]"
+FINAL_TRIGGERS = ("close", "pause")
 """When nobody may come back for the rest."""
 SOURCES = {"explicit": "user", "tool": "tool", "inferred": "agent"}
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class PromotionCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """Something that may be promoted, the memory it would become, and what is to be done about it."""
 
     entry: Entry
@@ -192,7 +192,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """What it is called while it waits, where that is not the memory's id."""
     key: str | None = None
     digest: str | None = None
-    before: Mark | None = None
+    before: PromotionMark | None = None
 
     @property
     def id(self) -> str:
@@ -204,25 +204,25 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.verdict:<9} {self.score:.3f} {kind:<14} {_short(self.entry.content)!r}: {self.why}"
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PromotionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """All that short-term memory holds, the most important first, each with its verdict."""
 
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[PromotionCandidate, ...] = ()
     threshold: float
     trigger: str = "demand"
     at: int
 
     @property
-    def promoted(self) -> tuple[Candidate, ...]:
+    def to_promote(self) -> tuple[PromotionCandidate, ...]:
         """What is to be promoted."""
         return tuple(one for one in self.candidates if one.verdict == "promote")
 
     def __str__(self) -> str:
-        head = f"{len(self.promoted)} of {len(self.candidates)} reach {self.threshold:g}"
+        head = f"{len(self.to_promote)} of {len(self.candidates)} reach {self.threshold:g}"
         return "\n".join([head, *map(str, self.candidates)])
 
 
-def planned(
+def build_plan(
     memory: ShortTerm,
     scope: Scope,
     policy: PromotionPolicy,
@@ -230,11 +230,11 @@ def planned(
     now: int,
     trigger: str = "demand",
     threshold: float | None = None,
-    marks: Mapping[str, Mark] = EMPTY_MAP,
+    marks: Mapping[str, PromotionMark] = EMPTY_MAP,
     origins: Mapping[str, Evidence] = EMPTY_MAP,
-    dropped: Mapping[str, Mark] = EMPTY_MAP,
-    held: Iterable[str] = (),
-) -> Plan:
+    evicted: Mapping[str, PromotionMark] = EMPTY_MAP,
+    undone_ids: Iterable[str] = (),
+) -> PromotionPlan:
     """A verdict on everything in short-term memory; nothing is changed.
 
     `marks` are what was promoted of the working context, `origins` where its values come from, `dropped`
@@ -244,40 +244,44 @@ def planned(
     least = policy.threshold_for(trigger) if threshold is None else threshold
     # A message that nobody made a memory of has to matter by itself, also when the session ends.
     plain = policy.threshold if threshold is None else threshold
-    most = None if trigger in ENDINGS else policy.most
-    kept_back = frozenset(held)
+    most = None if trigger in FINAL_TRIGGERS else policy.max_items
+    kept_back = frozenset(undone_ids)
     found = [
         *(
             _from_context(one, memory, scope, policy, least, now, marks, origins)
             for one in memory.context.to_list()
         ),
         *(
-            _placed(
+            _with_context_key(
                 _from_pending(one, scope, "pending", plain if _is_message(one.entry) else least),
                 memory.session_id,
-                dropped,
+                evicted,
                 marks,
             )
             for one in memory.pending.list_implicit()
         ),
         *(_from_pending(one, scope, "decision", least) for one in memory.pending.list_agent_decisions()),
     ]
-    found = [_held(one) if one.id in kept_back and one.verdict == "promote" else one for one in found]
+    found = [_hold_back(one) if one.id in kept_back and one.verdict == "promote" else one for one in found]
     found.sort(key=lambda one: (-one.score, one.origin, one.id))
-    return Plan(candidates=tuple(_capped(found, most)), threshold=least, trigger=trigger, at=now)
+    return PromotionPlan(
+        candidates=tuple(_limit_promotions(found, most)), threshold=least, trigger=trigger, at=now
+    )
 
 
 def _is_message(entry: Entry) -> bool:
     return entry.type is None and entry.message is not None
 
 
-def _capped(found: list[Candidate], most: int | None) -> Iterable[Candidate]:
+def _limit_promotions(
+    candidates: list[PromotionCandidate], max_items: int | None
+) -> Iterable[PromotionCandidate]:
     taken = 0
-    for one in found:
+    for one in candidates:
         if one.verdict == "promote" and one.origin != "decision":
             taken += 1
-            if most is not None and taken > most:
-                one = _with(one, "later", f"a run promotes {most}: the next one takes it")
+            if max_items is not None and taken > max_items:
+                one = _with_verdict(one, "later", f"a run promotes {max_items}: the next one takes it")
         yield one
 
 
@@ -286,31 +290,31 @@ def _from_context(
     memory: ShortTerm,
     scope: Scope,
     policy: PromotionPolicy,
-    least: float,
+    threshold: float,
     now: int,
-    marks: Mapping[str, Mark],
+    marks: Mapping[str, PromotionMark],
     origins: Mapping[str, Evidence],
-) -> Candidate:
+) -> PromotionCandidate:
     parts = score_context_item(item, memory.access_log, now, policy.weights)
     before, value = marks.get(item.key), digest(item.value)
-    entry = memory_of(item, memory.session_id, scope, parts.total, before, origins.get(item.key))
+    entry = entry_from_item(item, memory.session_id, scope, parts.total, before, origins.get(item.key))
     if item.suggested_type is None:
         verdict, why = "untyped", f"{item.key!r} is no kind of memory; pass memory_type to make it one"
     elif before is not None and before.digest == value:
         verdict, why = "unchanged", f"it is memory {before.id!r} already"
-    elif reaches(parts.total, least):
+    elif reaches(parts.total, threshold):
         verdict, why = "promote", str(parts)
     else:
         verdict, why = "below", str(parts)
-    return Candidate(
+    return PromotionCandidate(
         entry=entry, origin="context", score=parts.total, parts=parts, verdict=verdict, why=why,
         key=item.key, digest=value, before=before,
     )  # fmt: skip
 
 
-def _from_pending(item: PendingItem, scope: Scope, origin: str, least: float) -> Candidate:
+def _from_pending(item: PendingItem, scope: Scope, origin: str, threshold: float) -> PromotionCandidate:
     entry = item.entry.replace(
-        agent_id=scope.owner(),
+        agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
         namespace=scope.namespace,
@@ -319,25 +323,25 @@ def _from_pending(item: PendingItem, scope: Scope, origin: str, least: float) ->
     score = item.importance_score
     if origin == "decision":
         verdict, why = "promote", "the agent decided it"
-    elif reaches(score, least):
+    elif reaches(score, threshold):
         verdict, why = "promote", f"importance {score:.3f}"
     else:
-        verdict, why = "below", f"importance {score:.3f} of {least:g}"
-    return Candidate(entry=entry, origin=origin, score=score, verdict=verdict, why=why)
+        verdict, why = "below", f"importance {score:.3f} of {threshold:g}"
+    return PromotionCandidate(entry=entry, origin=origin, score=score, verdict=verdict, why=why)
 
 
-def memory_of(
+def entry_from_item(
     item: ContextItem,
     session_id: str,
     scope: Scope,
     importance: float,
-    before: Mark | None = None,
+    before: PromotionMark | None = None,
     origin: Evidence | None = None,
 ) -> Entry:
     """The memory that a value of the working context becomes."""
     return Entry(
-        id=context_id(session_id, item.key, item.value, before),
-        agent_id=scope.owner(),
+        id=entry_id_for_value(session_id, item.key, item.value, before),
+        agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
         namespace=scope.namespace,
@@ -346,54 +350,60 @@ def memory_of(
         confidence=item.confidence,
         importance=importance,
         source=SOURCES[item.source],
-        metadata={"key": item.key, **_kept(item)},
+        metadata={"key": item.key, **_value_metadata(item)},
         evidence=() if origin is None else (origin,),
         created_at=item.changed_at,
     )
 
 
-def _placed(
-    one: Candidate, session_id: str, dropped: Mapping[str, Mark], marks: Mapping[str, Mark]
-) -> Candidate:
+def _with_context_key(
+    candidate: PromotionCandidate,
+    session_id: str,
+    evicted: Mapping[str, PromotionMark],
+    marks: Mapping[str, PromotionMark],
+) -> PromotionCandidate:
     """A pending item that was a value of the working context, with the memory that it supersedes."""
-    place = dropped.get(one.id)
+    place = evicted.get(candidate.id)
     if place is None:
-        return one
+        return candidate
     before = marks.get(place.key)
-    id = identity(session_id, place.key, place.digest, before)
+    id = entry_id_for_digest(session_id, place.key, place.digest, before)
     known = before is not None and before.digest == place.digest
     return msgspec.structs.replace(
-        one,
-        entry=one.entry.replace(id=id),
-        item=one.id,
+        candidate,
+        entry=candidate.entry.replace(id=id),
+        item=candidate.id,
         key=place.key,
         digest=place.digest,
         before=before,
-        verdict="unchanged" if known else one.verdict,
+        verdict="unchanged" if known else candidate.verdict,
     )
 
 
 def content_of(item: ContextItem) -> str:
     """A value of the working context in words, with the key that says what it is."""
     text = item.text
-    if len(text.encode()) <= LONGEST:
+    if len(text.encode()) <= MAX_CONTENT_BYTES:
         return text
-    return text.encode()[: LONGEST - len(CUT.encode())].decode(errors="ignore") + CUT
+    return (
+        text.encode()[: MAX_CONTENT_BYTES - len(TRUNCATION_SUFFIX.encode())].decode(errors="ignore")
+        + TRUNCATION_SUFFIX
+    )
 
 
-def _kept(item: ContextItem) -> dict[str, object]:
+def _value_metadata(item: ContextItem) -> dict[str, object]:
     """The value itself, unless it is so long that its content has to do."""
-    return {"value": item.value} if len(item.text.encode()) <= LONGEST else {}
+    return {"value": item.value} if len(item.text.encode()) <= MAX_CONTENT_BYTES else {}
 
 
-def _held(one: Candidate) -> Candidate:
-    return _with(one, "held", "its promotion was undone")
+def _hold_back(candidate: PromotionCandidate) -> PromotionCandidate:
+    return _with_verdict(candidate, "held", "its promotion was undone")
 
 
-def _with(one: Candidate, verdict: str, why: str) -> Candidate:
-    new = copied(one)
-    force(new, "verdict", verdict)
-    force(new, "why", why)
+def _with_verdict(candidate: PromotionCandidate, verdict: str, why: str) -> PromotionCandidate:
+    new = shallow_copy(candidate)
+    set_field(new, "verdict", verdict)
+    set_field(new, "why", why)
     return new
 
 

@@ -17,21 +17,21 @@ from omoide.retrieval import text as words
 VERSION = 2
 """Raised whenever the blob of the same text would differ, so that stores know to compute it again."""
 
-ASKS = 1
-TELLS_TIME = 2
-TELLS_NUMBER = 4
+IS_QUESTION = 1
+MENTIONS_TIME = 2
+MENTIONS_NUMBER = 4
 FIRST_PERSON = 8
-TELLS_NAME = 16
-TELLS_PLACE = 32
-TELLS_REASON = 64
-TELLS_RECENT = 128
+MENTIONS_NAME = 16
+MENTIONS_PLACE = 32
+MENTIONS_REASON = 64
+MENTIONS_RECENT = 128
 
-_ASKS = re.compile(r"[?？؟\u037e][\"')\]\s]*$")  # noqa: RUF001
-_ENDING = re.compile(r"\s*\[[^\[\]]*\]\s*$")
+_QUESTION_MARK = re.compile(r"[?？؟\u037e][\"')\]\s]*$")  # noqa: RUF001
+_TRAILING_BRACKETS = re.compile(r"\s*\[[^\[\]]*\]\s*$")
 _DAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-_TELLS = (
+_FLAG_PATTERNS = (
     (
-        TELLS_TIME,
+        MENTIONS_TIME,
         re.compile(
             r"\b(?:yesterday|tonight|tomorrow|ago|the other day|this morning|since (?:i|we)"
             r"|(?:last|next|this|past) (?:week(?:end)?|month|year|night|summer|winter|spring|fall|autumn|few)"
@@ -41,11 +41,11 @@ _TELLS = (
         ),
     ),
     (
-        TELLS_RECENT,
+        MENTIONS_RECENT,
         re.compile(r"\b(?:today|just|recently|lately|soon|now|finally|earlier|later)\b", re.IGNORECASE),
     ),
     (
-        TELLS_NUMBER,
+        MENTIONS_NUMBER,
         re.compile(
             r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|hundred|thousand"
             r"|once|twice|several)\b",
@@ -53,10 +53,10 @@ _TELLS = (
         ),
     ),
     (FIRST_PERSON, re.compile(r"\b(?:i|my|me|we|our|us|mine)\b", re.IGNORECASE)),
-    (TELLS_NAME, re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")),
-    (TELLS_PLACE, re.compile(r"\b(?:in|at|to|from|near|visited|around) (?:the )?[A-Z]\w+")),
+    (MENTIONS_NAME, re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")),
+    (MENTIONS_PLACE, re.compile(r"\b(?:in|at|to|from|near|visited|around) (?:the )?[A-Z]\w+")),
     (
-        TELLS_REASON,
+        MENTIONS_REASON,
         re.compile(
             r"\b(?:because|since|so that|in order|reason|inspired|motivat\w*|helps?|makes? me|made me"
             r"|feel|felt)\b",
@@ -82,7 +82,7 @@ class Features(NamedTuple):
         return numbers.tobytes()
 
 
-def read(text: str) -> Features:
+def extract_features(text: str) -> Features:
     """The features of a text."""
     found = words.words(text)
     ids = tuple(words.term_id(term) for word in found if (term := words.term_of(word)))
@@ -90,8 +90,8 @@ def read(text: str) -> Features:
 
 
 def _flags(text: str) -> int:
-    flags = ASKS if _ASKS.search(_ENDING.sub("", text[-400:])) else 0
-    for flag, pattern in _TELLS:
+    flags = IS_QUESTION if _QUESTION_MARK.search(_TRAILING_BRACKETS.sub("", text[-400:])) else 0
+    for flag, pattern in _FLAG_PATTERNS:
         if pattern.search(text):
             flags |= flag
     return flags

@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-Tokens = Callable[[Array], Sequence[Array]]
+TokenLoader = Callable[[Array], Sequence[Array]]
 T = TypeVar("T")
 
 USER, ASSISTANT, OTHER = 0, 1, -1
-_NOTHING: Array = np.zeros((0, 1), np.int8)
-_TOKENS_HELD = 4_096
+_NO_TOKENS: Array = np.zeros((0, 1), np.int8)
+_MAX_CACHED_ROWS = 4_096
 """Rows whose token vectors a pool keeps once they were fetched, about 1 kB each."""
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT, "model": ASSISTANT}
 
 
-class Row(NamedTuple):
+class PoolRow(NamedTuple):
     """One memory, as the pool wants it."""
 
     features: bytes
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class ScopeStatistics:
     """What is known of the whole scope when the pool holds only a part of it."""
 
     count: int
@@ -51,34 +51,34 @@ class Statistics:
     """In how many memories a term occurs, by the term's number."""
 
 
-class Pool:
+class CandidatePool:
     """The candidates of one scope. Rows keep their index for as long as the pool lives."""
 
     def __init__(
         self,
         *,
         dim: int = 0,
-        tokens: Tokens | None = None,
-        statistics: Statistics | None = None,
-        reach: int = 8,
+        token_loader: TokenLoader | None = None,
+        statistics: ScopeStatistics | None = None,
+        max_gap: int = 8,
     ) -> None:
         self.dim = dim
-        self.tokens = tokens
+        self.token_loader = token_loader
         """Gives the token vectors (int8) of the rows with these indexes."""
         self.statistics = statistics
-        self.reach = reach
+        self.max_gap = max_gap
         """Rows of a thread are neighbours when their positions differ by no more than this."""
         self.speakers: list[str] = []
         self._speaker_codes: dict[str, int] = {}
         self._thread_codes: dict[str, int] = {}
-        self._terms = _Column(np.int64)
-        self._numbers = _Column(np.int64, len(_NUMBERS))
-        self._measures = _Column(np.float64, 2)
-        self._live = _Column(np.bool_)
-        self._vectors = _Column(np.float32, dim)
-        self._vector_rows = _Column(np.int64)
+        self._terms = _GrowableArray(np.int64)
+        self._integers = _GrowableArray(np.int64, len(_INTEGER_COLUMNS))
+        self._floats = _GrowableArray(np.float64, 2)
+        self._live = _GrowableArray(np.bool_)
+        self._vectors = _GrowableArray(np.float32, dim)
+        self._vector_rows = _GrowableArray(np.int64)
         self._derived: dict[str, Any] = {}
-        self._tokens: dict[int, Array] = {}
+        self._token_cache: dict[int, Array] = {}
 
     @classmethod
     def build(
@@ -94,16 +94,16 @@ class Pool:
         importance: Sequence[float | None] | None = None,
         vectors: Sequence[bytes] | None = None,
         dim: int = 0,
-        tokens: Tokens | None = None,
-        statistics: Statistics | None = None,
-        reach: int = 8,
-    ) -> Pool:
+        token_loader: TokenLoader | None = None,
+        statistics: ScopeStatistics | None = None,
+        max_gap: int = 8,
+    ) -> CandidatePool:
         """A pool of these rows, given column by column; a column left out has its default in every row."""
-        pool = cls(dim=dim, tokens=tokens, statistics=statistics, reach=reach)
+        pool = cls(dim=dim, token_loader=token_loader, statistics=statistics, max_gap=max_gap)
         pool._extend(features, time, thread, seq, role, speaker, confidence, importance, vectors)
         return pool
 
-    def append(self, row: Row) -> int:
+    def append(self, row: PoolRow) -> int:
         """Add one row and give its index."""
         self._extend(
             [row.features],
@@ -121,7 +121,7 @@ class Pool:
     def drop(self, index: int) -> None:
         """Take one row out: it is found no more and lends its neighbours nothing."""
         self._live.view[index] = False
-        self._tokens.pop(index, None)
+        self._token_cache.pop(index, None)
         self._derived.clear()
 
     @property
@@ -151,32 +151,32 @@ class Pool:
 
     @property
     def confidence(self) -> Array:
-        return self._measures.view[:, 0]
+        return self._floats.view[:, 0]
 
     @property
     def importance(self) -> Array:
         """NaN where nobody said."""
-        return self._measures.view[:, 1]
+        return self._floats.view[:, 1]
 
     def column(self, name: str) -> Array:
         """One of the columns of numbers: count, length, flags, time, thread, seq, role, speaker."""
-        return self._numbers.view[:, _NUMBERS[name]]
+        return self._integers.view[:, _INTEGER_COLUMNS[name]]
 
     def tokens_of(self, rows: Array) -> list[Array]:
         """The token vectors of these rows; they are fetched once."""
-        if self.tokens is None:
-            return [_NOTHING for _ in rows]
-        held = self._tokens
+        if self.token_loader is None:
+            return [_NO_TOKENS for _ in rows]
+        held = self._token_cache
         wanted = rows.tolist()
         missing = [row for row in wanted if row not in held]
         if missing:
-            if len(held) > _TOKENS_HELD:
+            if len(held) > _MAX_CACHED_ROWS:
                 held.clear()
                 missing = wanted
-            held.update(zip(missing, self.tokens(np.array(missing, np.int64)), strict=True))
+            held.update(zip(missing, self.token_loader(np.array(missing, np.int64)), strict=True))
         return [held[row] for row in wanted]
 
-    def derive(self, name: str, make: Callable[[Pool], T]) -> T:
+    def derive(self, name: str, make: Callable[[CandidatePool], T]) -> T:
         """What follows from the rows, worked out once for each state of the pool."""
         found: T | None = self._derived.get(name)
         if found is None:
@@ -199,15 +199,17 @@ class Pool:
         if not count:
             return
         first = self.size
-        numbers = np.zeros((count, len(_NUMBERS)), np.int64)
+        numbers = np.zeros((count, len(_INTEGER_COLUMNS)), np.int64)
         self._add_terms(features, numbers)
         if time is not None:
-            numbers[:, _NUMBERS["time"]] = time
+            numbers[:, _INTEGER_COLUMNS["time"]] = time
         if seq is not None:
-            numbers[:, _NUMBERS["seq"]] = seq
-        numbers[:, _NUMBERS["thread"]] = _codes(self._thread_codes, thread)
-        numbers[:, _NUMBERS["speaker"]] = _codes(self._speaker_codes, speaker)
-        numbers[:, _NUMBERS["role"]] = [_ROLES.get(name or "", OTHER) for name in role] if role else OTHER
+            numbers[:, _INTEGER_COLUMNS["seq"]] = seq
+        numbers[:, _INTEGER_COLUMNS["thread"]] = _assign_codes(self._thread_codes, thread)
+        numbers[:, _INTEGER_COLUMNS["speaker"]] = _assign_codes(self._speaker_codes, speaker)
+        numbers[:, _INTEGER_COLUMNS["role"]] = (
+            [_ROLES.get(name or "", OTHER) for name in role] if role else OTHER
+        )
         self.speakers = list(self._speaker_codes)
         measures = np.full((count, 2), np.nan)
         measures[:, 0] = 1.0 if confidence is None else confidence
@@ -215,8 +217,8 @@ class Pool:
             measures[:, 1] = [np.nan if value is None else value for value in importance]
         if vectors is not None and self.dim:
             self._add_vectors(vectors, first)
-        self._numbers.extend(numbers)
-        self._measures.extend(measures)
+        self._integers.extend(numbers)
+        self._floats.extend(measures)
         self._live.extend(np.ones(count, np.bool_))
         self._derived.clear()
 
@@ -224,9 +226,9 @@ class Pool:
         flat = np.frombuffer(b"".join(features), "<i8").astype(np.int64, copy=False)
         sizes = np.fromiter(map(len, features), np.int64, len(features)) // 8
         heads = np.cumsum(sizes) - sizes
-        numbers[:, _NUMBERS["count"]] = sizes - 1
-        numbers[:, _NUMBERS["length"]] = flat[heads] & 0xFFFFFFFF
-        numbers[:, _NUMBERS["flags"]] = flat[heads] >> 32
+        numbers[:, _INTEGER_COLUMNS["count"]] = sizes - 1
+        numbers[:, _INTEGER_COLUMNS["length"]] = flat[heads] & 0xFFFFFFFF
+        numbers[:, _INTEGER_COLUMNS["flags"]] = flat[heads] >> 32
         kept = np.ones(len(flat), np.bool_)
         kept[heads] = False
         self._terms.extend(flat[kept])
@@ -238,20 +240,20 @@ class Pool:
         self._vector_rows.extend(np.repeat(np.arange(first, first + len(vectors)), each))
 
 
-_NUMBERS = {
+_INTEGER_COLUMNS = {
     name: at
     for at, name in enumerate(("count", "length", "flags", "time", "thread", "seq", "role", "speaker"))
 }
 
 
-def _codes(codes: dict[str, int], names: Sequence[str | None] | None) -> list[int] | int:
+def _assign_codes(codes: dict[str, int], names: Sequence[str | None] | None) -> list[int] | int:
     """The number of each name, new ones numbered on; -1 for none."""
     if names is None:
         return -1
     return [-1 if name is None else codes.setdefault(name, len(codes)) for name in names]
 
 
-class _Column:
+class _GrowableArray:
     """An array that grows at its end, at a constant price per row."""
 
     def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:

@@ -30,7 +30,7 @@ MONTHS = (
 _MONTH_NUMBERS = {short: at for at, name in enumerate(MONTHS, 1) for short in (name, name[:3])} | {"sept": 9}
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _SEASONS = {"spring": (3, 5), "summer": (6, 8), "autumn": (9, 11), "fall": (9, 11), "winter": (12, 2)}
-_FEASTS = {
+_HOLIDAYS = {
     "christmas": (12, 18, 31), "xmas": (12, 18, 31), "halloween": (10, 25, 31), "thanksgiving": (11, 20, 30),
     "valentine": (2, 10, 16), "new year's": (12, 30, 31), "new years": (12, 30, 31),
 }  # fmt: skip
@@ -52,7 +52,7 @@ _COUNT = r"(?P<count>\d{1,3}|an?|the|one|two|three|four|five|six|seven|eight|nin
     r"|(?:a )?couple(?: of)?|(?:a )?few|several)"
 )
 _UNIT = r"(?P<unit>day|week|weekend|month|year)s?\b"
-_NAMED = r"(?P<named>week(?:end)?|month|year|monday|tuesday|wednesday|thursday|friday|saturday|sunday" + (
+_PERIOD = r"(?P<named>week(?:end)?|month|year|monday|tuesday|wednesday|thursday|friday|saturday|sunday" + (
     r"|spring|summer|autumn|fall|winter|night)\b"
 )
 
@@ -66,10 +66,10 @@ _PATTERNS = tuple(
         ("date", rf"\b{_MONTH} {_DAY}(?:,? {_YEAR})?"),
         ("date", rf"{_PART}?\b{_MONTH},?(?: of)? {_YEAR}"),
         ("season", rf"\b(?P<season>spring|summer|autumn|fall|winter)(?: of|,)? {_YEAR}"),
-        ("feast", rf"\b(?P<feast>{'|'.join(_FEASTS)})(?:'?s)?(?: (?:of |in )?{_YEAR})?"),
+        ("feast", rf"\b(?P<feast>{'|'.join(_HOLIDAYS)})(?:'?s)?(?: (?:of |in )?{_YEAR})?"),
         ("past", rf"\b(?:(?:last|past|previous) {_COUNT} {_UNIT})"),
         ("ago", rf"\b{_COUNT} {_UNIT} ago\b"),
-        ("relative", rf"\b(?P<which>last|this|next|previous|past) {_NAMED}"),
+        ("relative", rf"\b(?P<which>last|this|next|previous|past) {_PERIOD}"),
         ("word", r"\b(?P<word>yesterday|today|tonight|tomorrow)\b"),
         ("date", rf"\b(?:in|during|since|until|by|early|mid|late|before|after|of|last|this)[ -]{_MONTH}"),
         ("season", r"\b(?:in|during|over|since|that|the)(?: the)? (?P<season>spring|summer|autumn|winter)\b"),
@@ -100,23 +100,23 @@ def intervals(text: str, now: int) -> tuple[Interval, ...]:
             start, end = match.span()
             if any(taken[start:end]):
                 continue
-            read = _read(kind, match.groupdict(), at_now)
+            read = _parse_match(kind, match.groupdict(), at_now)
             if read:
                 taken[start:end] = [True] * (end - start)
                 before = _SHIFT.search(lowered[:start])
-                found.extend(_shifted(read, before) if before else read)
+                found.extend(_shift_intervals(read, before) if before else read)
     return tuple(one for one in found if one.start < one.end)  # what ends before 1970 began is no time at all
 
 
-def _read(kind: str, given: dict[str, str | None], now: datetime) -> list[Interval]:
+def _parse_match(kind: str, groups: dict[str, str | None], now: datetime) -> list[Interval]:
     try:
         if kind in ("iso", "date"):
-            return _date(given, now)
+            return _parse_date(groups, now)
         if kind in ("season", "feast", "year"):
-            return _named_part(given, now)
+            return _parse_season_or_year(groups, now)
         if kind in ("past", "ago"):
-            return _counted(kind, given, now)
-        return _relative(given, now)
+            return _parse_duration(kind, groups, now)
+        return _parse_relative(groups, now)
     except (ValueError, OverflowError):  # the 31st of June, the year 1900 before 1970
         return []
 
@@ -125,20 +125,20 @@ def _years(year: str | None, now: datetime) -> list[int]:
     return [int(year)] if year else list(range(now.year, now.year - _YEARS_BACK, -1))
 
 
-def _date(given: dict[str, str | None], now: datetime) -> list[Interval]:
-    month_text = (given["month"] or "").rstrip(".")
+def _parse_date(groups: dict[str, str | None], now: datetime) -> list[Interval]:
+    month_text = (groups["month"] or "").rstrip(".")
     month = int(month_text) if month_text.isdigit() else _MONTH_NUMBERS[month_text]
-    day_text = given.get("day")
+    day_text = groups.get("day")
     day = int(day_text) if day_text else None
     found = []
-    for year in _years(given.get("year"), now):
-        first, last = (day, day) if day else _part(given.get("part"), monthrange(year, month)[1])
+    for year in _years(groups.get("year"), now):
+        first, last = (day, day) if day else _month_part(groups.get("part"), monthrange(year, month)[1])
         if last <= monthrange(year, month)[1]:
-            found.append(_span(datetime(year, month, first, tzinfo=UTC), last - first + 1))
+            found.append(_days_interval(datetime(year, month, first, tzinfo=UTC), last - first + 1))
     return found
 
 
-def _part(part: str | None, days: int) -> tuple[int, int]:
+def _month_part(part: str | None, days: int) -> tuple[int, int]:
     if part is None:
         return 1, days
     if "early" in part or "beginning" in part or "start" in part:
@@ -148,75 +148,79 @@ def _part(part: str | None, days: int) -> tuple[int, int]:
     return 18, days
 
 
-def _named_part(given: dict[str, str | None], now: datetime) -> list[Interval]:
+def _parse_season_or_year(groups: dict[str, str | None], now: datetime) -> list[Interval]:
     found = []
-    for year in _years(given.get("year"), now):
-        if season := given.get("season"):
+    for year in _years(groups.get("year"), now):
+        if season := groups.get("season"):
             first, last = _SEASONS[season]
             start = datetime(year, first, 1, tzinfo=UTC)
-            found.append(_between(start, _month_start(year + (last < first), last + 1)))
-        elif feast := given.get("feast"):
-            month, begin, end = _FEASTS[feast]
-            found.append(_span(datetime(year, month, begin, tzinfo=UTC), end - begin + 1))
+            found.append(_interval(start, _month_start(year + (last < first), last + 1)))
+        elif feast := groups.get("feast"):
+            month, begin, end = _HOLIDAYS[feast]
+            found.append(_days_interval(datetime(year, month, begin, tzinfo=UTC), end - begin + 1))
         else:
-            found.append(_between(datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)))
+            found.append(_interval(datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)))
     return found
 
 
-def _counted(kind: str, given: dict[str, str | None], now: datetime) -> list[Interval]:
-    days = _number(given["count"]) * _LENGTH[given["unit"] or "day"]
+def _parse_duration(kind: str, groups: dict[str, str | None], now: datetime) -> list[Interval]:
+    days = _parse_count(groups["count"]) * _UNIT_DAYS[groups["unit"] or "day"]
     if kind == "past":
-        return [_between(now - timedelta(days=days), now + timedelta(days=1))]
+        return [_interval(now - timedelta(days=days), now + timedelta(days=1))]
     slack = days / 4 if days > 2 else 0.5
-    return [_between(now - timedelta(days=days + slack), now - timedelta(days=days - slack))]
+    return [_interval(now - timedelta(days=days + slack), now - timedelta(days=days - slack))]
 
 
-_LENGTH = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
+_UNIT_DAYS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 
 
-def _number(text: str | None) -> int:
+def _parse_count(text: str | None) -> int:
     words = (text or "one").removeprefix("a ").removesuffix(" of") or "one"
     return int(words) if words.isdigit() else _COUNTS.get(words, 1)
 
 
-def _relative(given: dict[str, str | None], now: datetime) -> list[Interval]:
+def _parse_relative(groups: dict[str, str | None], now: datetime) -> list[Interval]:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    word = given.get("word")
+    word = groups.get("word")
     if word:
-        return [_span(today + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(word, 0)), 1)]
-    which, named = given["which"], given["named"] or "week"
+        return [_days_interval(today + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(word, 0)), 1)]
+    which, named = groups["which"], groups["named"] or "week"
     step = {"this": 0, "next": 1}.get(which or "last", -1)
     if named in _DAYS:
         away = (_DAYS.index(named) - today.weekday()) % 7 or (7 if step else 0)
-        return [_span(today + timedelta(days=away if step >= 0 else away - 7 if away != 7 else -7), 1)]
+        return [
+            _days_interval(today + timedelta(days=away if step >= 0 else away - 7 if away != 7 else -7), 1)
+        ]
     if named in _SEASONS:
-        return _season(named, step, today)
+        return _relative_season(named, step, today)
     if named == "night":
-        return [_span(today + timedelta(days=step), 1)]
+        return [_days_interval(today + timedelta(days=step), 1)]
     if named == "month":
         month = today.year * 12 + today.month - 1 + step
         year, number = month // 12, month % 12 + 1
-        return [_between(_month_start(year, number), _month_start(year, number + 1))]
+        return [_interval(_month_start(year, number), _month_start(year, number + 1))]
     if named == "year":
-        return [_between(_month_start(today.year + step, 1), _month_start(today.year + step + 1, 1))]
+        return [_interval(_month_start(today.year + step, 1), _month_start(today.year + step + 1, 1))]
     monday = today + timedelta(days=7 * step - today.weekday())
-    return [_span(monday + timedelta(days=5), 2) if named == "weekend" else _span(monday, 7)]
+    return [
+        _days_interval(monday + timedelta(days=5), 2) if named == "weekend" else _days_interval(monday, 7)
+    ]
 
 
-def _season(name: str, step: int, today: datetime) -> list[Interval]:
+def _relative_season(name: str, step: int, today: datetime) -> list[Interval]:
     first, last = _SEASONS[name]
     for year in (today.year, today.year - 1):
         start, end = datetime(year, first, 1, tzinfo=UTC), _month_start(year + (last < first), last + 1)
         if step >= 0 or end <= today:
-            return [_between(start, end)]
+            return [_interval(start, end)]
     return []
 
 
-def _shifted(found: list[Interval], before: re.Match[str]) -> list[Interval]:
+def _shift_intervals(found: list[Interval], before: re.Match[str]) -> list[Interval]:
     """The intervals that lie so far before or after the ones found; open-ended without a distance."""
     earlier = before["way"] in ("before", "prior to", "until", "by")
     if before["many"]:
-        away = _number(before["count"]) * _LENGTH[before["unit"]] * 86_400_000
+        away = _parse_count(before["count"]) * _UNIT_DAYS[before["unit"]] * 86_400_000
         slack = max(away // 4, 86_400_000)
         if before["count"] == "the":  # "the week before" is the week itself
             return [
@@ -236,25 +240,25 @@ def _month_start(year: int, month: int) -> datetime:
     return datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1, tzinfo=UTC)
 
 
-def _span(start: datetime, days: int) -> Interval:
-    return _between(start, start + timedelta(days=days))
+def _days_interval(start: datetime, days: int) -> Interval:
+    return _interval(start, start + timedelta(days=days))
 
 
-def _between(start: datetime, end: datetime) -> Interval:
+def _interval(start: datetime, end: datetime) -> Interval:
     return Interval(int(start.timestamp() * 1000), int(end.timestamp() * 1000))
 
 
 # query: What does a question ask for?
 
 
-_KINDS = (
+_QUESTION_KINDS = (
     ("when", re.compile(r"\b(?:when|how long|(?:what|which) (?:date|day|month|year|time))\b", re.IGNORECASE)),
     ("count", re.compile(r"\bhow (?:many|much|often|old)\b|\bnumber of\b", re.IGNORECASE)),
     ("where", re.compile(r"\bwhere\b|\b(?:what|which) (?:city|country|place|state|town)\b", re.IGNORECASE)),
     ("who", re.compile(r"\bwho(?:m|se)?\b", re.IGNORECASE)),
     ("why", re.compile(r"\bwhy\b|\bwhat (?:made|motivated|inspired)\b|\breason\b", re.IGNORECASE)),
 )
-_ADDRESSED = re.compile(
+_ASSISTANT_REFERENCE = re.compile(
     r"\byou(?:'ve| have| had)? (?:\w+ )?(?:recommended|suggested|told|said|mentioned|gave|given|provided"
     r"|listed|explained|advised|wrote|written|showed|shared|described|created|made|proposed|drafted|generated)\b"
     r"|\b(?:did|have|had) you (?!know)\w+"
@@ -266,63 +270,65 @@ _PRONOUNS = {
     "she": "I", "he": "I", "her": "my", "his": "my", "him": "me", "herself": "myself", "himself": "myself",
 }  # fmt: skip
 _PRONOUN = re.compile(r"\b(?:she|he|her|his|him|herself|himself)\b")
-_OWNER = re.compile(r"['’]s\b|['’](?=\s|$)")
+_POSSESSIVE = re.compile(r"['’]s\b|['’](?=\s|$)")
 _NAME = re.compile(r"[^\W\d_]+")
-_NO_NAME = words.STOP | {*MONTHS, *(month[:3] for month in MONTHS)}
-_SHORTEST = 3
+_NOT_NAMES = words.STOP_WORDS | {*MONTHS, *(month[:3] for month in MONTHS)}
+_MIN_SHORT_NAME = 3
 """Letters of a short form: Mel for Melanie."""
 
 Span = tuple[int, int]
 
 
-class Query(NamedTuple):
+class ParsedQuery(NamedTuple):
     """A question, read."""
 
     text: str
-    spoken: str
+    encoder_text: str
     """The question as the person named in it would put it: this goes to the encoder."""
     terms: tuple[str, ...]
     """The distinct terms, names of the people in the scope left out."""
-    named: frozenset[int]
+    named_speakers: frozenset[int]
     """Which of the scope's speakers it names, by their place in the list."""
     times: tuple[Interval, ...]
     kind: str
     """when, count, where, who, why or what."""
-    addressed: bool
+    asks_assistant: bool
     """Whether it asks for what the assistant said."""
 
 
-def read(text: str, *, now: int, speakers: Sequence[str] = ()) -> Query:
+def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:
     """The question, understood at the moment `now` among these speakers."""
-    found = _named(text, speakers)
+    found = _find_speakers(text, speakers)
     spans = sorted({span for spans in found.values() for span in spans}, reverse=True)
-    return Query(
+    return ParsedQuery(
         text=text,
-        spoken=_spoken(text, spans),
-        terms=tuple(dict.fromkeys(words.terms(_without(text, spans)))),
-        named=frozenset(found),
+        encoder_text=_to_first_person(text, spans),
+        terms=tuple(dict.fromkeys(words.terms(_remove_spans(text, spans)))),
+        named_speakers=frozenset(found),
         times=intervals(text, now),
-        kind=next((kind for kind, pattern in _KINDS if pattern.search(text)), "what"),
-        addressed=_ADDRESSED.search(text) is not None,
+        kind=next((kind for kind, pattern in _QUESTION_KINDS if pattern.search(text)), "what"),
+        asks_assistant=_ASSISTANT_REFERENCE.search(text) is not None,
     )
 
 
-def _named(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
+def _find_speakers(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
     """Which speakers the text names, and where."""
-    folded = _folded(text)
+    folded = _fold(text)
     plain = text == text.lower()  # nobody's name has its capital, so every word may be one
     said = [
         (match.group(), match.span())
         for match in _NAME.finditer(folded)
-        if (match.group() not in _NO_NAME if plain else _may_be_name(text, match))
+        if (match.group() not in _NOT_NAMES if plain else _may_be_name(text, match))
     ]
     found: dict[int, list[Span]] = {}
     for at, name in enumerate(speakers):
-        parts = _parts(name)
+        parts = _name_parts(name)
         if not parts:
             continue
-        spans = [span for word, span in said if word in parts or (not plain and _is_short(word, parts[0]))]
-        if words.is_dense(parts[0][0]):  # names stand inside of a run of letters
+        spans = [
+            span for word, span in said if word in parts or (not plain and _is_short_name(word, parts[0]))
+        ]
+        if words.is_unspaced(parts[0][0]):  # names stand inside of a run of letters
             spans = [match.span() for match in re.finditer(re.escape(parts[0]), folded)]
         if spans:
             found[at] = spans
@@ -334,43 +340,43 @@ def _may_be_name(text: str, match: re.Match[str]) -> bool:
     cased = text[start].lower() != text[start].upper()
     if cased and not text[start].isupper():
         return False
-    return word not in words.STOP or text[:start].strip()[-1:] not in ("", ".", "?", "!")
+    return word not in words.STOP_WORDS or text[:start].strip()[-1:] not in ("", ".", "?", "!")
 
 
-def _is_short(word: str, first: str) -> bool:
+def _is_short_name(word: str, first: str) -> bool:
     """Whether it is a short form of a first name."""
-    if len(word) < _SHORTEST or word in _NO_NAME:
+    if len(word) < _MIN_SHORT_NAME or word in _NOT_NAMES:
         return False
     return len(first) - len(word) > 1 and first.startswith(word)
 
 
 @lru_cache(maxsize=4_096)
-def _parts(name: str) -> tuple[str, ...]:
+def _name_parts(name: str) -> tuple[str, ...]:
     """The words of a name, folded."""
-    return tuple(word for word in _NAME.findall(_folded(name)) if len(word) > 1 or words.is_dense(word))
+    return tuple(word for word in _NAME.findall(_fold(name)) if len(word) > 1 or words.is_unspaced(word))
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """The text without case and accents, every character in its place."""
     if text.isascii():
         return text.lower()
     return "".join((normalize("NFKD", char.casefold()) or char)[0] for char in text)
 
 
-def _spoken(text: str, spans: list[Span]) -> str:
+def _to_first_person(text: str, spans: list[Span]) -> str:
     """The text with the people named speaking for themselves."""
     if not spans:
         return text
-    for start, end in _joined(spans, text):
-        owner = _OWNER.match(text, end)
+    for start, end in _merge_spans(spans, text):
+        owner = _POSSESSIVE.match(text, end)
         if owner:
             text = f"{text[:start]}my{text[owner.end() :]}"
         else:
-            text = f"{text[:start]}{'' if words.is_dense(text[start]) else 'I'}{text[end:]}"
+            text = f"{text[:start]}{'' if words.is_unspaced(text[start]) else 'I'}{text[end:]}"
     return _PRONOUN.sub(lambda match: _PRONOUNS[match.group()], text)
 
 
-def _joined(spans: list[Span], text: str) -> list[Span]:
+def _merge_spans(spans: list[Span], text: str) -> list[Span]:
     """The spans from the last to the first, those of one name as one."""
     joined: list[Span] = []
     for start, end in spans:
@@ -381,8 +387,8 @@ def _joined(spans: list[Span], text: str) -> list[Span]:
     return joined
 
 
-def _without(text: str, spans: list[Span]) -> str:
+def _remove_spans(text: str, spans: list[Span]) -> str:
     for start, end in spans:
-        owner = _OWNER.match(text, end)
+        owner = _POSSESSIVE.match(text, end)
         text = f"{text[:start]} {text[owner.end() if owner else end :]}"
     return text

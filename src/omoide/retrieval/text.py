@@ -29,12 +29,12 @@ from omoide.errors import MissingExtra, NotFound
 K1, B = 0.9, 0.4
 
 
-def bm25(asked: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
+def bm25(query_terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
     """BM25 of each text, given as its terms, for the terms asked."""
     counts = [Counter(terms) for terms in texts]
     mean = sum(map(len, texts)) / len(texts) if texts else 0.0
     rarity = {}
-    for term in dict.fromkeys(asked):
+    for term in dict.fromkeys(query_terms):
         frequency = sum(term in count for count in counts)
         rarity[term] = log1p((len(texts) - frequency + 0.5) / (frequency + 0.5))
     scores = []
@@ -79,7 +79,7 @@ _IRREGULAR = {
     for form in [base, *forms]
 }
 
-_DERIVED = (
+_SUFFIXES = (
     ("ational", "ate"), ("ization", "ize"), ("isation", "ize"), ("fulness", "ful"), ("ousness", "ous"),
     ("iveness", "ive"), ("biliti", "ble"), ("tional", "tion"), ("lessli", "less"), ("fulli", "ful"),
     ("ousli", "ous"), ("entli", "ent"), ("ation", "ate"), ("alism", "al"), ("aliti", "al"), ("iviti", "ive"),
@@ -88,14 +88,14 @@ _DERIVED = (
     ("ism", ""), ("ive", ""), ("ous", ""), ("ize", ""), ("ise", ""), ("ate", ""), ("iti", ""), ("al", ""),
     ("er", ""), ("or", ""), ("ic", ""), ("li", ""),
 )  # fmt: skip
-_SHORTEST = 3
+_MIN_STEM_LENGTH = 3
 """Letters that have to stay when an ending is cut, one more for the short endings."""
 
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
     """The stem of a word in lower case."""
-    if not (word.isascii() and word.isalpha()) or len(word) < _SHORTEST:
+    if not (word.isascii() and word.isalpha()) or len(word) < _MIN_STEM_LENGTH:
         return word
     known = _IRREGULAR.get(word)
     if known is not None:
@@ -105,10 +105,10 @@ def stem(word: str) -> str:
     if known is not None:
         return known
     word = _without_tense(word)
-    if len(word) > _SHORTEST and word.endswith("y") and word[-2] not in _VOWELS:
+    if len(word) > _MIN_STEM_LENGTH and word.endswith("y") and word[-2] not in _VOWELS:
         word = word[:-1] + "i"
     word = _without_derivation(_without_derivation(word))
-    if len(word) > _SHORTEST + 1 and word.endswith("e"):
+    if len(word) > _MIN_STEM_LENGTH + 1 and word.endswith("e"):
         word = word[:-1]
     return word
 
@@ -118,7 +118,12 @@ def _without_plural(word: str) -> str:
         return word[:-2]
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
-    if word.endswith("s") and len(word) > _SHORTEST and word[-2] not in "su" and not word.endswith("is"):
+    if (
+        word.endswith("s")
+        and len(word) > _MIN_STEM_LENGTH
+        and word[-2] not in "su"
+        and not word.endswith("is")
+    ):
         return word[:-1]
     return word
 
@@ -129,26 +134,26 @@ def _without_tense(word: str) -> str:
         if word.endswith(ending) and len(root) >= 2 and not _VOWELS.isdisjoint(root):
             if word.endswith("ied") and len(root) > 2:
                 return root
-            if len(root) > _SHORTEST and root[-1] == root[-2] and root[-1] not in "lsz":
+            if len(root) > _MIN_STEM_LENGTH and root[-1] == root[-2] and root[-1] not in "lsz":
                 return root[:-1]
-            if root.endswith(("at", "bl", "iz")) or _is_short(root):
+            if root.endswith(("at", "bl", "iz")) or _is_short_stem(root):
                 return root + "e"
             return root
     return word
 
 
-def _is_short(root: str) -> bool:
+def _is_short_stem(root: str) -> bool:
     """Whether it ends consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
     if len(root) < 2 or root[-1] in "aeiouywx" or root[-2] not in _VOWELS:
         return False
-    return _VOWELS.isdisjoint(root[:-2]) and len(root) >= _SHORTEST
+    return _VOWELS.isdisjoint(root[:-2]) and len(root) >= _MIN_STEM_LENGTH
 
 
 def _without_derivation(word: str) -> str:
-    for ending, instead in _DERIVED:
+    for ending, instead in _SUFFIXES:
         if word.endswith(ending):
             root = word[: len(word) - len(ending)]
-            least = _SHORTEST + (len(ending) < 3 or ending == "ate")
+            least = _MIN_STEM_LENGTH + (len(ending) < 3 or ending == "ate")
             if len(root) >= least and not _VOWELS.isdisjoint(root):
                 if (ending == "ion" and root[-1] not in "st") or (ending == "er" and root[-1] == "e"):
                     return word
@@ -167,14 +172,22 @@ ENCODINGS = ("o200k_base", "cl100k_base")
 
 # Fitted to what both encodings make of prose, chats, documentation and code. Beyond ASCII they differ by
 # factors; there the numbers lie between the two.
-_START, _LOWER, _UPPER, _DIGIT, _SIGN, _LINE, _ANY = 0.85, 0.05, 0.55, 0.8, 0.64, 0.2, 0.01
-_TWO, _THREE, _FOUR = 0.75, 1.1, 3.0
+_WORD_START, _LOWER, _UPPER, _DIGIT, _PUNCTUATION, _NEWLINE, _PER_CHARACTER = (
+    0.85,
+    0.05,
+    0.55,
+    0.8,
+    0.64,
+    0.2,
+    0.01,
+)
+_TWO_BYTES, _THREE_BYTES, _FOUR_BYTES = 0.75, 1.1, 3.0
 
-_REST = bytes(range(0x80, 0xC0))
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 """The bytes of UTF-8 that go on with a character."""
 
 
-def _kind(byte: int) -> str:
+def _byte_class(byte: int) -> str:
     """What a byte of UTF-8 begins: a letter, a digit, a sign, a space, or a character of 2, 3 or 4 bytes."""
     if byte < 0x80:
         one = chr(byte)
@@ -184,32 +197,32 @@ def _kind(byte: int) -> str:
     return "2" if byte < 0xE0 else "3" if byte < 0xF0 else "4"
 
 
-_KINDS = "".join(map(_kind, range(256))).encode()
+_BYTE_CLASSES = "".join(map(_byte_class, range(256))).encode()
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """About how many tokens a text has, whichever model reads it.
 
     Words that begin small, capitals, digits and signs are counted, each by one fast pass over the bytes.
     """
-    seen = f" {text}".encode(errors="replace").translate(_KINDS, _REST)
+    seen = f" {text}".encode(errors="replace").translate(_BYTE_CLASSES, _CONTINUATION_BYTES)
     n = seen.count
     tokens = (
-        _START * (n(b" a") + n(b".a"))
+        _WORD_START * (n(b" a") + n(b".a"))
         + _LOWER * n(b"a")
         + _UPPER * n(b"A")
         + _DIGIT * n(b"0")
-        + _SIGN * n(b".")
-        + _LINE * text.count("\n")
-        + _ANY * (len(seen) - 1)
+        + _PUNCTUATION * n(b".")
+        + _NEWLINE * text.count("\n")
+        + _PER_CHARACTER * (len(seen) - 1)
     )
     if not text.isascii():
-        tokens += _TWO * n(b"2") + _THREE * n(b"3") + _FOUR * n(b"4")
+        tokens += _TWO_BYTES * n(b"2") + _THREE_BYTES * n(b"3") + _FOUR_BYTES * n(b"4")
     return ceil(tokens)
 
 
 @cache
-def exact(encoding: str = ENCODINGS[0]) -> TokenCounter:
+def token_counter(encoding: str = ENCODINGS[0]) -> TokenCounter:
     """A function that counts tokens as models with this encoding do."""
     if encoding not in ENCODINGS:
         raise NotFound("encoding", encoding, f"use one of {', '.join(ENCODINGS)}")
@@ -224,7 +237,7 @@ def exact(encoding: str = ENCODINGS[0]) -> TokenCounter:
 # words: Which terms does a text hold?
 
 
-STOP = frozenset(
+STOP_WORDS = frozenset(
     """
     a about after again all also am an and any are aren as at be because been before being both but by
     can cannot could couldn did didn do does doesn doing don down during each few for from further get
@@ -238,12 +251,12 @@ STOP = frozenset(
     """.split()  # noqa: SIM905
 )
 
-_WORDS = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-_LONGEST = 64
+_WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_MAX_WORD_LENGTH = 64
 """Characters of a word that count: what is longer is no word, and must not cost like many."""
 
 
-class _Letters(dict[int, int | None]):
+class _LetterTable(dict[int, int | None]):
     """Letters, marks and digits stay, Latin accents go, everything else becomes a space."""
 
     def __missing__(self, code: int) -> int | None:
@@ -260,24 +273,24 @@ class _Letters(dict[int, int | None]):
         return kept
 
 
-_letters = _Letters()
+_letter_table = _LetterTable()
 
 
-def normalise(text: str) -> str:
+def normalize_text(text: str) -> str:
     """The text with compatibility forms, case and Latin accents folded."""
     if text.isascii():
         return text.lower()
     folded = normalize("NFKD", normalize("NFKC", text).casefold())
-    return normalize("NFC", folded.translate(_letters))
+    return normalize("NFC", folded.translate(_letter_table))
 
 
 def words(text: str) -> list[str]:
     """All words, stop words too, folded but not stemmed; without `'s`."""
-    folded = normalise(text)
+    folded = normalize_text(text)
     if folded.isascii():
-        found = _WORDS.findall(folded)
+        found = _WORD_PATTERN.findall(folded)
     else:
-        found = [part for run in folded.split() for part in _cut(run.strip("'"))]
+        found = [part for run in folded.split() for part in _split_run(run.strip("'"))]
     return [word.removesuffix("'s") for word in found]
 
 
@@ -289,14 +302,14 @@ def terms(text: str) -> list[str]:
 @lru_cache(maxsize=65_536)
 def term_of(word: str) -> str:
     """The term of one word that `words` gave; empty for a stop word."""
-    word = word.replace("'", "")[:_LONGEST]
-    return "" if word in STOP else stem(word)
+    word = word.replace("'", "")[:_MAX_WORD_LENGTH]
+    return "" if word in STOP_WORDS else stem(word)
 
 
-def content(found: Sequence[str]) -> list[int]:
+def content_token_indexes(token_words: Sequence[str]) -> list[int]:
     """Which of an encoder's tokens say something, by the word that each belongs to; all, if none does."""
-    kept = [at for at, word in enumerate(found) if word[:1].isalnum() and term_of(word.strip("'"))]
-    return kept or [*range(len(found))]
+    kept = [at for at, word in enumerate(token_words) if word[:1].isalnum() and term_of(word.strip("'"))]
+    return kept or [*range(len(token_words))]
 
 
 @lru_cache(maxsize=65_536)
@@ -306,16 +319,16 @@ def term_id(term: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def chunks(text: str, words: int = 80) -> list[str]:
+def chunks(text: str, max_words: int = 80) -> list[str]:
     """The text in pieces of about that many words, cut between sentences where there are any."""
-    if len(text) <= words * 2 or _length(text) <= words * 1.5:
+    if len(text) <= max_words * 2 or _word_count(text) <= max_words * 1.5:
         return [text]
     pieces: list[str] = []
     held: list[str] = []
     size = 0
-    for sentence in _sentences(text, words):
-        more = _length(sentence)
-        if held and size + more > words:
+    for sentence in _sentences(text, max_words):
+        more = _word_count(sentence)
+        if held and size + more > max_words:
             pieces.append("".join(held).strip())
             held, size = [], 0
         held.append(sentence)
@@ -328,30 +341,30 @@ _SENTENCE = re.compile(r".+?(?:[.!?。！？]+[\"')\]]*\s+|\n+|(?<=[。！？])|
 _PIECE = re.compile(r"\S+\s*")
 
 
-def _sentences(text: str, most: int) -> Iterator[str]:
+def _sentences(text: str, max_words: int) -> Iterator[str]:
     for match in _SENTENCE.finditer(text):
         sentence = match.group()
-        if _length(sentence) <= most:
+        if _word_count(sentence) <= max_words:
             yield sentence
             continue
         parts = _PIECE.findall(sentence)
-        for start in range(0, len(parts), most):
-            run = "".join(parts[start : start + most])
-            yield from (run[at : at + most * 12] for at in range(0, len(run), most * 12))
+        for start in range(0, len(parts), max_words):
+            run = "".join(parts[start : start + max_words])
+            yield from (run[at : at + max_words * 12] for at in range(0, len(run), max_words * 12))
 
 
-def _length(text: str) -> int:
+def _word_count(text: str) -> int:
     """About how many words; a long run without spaces counts by its characters."""
     return max(len(text.split()), len(text) // 12)
 
 
-def _cut(run: str) -> Iterator[str]:
+def _split_run(run: str) -> Iterator[str]:
     """One run of letters as words: as it is, or as pairs where its script has no spaces."""
     start = 0
     while start < len(run):
-        dense = is_dense(run[start])
+        dense = is_unspaced(run[start])
         end = start + 1
-        while end < len(run) and is_dense(run[end]) == dense:
+        while end < len(run) and is_unspaced(run[end]) == dense:
             end += 1
         part = run[start:end].strip("'")
         if dense and len(part) > 2:
@@ -361,7 +374,7 @@ def _cut(run: str) -> Iterator[str]:
         start = end
 
 
-def is_dense(char: str) -> bool:
+def is_unspaced(char: str) -> bool:
     """Whether the character belongs to a script that is written without spaces."""
     code = ord(char)
     return (

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from omoide.runtime.mailbox import Drop
-from omoide.runtime.policy import EmitErrors, LogErrors, MaxErrors, StopOnError, Terms
-from omoide.runtime.providers import Answered, Failed, Inline, Provider, Providers, StoreProvider, Table
+from omoide.runtime.mailbox import DroppedSignal
+from omoide.runtime.policy import AgentOptions, EmitErrors, LogErrors, MaxErrors, StopOnError
+from omoide.runtime.providers import (
+    InlineProvider,
+    Provider,
+    ProviderFailure,
+    ProviderResult,
+    Providers,
+    StoreProvider,
+    TableProvider,
+)
 from omoide.runtime.runtime import Runtime
 from omoide.runtime.server import AgentServer
-from omoide.runtime.sessions import Conversations
-from omoide.runtime.tasks import Exit, Waiting
+from omoide.runtime.sessions import SessionPool
+from omoide.runtime.tasks import BlockingWork, Exit
 from omoide.runtime.transport import Bus, Transport
-from omoide.runtime.vaults import FileVault, StoreVault, Vault
+from omoide.runtime.vaults import CheckpointStore, DocumentCheckpointStore, FileCheckpointStore
 
 __all__ = [
     "AgentServer",
-    "Answered",
+    "ProviderResult",
     "Bus",
-    "Conversations",
-    "Drop",
+    "SessionPool",
+    "DroppedSignal",
     "EmitErrors",
     "Exit",
-    "FileVault",
-    "Failed",
-    "Inline",
+    "FileCheckpointStore",
+    "ProviderFailure",
+    "InlineProvider",
     "LogErrors",
     "MaxErrors",
     "Provider",
@@ -30,10 +38,10 @@ __all__ = [
     "Runtime",
     "StopOnError",
     "StoreProvider",
-    "StoreVault",
-    "Table",
-    "Terms",
+    "DocumentCheckpointStore",
+    "TableProvider",
+    "AgentOptions",
     "Transport",
-    "Vault",
-    "Waiting",
+    "CheckpointStore",
+    "BlockingWork",
 ]

@@ -44,14 +44,14 @@ from omoide.core.action import (
     StopSensor,
 )
 from omoide.core.agent import Agent
-from omoide.core.execution import apply_result, failure
+from omoide.core.execution import apply_result, error_directive
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
 from omoide.core.state import PARENT, SLOTS, Context, Parent, slot_of
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound, NotRunning, TooManyAgents, WrongType
 from omoide.runtime.scheduler import next_after
-from omoide.runtime.tasks import Waiting, Work, guarded
-from omoide.turns.tools import called
+from omoide.runtime.tasks import BlockingWork, Work, await_guarded
+from omoide.turns.tools import call_action
 
 if TYPE_CHECKING:
     from omoide.runtime.scheduler import Timer
@@ -61,50 +61,50 @@ if TYPE_CHECKING:
 # children: How does an agent get children, and lose them?
 
 
-STARTED = "jido.agent.child.started"
-EXITED = "jido.agent.child.exit"
+CHILD_STARTED = "jido.agent.child.started"
+CHILD_EXITED = "jido.agent.child.exit"
 ORPHANED = "jido.agent.orphaned"
 PROCESS = "process"
 
 
-def spawn_agent(directive: SpawnAgent, server: AgentServer) -> Waiting | None:
+def spawn_agent(directive: SpawnAgent, server: AgentServer) -> BlockingWork | None:
     """Start a child; it is told who its parent is. In a fleet it has to be claimed first."""
-    _check_room(directive.tag, server)
-    definition = server.runtime.known.kind(directive.kind)
+    _check_child_capacity(directive.tag, server)
+    definition = server.runtime.registry.kind(directive.kind)
     agent = Agent.new(definition, id=directive.id, state=directive.state)
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
     agent = PARENT.put(agent, parent)
     if server.runtime.fleet is not None:
-        return Waiting(partial(_claimed, agent, directive.tag, server))
-    _bind(server.runtime.begin(agent), directive.tag, server)
+        return BlockingWork(partial(_start_claimed, agent, directive.tag, server))
+    _attach_child(server.runtime.start_local(agent), directive.tag, server)
     return None
 
 
-async def _claimed(agent: Agent, tag: str, server: AgentServer) -> None:
+async def _start_claimed(agent: Agent, tag: str, server: AgentServer) -> None:
     id = await server.runtime.start(agent)
     child = server.runtime.whereis(id)
     if child is not None:
-        _bind(child, tag, server)
+        _attach_child(child, tag, server)
 
 
-def adopt(directive: AdoptChild, server: AgentServer) -> None:
+def adopt_child(directive: AdoptChild, server: AgentServer) -> None:
     """Take an agent that runs, and has no parent that does, as a child."""
     child = server.runtime.whereis(directive.child)
     if child is None:
         raise NotRunning(directive.child)
-    _check_room(directive.tag, server)
+    _check_child_capacity(directive.tag, server)
     if child.parent is not None:
         raise IdTaken(directive.child)
-    if child is server or _is_above(child, server):
+    if child is server or _is_ancestor(child, server):
         raise Invalid("child", f"{directive.child!r} is the agent itself or above it", "adopt another")
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
-    child.change(lambda agent: (PARENT.put(agent, parent), []))
-    _bind(child, directive.tag, server)
+    child.enqueue_change(lambda agent: (PARENT.put(agent, parent), []))
+    _attach_child(child, directive.tag, server)
 
 
-def stop(directive: StopChild, server: AgentServer) -> None:
+def stop_child(directive: StopChild, server: AgentServer) -> None:
     """Stop a child, or a process, which is given the time to finish; nothing waits for that."""
-    process = server.life.named.pop((PROCESS, directive.tag), None)
+    process = server.task_scope.named_tasks.pop((PROCESS, directive.tag), None)
     if process is not None:
         process.cancel()
         return
@@ -112,50 +112,50 @@ def stop(directive: StopChild, server: AgentServer) -> None:
     if id is None:
         known = ", ".join(sorted(server.children)) or "none"
         raise NotFound("child", directive.tag, f"agent {server.id!r} has: {known}")
-    server.runtime.spawn(partial(server.runtime.leave, id, directive.reason))
+    server.runtime.spawn(partial(server.runtime.stop_if_running, id, directive.reason))
 
 
-def spawn(directive: Spawn, server: AgentServer) -> None:
+def spawn_process(directive: Spawn, server: AgentServer) -> None:
     """Start something that is not an agent; it ends with this one at the latest."""
-    run = server.runtime.known.process(directive.target)
+    run = server.runtime.registry.process(directive.target)
     tag = directive.tag or directive.target
-    if (PROCESS, tag) in server.life.named:
+    if (PROCESS, tag) in server.task_scope.named_tasks:
         raise IdTaken(tag)
-    server.job(partial(run, directive.config), "process", tag=(PROCESS, tag))
+    server.start_job(partial(run, directive.config), "process", tag=(PROCESS, tag))
 
 
-def tell_exit(server: AgentServer, tag: str, child: str, reason: str) -> None:
+def notify_child_exit(server: AgentServer, tag: str, child: str, reason: str) -> None:
     """Tell a parent that a child is gone."""
     data = FrozenMap({"tag": tag, "id": child, "reason": reason})
-    server.tell(Signal(type=EXITED, data=data, source=server.runtime.source), own=True)
+    server.enqueue(Signal(type=CHILD_EXITED, data=data, source=server.runtime.source), internal=True)
 
 
-def tell_orphan(server: AgentServer, parent: str, tag: str, reason: str) -> None:
+def notify_orphan(server: AgentServer, parent: str, tag: str, reason: str) -> None:
     """Tell a child that its parent is gone."""
     data = FrozenMap({"parent": parent, "tag": tag, "reason": reason})
-    server.tell(Signal(type=ORPHANED, data=data, source=server.runtime.source), own=True)
+    server.enqueue(Signal(type=ORPHANED, data=data, source=server.runtime.source), internal=True)
 
 
-def _bind(child: AgentServer, tag: str, server: AgentServer) -> None:
+def _attach_child(child: AgentServer, tag: str, server: AgentServer) -> None:
     child.parent = (server.id, tag)
     server.children[tag] = child.id
     data = FrozenMap({"tag": tag, "id": child.id, "name": child.agent.name})
-    server.tell(Signal(type=STARTED, data=data, source=server.runtime.source), own=True)
+    server.enqueue(Signal(type=CHILD_STARTED, data=data, source=server.runtime.source), internal=True)
 
 
-def _check_room(tag: str, server: AgentServer) -> None:
+def _check_child_capacity(tag: str, server: AgentServer) -> None:
     if tag in server.children:
         raise IdTaken(tag)
-    limit = server.terms.max_children
+    limit = server.options.max_children
     if limit is not None and len(server.children) >= limit:
         raise TooManyAgents(f"agent {server.id!r}", limit)
 
 
-def _is_above(one: AgentServer, server: AgentServer) -> bool:
+def _is_ancestor(candidate: AgentServer, server: AgentServer) -> bool:
     above = server.parent
     while above is not None:
         found = server.runtime.whereis(above[0])
-        if found is one:
+        if found is candidate:
             return True
         above = None if found is None else found.parent
     return False
@@ -164,43 +164,45 @@ def _is_above(one: AgentServer, server: AgentServer) -> bool:
 # instructing: How is an action run that touches the world?
 
 
-Settled = tuple[Agent, list[Directive]]
+CommandResult = tuple[Agent, list[Directive]]
 
 
-def run(directive: RunInstruction, server: AgentServer) -> None:
+def run_instruction(directive: RunInstruction, server: AgentServer) -> None:
     """Begin it; nobody waits."""
-    server.job(partial(_run, directive, server, server.at), "run")
+    server.start_job(partial(_run_instruction, directive, server, server.current_signal), "run")
 
 
-async def _run(directive: RunInstruction, server: AgentServer, signal: Signal | None) -> None:
+async def _run_instruction(directive: RunInstruction, server: AgentServer, signal: Signal | None) -> None:
     instruction, before = directive.instruction, server.agent
-    life = server.life
+    life = server.task_scope
     status, result, error = "ok", None, None
     try:
         action = instruction.target or before.definition.action(instruction.action)
         params = action.check(instruction.params)
-        result = await guarded(called(action, Context(before, signal), params))
+        result = await await_guarded(call_action(action, Context(before, signal), params))
     except Exception as raised:
         status, error = "error", raised
-    if life.over:
+    if life.closed:
         return
     if directive.result_action is not None:
-        told = {"action": instruction.action, "status": status, "result": _plain(result)}
-        told["error"] = None if error is None else failure(error, "run").message
-        server.change(partial(_passed_on, directive.result_action, told, signal))
+        told = {"action": instruction.action, "status": status, "result": _result_value(result)}
+        told["error"] = None if error is None else error_directive(error, "run").message
+        server.enqueue_change(partial(_call_result_action, directive.result_action, told, signal))
     elif error is not None:
-        server.failed(error, "run", (signal, False), instruction.action)
+        server.report_failure(error, "run", (signal, False), instruction.action)
     else:
-        server.change(partial(_merged, before, result))
+        server.enqueue_change(partial(_merge_result, before, result))
 
 
-def _passed_on(name: str, told: Mapping[str, Any], signal: Signal | None, agent: Agent) -> Settled:
+def _call_result_action(
+    name: str, params: Mapping[str, Any], signal: Signal | None, agent: Agent
+) -> CommandResult:
     action: Action = agent.definition.action(name)
-    known = {field: value for field, value in told.items() if field in action.schema.fields}
+    known = {field: value for field, value in params.items() if field in action.schema.fields}
     return agent.cmd((action, known), signal=signal)
 
 
-def _merged(before: Agent, result: Any, agent: Agent) -> Settled:
+def _merge_result(before: Agent, result: Any, agent: Agent) -> CommandResult:
     """The agent with a result; a slot that changed meanwhile is not overwritten with an older idea of it."""
     answer = result[0] if isinstance(result, tuple) and result else result
     slot = slot_of(answer)
@@ -214,7 +216,7 @@ def _merged(before: Agent, result: Any, agent: Agent) -> Settled:
     return apply_result(agent, result)
 
 
-def _plain(result: Any) -> Any:
+def _result_value(result: Any) -> Any:
     """What an action returned, without its directives."""
     answer = result[0] if isinstance(result, tuple) and len(result) == 2 else result
     return FrozenMap(answer) if isinstance(answer, dict) else answer
@@ -223,44 +225,44 @@ def _plain(result: Any) -> Any:
 # scheduling: How is an agent told something later, or again and again?
 
 
-SCHEDULED = "jido.agent.scheduled"
+SCHEDULED_SIGNAL = "jido.agent.scheduled"
 CRON = "cron"
 
 
 def schedule(directive: Schedule, server: AgentServer) -> None:
     """Tell it once, so many milliseconds from now."""
-    life, runtime = server.life, server.runtime
+    life, runtime = server.task_scope, server.runtime
 
     def ring() -> None:
         life.timers.discard(timer)
-        server.tell(signal_of(directive.message, server))
+        server.enqueue(signal_of(directive.message, server))
 
     timer: Timer = runtime.timers.after(directive.delay_ms, ring)
     life.timers.add(timer)
 
 
-def repeat(directive: Cron, server: AgentServer) -> None:
+def schedule_cron(directive: Cron, server: AgentServer) -> None:
     """Tell it at the times of a cron line; a job of the same id is replaced."""
-    life, runtime = server.life, server.runtime
+    life, runtime = server.task_scope, server.runtime
     key = (CRON, directive.job_id)
 
     def ring() -> None:
         wind(runtime.timing.now())
-        server.tell(signal_of(directive.message, server, directive.job_id))
+        server.enqueue(signal_of(directive.message, server, directive.job_id))
 
     def wind(after: int) -> None:
         at = next_after(directive.expression, after, directive.timezone)
-        life.named[key] = runtime.timers.at(at, ring)
+        life.named_tasks[key] = runtime.timers.at(at, ring)
 
-    before = life.named.get(key)
+    before = life.named_tasks.get(key)
     wind(runtime.timing.now())
     if before is not None:
         before.cancel()
 
 
-def cancel(directive: CronCancel, server: AgentServer) -> None:
+def cancel_cron(directive: CronCancel, server: AgentServer) -> None:
     """End what a cron job began; one that is not there is no error."""
-    job = server.life.named.pop((CRON, directive.job_id), None)
+    job = server.task_scope.named_tasks.pop((CRON, directive.job_id), None)
     if job is not None:
         job.cancel()
 
@@ -274,58 +276,60 @@ def signal_of(message: Any, server: AgentServer, job_id: str | None = None) -> S
             extensions=message.extensions,
         )  # fmt: skip
     data = FrozenMap({"message": message} if job_id is None else {"message": message, "job_id": job_id})
-    return Signal(type=SCHEDULED, data=data, source=server.source)
+    return Signal(type=SCHEDULED_SIGNAL, data=data, source=server.source)
 
 
 # sending: Where does a signal go that an agent emits?
 
 
-WAYS = ("to", "parent", "child", "children", "self", "bus")
+DISPATCH_TARGETS = ("to", "parent", "child", "children", "self", "bus")
 
 
-def emit(directive: Emit, server: AgentServer) -> Waiting | None:
+def emit(directive: Emit, server: AgentServer) -> BlockingWork | None:
     """Send a signal; the next directive waits while a mailbox is full."""
-    ways = server.terms.dispatch if directive.dispatch is None else directive.dispatch
+    ways = server.options.dispatch if directive.dispatch is None else directive.dispatch
     if ways is None:
-        server.tell(directive.signal)
+        server.enqueue(directive.signal)
         return None
-    return dispatched(directive.signal, ways, server)
+    return dispatch(directive.signal, ways, server)
 
 
-def dispatched(signal: Signal, ways: FrozenMap[str, Any], server: AgentServer) -> Waiting | None:
+def dispatch(signal: Signal, targets: FrozenMap[str, Any], server: AgentServer) -> BlockingWork | None:
     """Send a signal these ways; what has to wait is left to whoever asked."""
-    for way in ways:
-        if way not in WAYS and way not in server.runtime.known.dispatchers:
-            known = ", ".join((*WAYS, *sorted(server.runtime.known.dispatchers)))
+    for way in targets:
+        if way not in DISPATCH_TARGETS and way not in server.runtime.registry.dispatchers:
+            known = ", ".join((*DISPATCH_TARGETS, *sorted(server.runtime.registry.dispatchers)))
             raise Invalid("dispatch", f"has no way {way!r}", f"use {known}")
     later: list[Work] = []
-    for way in sorted(ways):
+    for way in sorted(targets):
         if way == "bus":
-            if ways[way] and server.keeping.hold is not None:
-                server.keeping.hold.send(signal, None)
-            elif ways[way]:
+            if targets[way] and server.persistence.ownership is not None:
+                server.persistence.ownership.send(signal, None)
+            elif targets[way]:
                 later.append(partial(server.runtime.publish, signal))
-        elif way in WAYS:
-            later += _sent(signal, _receivers(way, ways[way], server), server)
+        elif way in DISPATCH_TARGETS:
+            later += _send_to(signal, _receiver_ids(way, targets[way], server), server)
         else:
-            later.append(partial(_handed, server.runtime.known.dispatchers[way], signal, ways[way]))
-    return Waiting(partial(_in_turn, later)) if later else None
+            later.append(
+                partial(_call_dispatcher, server.runtime.registry.dispatchers[way], signal, targets[way])
+            )
+    return BlockingWork(partial(_run_in_order, later)) if later else None
 
 
-def _sent(signal: Signal, ids: Iterable[str], server: AgentServer) -> list[Work]:
+def _send_to(signal: Signal, ids: Iterable[str], server: AgentServer) -> list[Work]:
     """Send to these agents; what has to wait for a full mailbox is returned."""
     later: list[Work] = []
     for id in ids:
         if id == server.id:
-            server.tell(signal)
-        elif server.keeping.hold is not None:
-            server.keeping.hold.send(signal, id)
-        elif not server.runtime.offer(id, signal):
+            server.enqueue(signal)
+        elif server.persistence.ownership is not None:
+            server.persistence.ownership.send(signal, id)
+        elif not server.runtime.cast_nowait(id, signal):
             later.append(partial(server.runtime.cast, id, signal))
     return later
 
 
-def _receivers(way: str, target: Any, server: AgentServer) -> list[str]:
+def _receiver_ids(way: str, target: Any, server: AgentServer) -> list[str]:
     if way == "to":
         found = [target] if isinstance(target, str) else [*target]
     elif not target:
@@ -336,7 +340,7 @@ def _receivers(way: str, target: Any, server: AgentServer) -> list[str]:
         found = [*server.children.values()]
     elif way == "parent":
         above = PARENT.get(server.agent)
-        if server.parent is None and server.keeping.hold is not None and above is not None:
+        if server.parent is None and server.persistence.ownership is not None and above is not None:
             return [above.id]  # it lives somewhere else in the fleet
         if server.parent is None:
             raise NotFound("parent of agent", server.id, "it has none; say {'to': id}")
@@ -349,19 +353,19 @@ def _receivers(way: str, target: Any, server: AgentServer) -> list[str]:
     return found
 
 
-async def _in_turn(works: list[Work]) -> None:
+async def _run_in_order(works: list[Work]) -> None:
     failed: Exception | None = None
     for work in works:
         try:
-            await guarded(work())
+            await await_guarded(work())
         except Exception as error:
             failed = failed or error
     if failed is not None:
         raise failed
 
 
-async def _handed(way: Callable[..., Any], signal: Signal, config: Any) -> None:
-    answer: Awaitable[Any] | Any = way(signal, config)
+async def _call_dispatcher(dispatcher: Callable[..., Any], signal: Signal, config: Any) -> None:
+    answer: Awaitable[Any] | Any = dispatcher(signal, config)
     if isawaitable(answer):
         await answer
 
@@ -372,41 +376,43 @@ async def _handed(way: Callable[..., Any], signal: Signal, config: Any) -> None:
 SENSOR = "sensor"
 
 
-def start(directive: StartSensor, server: AgentServer) -> None:
+def start_sensor(directive: StartSensor, server: AgentServer) -> None:
     """Start a sensor under a tag."""
-    sensor = server.runtime.known.sensor(directive.sensor)
-    if (SENSOR, directive.tag) in server.life.named:
+    sensor = server.runtime.registry.sensor(directive.sensor)
+    if (SENSOR, directive.tag) in server.task_scope.named_tasks:
         raise IdTaken(directive.tag)
-    feel = partial(_felt, directive, sensor, server)
-    server.job(feel, "sensor", tag=(SENSOR, directive.tag))
+    feel = partial(_run_sensor, directive, sensor, server)
+    server.start_job(feel, "sensor", tag=(SENSOR, directive.tag))
 
 
-def sensing_stop(directive: StopSensor, server: AgentServer) -> None:
+def stop_sensor(directive: StopSensor, server: AgentServer) -> None:
     """Stop the sensor under a tag."""
-    job = server.life.named.pop((SENSOR, directive.tag), None)
+    job = server.task_scope.named_tasks.pop((SENSOR, directive.tag), None)
     if job is None:
-        known = ", ".join(sorted(tag for kind, tag in server.life.named if kind == SENSOR)) or "none"
+        known = (
+            ", ".join(sorted(tag for kind, tag in server.task_scope.named_tasks if kind == SENSOR)) or "none"
+        )
         raise NotFound("sensor", directive.tag, f"agent {server.id!r} has: {known}")
     job.cancel()
 
 
-async def _felt(directive: StartSensor, sensor: Any, server: AgentServer) -> None:
+async def _run_sensor(directive: StartSensor, sensor: Any, server: AgentServer) -> None:
     readings = sensor(directive.config)
     if not isinstance(readings, AsyncGenerator):
         raise WrongType(f"sensor {directive.sensor!r}", "an async generator", readings)
     async with aclosing(readings):  # one that is stopped may have something to put away
-        await _sensing_passed_on(readings, directive, server)
+        await _forward_readings(readings, directive, server)
 
 
-async def _sensing_passed_on(
+async def _forward_readings(
     readings: AsyncGenerator[Any], directive: StartSensor, server: AgentServer
 ) -> None:
     async for reading in readings:
-        signal = reading if isinstance(reading, Signal) else _wrapped(reading, directive, server)
+        signal = reading if isinstance(reading, Signal) else _reading_signal(reading, directive, server)
         await server.runtime.cast(server.id, signal)
 
 
-def _wrapped(reading: Any, directive: StartSensor, server: AgentServer) -> Signal:
+def _reading_signal(reading: Any, directive: StartSensor, server: AgentServer) -> Signal:
     data = FrozenMap({"tag": directive.tag, "reading": reading})
     return Signal(type=f"sensor.{directive.sensor}", data=data, source=server.source)
 
@@ -417,33 +423,33 @@ def _wrapped(reading: Any, directive: StartSensor, server: AgentServer) -> Signa
 Executor = Callable[[Any, Any], Any]
 
 
-def _report(directive: Error, server: AgentServer) -> None:
+def _report_error(directive: Error, server: AgentServer) -> None:
     server.report(directive)
 
 
-def _stop(directive: Stop, server: AgentServer) -> Stop:
+def _stop_agent(directive: Stop, server: AgentServer) -> Stop:
     return directive
 
 
-def _ask(directive: Any, server: AgentServer) -> None:
-    server.adapters.ask(directive, server)
+def _submit_memory_request(directive: Any, server: AgentServer) -> None:
+    server.provider_queues.submit(directive, server)
 
 
-BUILT_IN: dict[type[Directive], Executor] = {
-    AdoptChild: adopt,
-    Cron: repeat,
-    CronCancel: cancel,
+BUILT_IN_EXECUTORS: dict[type[Directive], Executor] = {
+    AdoptChild: adopt_child,
+    Cron: schedule_cron,
+    CronCancel: cancel_cron,
     Emit: emit,
-    Error: _report,
-    MemoryDelete: _ask,
-    MemoryQuery: _ask,
-    MemoryUpsert: _ask,
-    RunInstruction: run,
+    Error: _report_error,
+    MemoryDelete: _submit_memory_request,
+    MemoryQuery: _submit_memory_request,
+    MemoryUpsert: _submit_memory_request,
+    RunInstruction: run_instruction,
     Schedule: schedule,
-    Spawn: spawn,
+    Spawn: spawn_process,
     SpawnAgent: spawn_agent,
-    StartSensor: start,
-    Stop: _stop,
-    StopChild: stop,
-    StopSensor: sensing_stop,
+    StartSensor: start_sensor,
+    Stop: _stop_agent,
+    StopChild: stop_child,
+    StopSensor: stop_sensor,
 }

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("omoide.runtime")
 
-KEPT = 1_000
+MAX_DROPPED = 1_000
 """How many are remembered."""
 
 
-class Drop(msgspec.Struct, frozen=True, kw_only=True):
+class DroppedSignal(msgspec.Struct, frozen=True, kw_only=True):
     """A signal that was accepted, or tried, and will not be handled."""
 
     agent_id: str
@@ -43,25 +43,27 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the agent had accepted it; one that was turned away was never its own."""
 
 
-class Drops:
+class DroppedSignals:
     """The last signals that were dropped, and how many there were in all."""
 
-    def __init__(self, listener: Callable[[Drop], Any] | None = None) -> None:
-        self._kept: deque[Drop] = deque(maxlen=KEPT)
+    def __init__(self, listener: Callable[[DroppedSignal], Any] | None = None) -> None:
+        self._recent: deque[DroppedSignal] = deque(maxlen=MAX_DROPPED)
         self._listener = listener
         self.count = 0
 
-    def __iter__(self) -> Iterator[Drop]:
-        return iter([*self._kept])
+    def __iter__(self) -> Iterator[DroppedSignal]:
+        return iter([*self._recent])
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._recent)
 
     def add(self, agent_id: str, signal: Signal, reason: str, *, accepted: bool) -> None:
         """Report one; a listener that fails is written down."""
-        drop = Drop(agent_id=agent_id, signal=signal, reason=reason, at=clock.now(), accepted=accepted)
+        drop = DroppedSignal(
+            agent_id=agent_id, signal=signal, reason=reason, at=clock.now(), accepted=accepted
+        )
         self.count += 1
-        self._kept.append(drop)
+        self._recent.append(drop)
         log.warning("agent %s: dropped a signal of type %s: %s", agent_id, signal.type, reason)
         if self._listener is not None:
             try:
@@ -75,7 +77,7 @@ def is_unrouted(directive: Directive) -> bool:
     return isinstance(directive, Error) and directive.context == "routing"
 
 
-def unheard(signal: Signal) -> list[Directive]:
+def unrouted_result_errors(signal: Signal) -> list[Directive]:
     """What the runtime told and nobody listens to: nothing, unless it is a failure."""
     data = signal.data
     if not hasattr(data, "get") or data.get("status") != "error":
@@ -87,13 +89,13 @@ def unheard(signal: Signal) -> list[Directive]:
 # mailbox: What waits for an agent?
 
 
-OWN_LIMIT = 10_000
+INTERNAL_LIMIT = 10_000
 """How many letters of its own making may wait beyond the size of a mailbox."""
 
-Change = Callable[["Agent"], "tuple[Agent, list[Directive]]"]
+AgentChange = Callable[["Agent"], "tuple[Agent, list[Directive]]"]
 
 
-class Reply:
+class PendingReply:
     """An answer that somebody waits for."""
 
     __slots__ = ("_error", "_event", "_value")
@@ -103,13 +105,13 @@ class Reply:
         self._value: Any = None
         self._error: Exception | None = None
 
-    def give(self, value: Any) -> None:
+    def set_result(self, value: Any) -> None:
         """Answer; only the first answer counts."""
         if not self._event.is_set():
             self._value = value
             self._event.set()
 
-    def fail(self, error: Exception) -> None:
+    def set_exception(self, error: Exception) -> None:
         """Answer with an error."""
         if not self._event.is_set():
             self._error = error
@@ -123,53 +125,53 @@ class Reply:
         return self._value
 
 
-class Letter:
+class Envelope:
     """A signal on its way into an agent, with whoever waits for what comes of it."""
 
-    __slots__ = ("own", "reply", "signal")
+    __slots__ = ("internal", "reply", "signal")
 
-    def __init__(self, signal: Signal, reply: Reply | None = None, *, own: bool = False) -> None:
+    def __init__(self, signal: Signal, reply: PendingReply | None = None, *, internal: bool = False) -> None:
         self.signal = signal
         self.reply = reply
-        self.own = own
+        self.internal = internal
         """Whether the runtime itself tells it: an agent need not have a route for it."""
 
 
-class Save:
+class SaveRequest:
     """That an agent is to be put into the vault, once all before this is done."""
 
     __slots__ = ("reply",)
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: PendingReply) -> None:
         self.reply = reply
 
 
 class _Sender:
     """Somebody who waits for a place."""
 
-    __slots__ = ("event", "letter", "on_taken", "refused", "taken")
+    __slots__ = ("accepted", "envelope", "event", "on_accepted", "rejected")
 
-    def __init__(self, letter: Letter, on_taken: Callable[[], object]) -> None:
-        self.letter = letter
-        self.on_taken = on_taken
+    def __init__(self, envelope: Envelope, on_accepted: Callable[[], object]) -> None:
+        self.envelope = envelope
+        self.on_accepted = on_accepted
         self.event = Event()
-        self.taken = False
-        self.refused = False
+        self.accepted = False
+        self.rejected = False
 
 
-Item = Letter | Save | Change
+MailboxItem = Envelope | SaveRequest | AgentChange
 
 
 class Mailbox:
     """A queue with one reader, its agent."""
 
-    __slots__ = ("_arrived", "_closed", "_items", "_senders", "size")
+    __slots__ = ("_arrival", "_closed", "_items", "_senders", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._items: deque[Item] = deque()
+        self._items: deque[MailboxItem] = deque()
         self._senders: deque[_Sender] | None = None
-        self._arrived: Event | None = None
+        self._arrival: Event | None = None
         self._closed = False
 
     def __len__(self) -> int:
@@ -180,54 +182,54 @@ class Mailbox:
         """Whether others are turned away."""
         return self._closed
 
-    def offer(self, letter: Letter) -> bool:
+    def put_nowait(self, envelope: Envelope) -> bool:
         """Take a letter if there is room for it now, and nobody came before."""
         if self._closed or self._senders or len(self._items) >= self.size:
             return False
-        self._items.append(letter)
+        self._items.append(envelope)
         self.wake()
         return True
 
-    async def put(self, letter: Letter, on_taken: Callable[[], object] = lambda: None) -> bool:
+    async def put(self, envelope: Envelope, on_accepted: Callable[[], object] = lambda: None) -> bool:
         """Take a letter, once there is room for it; whether it was taken.
 
         `on_taken` is called in that moment: whoever waits may be cancelled before it hears of it.
         """
-        if self.offer(letter):
-            on_taken()
+        if self.put_nowait(envelope):
+            on_accepted()
             return True
         if self._closed:
             return False
         if self._senders is None:
             self._senders = deque()
-        sender = _Sender(letter, on_taken)
+        sender = _Sender(envelope, on_accepted)
         self._senders.append(sender)
         try:
             await sender.event.wait()
         except BaseException:
-            if not sender.taken and not sender.refused:
+            if not sender.accepted and not sender.rejected:
                 self._senders.remove(sender)
             raise
-        return sender.taken
+        return sender.accepted
 
-    def push(self, item: Item) -> bool:
+    def put_internal(self, item: MailboxItem) -> bool:
         """Take something of the agent's own, beyond the size too; whether there was room."""
-        if len(self._items) >= self.size + OWN_LIMIT:
+        if len(self._items) >= self.size + INTERNAL_LIMIT:
             return False
         self._items.append(item)
         self.wake()
         return True
 
-    def take(self) -> Item | None:
+    def get_nowait(self) -> MailboxItem | None:
         """The next one, if there is any."""
         if not self._items:
             return None
         item = self._items.popleft()
         if self._senders and len(self._items) < self.size:
             sender = self._senders.popleft()
-            self._items.append(sender.letter)
-            sender.taken = True
-            sender.on_taken()
+            self._items.append(sender.envelope)
+            sender.accepted = True
+            sender.on_accepted()
             sender.event.set()
         return item
 
@@ -235,23 +237,23 @@ class Mailbox:
         """Until something comes, or somebody wakes the reader."""
         if self._items:
             return
-        self._arrived = Event()
+        self._arrival = Event()
         try:
-            await self._arrived.wait()
+            await self._arrival.wait()
         finally:
-            self._arrived = None
+            self._arrival = None
 
     def wake(self) -> None:
         """Have the reader look again."""
-        if self._arrived is not None:
-            self._arrived.set()
+        if self._arrival is not None:
+            self._arrival.set()
 
     def close(self) -> None:
         """Turn everybody away from now on, those who wait included."""
         self._closed = True
         while self._senders:
             sender = self._senders.popleft()
-            sender.refused = True
+            sender.rejected = True
             sender.event.set()
         self.wake()
 
@@ -259,7 +261,7 @@ class Mailbox:
         """Let others in again."""
         self._closed = False
 
-    def empty(self) -> list[Item]:
+    def drain(self) -> list[MailboxItem]:
         """All that still waits, taken out."""
         left = [*self._items]
         self._items.clear()

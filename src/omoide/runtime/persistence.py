@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from omoide.core.execution import failure
-from omoide.runtime.mailbox import Reply
-from omoide.runtime.vaults import put_aside
+from omoide.core.execution import error_directive
+from omoide.runtime.mailbox import PendingReply
+from omoide.runtime.vaults import save_agent
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from omoide.runtime.server import AgentServer
 
 
-class Hold(Protocol):
+class Ownership(Protocol):
     """The right to let an agent live, where several runtimes could."""
 
-    def holds(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the right is still there."""
         ...
 
-    def note(self, signal: Signal) -> None:
+    def record_handled(self, signal: Signal) -> None:
         """A signal was handled."""
         ...
 
@@ -35,7 +35,7 @@ class Hold(Protocol):
         """Have a signal sent to an agent, or to all, once the agent is saved."""
         ...
 
-    def waits(self, *, idle: bool) -> bool:
+    def has_pending(self, *, idle: bool) -> bool:
         """Whether there is something that has to be saved or sent without waiting for another signal."""
         ...
 
@@ -47,7 +47,7 @@ class Hold(Protocol):
         """Send what is saved."""
         ...
 
-    async def taken_up(self, definition: Definition) -> tuple[Agent, int]:
+    async def load(self, definition: Definition) -> tuple[Agent, int]:
         """The agent as it was saved last, and its revision; an error where another owner has it."""
         ...
 
@@ -56,58 +56,60 @@ class Hold(Protocol):
         ...
 
 
-class Keeping:
+class Persistence:
     """How far an agent is saved, and whoever is answered once it is."""
 
-    __slots__ = ("_owed", "hold", "rev", "unsaved")
+    __slots__ = ("_waiters", "ownership", "rev", "unsaved_count")
 
-    def __init__(self, rev: int, hold: Hold | None) -> None:
+    def __init__(self, rev: int, ownership: Ownership | None) -> None:
         self.rev = rev
         """The revision of its checkpoint, 0 before there is one; what another saved is not overwritten."""
-        self.hold = hold
-        self.unsaved = 0
-        self._owed: list[Reply] = []
+        self.ownership = ownership
+        self.unsaved_count = 0
+        self._waiters: list[PendingReply] = []
 
     @property
-    def held(self) -> bool:
+    def is_owned(self) -> bool:
         """Whether the agent may live here; it always may where there is one place only."""
-        return self.hold is None or self.hold.holds()
+        return self.ownership is None or self.ownership.is_valid()
 
-    def note(self, signal: Signal, *, own: bool) -> None:
+    def record_handled(self, signal: Signal, *, internal: bool) -> None:
         """A signal was handled."""
-        self.unsaved += 1
-        if self.hold is not None and not own:
-            self.hold.note(signal)
+        self.unsaved_count += 1
+        if self.ownership is not None and not internal:
+            self.ownership.record_handled(signal)
 
-    def is_due(self, every: int | None, *, letter: bool = False, idle: bool = False) -> bool:
+    def is_due(self, every: int | None, *, after_signal: bool = False, idle: bool = False) -> bool:
         """Whether it is time to save."""
-        if letter and every is not None and self.unsaved >= every:
+        if after_signal and every is not None and self.unsaved_count >= every:
             return True
-        return self.hold is not None and self.hold.waits(idle=idle)
+        return self.ownership is not None and self.ownership.has_pending(idle=idle)
 
-    def owe(self, reply: Reply) -> None:
+    def add_waiter(self, reply: PendingReply) -> None:
         """Answer when the agent is saved."""
-        self._owed.append(reply)
+        self._waiters.append(reply)
 
-    def settled(self) -> list[Reply]:
+    def pop_waiters(self) -> list[PendingReply]:
         """Whoever was to be answered, taken out."""
-        owed, self._owed = self._owed, []
+        owed, self._waiters = self._waiters, []
         return owed
 
     async def save(self, server: AgentServer) -> bool:
         """Put the agent into the vault; whether that was done. Those who wait for it are told."""
-        agent, self.unsaved = server.agent, 0
+        agent, self.unsaved_count = server.agent, 0
         try:
-            if self.hold is None:
-                self.rev = await put_aside(agent, server.runtime.open_vault(), expected_rev=self.rev)
+            if self.ownership is None:
+                self.rev = await save_agent(
+                    agent, server.runtime.open_checkpoint_store(), expected_rev=self.rev
+                )
             else:
-                self.rev = await self.hold.save(agent, self.rev)
-                await self.hold.flush()
+                self.rev = await self.ownership.save(agent, self.rev)
+                await self.ownership.flush()
         except Exception as error:
-            for one in self.settled():
-                one.fail(error)
-            server.report(failure(error, "checkpoint"))
+            for one in self.pop_waiters():
+                one.set_exception(error)
+            server.report(error_directive(error, "checkpoint"))
             return False
-        for one in self.settled():
-            one.give(agent)
+        for one in self.pop_waiters():
+            one.set_result(agent)
         return True

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("omoide.runtime")
 
-ERROR = "jido.agent.error"
-FAILED = "error"
+ERROR_SIGNAL = "jido.agent.error"
+ERROR_REASON = "error"
 """The reason of an agent that was stopped because of an error."""
 
 
@@ -45,7 +45,7 @@ class LogErrors:
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """Nothing is to be done."""
-        note(error, server)
+        log_error(error, server)
         return None
 
 
@@ -54,21 +54,21 @@ class StopOnError:
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """The agent is to stop, as failed."""
-        note(error, server)
-        return Stop(reason=f"{FAILED}: {error.kind}")
+        log_error(error, server)
+        return Stop(reason=f"{ERROR_REASON}: {error.kind}")
 
 
 class EmitErrors:
     """Tell others, by a signal."""
 
-    def __init__(self, type: str = ERROR, dispatch: Any = None) -> None:
+    def __init__(self, type: str = ERROR_SIGNAL, dispatch: Any = None) -> None:
         self.type = Signal(type=type).type
         self.dispatch = None if dispatch is None else freeze_map(dispatch, "dispatch")
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """A signal is to be sent; an error about that very signal is only written down."""
-        note(error, server)
-        about = server.at
+        log_error(error, server)
+        about = server.current_signal
         if about is not None and about.type == self.type:
             return None
         data = {
@@ -91,33 +91,33 @@ class MaxErrors:
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """The agent is to stop, once there are too many."""
-        note(error, server)
-        if server.errors < self.limit:
+        log_error(error, server)
+        if server.error_count < self.limit:
             return None
-        return Stop(reason=f"{FAILED}: {server.errors} errors")
+        return Stop(reason=f"{ERROR_REASON}: {server.error_count} errors")
 
 
-_NAMED: dict[str, Callable[[], ErrorPolicy]] = {"log": LogErrors, "stop": StopOnError, "emit": EmitErrors}
+_POLICIES: dict[str, Callable[[], ErrorPolicy]] = {"log": LogErrors, "stop": StopOnError, "emit": EmitErrors}
 
 
-def as_policy(wanted: Any) -> ErrorPolicy:
+def as_policy(value: Any) -> ErrorPolicy:
     """A policy by its name, or as it is."""
-    if isinstance(wanted, str) and wanted in _NAMED:
-        return _NAMED[wanted]()
-    if not callable(wanted) or isinstance(wanted, type):
-        known = ", ".join(_NAMED)
-        raise WrongType("on_error", f"{known}, MaxErrors(n), EmitErrors(type) or a function", wanted)
-    policy: ErrorPolicy = wanted
+    if isinstance(value, str) and value in _POLICIES:
+        return _POLICIES[value]()
+    if not callable(value) or isinstance(value, type):
+        known = ", ".join(_POLICIES)
+        raise WrongType("on_error", f"{known}, MaxErrors(n), EmitErrors(type) or a function", value)
+    policy: ErrorPolicy = value
     return policy
 
 
-def is_report(signal: Signal, server: AgentServer) -> bool:
+def is_error_report(signal: Signal, server: AgentServer) -> bool:
     """Whether it is what the policy of this agent itself sent about an error."""
-    policy = server.terms.on_error
+    policy = server.options.on_error
     return isinstance(policy, EmitErrors) and (signal.type, signal.source) == (policy.type, server.source)
 
 
-def note(error: Error, server: AgentServer) -> None:
+def log_error(error: Error, server: AgentServer) -> None:
     """Write down that an error happened. No message: it may quote what was said."""
     log.warning(
         "agent %s: %s in %s%s",
@@ -128,11 +128,11 @@ def note(error: Error, server: AgentServer) -> None:
 # terms: Under which terms does an agent live?
 
 
-RESTARTS = ("permanent", "transient", "temporary")
-PARTINGS = ("stop", "continue")
+RESTART_MODES = ("permanent", "transient", "temporary")
+PARENT_EXIT_MODES = ("stop", "continue")
 
 
-class Terms(Value, frozen=True, kw_only=True):
+class AgentOptions(Value, frozen=True, kw_only=True):
     """What becomes of an agent that fails, how much it may hold up, and where its signals go."""
 
     restart: str = "transient"
@@ -156,8 +156,8 @@ class Terms(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self.restart, "restart", RESTARTS)
-        check_choice(self.on_parent_exit, "on_parent_exit", PARTINGS)
+        check_choice(self.restart, "restart", RESTART_MODES)
+        check_choice(self.on_parent_exit, "on_parent_exit", PARENT_EXIT_MODES)
         for field in ("mailbox", "max_directives"):
             check_positive(getattr(self, field), field)
         for field in ("max_children", "save_every"):
@@ -170,11 +170,11 @@ class Terms(Value, frozen=True, kw_only=True):
         as_policy(self.on_error)
 
     @property
-    def policy(self) -> ErrorPolicy:
+    def error_policy(self) -> ErrorPolicy:
         """What is done about an error."""
         return as_policy(self.on_error)
 
-    def but(self, changes: Mapping[str, Any]) -> Self:
+    def merge(self, changes: Mapping[str, Any]) -> Self:
         """These terms with some changed."""
         for name in changes:
             if name not in type(self).__struct_fields__:

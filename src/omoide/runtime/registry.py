@@ -16,32 +16,32 @@ from omoide.core.definition import Definition
 from omoide.core.frozen import EMPTY_MAP, check_text
 from omoide.core.value import check_function
 from omoide.errors import IdTaken, Invalid, NotFound, WrongType
-from omoide.runtime.executors import BUILT_IN, WAYS, Executor
+from omoide.runtime.executors import BUILT_IN_EXECUTORS, DISPATCH_TARGETS, Executor
 
-Named = Mapping[str, Callable[..., Any]]
+NamedFunctions = Mapping[str, Callable[..., Any]]
 T = TypeVar("T")
 
 
-class Known:
+class Registry:
     """Kinds of agents, sensors, processes, ways to send, and executors of directives."""
 
     def __init__(
         self,
         *,
         kinds: Iterable[Definition] = (),
-        sensors: Named = EMPTY_MAP,
-        processes: Named = EMPTY_MAP,
-        dispatchers: Named = EMPTY_MAP,
+        sensors: NamedFunctions = EMPTY_MAP,
+        processes: NamedFunctions = EMPTY_MAP,
+        dispatchers: NamedFunctions = EMPTY_MAP,
         executors: Mapping[type[Directive], Executor] = EMPTY_MAP,
     ) -> None:
         self.kinds: dict[str, Definition] = {}
         for kind in kinds:
             self.add_kind(kind)
-        self.sensors = _functions(sensors, "sensors")
-        self.processes = _functions(processes, "processes")
-        self.dispatchers = _functions(dispatchers, "dispatchers")
+        self.sensors = _check_functions(sensors, "sensors")
+        self.processes = _check_functions(processes, "processes")
+        self.dispatchers = _check_functions(dispatchers, "dispatchers")
         for way in self.dispatchers:
-            if way in WAYS:
+            if way in DISPATCH_TARGETS:
                 raise Invalid(f"dispatchers.{way}", "is a way that is built in", "choose another word")
         for name, process in self.processes.items():
             if not iscoroutinefunction(process):
@@ -49,7 +49,7 @@ class Known:
         for name, sensor in self.sensors.items():
             if iscoroutinefunction(sensor):
                 raise WrongType(f"sensors.{name}", "an async generator of its config", sensor, "let it yield")
-        self._executors: dict[type[Directive], Executor | None] = {**BUILT_IN}
+        self._executors: dict[type[Directive], Executor | None] = {**BUILT_IN_EXECUTORS}
         for directive, executor in executors.items():
             self.add_executor(directive, executor)
 
@@ -66,7 +66,9 @@ class Known:
         if not isinstance(directive, type) or not issubclass(directive, Directive):
             raise WrongType("executors", "classes of directives as keys", directive, "subclass Directive")
         self._executors = {
-            kind: known for kind, known in self._executors.items() if kind in BUILT_IN or known is not None
+            kind: known
+            for kind, known in self._executors.items()
+            if kind in BUILT_IN_EXECUTORS or known is not None
         }
         self._executors[directive] = check_function(executor, f"executor of {directive.__name__}")
 
@@ -80,28 +82,28 @@ class Known:
 
     def kind(self, name: str) -> Definition:
         """A kind of agent."""
-        return _known(self.kinds, "kind of agent", name)
+        return _lookup(self.kinds, "kind of agent", name)
 
     def sensor(self, name: str) -> Callable[..., Any]:
         """A sensor."""
-        return _known(self.sensors, "sensor", name)
+        return _lookup(self.sensors, "sensor", name)
 
     def process(self, name: str) -> Callable[..., Any]:
         """A process that is not an agent."""
-        return _known(self.processes, "process", name)
+        return _lookup(self.processes, "process", name)
 
 
-def _known(among: Mapping[str, T], what: str, name: str) -> T:
-    if name not in among:
-        known = ", ".join(sorted(among)) or "none"
+def _lookup(registered: Mapping[str, T], what: str, name: str) -> T:
+    if name not in registered:
+        known = ", ".join(sorted(registered)) or "none"
         raise NotFound(what, name, f"the runtime knows: {known}")
-    return among[name]
+    return registered[name]
 
 
-def _functions(given: Named, field: str) -> dict[str, Callable[..., Any]]:
-    if not isinstance(given, Mapping):
-        raise WrongType(field, "functions by their names", given)
+def _check_functions(functions: NamedFunctions, field: str) -> dict[str, Callable[..., Any]]:
+    if not isinstance(functions, Mapping):
+        raise WrongType(field, "functions by their names", functions)
     return {
         check_text(name, field): check_function(function, f"{field}.{name}")
-        for name, function in given.items()
+        for name, function in functions.items()
     }

@@ -37,51 +37,51 @@ from omoide.errors import (
 )
 from omoide.runtime import server as capabilities
 from omoide.runtime.executors import Executor
-from omoide.runtime.fleet.directory import REPLY, Found, as_agent
+from omoide.runtime.fleet.directory import REPLY_ATTRIBUTE, FleetCandidate, as_agent
 from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
-from omoide.runtime.fleet.leases import Held
-from omoide.runtime.mailbox import Drop, Drops, Letter, Reply, Save
-from omoide.runtime.persistence import Hold
-from omoide.runtime.policy import Terms
+from omoide.runtime.fleet.leases import OwnedAgent
+from omoide.runtime.mailbox import DroppedSignal, DroppedSignals, Envelope, PendingReply, SaveRequest
+from omoide.runtime.persistence import Ownership
+from omoide.runtime.policy import AgentOptions
 from omoide.runtime.providers import resolver
 from omoide.runtime.providers.resolver import Providers
-from omoide.runtime.registry import Known, Named
+from omoide.runtime.registry import NamedFunctions, Registry
 from omoide.runtime.scheduler import SystemTiming, Timers, Timing
 from omoide.runtime.server import AgentServer
-from omoide.runtime.sessions import Conversations
-from omoide.runtime.supervisor import ended_within, finished, supervise
+from omoide.runtime.sessions import SessionPool
+from omoide.runtime.supervisor import stop_server, stop_tree, supervise
 from omoide.runtime.transport import Bus, Subscription, Transport
-from omoide.runtime.vaults import StoreVault, Vault, taken_up
+from omoide.runtime.vaults import CheckpointStore, DocumentCheckpointStore, load_agent
 from omoide.sessions.session import Session
-from omoide.stores.protocols import Documents
+from omoide.stores.protocols import SupportsDocuments
 from omoide.turns.spec import AgentSpec
 
 # beginning: What goes on for an agent from the first moment of its life?
 
 
-def begin(server: AgentServer, runtime: Runtime) -> None:
+def _start_plugins(server: AgentServer, runtime: Runtime) -> None:
     """Subscribe and schedule what the plugins of an agent ask for."""
     for plugin in server.agent.definition.plugins:
         for pattern in plugin.subscriptions:
-            server.job(partial(_subscribe, str(pattern), server, runtime), "subscription")
+            server.start_job(partial(_subscribe_server, str(pattern), server, runtime), "subscription")
         for at, (line, message) in enumerate(plugin.schedules):
-            server.carry_out([Cron(expression=line, message=message, job_id=f"{plugin.label}:{at}")])
+            server.execute_directives([Cron(expression=line, message=message, job_id=f"{plugin.label}:{at}")])
 
 
-async def _subscribe(pattern: str, server: AgentServer, runtime: Runtime) -> None:
-    life = server.life
+async def _subscribe_server(pattern: str, server: AgentServer, runtime: Runtime) -> None:
+    life = server.task_scope
 
     async def heard(signal: Signal) -> None:
-        if life.over:
+        if life.closed:
             return  # whoever has the agent by now hears it, too
-        if signal.type != capabilities.REQUEST:  # that is answered for all
+        if signal.type != capabilities.CAPABILITIES_REQUEST:  # that is answered for all
             await runtime.cast(server.id, signal)
 
     subscription = await runtime.transport.subscribe(pattern, heard)
-    if life.over:
+    if life.closed:
         await subscription.close()
     else:
-        life.closing.append(partial(runtime.spawn, subscription.close))
+        life.exit_callbacks.append(partial(runtime.spawn, subscription.close))
 
 
 # given: Is what a runtime was given what it can use?
@@ -94,44 +94,46 @@ def check_signal(signal: Signal) -> Signal:
     return signal
 
 
-def check_seconds(given: float | None, field: str) -> float | None:
+def check_seconds(value: float | None, field: str) -> float | None:
     """A number of seconds above 0, or None."""
-    if given is not None and (
-        isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
     ):
-        raise Invalid(field, f"is {given!r}", "use a number of seconds above 0, or None")
-    return given
+        raise Invalid(field, f"is {value!r}", "use a number of seconds above 0, or None")
+    return value
 
 
-async def noting(work: Callable[[], Awaitable[object]], failed: list[Exception]) -> None:
+async def collect_error(work: Callable[[], Awaitable[object]], errors: list[Exception]) -> None:
     """Do something, and note what it fails with."""
     try:
         await work()
     except Exception as error:
-        failed.append(error)
+        errors.append(error)
 
 
 # member: What can a runtime be asked about the fleet that it is one of?
 
 
-ASK_S = 30.0
+ASK_TIMEOUT_S = 30.0
 """Longer than a takeover needs with the usual lease."""
-WHO_CAN_S = 1.0
+WHO_CAN_TIMEOUT_S = 1.0
 
 
-class Member:
+class FleetMember:
     """A runtime with a name among others; one without has no fleet to ask."""
 
     fleet: Fleet | None = None
     """What the runtime does as one of several, if it has a name among them."""
 
-    async def ask(self, id: str, signal: Signal, *, within: float | None = None) -> Signal:
+    async def ask(self, id: str, signal: Signal, *, timeout: float | None = None) -> Signal:
         """The answer of an agent elsewhere in the fleet: `agent_id`, `name`, `runtime` and `state`, as data.
 
         It comes when the agent has handled the signal and was saved; `TimedOut` where it does not.
         """
         check_signal(signal)
-        return await self._in_fleet().asking.ask(id, signal, check_seconds(within, "within") or ASK_S)
+        return await self._require_fleet().requests.ask(
+            id, signal, check_seconds(timeout, "within") or ASK_TIMEOUT_S
+        )
 
     async def who_can(
         self,
@@ -139,44 +141,44 @@ class Member:
         action: str | None = None,
         tags: Iterable[str] = (),
         limits: Mapping[str, Any] = EMPTY_MAP,
-        within: float = WHO_CAN_S,
-    ) -> list[Found]:
+        timeout: float = WHO_CAN_TIMEOUT_S,
+    ) -> list[FleetCandidate]:
         """The agents of the whole fleet that can do something, best first, as far as they answer in time."""
-        seconds = check_seconds(within, "within") or WHO_CAN_S
-        return await self._in_fleet().asking.who_can(action, tags, limits, seconds)
+        seconds = check_seconds(timeout, "within") or WHO_CAN_TIMEOUT_S
+        return await self._require_fleet().requests.who_can(action, tags, limits, seconds)
 
-    async def where(self, id: str) -> str | None:
+    async def locate(self, id: str) -> str | None:
         """The name of the runtime where an agent lives, or did until it was gone; None for one at rest."""
-        return await self._in_fleet().where(id)
+        return await self._require_fleet().locate(id)
 
-    async def look(self) -> list[str]:
+    async def take_over(self) -> list[str]:
         """Take up agents whose runtime is gone, now; their ids. A fleet looks by itself, too."""
-        return await self._in_fleet().look()
+        return await self._require_fleet().take_over()
 
-    def _in_fleet(self) -> Fleet:
+    def _require_fleet(self) -> Fleet:
         if self.fleet is None:
             raise Invalid("name", "is missing", "pass name= and a store that the fleet shares")
         return self.fleet
 
-    async def _given_back(self, id: str) -> None:
+    async def _wait_released(self, id: str) -> None:
         """Return when an agent that ended may be let live by others."""
         if self.fleet is not None:
-            await self.fleet.given_back(id)
+            await self.fleet.wait_released(id)
 
 
 # runtime: Where do agents live?
 
 
-beginning_begin = begin
+beginning_begin = _start_plugins
 
 
 log = logging.getLogger("omoide.runtime")
 
-SHUTDOWN_S = 10.0
-SWEEP_MS = 60_000
+SHUTDOWN_TIMEOUT_S = 10.0
+SWEEP_INTERVAL_MS = 60_000
 
 
-class Runtime(Member):
+class Runtime(FleetMember):
     """Agents that live, from `async with` to its end."""
 
     source = "/omoide/runtime"
@@ -185,27 +187,31 @@ class Runtime(Member):
         self,
         *,
         store: Any = None,
-        vault: Vault | None = None,
+        checkpoint_store: CheckpointStore | None = None,
         providers: Mapping[str, Any] = EMPTY_MAP,
         kinds: Iterable[Definition] = (),
-        sensors: Named = EMPTY_MAP,
-        processes: Named = EMPTY_MAP,
-        dispatchers: Named = EMPTY_MAP,
+        sensors: NamedFunctions = EMPTY_MAP,
+        processes: NamedFunctions = EMPTY_MAP,
+        dispatchers: NamedFunctions = EMPTY_MAP,
         executors: Mapping[type[Directive], Executor] = EMPTY_MAP,
         transport: Transport | None = None,
         timing: Timing | None = None,
-        terms: Terms | Mapping[str, Any] | None = None,
+        agent_options: AgentOptions | Mapping[str, Any] | None = None,
         max_agents: int | None = None,
         provider_timeout: float | None = 30.0,
-        shutdown: float = SHUTDOWN_S,
+        shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
         idle_ms: int | None = None,
-        on_dropped: Callable[[Drop], Any] | None = None,
+        on_dropped: Callable[[DroppedSignal], Any] | None = None,
         name: str | None = None,
         lease_ms: int = LEASE_MS,
-        look_ms: int | None = None,
+        takeover_interval_ms: int | None = None,
     ) -> None:
         self.store = store
-        self.terms = terms if isinstance(terms, Terms) else Terms().but(terms or {})
+        self.agent_options = (
+            agent_options
+            if isinstance(agent_options, AgentOptions)
+            else AgentOptions().merge(agent_options or {})
+        )
         self.providers = Providers(providers, store=store)
         self.provider_timeout = check_seconds(provider_timeout, "provider_timeout")
         self._bus = Bus() if transport is None else None
@@ -213,54 +219,56 @@ class Runtime(Member):
         self.timing: Timing = SystemTiming() if timing is None else timing
         self.timers = Timers(self.timing)
         listener = None if on_dropped is None else check_function(on_dropped, "on_dropped")
-        self.dropped = Drops(listener)
+        self.dropped_signals = DroppedSignals(listener)
         """The signals that were not handled, with their reasons."""
-        self.known = Known(
+        self.registry = Registry(
             kinds=kinds, sensors=sensors, processes=processes, dispatchers=dispatchers, executors=executors
         )
-        self.fleet = None if name is None else Fleet(self, store, name, lease_ms, look_ms)
-        if self.fleet is not None and vault is not None:
+        self.fleet = None if name is None else Fleet(self, store, name, lease_ms, takeover_interval_ms)
+        if self.fleet is not None and checkpoint_store is not None:
             raise Invalid("vault", "is not shared by a fleet", "leave it out: the store keeps its agents")
-        self._vault = vault
+        self._checkpoint_store = checkpoint_store
         self._max_agents = None if max_agents is None else check_positive(max_agents, "max_agents")
-        self.shutdown = check_seconds(shutdown, "shutdown") or SHUTDOWN_S
+        self.shutdown_timeout = check_seconds(shutdown_timeout, "shutdown") or SHUTDOWN_TIMEOUT_S
         self._servers: dict[str, AgentServer] = {}
-        self._sessions = None if store is None else Conversations(store, idle_ms=idle_ms)
+        self._sessions = None if store is None else SessionPool(store, idle_ms=idle_ms)
         self._idle_ms = idle_ms
-        self._group: anyio.abc.TaskGroup | None = None
-        self._hearing: Subscription | None = None
+        self._task_group: anyio.abc.TaskGroup | None = None
+        self._capabilities_subscription: Subscription | None = None
         self._closing = False
-        self.accepted = 0
+        self.accepted_count = 0
         """How many signals agents took in."""
-        self.handled = 0
+        self.handled_count = 0
         """How many signals agents that are gone had handled; see `stats`."""
 
     # From the beginning to the end
 
     async def __aenter__(self) -> Self:
-        if self._group is not None or self._closing:
+        if self._task_group is not None or self._closing:
             raise Closed("runtime", "was entered before", "make another one")
         await self.providers.open()
         if self._bus is not None:
             await self._bus.__aenter__()
-        self._group = create_task_group()
-        await self._group.__aenter__()
-        self._group.start_soon(self.timers.run)
+        self._task_group = create_task_group()
+        await self._task_group.__aenter__()
+        self._task_group.start_soon(self.timers.run)
         try:
-            self._hearing = await self.transport.subscribe(capabilities.REQUEST, self._asked)
+            self._capabilities_subscription = await self.transport.subscribe(
+                capabilities.CAPABILITIES_REQUEST, self._on_capabilities_request
+            )
             if self.fleet is not None:
                 await self.fleet.open()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         if self._idle_ms is not None:
-            self._sweep_later()
+            self._schedule_sweep()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        group = self._group
+        group = self._task_group
         if group is None:
             return
         # A group would wrap what was raised in the block, which is none of its tasks' fault.
@@ -276,13 +284,13 @@ class Runtime(Member):
             try:
                 await group.__aexit__(*given)
             finally:
-                self._group = None
-                await self._let_go(given)
+                self._task_group = None
+                await self._close_resources(given)
 
-    async def _let_go(self, given: tuple[Any, Any, Any]) -> None:
+    async def _close_resources(self, exc_info: tuple[Any, Any, Any]) -> None:
         try:
             if self._bus is not None:
-                await self._bus.__aexit__(*given)
+                await self._bus.__aexit__(*exc_info)
         finally:
             with CancelScope(shield=True):
                 await self.providers.close()
@@ -296,66 +304,68 @@ class Runtime(Member):
             return
         self._closing = True
         failed: list[Exception] = []
-        with move_on_after(self.shutdown):
+        with move_on_after(self.shutdown_timeout):
             async with create_task_group() as group:
                 for server in [one for one in self._servers.values() if one.parent is None]:
-                    group.start_soon(finished, server, self)
+                    group.start_soon(stop_tree, server, self)
                 if self._sessions is not None:
-                    group.start_soon(noting, self._sessions.close, failed)
+                    group.start_soon(collect_error, self._sessions.close, failed)
         for server in [*self._servers.values()]:
             server.kill()
             await server.ended.wait()
         if self.fleet is not None:
-            await self.fleet.close(self.shutdown)
-        if self._hearing is not None:  # a transport may live longer
-            await noting(self._hearing.close, failed)
+            await self.fleet.close(self.shutdown_timeout)
+        if self._capabilities_subscription is not None:  # a transport may live longer
+            await collect_error(self._capabilities_subscription.close, failed)
         if failed:
             raise failed[0]
 
     # Agents
 
-    async def start(self, agent: Agent, *, id: str | None = None, **terms: Any) -> str:
+    async def start(self, agent: Agent, *, id: str | None = None, **options: Any) -> str:
         """Let an agent live here; its id. Terms are those of `Terms`, over those of the runtime."""
         check_agent(agent)
         if id is not None and id != agent.id:
             agent = agent.replace(id=id)
-        self._check_room(agent.id)
+        self._check_capacity(agent.id)
         if self.fleet is not None:
-            return (await self.fleet.start(agent, terms)).id
-        return self.begin(agent, **terms).id
+            return (await self.fleet.start(agent, options)).id
+        return self.start_local(agent, **options).id
 
-    def begin(self, agent: Agent, *, rev: int = 0, hold: Hold | None = None, **terms: Any) -> AgentServer:
+    def start_local(
+        self, agent: Agent, *, rev: int = 0, ownership: Ownership | None = None, **options: Any
+    ) -> AgentServer:
         """Let an agent live here, at once."""
-        self._check_room(agent.id)
-        server = AgentServer(self, agent, self.terms.but(terms), rev=rev, hold=hold)
-        if server.terms.save_every is not None:
-            self.open_vault()
+        self._check_capacity(agent.id)
+        server = AgentServer(self, agent, self.agent_options.merge(options), rev=rev, ownership=ownership)
+        if server.options.save_every is not None:
+            self.open_checkpoint_store()
         self._servers[agent.id] = server
-        self._open().start_soon(supervise, server, self)
+        self._require_open().start_soon(supervise, server, self)
         return server
 
-    async def call(self, id: str, signal: Signal, *, within: float | None = None) -> Agent:
+    async def call(self, id: str, signal: Signal, *, timeout: float | None = None) -> Agent:
         """The agent after a signal; its directives may still be under way.
 
         `Unrouted` where it knows no such signal, `Dropped` where it ended before. Of one that lives elsewhere
         in a fleet it is a copy without its thread, and its kind has to be known here; see `ask`.
         """
-        letter = Letter(check_signal(signal), Reply())
-        if self._is_elsewhere(id):
-            return as_agent(await self.ask(id, signal, within=within), self.known.kind)
-        if within is None:
-            return await self.handled_by(id, letter)
-        seconds = check_seconds(within, "within")
+        letter = Envelope(check_signal(signal), PendingReply())
+        if self._is_remote(id):
+            return as_agent(await self.ask(id, signal, timeout=timeout), self.registry.kind)
+        if timeout is None:
+            return await self.deliver_and_wait(id, letter)
+        seconds = check_seconds(timeout, "within")
         try:
             with fail_after(seconds):
-                return await self.handled_by(id, letter)
+                return await self.deliver_and_wait(id, letter)
         except TimeoutError as error:
             raise TimedOut(f"signal {signal.type!r} to agent {id!r}", seconds or 0.0) from error
 
-    async def handled_by(self, id: str, letter: Letter) -> Agent:
+    async def deliver_and_wait(self, id: str, envelope: Envelope) -> Agent:
         """The agent after a letter that has somebody who waits for what comes of it."""
-        await self._put(id, letter)
-        agent: Agent = await (letter.reply or Reply()).wait()
+        await self._put(id, envelope)
+        agent: Agent = await (envelope.reply or PendingReply()).wait()
         return agent
 
     async def cast(self, id: str, signal: Signal, *, wait: bool = True) -> None:
@@ -363,19 +373,19 @@ class Runtime(Member):
 
         For an agent elsewhere in a fleet it is accepted when the transport has it.
         """
-        letter = Letter(check_signal(signal))
-        if self.fleet is not None and self._is_elsewhere(id):
-            await self.fleet.hand_over(id, signal)
+        letter = Envelope(check_signal(signal))
+        if self.fleet is not None and self._is_remote(id):
+            await self.fleet.send_to_agent(id, signal)
             return
         if wait:
             await self._put(id, letter)
             return
         server = self._server(id)
-        if self._offer(server, letter):
+        if self._put_nowait(server, letter):
             return
         if server.mailbox.closed:
-            raise self._turned_away(id, signal)
-        self.dropped.add(id, signal, "the mailbox is full", accepted=False)
+            raise self._rejection(id, signal)
+        self.dropped_signals.add(id, signal, "the mailbox is full", accepted=False)
         raise MailboxFull(id, signal.type, server.mailbox.size)
 
     async def state(self, id: str) -> Agent:
@@ -394,18 +404,18 @@ class Runtime(Member):
         """All live agents that take signals."""
         return [server.agent for server in self._servers.values() if not server.mailbox.closed]
 
-    async def stop(self, id: str, *, within: float | None = None) -> None:
+    async def stop(self, id: str, *, timeout: float | None = None) -> None:
         """End an agent once it has handled what it accepted; after so many seconds it is ended anyway."""
-        await ended_within(self._server(id), check_seconds(within, "within") or self.shutdown)
-        await self._given_back(id)
+        await stop_server(self._server(id), check_seconds(timeout, "within") or self.shutdown_timeout)
+        await self._wait_released(id)
 
-    async def leave(self, id: str, reason: str) -> None:
+    async def stop_if_running(self, id: str, reason: str) -> None:
         """End an agent that may have ended already."""
         server = self._servers.get(id)
         if server is not None:
             log.info("agent %s: is stopped: %s", id, reason)
-            await ended_within(server, self.shutdown, reason)
-            await self._given_back(id)
+            await stop_server(server, self.shutdown_timeout, reason)
+            await self._wait_released(id)
 
     async def find(
         self,
@@ -423,14 +433,14 @@ class Runtime(Member):
 
     def stats(self) -> dict[str, int]:
         """How many agents live, and what became of signals so far."""
-        handled = sum(server.handled for server in self._servers.values())
+        handled = sum(server.handled_count for server in self._servers.values())
         waiting = sum(len(server.mailbox) for server in self._servers.values())
         return {
             "agents": len(self._servers),
-            "accepted": self.accepted,
-            "handled": self.handled + handled,
+            "accepted": self.accepted_count,
+            "handled": self.handled_count + handled,
             "waiting": waiting,
-            "dropped": self.dropped.count,
+            "dropped": self.dropped_signals.count,
         }
 
     # Agents at rest
@@ -438,46 +448,46 @@ class Runtime(Member):
     async def checkpoint(self, id: str) -> Agent:
         """Put an agent into the vault, with all that it accepted before; it goes on living."""
         server = self._server(id)
-        self.open_vault()
-        reply = Reply()
-        if not server.mailbox.push(Save(reply)):
+        self.open_checkpoint_store()
+        reply = PendingReply()
+        if not server.mailbox.put_internal(SaveRequest(reply)):
             raise MailboxFull(id, "checkpoint", server.mailbox.size)
         saved: Agent = await reply.wait()
         return saved
 
-    async def hibernate(self, id: str, *, within: float | None = None) -> None:
+    async def hibernate(self, id: str, *, timeout: float | None = None) -> None:
         """Let an agent finish, put it into the vault, and end it; if it cannot be saved, it lives on."""
         server = self._server(id)
-        self.open_vault()
-        await server.put_to_sleep(check_seconds(within, "within"))
-        await self._given_back(id)
+        self.open_checkpoint_store()
+        await server.hibernate(check_seconds(timeout, "within"))
+        await self._wait_released(id)
 
-    async def thaw(self, id: str, kind: Definition | str, **terms: Any) -> str:
+    async def thaw(self, id: str, kind: Definition | str, **options: Any) -> str:
         """Take an agent up again from the vault; where that is not possible, an error, never a fresh one."""
-        definition = self.known.kind(kind) if isinstance(kind, str) else kind
+        definition = self.registry.kind(kind) if isinstance(kind, str) else kind
         check_instance(definition, "kind", kind=Definition)
         if id in self._servers:
             raise IdTaken(id)
         if self.fleet is not None:
-            self._check_room(id)
-            return (await self.fleet.thaw(id, definition, terms)).id
-        agent, rev = await taken_up(id, definition, self.open_vault())
-        return self.begin(agent, rev=rev, **terms).id
+            self._check_capacity(id)
+            return (await self.fleet.thaw(id, definition, options)).id
+        agent, rev = await load_agent(id, definition, self.open_checkpoint_store())
+        return self.start_local(agent, rev=rev, **options).id
 
-    def open_vault(self) -> Vault:
+    def open_checkpoint_store(self) -> CheckpointStore:
         """Where agents are kept."""
-        if self._vault is None:
+        if self._checkpoint_store is None:
             if self.store is None:
                 raise MissingStore("vault")
-            if not isinstance(self.store, Documents):
+            if not isinstance(self.store, SupportsDocuments):
                 raise Invalid("store", "keeps no documents", "pass vault=FileVault(path)")
-            self._vault = StoreVault(self.store)
-        return self._vault
+            self._checkpoint_store = DocumentCheckpointStore(self.store)
+        return self._checkpoint_store
 
     # Sessions
 
     @property
-    def sessions(self) -> Conversations:
+    def sessions(self) -> SessionPool:
         """The live sessions."""
         if self._sessions is None:
             raise MissingStore("store")
@@ -485,16 +495,16 @@ class Runtime(Member):
 
     async def session(self, id: str, spec: AgentSpec | None = None, **options: Any) -> Session:
         """The live session of this id, opened if need be; it is closed with the runtime."""
-        self._open()
+        self._require_open()
         return await self.sessions.get(id, spec, **options)
 
-    def _sweep_later(self) -> None:
-        every = min(self._idle_ms or SWEEP_MS, SWEEP_MS)
+    def _schedule_sweep(self) -> None:
+        every = min(self._idle_ms or SWEEP_INTERVAL_MS, SWEEP_INTERVAL_MS)
 
         def ring() -> None:
             if not self._closing:
                 self.spawn(self._sweep)
-                self._sweep_later()
+                self._schedule_sweep()
 
         self.timers.after(every, ring)
 
@@ -505,67 +515,67 @@ class Runtime(Member):
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Do something in the background."""
-        self._open(ending=True).start_soon(work)
+        self._require_open(allow_closing=True).start_soon(work)
 
-    def offer(self, id: str, signal: Signal) -> bool:
+    def cast_nowait(self, id: str, signal: Signal) -> bool:
         """Have a signal accepted, if that needs no waiting."""
         server = self._servers.get(id)
-        return server is not None and self._offer(server, Letter(signal))
+        return server is not None and self._put_nowait(server, Envelope(signal))
 
-    def drop(self, id: str, letter: Letter, reason: str, *, accepted: bool = True) -> None:
+    def drop(self, id: str, envelope: Envelope, reason: str, *, accepted: bool = True) -> None:
         """Report that a letter will not be handled; who waits for it is told."""
-        self.dropped.add(id, letter.signal, reason, accepted=accepted)
-        if letter.reply is not None:
-            letter.reply.fail(Dropped(id, letter.signal.type, reason))
+        self.dropped_signals.add(id, envelope.signal, reason, accepted=accepted)
+        if envelope.reply is not None:
+            envelope.reply.set_exception(Dropped(id, envelope.signal.type, reason))
 
-    def refused(self, server: AgentServer, directive: Directive, reason: str) -> None:
+    def refuse_directive(self, server: AgentServer, directive: Directive, reason: str) -> None:
         """A directive will not be carried out; a memory request is answered nevertheless."""
         if isinstance(directive, (MemoryQuery, MemoryUpsert, MemoryDelete)):
-            resolver.refuse(directive, server, reason)
+            resolver.send_refusal(directive, server, reason)
 
     def register(self, directive: type[Directive], executor: Executor) -> None:
         """Carry out a directive of one's own: a function of the directive and the server, plain or async."""
-        self.known.add_executor(directive, executor)
+        self.registry.add_executor(directive, executor)
 
     def add_kind(self, kind: Definition) -> None:
         """Know another kind of agent."""
-        self.known.add_kind(kind)
+        self.registry.add_kind(kind)
 
-    def begun(self, server: AgentServer) -> None:
+    def start_plugins(self, server: AgentServer) -> None:
         """At the begin of a life: what its plugins subscribed to, and what they have scheduled."""
         beginning_begin(server, self)
 
-    def forget(self, server: AgentServer) -> None:
+    def remove_server(self, server: AgentServer) -> None:
         """An agent is gone, and its id is free again."""
         self._servers.pop(server.id, None)
-        self.handled += server.handled
-        if self.fleet is not None and isinstance(server.keeping.hold, Held):
-            self.fleet.ended(server.keeping.hold)
+        self.handled_count += server.handled_count
+        if self.fleet is not None and isinstance(server.persistence.ownership, OwnedAgent):
+            self.fleet.on_agent_ended(server.persistence.ownership)
 
-    async def _asked(self, request: Signal) -> None:
+    async def _on_capabilities_request(self, request: Signal) -> None:
         """Somebody asks all agents what they can do."""
-        if REPLY in request.extensions:
+        if REPLY_ATTRIBUTE in request.extensions:
             if self.fleet is not None:
-                await self.fleet.asking.introduce(request)
+                await self.fleet.requests.reply_with_candidates(request)
             return
         for server in [*self._servers.values()]:
-            server.tell(request, own=True)
+            server.enqueue(request, internal=True)
 
-    async def _put(self, id: str, letter: Letter) -> None:
-        if not await self._server(id).mailbox.put(letter, self._count):
-            raise self._turned_away(id, letter.signal)
+    async def _put(self, id: str, envelope: Envelope) -> None:
+        if not await self._server(id).mailbox.put(envelope, self._count_accepted):
+            raise self._rejection(id, envelope.signal)
 
-    def _count(self) -> None:
-        self.accepted += 1
+    def _count_accepted(self) -> None:
+        self.accepted_count += 1
 
-    def _turned_away(self, id: str, signal: Signal) -> Dropped:
+    def _rejection(self, id: str, signal: Signal) -> Dropped:
         reason = "the agent is ending"
-        self.dropped.add(id, signal, reason, accepted=False)
+        self.dropped_signals.add(id, signal, reason, accepted=False)
         return Dropped(id, signal.type, reason)
 
-    def _offer(self, server: AgentServer, letter: Letter) -> bool:
-        taken = server.mailbox.offer(letter)
-        self.accepted += taken
+    def _put_nowait(self, server: AgentServer, envelope: Envelope) -> bool:
+        taken = server.mailbox.put_nowait(envelope)
+        self.accepted_count += taken
         return taken
 
     def _server(self, id: str) -> AgentServer:
@@ -575,21 +585,21 @@ class Runtime(Member):
         return server
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether another agent could live here."""
         return self._max_agents is None or len(self._servers) < self._max_agents
 
-    def _check_room(self, id: str) -> None:
-        self._open()
+    def _check_capacity(self, id: str) -> None:
+        self._require_open()
         if id in self._servers:
             raise IdTaken(id)
-        if not self.has_room:
+        if not self.has_capacity:
             raise TooManyAgents("the runtime", self._max_agents or 0)
 
-    def _is_elsewhere(self, id: str) -> bool:
+    def _is_remote(self, id: str) -> bool:
         return self.fleet is not None and id not in self._servers
 
-    def _open(self, *, ending: bool = False) -> anyio.abc.TaskGroup:
-        if self._group is None or (self._closing and not ending):
+    def _require_open(self, *, allow_closing: bool = False) -> anyio.abc.TaskGroup:
+        if self._task_group is None or (self._closing and not allow_closing):
             raise Closed("runtime", "is not open", "use it inside of `async with Runtime(…)`")
-        return self._group
+        return self._task_group

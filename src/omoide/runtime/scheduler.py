@@ -35,10 +35,10 @@ from omoide.errors import Invalid
 # cron: When does a cron line fire next?
 
 
-LONGEST = 500
+MAX_EXPRESSION_LENGTH = 500
 """So many characters a line may have."""
 
-WORDS = {
+ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
     "@monthly": "0 0 1 * *",
@@ -50,30 +50,30 @@ WORDS = {
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone until they are looked up in one
 _SECOND = timedelta(seconds=1)
-_LONGEST_MONTHS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MAX_MONTH_DAYS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
-class _Field(NamedTuple):
+class _CronField(NamedTuple):
     name: str
     low: int
     high: int
     names: tuple[str, ...] = ()
 
 
-_DAY, _WEEKDAY = _Field("day", 1, 31), _Field("weekday", 0, 7, _WEEKDAYS)
+_DAY, _WEEKDAY = _CronField("day", 1, 31), _CronField("weekday", 0, 7, _WEEKDAYS)
 _FIELDS = (
-    _Field("second", 0, 59),
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
+    _CronField("second", 0, 59),
+    _CronField("minute", 0, 59),
+    _CronField("hour", 0, 23),
     _DAY,
-    _Field("month", 1, 12, _MONTHS),
+    _CronField("month", 1, 12, _MONTHS),
     _WEEKDAY,
 )
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _CronExpression(msgspec.Struct, frozen=True):
     """What a line stands for: the values of its fields, in order."""
 
     seconds: tuple[int, ...]
@@ -85,41 +85,41 @@ class _Line(msgspec.Struct, frozen=True):
     either_day: bool
     every_hour: bool
 
-    def first_from(self, start: datetime) -> datetime | None:
+    def first_match(self, start: datetime) -> datetime | None:
         """The first local time that fits, from `start` on."""
-        if start.month in self.months and self._fits(start.date()):
+        if start.month in self.months and self._matches_day(start.date()):
             at = (start.hour, start.minute, start.second)
             for hour in self.hours:
                 for minute in self.minutes if hour >= start.hour else ():
                     for second in self.seconds if (hour, minute) >= at[:2] else ():
                         if (hour, minute, second) >= at:
                             return start.replace(hour=hour, minute=minute, second=second)
-        day = self._day_after(start.date())
+        day = self._next_day(start.date())
         if day is None:
             return None
         return datetime(day.year, day.month, day.day, self.hours[0], self.minutes[0], self.seconds[0])  # noqa: DTZ001
 
-    def _day_after(self, day: date) -> date | None:
+    def _next_day(self, day: date) -> date | None:
         year, month, first = day.year, day.month, day.day + 1
         while year <= date.max.year:
             if month in self.months:
                 for number in range(first, monthrange(year, month)[1] + 1):
-                    if self._fits(found := date(year, month, number)):
+                    if self._matches_day(found := date(year, month, number)):
                         return found
             year, month, first = year + month // 12, month % 12 + 1, 1
         return None
 
-    def _fits(self, day: date) -> bool:
+    def _matches_day(self, day: date) -> bool:
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return in_month or in_week if self.either_day else in_month and in_week
 
 
 def next_after(expression: str, at: int, timezone: str = "UTC") -> int:
     """The first moment after `at` at which a line fires, in milliseconds UTC."""
-    line, zone = _parsed(_checked(expression)), _zone(timezone)
+    line, zone = _parse(_check_length(expression)), _zone(timezone)
     second = clock.check(at, "at") // 1000
     try:
-        found = min(_fires(line, start, second, zone) for start in _starts(line, second, zone))
+        found = min(_next_fire(line, start, second, zone) for start in _search_starts(line, second, zone))
         return clock.check(found * 1000, "at")
     except (OverflowError, ValueError):  # a local time, or the moment found, is beyond the last year
         raise Invalid(
@@ -127,37 +127,37 @@ def next_after(expression: str, at: int, timezone: str = "UTC") -> int:
         ) from None
 
 
-def check(expression: str, timezone: str = "UTC") -> None:
+def check_expression(expression: str, timezone: str = "UTC") -> None:
     """Raise unless this is a line that fires, in a time zone that is known."""
-    _parsed(_checked(expression))
+    _parse(_check_length(expression))
     _zone(timezone)
 
 
-def _fires(line: _Line, start: datetime, after: int, zone: tzinfo) -> int:
+def _next_fire(cron: _CronExpression, start: datetime, after: int, zone: tzinfo) -> int:
     """The first second after another at which a line fires, looking from a local time on."""
-    while (local := line.first_from(start)) is not None:
+    while (local := cron.first_match(start)) is not None:
         early, late = _second(local, zone, 0), _second(local, zone, 1)
         start = local + _SECOND
         if early > late:  # it is left out
-            end = _change(late, early, zone)
-            if line.every_hour:
+            end = _find_transition(late, early, zone)
+            if cron.every_hour:
                 start = _local(end, zone)
                 continue
             early = end
         if early > after:
             return early
-        if line.every_hour and late > after:
+        if cron.every_hour and late > after:
             return late
     raise OverflowError
 
 
-def _starts(line: _Line, second: int, zone: tzinfo) -> list[datetime]:
+def _search_starts(cron: _CronExpression, second: int, zone: tzinfo) -> list[datetime]:
     """The local times to look from; two, if a line for every hour has the same hour before it once more."""
     local = _local(second, zone)
     starts = [local + _SECOND]
     again = _second(local, zone, 1)
-    if line.every_hour and second < again:
-        starts.append(_local(_change(second, again, zone), zone))
+    if cron.every_hour and second < again:
+        starts.append(_local(_find_transition(second, again, zone), zone))
     return starts
 
 
@@ -170,7 +170,7 @@ def _second(local: datetime, zone: tzinfo, fold: int) -> int:
     return (local - _EPOCH - offset) // _SECOND
 
 
-def _change(before: int, after: int, zone: tzinfo) -> int:
+def _find_transition(before: int, after: int, zone: tzinfo) -> int:
     """The first second after the clocks of a zone were changed, somewhere between two seconds."""
 
     def offset(second: int) -> timedelta | None:
@@ -194,59 +194,59 @@ def _zone(name: str) -> tzinfo:
         ) from None
 
 
-def _checked(expression: str) -> str:
+def _check_length(expression: str) -> str:
     text = check_text(expression, "expression", "use 5 fields, or @hourly")
-    if len(text) > LONGEST:
-        raise Invalid("expression", f"has {len(text)} characters", f"use at most {LONGEST}")
+    if len(text) > MAX_EXPRESSION_LENGTH:
+        raise Invalid("expression", f"has {len(text)} characters", f"use at most {MAX_EXPRESSION_LENGTH}")
     return text
 
 
 @lru_cache(maxsize=1024)
-def _parsed(expression: str) -> _Line:
+def _parse(expression: str) -> _CronExpression:
     text = expression.strip().lower()
-    if text.startswith("@") and text not in WORDS:
-        raise Invalid("expression", f"{expression!r} is no word for a time", f"use {', '.join(WORDS)}")
-    parts = WORDS.get(text, text).split()
+    if text.startswith("@") and text not in ALIASES:
+        raise Invalid("expression", f"{expression!r} is no word for a time", f"use {', '.join(ALIASES)}")
+    parts = ALIASES.get(text, text).split()
     if len(parts) not in (5, 6):
         raise Invalid(
             "expression", f"{expression!r} has {len(parts)} fields", "use 5, or 6 with seconds first"
         )
     if len(parts) == 5:
         parts = ["0", *parts]
-    seconds, minutes, hours, days, months, weekdays = map(_values, parts, _FIELDS)
+    seconds, minutes, hours, days, months, weekdays = map(_parse_values, parts, _FIELDS)
     either = not set("*?") & {*parts[3], *parts[5]}
-    if not either and not any(day <= _LONGEST_MONTHS[month] for day in days for month in months):
+    if not either and not any(day <= _MAX_MONTH_DAYS[month] for day in days for month in months):
         raise Invalid("expression", f"{expression!r} never fires", "use a day that one of the months has")
     week = tuple(sorted({day % 7 for day in weekdays}))
-    return _Line(seconds, minutes, hours, days, months, week, either, len(hours) == 24)
+    return _CronExpression(seconds, minutes, hours, days, months, week, either, len(hours) == 24)
 
 
-def _values(part: str, field: _Field) -> tuple[int, ...]:
+def _parse_values(part: str, field: _CronField) -> tuple[int, ...]:
     """All values that one field of a line stands for."""
-    return tuple(sorted({value for item in part.split(",") for value in _range(item, field)}))
+    return tuple(sorted({value for item in part.split(",") for value in _parse_range(item, field)}))
 
 
-def _range(item: str, field: _Field) -> range:
+def _parse_range(item: str, field: _CronField) -> range:
     span, slash, step = item.partition("/")
     first, dash, last = span.partition("-")
     end = field.high - (field is _WEEKDAY)  # 7 is Sunday once more, for those who write it
     if span == "*" or (item == "?" and field in (_DAY, _WEEKDAY)):
         low, high = field.low, end
     else:
-        low = _number(first, field, item)
-        high = _number(last, field, item) if dash else max(low, end) if slash else low
+        low = _parse_number(first, field, item)
+        high = _parse_number(last, field, item) if dash else max(low, end) if slash else low
     if field is _WEEKDAY and high == 0:
         high = 7 if low else 0  # sat-sun
     if low > high:
         raise Invalid(f"expression.{field.name}", f"{item!r} runs backwards", "write it as two ranges")
-    every = _step(step, field, item) if slash else 1
+    every = _parse_step(step, field, item) if slash else 1
     return range(low, high + 1, every)
 
 
-def _number(text: str, field: _Field, item: str) -> int:
+def _parse_number(text: str, field: _CronField, item: str) -> int:
     if text in field.names:
         return field.names.index(text) + field.low
-    number = _digits(text)
+    number = _parse_digits(text)
     if number is None or not field.low <= number <= field.high:
         names = f" or {field.names[0]} to {field.names[-1]}" if field.names else ""
         raise Invalid(
@@ -255,27 +255,27 @@ def _number(text: str, field: _Field, item: str) -> int:
     return number
 
 
-def _step(text: str, field: _Field, item: str) -> int:
-    step, longest = _digits(text), field.high - field.low + 1
+def _parse_step(text: str, field: _CronField, item: str) -> int:
+    step, longest = _parse_digits(text), field.high - field.low + 1
     if step is None or not 0 < step <= longest:
         raise Invalid(f"expression.{field.name}", f"holds {item!r}", f"use a step from 1 to {longest}")
     return step
 
 
-def _digits(text: str) -> int | None:
+def _parse_digits(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
 
 
 # timing: When is it time?
 
 
-BATCH = 256
+FIRE_BATCH = 256
 """How many timers fire before other tasks get their turn."""
 
-FEW = 64
+MAX_CANCELLED = 64
 """So many cancelled timers may lie about without being cleared away."""
 
-NEVER = clock.LATEST + 1
+NEVER = clock.MAX_TIMESTAMP + 1
 
 _log = logging.getLogger("omoide")
 
@@ -295,10 +295,10 @@ class Timing(Protocol):
 class SystemTiming:
     """The time of the clock in use; it sleeps in slices, so that a clock that was set is noticed."""
 
-    def __init__(self, longest: float = 5.0) -> None:
-        if not check_number(longest, "longest") > 0:
-            raise Invalid("longest", f"is {longest}", "pass seconds above 0")
-        self._longest = longest
+    def __init__(self, max_sleep: float = 5.0) -> None:
+        if not check_number(max_sleep, "longest") > 0:
+            raise Invalid("longest", f"is {max_sleep}", "pass seconds above 0")
+        self._max_sleep = max_sleep
 
     def now(self) -> int:
         """Milliseconds since 1970 UTC."""
@@ -306,18 +306,18 @@ class SystemTiming:
 
     async def wait(self, until: int) -> None:
         """Sleep until a moment, but not longer than one slice."""
-        await anyio.sleep(min(max(0, until - clock.now()) / 1000, self._longest))
+        await anyio.sleep(min(max(0, until - clock.now()) / 1000, self._max_sleep))
 
 
 class Timer:
     """One call that is to be made at about `when`, unless it is cancelled."""
 
-    __slots__ = ("_call", "_line", "when")
+    __slots__ = ("_call", "_queue", "when")
 
-    def __init__(self, when: int, call: Callable[[], object], line: _TimerLine) -> None:
+    def __init__(self, when: int, call: Callable[[], object], queue: _TimerQueue) -> None:
         self.when = when
         self._call: Callable[[], object] | None = call
-        self._line = line
+        self._queue = queue
 
     @property
     def active(self) -> bool:
@@ -328,7 +328,7 @@ class Timer:
         """Call nothing any more; of a timer that fired or was cancelled this is no error."""
         if self._call is not None:
             self._call = None
-            self._line.forget_one()
+            self._queue.discard_one()
 
     def _fire(self) -> None:
         call, self._call = self._call, None
@@ -339,7 +339,7 @@ class Timer:
             _log.error("what a timer called failed with %s", type(error).__name__)
 
 
-class _TimerLine:
+class _TimerQueue:
     """Timers in the order of their moments; those of one moment in the order they were set."""
 
     def __init__(self) -> None:
@@ -355,7 +355,7 @@ class _TimerLine:
         heappush(self._heap, (when + shift, next(self._count), timer))
         return timer
 
-    def first(self) -> int | None:
+    def next_due(self) -> int | None:
         """The moment of the next timer."""
         while self._heap and not self._heap[0][2].active:
             heappop(self._heap)
@@ -365,9 +365,9 @@ class _TimerLine:
     def pop(self) -> Timer:
         return heappop(self._heap)[2]
 
-    def forget_one(self) -> None:
+    def discard_one(self) -> None:
         self._cancelled += 1
-        if self._cancelled > FEW and self._cancelled * 2 > len(self._heap):
+        if self._cancelled > MAX_CANCELLED and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].active]
             heapify(self._heap)
             self._cancelled = 0
@@ -378,11 +378,11 @@ class Timers:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing: Timing = SystemTiming() if timing is None else timing
-        self._wall, self._elapsed = _TimerLine(), _TimerLine()
-        self._seen = self.timing.now()
+        self._wall, self._elapsed = _TimerQueue(), _TimerQueue()
+        self._last_now = self.timing.now()
         self._set_back = 0
         self._until = NEVER
-        self._waiting: anyio.CancelScope | None = None
+        self._wait_scope: anyio.CancelScope | None = None
         self._running = False
 
     def __len__(self) -> int:
@@ -391,14 +391,14 @@ class Timers:
     def at(self, when: int, call: Callable[[], object]) -> Timer:
         """Make a call when the clock shows a moment, or at once if that has passed."""
         timer = self._wall.add(clock.check(when, "when"), call)
-        self._hurry(when)
+        self._wake_if_earlier(when)
         return timer
 
     def after(self, ms: int, call: Callable[[], object]) -> Timer:
         """Make a call when so many milliseconds have passed."""
         due = self._now() + check_count(ms, "ms")
         timer = self._elapsed.add(due, call, self._set_back)
-        self._hurry(due)
+        self._wake_if_earlier(due)
         return timer
 
     async def run(self) -> None:
@@ -418,38 +418,38 @@ class Timers:
     def _fire_due(self) -> int:
         """Fire up to a batch of what is due, the earliest first; how many there were."""
         now, fired = self._now(), 0
-        while fired < BATCH and (line := self._line_due(now)) is not None:
+        while fired < FIRE_BATCH and (line := self._due_queue(now)) is not None:
             line.pop()._fire()
             fired += 1
         return fired
 
-    def _line_due(self, now: int) -> _TimerLine | None:
-        when, line = min((self._first_at(), 0), (self._first_after(), 1))
+    def _due_queue(self, now: int) -> _TimerQueue | None:
+        when, line = min((self._next_wall(), 0), (self._next_elapsed(), 1))
         return None if when > now else (self._wall, self._elapsed)[line]
 
     async def _wait(self) -> None:
-        self._until = min(self._first_at(), self._first_after())
-        with anyio.CancelScope() as self._waiting:
-            if self._until > clock.LATEST:
+        self._until = min(self._next_wall(), self._next_elapsed())
+        with anyio.CancelScope() as self._wait_scope:
+            if self._until > clock.MAX_TIMESTAMP:
                 await anyio.sleep_forever()
             await self.timing.wait(self._until)
-        self._waiting = None
+        self._wait_scope = None
 
-    def _hurry(self, when: int) -> None:
+    def _wake_if_earlier(self, when: int) -> None:
         """Wake the task that waits for something later."""
-        if self._waiting is not None and when < self._until:
-            self._waiting.cancel()
+        if self._wait_scope is not None and when < self._until:
+            self._wait_scope.cancel()
 
     def _now(self) -> int:
         now = self.timing.now()
-        self._set_back += max(0, self._seen - now)
-        self._seen = now
+        self._set_back += max(0, self._last_now - now)
+        self._last_now = now
         return now
 
-    def _first_at(self) -> int:
-        first = self._wall.first()
+    def _next_wall(self) -> int:
+        first = self._wall.next_due()
         return NEVER if first is None else first
 
-    def _first_after(self) -> int:
-        first = self._elapsed.first()
+    def _next_elapsed(self) -> int:
+        first = self._elapsed.next_due()
         return NEVER if first is None else first - self._set_back

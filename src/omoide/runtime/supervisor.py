@@ -18,10 +18,10 @@ from omoide.core.agent import Agent
 from omoide.core.state import PARENT, Parent
 from omoide.errors import Dropped
 from omoide.runtime import executors
-from omoide.runtime.mailbox import Letter, Save
+from omoide.runtime.mailbox import Envelope, SaveRequest
 from omoide.runtime.server import AgentServer
 from omoide.runtime.tasks import SHUTDOWN, Exit
-from omoide.runtime.vaults import taken_up
+from omoide.runtime.vaults import load_agent
 
 if TYPE_CHECKING:
     from omoide.runtime.runtime import Runtime
@@ -32,62 +32,62 @@ log = logging.getLogger("omoide.runtime")
 
 async def supervise(server: AgentServer, runtime: Runtime) -> None:
     """Let an agent live, as often as its terms say."""
-    exit = Exit("shutdown", asked=True)
+    exit = Exit("shutdown", requested=True)
     try:
         while True:
-            exit = await server.live()
-            if not _again(server, exit):
+            exit = await server.run()
+            if not _should_restart(server, exit):
                 return
-            if _too_often(server):
-                exit = Exit(f"gave up after {len(server.restarts) - 1} restarts: {exit.reason}")
+            if _restarts_exhausted(server):
+                exit = Exit(f"gave up after {len(server.restart_times) - 1} restarts: {exit.reason}")
                 return
             log.warning("agent %s: started again after: %s", server.id, exit.reason)
             try:
-                agent = _child_of(PARENT.get(server.agent), await _anew(server, runtime))
+                agent = _with_parent(PARENT.get(server.agent), await _reload_agent(server, runtime))
             except Exception as error:
                 exit = Exit(f"could not be taken up again: {type(error).__name__}")
                 return
-            server.clear(exit, again=True)
-            server.renew(agent)
+            server.clean_up(exit, restarting=True)
+            server.restart(agent)
     finally:
-        server.clear(exit, again=False)
-        _part(server, runtime, exit)
+        server.clean_up(exit, restarting=False)
+        _finalize(server, runtime, exit)
 
 
-async def ended_within(server: AgentServer, seconds: float, reason: str = SHUTDOWN) -> None:
+async def stop_server(server: AgentServer, timeout: float, reason: str = SHUTDOWN) -> None:
     """End an agent once it has finished what it accepted; after so many seconds anyway."""
     server.close(save=False, reason=reason)
-    with move_on_after(seconds):
+    with move_on_after(timeout):
         await server.ended.wait()
         return
     server.kill()
     await server.ended.wait()
 
 
-async def finished(server: AgentServer, runtime: Runtime) -> None:
+async def stop_tree(server: AgentServer, runtime: Runtime) -> None:
     """Let an agent finish and end, and then its children."""
     server.close(save=False)
     await server.ended.wait()
     async with create_task_group() as group:
         for child in filter(None, map(runtime.whereis, server.children.values())):
-            group.start_soon(finished, child, runtime)
+            group.start_soon(stop_tree, child, runtime)
 
 
-def _part(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
+def _finalize(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
     """Report what an agent that is gone did not handle, and tell its parent and its children."""
-    runtime.forget(server)
+    runtime.remove_server(server)
     server.mailbox.close()
-    for item in server.mailbox.empty():
-        if isinstance(item, Letter):
+    for item in server.mailbox.drain():
+        if isinstance(item, Envelope):
             runtime.drop(server.id, item, f"the agent ended ({exit.reason})")
-        elif isinstance(item, Save):
-            item.reply.fail(Dropped(server.id, "checkpoint", f"the agent ended ({exit.reason})"))
+        elif isinstance(item, SaveRequest):
+            item.reply.set_exception(Dropped(server.id, "checkpoint", f"the agent ended ({exit.reason})"))
     if server.parent is not None:
         id, tag = server.parent
         parent = runtime.whereis(id)
         if parent is not None and parent.children.get(tag) == server.id:
             del parent.children[tag]
-            executors.tell_exit(parent, tag, server.id, exit.reason)
+            executors.notify_child_exit(parent, tag, server.id, exit.reason)
     for tag, id in server.children.items():
         child = runtime.whereis(id)
         if child is not None:
@@ -97,38 +97,40 @@ def _part(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
 
 def _orphan(child: AgentServer, parent: AgentServer, tag: str, runtime: Runtime, exit: Exit) -> None:
     child.parent = None
-    if child.terms.on_parent_exit == "stop":
+    if child.options.on_parent_exit == "stop":
         child.close(save=False)
-        runtime.spawn(partial(ended_within, child, runtime.shutdown))
+        runtime.spawn(partial(stop_server, child, runtime.shutdown_timeout))
     else:
-        executors.tell_orphan(child, parent.id, tag, exit.reason)
+        executors.notify_orphan(child, parent.id, tag, exit.reason)
 
 
-def _again(server: AgentServer, exit: Exit) -> bool:
-    restart = server.terms.restart
-    if exit.asked or restart == "temporary":
+def _should_restart(server: AgentServer, exit: Exit) -> bool:
+    restart = server.options.restart
+    if exit.requested or restart == "temporary":
         return False
-    return restart == "permanent" or not exit.normal
+    return restart == "permanent" or not exit.is_normal
 
 
-def _too_often(server: AgentServer) -> bool:
-    now, terms = current_time(), server.terms
-    server.restarts.append(now)
-    recent = [at for at in server.restarts if now - at <= terms.restart_seconds]
+def _restarts_exhausted(server: AgentServer) -> bool:
+    now, terms = current_time(), server.options
+    server.restart_times.append(now)
+    recent = [at for at in server.restart_times if now - at <= terms.restart_seconds]
     return len(recent) > terms.max_restarts
 
 
-async def _anew(server: AgentServer, runtime: Runtime) -> Agent:
-    if not server.keeping.rev:
-        return server.origin
-    definition, hold = server.origin.definition, server.keeping.hold
+async def _reload_agent(server: AgentServer, runtime: Runtime) -> Agent:
+    if not server.persistence.rev:
+        return server.initial_agent
+    definition, hold = server.initial_agent.definition, server.persistence.ownership
     if hold is not None:
-        agent, server.keeping.rev = await hold.taken_up(definition)
+        agent, server.persistence.rev = await hold.load(definition)
     else:
-        agent, server.keeping.rev = await taken_up(server.id, definition, runtime.open_vault())
+        agent, server.persistence.rev = await load_agent(
+            server.id, definition, runtime.open_checkpoint_store()
+        )
     return agent
 
 
-def _child_of(parent: Parent | None, agent: Agent) -> Agent:
+def _with_parent(parent: Parent | None, agent: Agent) -> Agent:
     """The agent with the parent that it has by now; it may have been adopted since."""
     return agent if parent is None else PARENT.put(agent, parent)

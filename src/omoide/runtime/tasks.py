@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from anyio import CancelScope, get_cancelled_exc_class
 
-from omoide.core.agent import STOP
+from omoide.core.agent import STOP_SIGNAL
 from omoide.runtime.providers.protocol import is_cancelled
 
 if TYPE_CHECKING:
@@ -22,91 +22,91 @@ if TYPE_CHECKING:
 
 
 SHUTDOWN = "shutdown"
-NORMAL = ("normal", SHUTDOWN, STOP)
+NORMAL_REASONS = ("normal", SHUTDOWN, STOP_SIGNAL)
 
 
 class Exit(msgspec.Struct, frozen=True):
     """How a life ended."""
 
     reason: str = "normal"
-    asked: bool = False
+    requested: bool = False
     """Whether it was asked for from outside: then the agent is not started again."""
 
     @property
-    def normal(self) -> bool:
+    def is_normal(self) -> bool:
         """Whether nothing went wrong."""
-        return self.asked or self.reason in NORMAL
+        return self.requested or self.reason in NORMAL_REASONS
 
 
 # living: What else goes on for an agent while it takes its letters?
 
 
 Work = Callable[[], Coroutine[Any, Any, object]]
-Tag = tuple[str, str]
+JobKey = tuple[str, str]
 """A kind, such as `sensor`, and the tag of one of them."""
 T = TypeVar("T")
 
 
-class Life:
+class TaskScope:
     """What an agent has going beside its letters."""
 
-    __slots__ = ("_jobs", "_lasting", "closing", "named", "over", "timers")
+    __slots__ = ("_background", "_jobs", "closed", "exit_callbacks", "named_tasks", "timers")
 
     def __init__(self) -> None:
         self._jobs: set[CancelScope] = set()
-        self._lasting: set[CancelScope] = set()
-        self.named: dict[Tag, CancelScope | Timer] = {}
+        self._background: set[CancelScope] = set()
+        self.named_tasks: dict[JobKey, CancelScope | Timer] = {}
         """Sensors, processes and cron jobs, by kind and tag."""
         self.timers: set[Timer] = set()
-        self.closing: list[Callable[[], object]] = []
+        self.exit_callbacks: list[Callable[[], object]] = []
         """What is to be done once in the end, such as to cancel a subscription."""
-        self.over = False
+        self.closed = False
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether work is under way that comes to an end by itself."""
         return bool(self._jobs)
 
-    def begin(self, tag: Tag | None = None) -> CancelScope:
+    def create_job(self, tag: JobKey | None = None) -> CancelScope:
         """A scope for another job; one with a tag may go on until it is stopped."""
         scope = CancelScope()
         if tag is None:
             self._jobs.add(scope)
         else:
-            self._lasting.add(scope)
-            self.named[tag] = scope
+            self._background.add(scope)
+            self.named_tasks[tag] = scope
         return scope
 
-    def done(self, scope: CancelScope, tag: Tag | None = None) -> None:
+    def discard_job(self, scope: CancelScope, tag: JobKey | None = None) -> None:
         """Forget a job that is over; its tag may be another's by now."""
         self._jobs.discard(scope)
-        self._lasting.discard(scope)
-        if tag is not None and self.named.get(tag) is scope:
-            del self.named[tag]
+        self._background.discard(scope)
+        if tag is not None and self.named_tasks.get(tag) is scope:
+            del self.named_tasks[tag]
 
-    def quieten(self) -> None:
+    def cancel_background(self) -> None:
         """End what would go on for ever."""
-        for scope in [*self._lasting]:
+        for scope in [*self._background]:
             scope.cancel()
         for timer in [*self.timers]:
             timer.cancel()
-        for one in self.named.values():
+        for one in self.named_tasks.values():
             one.cancel()
-        self.named.clear()
+        self.named_tasks.clear()
         self.timers.clear()
-        closing, self.closing = self.closing, []
+        closing, self.exit_callbacks = self.exit_callbacks, []
         for close in closing:
             close()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End everything."""
-        self.over = True
-        self.quieten()
+        self.closed = True
+        self.cancel_background()
         for scope in [*self._jobs]:
             scope.cancel()
 
 
-async def guarded(work: Awaitable[T]) -> T:
+async def await_guarded(work: Awaitable[T]) -> T:
     """What a work gives; it has failed where something that it waited for was cancelled, and not the work."""
     try:
         return await work
@@ -116,27 +116,31 @@ async def guarded(work: Awaitable[T]) -> T:
         raise RuntimeError("something that it waited for was cancelled") from error
 
 
-async def run(
-    life: Life, scope: CancelScope, work: Work, failed: Callable[[BaseException], Any], tag: Tag | None = None
+async def run_job(
+    task_scope: TaskScope,
+    scope: CancelScope,
+    work: Work,
+    on_error: Callable[[BaseException], Any],
+    tag: JobKey | None = None,
 ) -> None:
     """Do a job of a life; `failed` is told what went wrong, unless the life is over."""
     try:
         with scope:
-            if not life.over:
-                await guarded(work())
+            if not task_scope.closed:
+                await await_guarded(work())
     except (get_cancelled_exc_class(), KeyboardInterrupt):
         raise
     except BaseException as error:
-        if not life.over:
-            failed(error)
+        if not task_scope.closed:
+            on_error(error)
     finally:
-        life.done(scope, tag)
+        task_scope.discard_job(scope, tag)
 
 
 # waiting: What makes the next directive wait?
 
 
-class Waiting:
+class BlockingWork:
     """What an executor returns when the next directive has to wait until this work is done."""
 
     __slots__ = ("work",)

@@ -82,7 +82,7 @@ class Transport(Protocol):
 # bus: How do signals travel inside one process?
 
 
-AT_ONCE = 16
+YIELD_EVERY = 16
 """How many signals a handler is told of before others have their turn."""
 
 OnError = Callable[[Signal, Exception], object]
@@ -90,30 +90,30 @@ OnError = Callable[[Signal, Exception], object]
 _log = logging.getLogger("omoide")
 
 
-class _Handling:
+class _HandlerContext:
     """Whether a handler is at work in this task, or in the one that started it."""
 
     def __init__(self) -> None:
-        self.going_on = True
+        self.active = True
 
 
-_handling: ContextVar[_Handling | None] = ContextVar("omoide_bus_handling", default=None)
+_handler_context: ContextVar[_HandlerContext | None] = ContextVar("omoide_bus_handling", default=None)
 
 
-class _Sending:
+class _Delivery:
     """A signal that was published, and how many have not accepted it yet."""
 
-    def __init__(self, signal: Signal, to: int) -> None:
+    def __init__(self, signal: Signal, receivers: int) -> None:
         self.signal = signal
-        self.left = to
+        self.remaining = receivers
         self.lost = False
-        self.settled = anyio.Event()
+        self.done = anyio.Event()
 
-    def settle(self, *, lost: bool = False) -> None:
-        self.left -= 1
+    def complete(self, *, lost: bool = False) -> None:
+        self.remaining -= 1
         self.lost = self.lost or lost
-        if not self.left:
-            self.settled.set()
+        if not self.remaining:
+            self.done.set()
 
 
 class BusSubscription:
@@ -125,7 +125,7 @@ class BusSubscription:
         self._handler = handler
         self._bus = bus
         self._number = number
-        self._queue: deque[_Sending] = deque()
+        self._queue: deque[_Delivery] = deque()
         self._busy = False
 
     @property
@@ -135,62 +135,62 @@ class BusSubscription:
 
     async def close(self) -> None:
         """Be told no more; a call that is going on ends by itself."""
-        self._end(lost=False)
+        self._cancel(lost=False)
 
-    def _end(self, *, lost: bool) -> None:
-        self._bus._forget(self)
+    def _cancel(self, *, lost: bool) -> None:
+        self._bus._remove(self)
         while self._queue:
-            self._queue.popleft().settle(lost=lost)
+            self._queue.popleft().complete(lost=lost)
 
 
-class _Place:
+class _PatternNode:
     """A node in the tree of patterns, one segment deeper each time, so that publishing scans no list."""
 
     def __init__(self, segment: str = "") -> None:
-        self.here: dict[int, BusSubscription] = {}
-        self.next: dict[str, _Place] = {}
+        self.subscriptions: dict[int, BusSubscription] = {}
+        self.children: dict[str, _PatternNode] = {}
         self._segment = segment
 
     def add(self, subscription: BusSubscription) -> None:
         place = self
         for segment in subscription.pattern.split("."):
-            place = place.next.setdefault(segment, _Place(segment))
-        place.here[subscription._number] = subscription
+            place = place.children.setdefault(segment, _PatternNode(segment))
+        place.subscriptions[subscription._number] = subscription
 
     def remove(self, subscription: BusSubscription) -> None:
         """Forget a subscription, and the branch that it leaves empty."""
         way = [self]
         for segment in subscription.pattern.split("."):
-            if segment not in way[-1].next:
+            if segment not in way[-1].children:
                 return
-            way.append(way[-1].next[segment])
-        way[-1].here.pop(subscription._number, None)
-        while len(way) > 1 and not way[-1].here and not way[-1].next:
-            del way[-2].next[way.pop()._segment]
+            way.append(way[-1].children[segment])
+        way[-1].subscriptions.pop(subscription._number, None)
+        while len(way) > 1 and not way[-1].subscriptions and not way[-1].children:
+            del way[-2].children[way.pop()._segment]
 
-    def told(self, signal_type: str) -> list[BusSubscription]:
+    def find(self, signal_type: str) -> list[BusSubscription]:
         """Who subscribed to a type of signal, the oldest subscription first."""
-        places = set(self._with_open_ends())
+        places = set(self._expand_wildcards())
         for segment in signal_type.split("."):
-            onward = {place for place in places if place._segment == patterns.ANY}
+            onward = {place for place in places if place._segment == patterns.MULTI_WILDCARD}
             for place in places:
-                for wanted in (segment, patterns.ANY_ONE):
-                    if (found := place.next.get(wanted)) is not None:
-                        onward.update(found._with_open_ends())
+                for wanted in (segment, patterns.SINGLE_WILDCARD):
+                    if (found := place.children.get(wanted)) is not None:
+                        onward.update(found._expand_wildcards())
             places = onward
-        found_here = (subscription for place in places for subscription in place.here.values())
+        found_here = (subscription for place in places for subscription in place.subscriptions.values())
         return sorted(found_here, key=lambda subscription: subscription._number)
 
-    def all(self) -> list[BusSubscription]:
+    def all_subscriptions(self) -> list[BusSubscription]:
         """Every subscription from here on."""
-        deeper = (one for place in self.next.values() for one in place.all())
-        return [*self.here.values(), *deeper]
+        deeper = (one for place in self.children.values() for one in place.all_subscriptions())
+        return [*self.subscriptions.values(), *deeper]
 
-    def _with_open_ends(self) -> Iterator[_Place]:
-        place: _Place | None = self
+    def _expand_wildcards(self) -> Iterator[_PatternNode]:
+        place: _PatternNode | None = self
         while place is not None:
             yield place
-            place = place.next.get(patterns.ANY)
+            place = place.children.get(patterns.MULTI_WILDCARD)
 
 
 class Bus:
@@ -200,13 +200,13 @@ class Bus:
     subscription: what handlers publish beyond that is dropped, and reported as `MailboxFull`.
     """
 
-    def __init__(self, *, on_error: OnError | None = None, waiting: int = 10_000) -> None:
+    def __init__(self, *, on_error: OnError | None = None, max_pending: int = 10_000) -> None:
         self._on_error = on_error if on_error is None else check_function(on_error, "on_error")
-        self._waiting = check_count(waiting, "waiting")
-        self._places: dict[str | None, _Place] = {}
+        self._max_pending = check_count(max_pending, "waiting")
+        self._roots: dict[str | None, _PatternNode] = {}
         self._count = count()
         self._tasks: TaskGroup | None = None
-        self._working: set[anyio.CancelScope] = set()
+        self._worker_scopes: set[anyio.CancelScope] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -218,7 +218,7 @@ class Bus:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        tasks = self._opened()
+        tasks = self._require_open()
         await self.close()
         if isinstance(error, Exception):
             # The group would wrap it, and it is none of its tasks that failed.
@@ -233,111 +233,117 @@ class Bus:
         for the agent.
         """
         check_instance(signal, "signal", kind=Signal)
-        tasks = self._opened(for_use=True)
-        place = self._places.get(None if to is None else ids.check(to, "to"))
+        tasks = self._require_open(for_use=True)
+        place = self._roots.get(None if to is None else ids.check(to, "to"))
         if place is None:
             if to is not None:
                 raise NotRunning(to)
             return
-        inside = (handling := _handling.get()) is not None and handling.going_on
-        told = [one for one in place.told(signal.type) if not inside or self._has_room(one, signal)]
-        sending = _Sending(signal, len(told))
+        inside = (handling := _handler_context.get()) is not None and handling.active
+        told = [one for one in place.find(signal.type) if not inside or self._has_capacity(one, signal)]
+        sending = _Delivery(signal, len(told))
         for one in told:
             one._queue.append(sending)
             if not one._busy:
                 one._busy = True
-                tasks.start_soon(self._work, one)
+                tasks.start_soon(self._run_subscription, one)
         if told and not inside:
-            await sending.settled.wait()
+            await sending.done.wait()
             if sending.lost:
-                raise _closed()
+                raise _closed_error()
 
     async def subscribe(self, pattern: str, handler: Handler, *, agent: str | None = None) -> BusSubscription:
         """Have a handler told of what is published to all, or of what is published to one agent."""
-        self._opened(for_use=True)
+        self._require_open(for_use=True)
         subscription = BusSubscription(
             self,
-            patterns.check(pattern),
+            patterns.check_pattern(pattern),
             check_function(handler, "handler"),
             None if agent is None else ids.check(agent, "agent"),
             next(self._count),
         )
-        self._places.setdefault(agent, _Place()).add(subscription)
+        self._roots.setdefault(agent, _PatternNode()).add(subscription)
         return subscription
 
     async def close(self) -> None:
         """Tell nobody anything any more; handlers that are at work are cancelled."""
         self._closed = True
-        for scope in self._working:
+        for scope in self._worker_scopes:
             scope.cancel()
-        places = [*self._places.values()]
+        places = [*self._roots.values()]
         for place in places:
-            for one in place.all():
-                one._end(lost=True)
+            for one in place.all_subscriptions():
+                one._cancel(lost=True)
 
-    async def _work(self, one: BusSubscription) -> None:
+    async def _run_subscription(self, subscription: BusSubscription) -> None:
         """Hand over what waits for a subscription, until nothing does."""
         handled = 0
         with anyio.CancelScope() as scope:
-            self._working.add(scope)
+            self._worker_scopes.add(scope)
             try:
-                while one._queue:
-                    await self._deliver(one, one._queue.popleft())
+                while subscription._queue:
+                    await self._deliver(subscription, subscription._queue.popleft())
                     handled += 1
-                    if handled % AT_ONCE == 0:
+                    if handled % YIELD_EVERY == 0:
                         await checkpoint()
             finally:
-                one._busy = False
-                self._working.discard(scope)
+                subscription._busy = False
+                self._worker_scopes.discard(scope)
 
-    async def _deliver(self, one: BusSubscription, sending: _Sending) -> None:
-        handling = _Handling()
-        _handling.set(handling)
+    async def _deliver(self, subscription: BusSubscription, delivery: _Delivery) -> None:
+        handling = _HandlerContext()
+        _handler_context.set(handling)
         lost = False
         try:
-            given = one._handler(sending.signal)
+            given = subscription._handler(delivery.signal)
             if isawaitable(given):
                 await given
         except anyio.get_cancelled_exc_class():
             lost = anyio.current_effective_deadline() == -inf
             if lost:
                 raise
-            self._report(one, sending.signal, Dropped(one.name, sending.signal.type, "its handler gave up"))
+            self._report(
+                subscription,
+                delivery.signal,
+                Dropped(subscription.name, delivery.signal.type, "its handler gave up"),
+            )
         except Exception as error:
-            self._report(one, sending.signal, error)
+            self._report(subscription, delivery.signal, error)
         finally:
-            handling.going_on = False
-            sending.settle(lost=lost)
+            handling.active = False
+            delivery.complete(lost=lost)
 
-    def _has_room(self, one: BusSubscription, signal: Signal) -> bool:
-        if len(one._queue) < self._waiting:
+    def _has_capacity(self, subscription: BusSubscription, signal: Signal) -> bool:
+        if len(subscription._queue) < self._max_pending:
             return True
-        self._report(one, signal, MailboxFull(one.name, signal.type, self._waiting))
+        self._report(subscription, signal, MailboxFull(subscription.name, signal.type, self._max_pending))
         return False
 
-    def _report(self, one: BusSubscription, signal: Signal, error: Exception) -> None:
+    def _report(self, subscription: BusSubscription, signal: Signal, error: Exception) -> None:
         try:
             if self._on_error is not None:
                 self._on_error(signal, error)
                 return
         except Exception as other:
             _log.error("on_error of a bus failed with %s", type(other).__name__)
-        _log.error("signal %s: the handler for %s failed with %s", signal.id, one.name, type(error).__name__)
+        _log.error(
+            "signal %s: the handler for %s failed with %s", signal.id, subscription.name, type(error).__name__
+        )
 
-    def _forget(self, one: BusSubscription) -> None:
-        place = self._places.get(one.agent)
+    def _remove(self, subscription: BusSubscription) -> None:
+        place = self._roots.get(subscription.agent)
         if place is not None:
-            place.remove(one)
-            if not place.next:
-                del self._places[one.agent]
+            place.remove(subscription)
+            if not place.children:
+                del self._roots[subscription.agent]
 
-    def _opened(self, *, for_use: bool = False) -> TaskGroup:
+    def _require_open(self, *, for_use: bool = False) -> TaskGroup:
         if self._tasks is None:
             raise Invalid("bus", "is not open", "use it inside async with")
         if self._closed and for_use:
-            raise _closed()
+            raise _closed_error()
         return self._tasks
 
 
-def _closed() -> Invalid:
+def _closed_error() -> Invalid:
     return Invalid("bus", "is closed", "publish and subscribe before that, or open another one")

@@ -19,10 +19,10 @@ from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.memory import Memory, Space
 from omoide.core.state import MEMORY
 from omoide.errors import Invalid, NotFound, RestoreFailed
-from omoide.runtime.vaults import StoreVault
+from omoide.runtime.vaults import DocumentCheckpointStore
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent shows of itself."""
 
     id: str
@@ -37,7 +37,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be read."""
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class AgentMatch(msgspec.Struct, frozen=True, kw_only=True):
     """An agent that can do what was asked, and the reason to think so."""
 
     id: str
@@ -46,26 +46,26 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     age: int | None = None
 
 
-async def cards(store: Any, *, namespace: str) -> list[Card]:
+async def list_agents(store: Any, *, namespace: str) -> list[AgentInfo]:
     """Everybody who rests in a namespace, by id; one that cannot be read says why."""
-    vault = StoreVault(store, namespace=namespace)
-    found: list[Card] = []
+    vault = DocumentCheckpointStore(store, namespace=namespace)
+    found: list[AgentInfo] = []
     for id in await vault.ids():
         try:
-            found.append(_card(*await _resting(vault, id)))
+            found.append(_agent_info(*await _load_agent(vault, id)))
         except RestoreFailed as error:
-            found.append(Card(id=id, name="", problem=str(error)))
+            found.append(AgentInfo(id=id, name="", problem=str(error)))
     return found
 
 
-async def card(store: Any, id: str, *, namespace: str) -> Card:
+async def get_agent(store: Any, id: str, *, namespace: str) -> AgentInfo:
     """What one agent shows of itself."""
-    return _card(*await _resting(StoreVault(store, namespace=namespace), id))
+    return _agent_info(*await _load_agent(DocumentCheckpointStore(store, namespace=namespace), id))
 
 
-async def spaces(store: Any, id: str, *, namespace: str) -> dict[str, Space]:
+async def get_spaces(store: Any, id: str, *, namespace: str) -> dict[str, Space]:
     """The spaces of an agent's memory, by their names; none where it has no memory yet."""
-    agent, _ = await _resting(StoreVault(store, namespace=namespace), id)
+    agent, _ = await _load_agent(DocumentCheckpointStore(store, namespace=namespace), id)
     memory: Memory | None = MEMORY.get(agent)
     return {} if memory is None else {name: memory.spaces[name] for name in sorted(memory.spaces)}
 
@@ -77,21 +77,21 @@ async def who_can(
     limits: Mapping[str, Any] = EMPTY_MAP,
     *,
     namespace: str,
-) -> list[Choice]:
+) -> list[AgentMatch]:
     """The agents at rest that can do something, best first; what their plugins would offer is not known."""
-    vault = StoreVault(store, namespace=namespace)
+    vault = DocumentCheckpointStore(store, namespace=namespace)
     agents: list[Agent] = []
     for id in await vault.ids():
         try:
-            agents.append((await _resting(vault, id))[0])
+            agents.append((await _load_agent(vault, id))[0])
         except RestoreFailed:
             continue
-    return [_choice(one) for one in rank(agents, action, tags, limits)]
+    return [_agent_match(one) for one in rank(agents, action, tags, limits)]
 
 
-async def _resting(vault: StoreVault, id: str) -> tuple[Agent, int]:
+async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Agent, int]:
     """An agent as it was put aside, without its code, and its revision."""
-    saved = (await vault.load(id)).checkpoint
+    saved = (await checkpoints.load(id)).checkpoint
     if saved is None:
         raise NotFound("agent at rest", id, "see which there are")
     try:
@@ -107,9 +107,9 @@ async def _resting(vault: StoreVault, id: str) -> tuple[Agent, int]:
     return agent, saved.rev
 
 
-def _card(agent: Agent, rev: int) -> Card:
+def _agent_info(agent: Agent, rev: int) -> AgentInfo:
     memory: Memory | None = MEMORY.get(agent)
-    return Card(
+    return AgentInfo(
         id=agent.id,
         name=agent.name,
         description=agent.description,
@@ -119,5 +119,7 @@ def _card(agent: Agent, rev: int) -> Card:
     )
 
 
-def _choice(one: Candidate) -> Choice:
-    return Choice(id=one.agent.id, name=one.agent.name, reason=one.reason, age=one.age)
+def _agent_match(candidate: Candidate) -> AgentMatch:
+    return AgentMatch(
+        id=candidate.agent.id, name=candidate.agent.name, reason=candidate.reason, age=candidate.age
+    )

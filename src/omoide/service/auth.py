@@ -23,25 +23,25 @@ from omoide.core.entry import Scope
 from omoide.core.frozen import check_text
 from omoide.core.value import Id, Millis, Value, check_texts
 from omoide.errors import Invalid, NotFound
-from omoide.stores.protocols import Documents, ListsDocuments
+from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments
 from omoide.stores.records import Document
-from omoide.verbs import offering
+from omoide.verbs import require
 
 # access: Who may do what from outside?
 
 
 RIGHTS = ("read", "write", "erase", "admin")
-ANY = "*"
+ALL_NAMESPACES = "*"
 """In the place of a namespace: all of them."""
-KIND = "token"
-PLACE = Scope(namespace="omoide:tokens")
+TOKEN_KIND = "token"
+TOKEN_SCOPE = Scope(namespace="omoide:tokens")
 """Where tokens are kept; no token reaches this namespace, whatever it allows."""
-PREFIX = "omd_"
-_SECRET = 32
-_SHAPE = re.compile(rf"{PREFIX}[\w-]{{1,64}}\.[\w-]{{1,128}}", re.ASCII)
+SECRET_PREFIX = "omd_"
+_SECRET_BYTES = 32
+_SECRET_PATTERN = re.compile(rf"{SECRET_PREFIX}[\w-]{{1,64}}\.[\w-]{{1,128}}", re.ASCII)
 
 
-class Token(Value, frozen=True, kw_only=True):
+class ApiToken(Value, frozen=True, kw_only=True):
     """What a token allows."""
 
     id: Id
@@ -54,17 +54,17 @@ class Token(Value, frozen=True, kw_only=True):
 
     def allows(self, right: str, namespace: str) -> bool:
         """Whether something may be done in a namespace; `admin` allows everything there."""
-        if namespace == PLACE.namespace or not {right, "admin"} & {*self.rights}:
+        if namespace == TOKEN_SCOPE.namespace or not {right, "admin"} & {*self.rights}:
             return False
-        return ANY in self.namespaces or namespace in self.namespaces
+        return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
 
     def is_live(self, at: int) -> bool:
         """Whether it counts at a moment."""
         return self.revoked_at is None and (self.expires_at is None or at < self.expires_at)
 
 
-class _Kept(msgspec.Struct):
-    token: Token
+class _StoredToken(msgspec.Struct):
+    token: ApiToken
     digest: str
 
 
@@ -75,48 +75,50 @@ async def create(
     namespaces: Iterable[str],
     *,
     expires_at: int | None = None,
-) -> tuple[str, Token]:
+) -> tuple[str, ApiToken]:
     """A new token: its secret, which is told only here, and what it allows."""
-    token = Token(
+    token = ApiToken(
         id=ids.new("tok_"),
         name=check_text(name, "name", "say what it is for"),
-        rights=_rights(rights),
-        namespaces=_namespaces(namespaces),
+        rights=_check_rights(rights),
+        namespaces=_check_namespaces(namespaces),
         created_at=clock.now(),
         expires_at=expires_at,
     )
-    secret = f"{PREFIX}{token.id}.{token_urlsafe(_SECRET)}"
-    await _save(store, _Kept(token, _digest(secret)), expected_rev=0)
+    secret = f"{SECRET_PREFIX}{token.id}.{token_urlsafe(_SECRET_BYTES)}"
+    await _save(store, _StoredToken(token, _digest(secret)), expected_rev=0)
     return secret, token
 
 
-async def tokens(store: Any) -> list[Token]:
+async def list_tokens(store: Any) -> list[ApiToken]:
     """All tokens, those that no longer count included, oldest first."""
-    found = [kept.token async for kept in _all(store)]
+    found = [kept.token async for kept in _iter_tokens(store)]
     return sorted(found, key=lambda token: (token.created_at, token.id))
 
 
-async def revoke(store: Any, id: str) -> Token:
+async def revoke(store: Any, id: str) -> ApiToken:
     """Let a token no longer count; of one that was revoked before this is no error."""
-    document = await offering(store, Documents, "keep tokens").load(KIND, ids.check(id), PLACE)
+    document = await require(store, SupportsDocuments, "keep tokens").load(
+        TOKEN_KIND, ids.check(id), TOKEN_SCOPE
+    )
     if document is None:
         raise NotFound("token", id, "see which there are")
-    kept = _read(document)
+    kept = _decode_token(document)
     if kept.token.revoked_at is None:
         kept.token = kept.token.replace(revoked_at=clock.now())
         await _save(store, kept, expected_rev=document.rev)
     return kept.token
 
 
-async def check(store: Any, secret: str) -> Token | None:
+async def verify(store: Any, secret: str) -> ApiToken | None:
     """What a secret allows now; None where it is none, or no longer counts."""
-    id = secret.removeprefix(PREFIX).partition(".")[0]
-    if not _SHAPE.fullmatch(secret):
+    id = secret.removeprefix(SECRET_PREFIX).partition(".")[0]
+    if not _SECRET_PATTERN.fullmatch(secret):
         return None
-    document = await offering(store, Documents, "keep tokens").load(KIND, id, PLACE)
+    document = await require(store, SupportsDocuments, "keep tokens").load(TOKEN_KIND, id, TOKEN_SCOPE)
     if document is None:
         return None
-    kept = _read(document)
+    kept = _decode_token(document)
     same = compare_digest(kept.digest, _digest(secret))
     return kept.token if same and kept.token.is_live(clock.now()) else None
 
@@ -125,7 +127,7 @@ def _digest(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-def _rights(given: Iterable[str]) -> tuple[str, ...]:
+def _check_rights(given: Iterable[str]) -> tuple[str, ...]:
     rights = check_texts(given, "rights")
     for right in rights:
         if right not in RIGHTS:
@@ -135,38 +137,38 @@ def _rights(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(right for right in RIGHTS if right in rights)
 
 
-def _namespaces(given: Iterable[str]) -> tuple[str, ...]:
+def _check_namespaces(given: Iterable[str]) -> tuple[str, ...]:
     named = check_texts(given, "namespaces")
     namespaces = tuple(dict.fromkeys(ids.check(one, "namespaces") for one in named))
     if not namespaces:
-        raise Invalid("namespaces", "are none", f"name some, or {ANY!r} for all")
+        raise Invalid("namespaces", "are none", f"name some, or {ALL_NAMESPACES!r} for all")
     return namespaces
 
 
-async def _save(store: Any, kept: _Kept, *, expected_rev: int) -> None:
-    body = {"token": kept.token.to_json().decode(), "digest": kept.digest}
-    document = Document(kind=KIND, id=kept.token.id, namespace=PLACE.namespace, body=body)
-    await offering(store, Documents, "keep tokens").save(document, expected_rev=expected_rev)
+async def _save(store: Any, stored: _StoredToken, *, expected_rev: int) -> None:
+    body = {"token": stored.token.to_json().decode(), "digest": stored.digest}
+    document = Document(kind=TOKEN_KIND, id=stored.token.id, namespace=TOKEN_SCOPE.namespace, body=body)
+    await require(store, SupportsDocuments, "keep tokens").save(document, expected_rev=expected_rev)
 
 
-async def _all(store: Any) -> AsyncIterator[_Kept]:
-    able: ListsDocuments = offering(store, ListsDocuments, "list its tokens")
+async def _iter_tokens(store: Any) -> AsyncIterator[_StoredToken]:
+    able: SupportsDocumentList = require(store, SupportsDocumentList, "list its tokens")
     after: str | None = None
-    while page := await able.documents(KIND, PLACE, after=after):
+    while page := await able.documents(TOKEN_KIND, TOKEN_SCOPE, after=after):
         for document in page:
-            yield _read(document)
+            yield _decode_token(document)
         after = page[-1].id
 
 
-def _read(document: Document) -> _Kept:
+def _decode_token(document: Document) -> _StoredToken:
     body = document.body
-    return _Kept(Token.from_json(body["token"]), body["digest"])
+    return _StoredToken(ApiToken.from_json(body["token"]), body["digest"])
 
 
 # addresses: Where does a service listen, and who can reach it there?
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A socket that listens at an address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -185,7 +187,7 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" if found is None else found.is_loopback
 
 
-def is_everywhere(host: str) -> bool:
+def is_wildcard(host: str) -> bool:
     """Whether an address stands for all that this machine has."""
     found = _address(host)
     return found is not None and found.is_unspecified

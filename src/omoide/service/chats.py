@@ -22,25 +22,25 @@ from omoide.core.requests import WriteRequest
 from omoide.core.value import check_instance
 from omoide.errors import Invalid, WrongType
 from omoide.service import transfer
-from omoide.service.transfer import Imported, Progress, quiet
-from omoide.stores.async_store import hop
-from omoide.stores.protocols import Store, WritesMany
-from omoide.stores.url import failing
-from omoide.verbs import offering
+from omoide.service.transfer import ImportReport, ProgressCallback, ignore_progress
+from omoide.stores.async_store import run_in_thread
+from omoide.stores.protocols import Store, SupportsBatchWrite
+from omoide.stores.url import map_file_errors
+from omoide.verbs import require
 
 # chats: What was said in conversations that another program kept?
 
 
-_TIMES = ("timestamp", "created_at")
-_NAMES = ("id", "conversation_id", "thread_id")
-_SECONDS = 100_000_000_000
+_TIME_FIELDS = ("timestamp", "created_at")
+_ID_FIELDS = ("id", "conversation_id", "thread_id")
+_MAX_SECONDS = 100_000_000_000
 """A number below this counts seconds since 1970, one above milliseconds."""
 
 
-class Message(NamedTuple):
+class ChatMessage(NamedTuple):
     """Something that was said."""
 
-    place: str
+    location: str
     """Where in the file it stands, for people."""
     seq: int
     role: str
@@ -49,28 +49,28 @@ class Message(NamedTuple):
     at: int | None
 
 
-class Conversation(NamedTuple):
+class ChatLog(NamedTuple):
     """Messages in their order, and what their thread is called."""
 
     thread: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     left_out: int = 0
 
 
 def is_chat(path: Path) -> bool:
     """Whether a file with an object a line holds messages, and no memories."""
-    first = next((value for _, value in transfer.each(path)), None)
+    first = next((value for _, value in transfer.iter_jsonl(path)), None)
     return isinstance(first, list) or (isinstance(first, dict) and bool({"role", "messages"} & {*first}))
 
 
-def conversations(path: Path, thread: str | None = None) -> list[Conversation]:
+def read_chat_logs(path: Path, thread: str | None = None) -> list[ChatLog]:
     """The conversations of a file."""
     name = ids.check(path.stem if thread is None else thread, "thread")
-    given = [*_given(path)]
-    found: dict[str, Conversation] = {}
+    given = [*_split_chat_logs(path)]
+    found: dict[str, ChatLog] = {}
     for number, (place, value, places) in enumerate(given, 1):
         usual = name if len(given) == 1 else f"{name}#{number}"
-        one = _conversation(value, usual, place, places, named=thread is not None)
+        one = _parse_chat_log(value, usual, place, places, is_named=thread is not None)
         if one.thread in found:
             told = f"{one.thread!r} is that of another conversation"
             raise Invalid(f"{place}: id", told, "give each its own")
@@ -78,94 +78,98 @@ def conversations(path: Path, thread: str | None = None) -> list[Conversation]:
     return [*found.values()]
 
 
-def _given(path: Path) -> Iterator[tuple[str, Any, list[str] | None]]:
+def _split_chat_logs(path: Path) -> Iterator[tuple[str, Any, list[str] | None]]:
     """The conversations of a file, each with its place, and with those of its messages where they have some.
 
     Messages that stand in a row are one conversation.
     """
-    value, places = _value(path)
+    value, places = _decode_file(path)
     if isinstance(value, dict):
         yield path.name, value, None
         return
     if not isinstance(value, list):
         raise WrongType(path.name, "a list of messages or of conversations", value)
-    if any(_holds_messages(item) for item in value):
+    if any(_has_messages(item) for item in value):
         for at, item in enumerate(value):
             place = f"{path.name} conversation {at + 1}" if places is None else places[at]
-            if not _holds_messages(item):
+            if not _has_messages(item):
                 raise Invalid(place, "is no conversation, and others here are", "put it under `messages`")
             yield place, item, None
     elif value:
         yield path.name, value, places
 
 
-def _value(path: Path) -> tuple[Any, list[str] | None]:
+def _decode_file(path: Path) -> tuple[Any, list[str] | None]:
     """What a file says: one JSON value, or else one a line, and then the names of the lines."""
-    with failing(str(path), "read"):
+    with map_file_errors(str(path), "read"):
         data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         return msgspec.json.decode(data), None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         first, _, rest = data.strip().partition(b"\n")
         if not rest or not first.strip().endswith((b"}", b"]")):
-            return transfer.decoded(data, path.name), None
-        rows = [*transfer.each(path)]
+            return transfer.decode_json(data, path.name), None
+        rows = [*transfer.iter_jsonl(path)]
         return [value for _, value in rows], [place for place, _ in rows]
 
 
-def _holds_messages(value: Any) -> bool:
+def _has_messages(value: Any) -> bool:
     return isinstance(value, list) or (isinstance(value, dict) and "messages" in value)
 
 
-def _conversation(
-    value: Any, usual: str, place: str, places: list[str] | None, *, named: bool
-) -> Conversation:
-    said, thread = value, usual
+def _parse_chat_log(
+    value: Any, default_thread: str, location: str, locations: list[str] | None, *, is_named: bool
+) -> ChatLog:
+    said, thread = value, default_thread
     if isinstance(value, dict):
         said = value.get("messages", [value])
-        thread = usual if named or "messages" not in value else _thread(value, usual, place)
+        thread = (
+            default_thread
+            if is_named or "messages" not in value
+            else _thread_name(value, default_thread, location)
+        )
     if not isinstance(said, list):
-        raise WrongType(f"{place}: messages", "a list", said)
+        raise WrongType(f"{location}: messages", "a list", said)
     found = []
     for seq, item in enumerate(said):
-        where = places[seq] if places is not None else f"{place} message {seq + 1}"
-        found.append(_message(item, seq, where))
+        where = locations[seq] if locations is not None else f"{location} message {seq + 1}"
+        found.append(_parse_message(item, seq, where))
     kept = tuple(one for one in found if one.content.strip())
-    return Conversation(thread, kept, len(found) - len(kept))
+    return ChatLog(thread, kept, len(found) - len(kept))
 
 
-def _thread(value: Mapping[str, Any], usual: str, place: str) -> str:
-    for field in _NAMES:
+def _thread_name(value: Mapping[str, Any], default: str, location: str) -> str:
+    for field in _ID_FIELDS:
         given = value.get(field)
         if given is not None:
             text = str(given) if type(given) is int else given
-            return ids.check(text, f"{place}: {field}")
-    return usual
+            return ids.check(text, f"{location}: {field}")
+    return default
 
 
-def _message(given: Any, seq: int, place: str) -> Message:
-    if not isinstance(given, dict):
-        raise WrongType(place, "an object with role and content", given)
-    role, speaker = given.get("role"), given.get("name")
+def _parse_message(value: Any, seq: int, location: str) -> ChatMessage:
+    if not isinstance(value, dict):
+        raise WrongType(location, "an object with role and content", value)
+    role, speaker = value.get("role"), value.get("name")
     if not isinstance(role, str) or not role.strip():
         problem = "is missing" if role is None else f"is {role!r}"[:200]
-        raise Invalid(f"{place}: role", problem, "say who speaks: user, assistant, …")
+        raise Invalid(f"{location}: role", problem, "say who speaks: user, assistant, …")
     if speaker is not None and not isinstance(speaker, str):
-        raise WrongType(f"{place}: name", "text", speaker)
-    if "content" not in given:
-        raise Invalid(f"{place}: content", "is missing", "add what was said; null where nothing was")
-    content = _text(given["content"], f"{place}: content")
-    return Message(place, seq, role, speaker or None, content, _moment(given, place))
+        raise WrongType(f"{location}: name", "text", speaker)
+    if "content" not in value:
+        raise Invalid(f"{location}: content", "is missing", "add what was said; null where nothing was")
+    content = _message_text(value["content"], f"{location}: content")
+    return ChatMessage(location, seq, role, speaker or None, content, _parse_time(value, location))
 
 
-def _text(given: Any, field: str) -> str:
+def _message_text(value: Any, field: str) -> str:
     """What was said: a text, or the texts among the parts of it; pictures and the like say nothing here."""
-    if given is None or isinstance(given, str):
-        return given or ""
-    if not isinstance(given, list):
-        raise WrongType(field, "text or a list of parts", given)
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise WrongType(field, "text or a list of parts", value)
     texts = []
-    for at, part in enumerate(given):
+    for at, part in enumerate(value):
         text = part.get("text") if isinstance(part, dict) else part
         if text is not None and not isinstance(text, str):
             raise WrongType(f"{field}[{at}]", "text or an object with text", text)
@@ -173,11 +177,11 @@ def _text(given: Any, field: str) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _moment(given: Mapping[str, Any], place: str) -> int | None:
-    name = next((name for name in _TIMES if given.get(name) is not None), None)
+def _parse_time(fields: Mapping[str, Any], location: str) -> int | None:
+    name = next((name for name in _TIME_FIELDS if fields.get(name) is not None), None)
     if name is None:
         return None
-    value, field = given[name], f"{place}: {name}"
+    value, field = fields[name], f"{location}: {name}"
     remedy = "write a time like 2026-05-08T13:56:00Z, or seconds or milliseconds since 1970"
     try:
         if isinstance(value, str) and not value.strip().replace(".", "", 1).isdecimal():
@@ -186,7 +190,7 @@ def _moment(given: Mapping[str, Any], place: str) -> int | None:
                 int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000), field
             )
         number = float("nan" if isinstance(value, bool) else value)
-        return clock.check(int(number if abs(number) >= _SECONDS else number * 1000), field)
+        return clock.check(int(number if abs(number) >= _MAX_SECONDS else number * 1000), field)
     except (TypeError, ValueError, OverflowError) as error:
         raise Invalid(field, f"is {value!r}"[:200], remedy) from error
 
@@ -197,43 +201,43 @@ def _moment(given: Mapping[str, Any], place: str) -> int | None:
 _SOURCES = {"user": "user", "human": "user", "assistant": "agent", "tool": "tool", "function": "tool"}
 
 
-async def read(
+async def import_chat(
     store: Any,
     path: Path,
     scope: Scope,
     *,
     thread: str | None = None,
-    progress: Progress | None = None,
-) -> Imported:
+    progress: ProgressCallback | None = None,
+) -> ImportReport:
     """Remember what a file of conversations says, all of it or nothing; what is known already is passed over.
 
     A conversation is called what `thread` says, or else what the file says, or else like the file.
     """
     check_instance(scope, "scope", kind=Scope)
-    scope.owner()
-    offering(store, Store, "list its memories")
-    able: WritesMany = offering(store, WritesMany, "keep many memories at once")
-    found = await hop(conversations, path, thread)
-    given = {entry.id: (message, entry) for one in found for message, entry in _entries(one, scope)}
+    scope.require_agent_id()
+    require(store, Store, "list its memories")
+    able: SupportsBatchWrite = require(store, SupportsBatchWrite, "keep many memories at once")
+    found = await run_in_thread(read_chat_logs, path, thread)
+    given = {entry.id: (message, entry) for one in found for message, entry in _to_entries(one, scope)}
     kept = [entry for entry in await store.list_entries(scope) if entry.scope == scope]
     known = {entry.id for entry in kept}
-    _refuse_others(given.values(), kept)
+    _refuse_changed_messages(given.values(), kept)
     new = [entry for id, (_, entry) in given.items() if id not in known]
-    told = progress or quiet
+    told = progress or ignore_progress
     told("remembering", 0, len(new))
     await able.write_many([WriteRequest(entry=entry, expected_rev=0) for entry in new])
     told("remembering", len(new), len(new))
-    return Imported(len(given), len(new), sum(one.left_out for one in found))
+    return ImportReport(len(given), len(new), sum(one.left_out for one in found))
 
 
-def _entries(one: Conversation, scope: Scope) -> Iterator[tuple[Message, Entry]]:
+def _to_entries(chat: ChatLog, scope: Scope) -> Iterator[tuple[ChatMessage, Entry]]:
     whose = [getattr(scope, name) for name in Scope.__struct_fields__]
-    for message in one.messages:
-        said = [one.thread, message.seq, message.role, message.speaker, message.content]
+    for message in chat.messages:
+        said = [chat.thread, message.seq, message.role, message.speaker, message.content]
         try:
             entry = Entry(
-                id=transfer.digest("msg_", [whose, said]),
-                agent_id=scope.owner(),
+                id=transfer.content_id("msg_", [whose, said]),
+                agent_id=scope.require_agent_id(),
                 session_id=scope.session_id,
                 project_id=scope.project_id,
                 namespace=scope.namespace,
@@ -241,22 +245,22 @@ def _entries(one: Conversation, scope: Scope) -> Iterator[tuple[Message, Entry]]
                 source=_SOURCES.get(message.role),
                 occurred_at=message.at,
                 message=MessageRef(
-                    thread=one.thread, seq=message.seq, role=message.role, speaker=message.speaker
+                    thread=chat.thread, seq=message.seq, role=message.role, speaker=message.speaker
                 ),
             )
         except Invalid as error:
-            raise transfer.under(message.place, error) from error
+            raise transfer.error_at(message.location, error) from error
         yield message, entry
 
 
-def _refuse_others(given: Iterable[tuple[Message, Entry]], kept: Iterable[Entry]) -> None:
+def _refuse_changed_messages(messages: Iterable[tuple[ChatMessage, Entry]], stored: Iterable[Entry]) -> None:
     """Raise where a thread has something else in the place of a message."""
     places = {
-        (entry.message.thread, entry.message.seq): entry.id for entry in kept if entry.message is not None
+        (entry.message.thread, entry.message.seq): entry.id for entry in stored if entry.message is not None
     }
-    for message, entry in given:
+    for message, entry in messages:
         assert entry.message is not None
         there = places.get((entry.message.thread, message.seq), entry.id)
         if there != entry.id:
             problem = f"is not the one that thread {entry.message.thread!r} has there ({there})"
-            raise Invalid(message.place, problem, "name another thread")
+            raise Invalid(message.location, problem, "name another thread")

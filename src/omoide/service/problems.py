@@ -14,7 +14,7 @@ import msgspec
 
 from omoide import errors
 from omoide.errors import OmoideError
-from omoide.stores.redaction import masked
+from omoide.stores.redaction import mask_url
 
 _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.Erased, 410),
@@ -49,7 +49,7 @@ _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
 )
 """The first that fits counts."""
 
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CAMEL_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,56 +66,56 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What else the error carries: names, numbers, lists of names."""
 
 
-def problem(error: OmoideError) -> Problem:
+def to_problem(error: OmoideError) -> Problem:
     """An error as every face tells it."""
-    words = _words(type(error))
+    words = _error_name(type(error))
     return Problem(
         type=words.replace(" ", "-"),
         title=words.capitalize(),
-        status=status_of(error),
-        detail=line(error),
-        field=_text(error, "field"),
-        remedy=_text(error, "remedy"),
+        status=http_status(error),
+        detail=error_line(error),
+        field=_text_attribute(error, "field"),
+        remedy=_text_attribute(error, "remedy"),
         about={
-            name: masked(value) if isinstance(value, str) else value
+            name: mask_url(value) if isinstance(value, str) else value
             for name, value in vars(error).items()
-            if name not in _SAID and _is_plain(value)
+            if name not in _PROBLEM_MEMBERS and _is_plain(value)
         },
     )
 
 
-def revived(found: Problem) -> OmoideError | None:
+def to_error(problem: Problem) -> OmoideError | None:
     """The error that a problem was made from; None where it is none of the library's own."""
-    kind = _KINDS.get(found.type)
+    kind = _ERROR_CLASSES.get(problem.type)
     if kind is None:
         return None
     error = kind.__new__(kind)
-    error.args = (found.detail,)
-    said = {"field": found.field, "remedy": found.remedy}
+    error.args = (problem.detail,)
+    said = {"field": problem.field, "remedy": problem.remedy}
     error.__dict__.update({name: value for name, value in said.items() if value is not None})
-    for name, value in found.about.items():
+    for name, value in problem.about.items():
         error.__dict__[name] = tuple(value) if isinstance(value, list) else value
     return error
 
 
-def status_of(error: OmoideError) -> int:
+def http_status(error: OmoideError) -> int:
     """The HTTP status that tells of an error."""
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
-def line(error: object) -> str:
+def error_line(error: object) -> str:
     """An error as one line, whatever it quotes, without the passwords of URLs."""
-    return masked(" ".join(str(error).split()))
+    return mask_url(" ".join(str(error).split()))
 
 
-def _words(kind: type[OmoideError]) -> str:
-    return _HUMP.sub(" ", kind.__name__).lower()
+def _error_name(kind: type[OmoideError]) -> str:
+    return _CAMEL_BOUNDARY.sub(" ", kind.__name__).lower()
 
 
-_KINDS: dict[str, type[OmoideError]] = {
-    _words(kind).replace(" ", "-"): kind for kind in (getattr(errors, name) for name in errors.__all__)
+_ERROR_CLASSES: dict[str, type[OmoideError]] = {
+    _error_name(kind).replace(" ", "-"): kind for kind in (getattr(errors, name) for name in errors.__all__)
 }
-_SAID = ("field", "remedy")
+_PROBLEM_MEMBERS = ("field", "remedy")
 
 
 def _is_plain(value: object) -> bool:
@@ -124,6 +124,6 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (str, int, float, bool))
 
 
-def _text(error: OmoideError, name: str) -> str | None:
+def _text_attribute(error: OmoideError, name: str) -> str | None:
     value = getattr(error, name, None)
-    return line(value) if isinstance(value, str) and value else None
+    return error_line(value) if isinstance(value, str) and value else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-IN_WORDS = {
+PART_DESCRIPTIONS = {
     "vector": "close in meaning",
     "wide": "close in meaning, with what stands right around it",
     "tokens": "close in meaning, word by word",
@@ -28,7 +28,7 @@ IN_WORDS = {
 }
 """What each part of a score says about a memory."""
 
-LESS_IN_WORDS = {
+NEGATIVE_PART_DESCRIPTIONS = {
     "vector": "less close in meaning than most",
     "wide": "less close in meaning than most, with what stands right around it",
     "tokens": "less close in meaning than most, word by word",
@@ -43,7 +43,7 @@ LESS_IN_WORDS = {
 """What those parts say below zero that compare a memory with others; the others mean what they say."""
 
 
-def in_words(part: str, value: float) -> str:
+def describe_part(part: str, value: float) -> str:
     """What a part of a score says; one that has no words is called by its name."""
-    said = IN_WORDS.get(part, part)
-    return LESS_IN_WORDS.get(part, said) if value < 0 else said
+    said = PART_DESCRIPTIONS.get(part, part)
+    return NEGATIVE_PART_DESCRIPTIONS.get(part, said) if value < 0 else said

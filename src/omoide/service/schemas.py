@@ -10,13 +10,13 @@ from omoide.core.requests import Hit
 from omoide.core.thread import ThreadEntry
 from omoide.longterm.conflicts import Disagreement
 from omoide.longterm.relations import Related
-from omoide.promotion.plan import Candidate, Run
-from omoide.service.agents import Card, Choice
-from omoide.sessions.storage import Header
+from omoide.promotion.plan import PromotionCandidate, PromotionRun
+from omoide.service.agents import AgentInfo, AgentMatch
+from omoide.sessions.storage import SessionRecord
 from omoide.stores.records import Change, Stats, Version
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class RememberResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a memory that was to be kept."""
 
     outcome: str
@@ -34,7 +34,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return self.entry.rev
 
 
-class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+class RecallResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The memories that answer best, each with why it is there; `weak` where nothing matches well."""
 
     hits: tuple[Hit, ...]
@@ -47,31 +47,31 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(hit.entry for hit in self.hits)
 
 
-class Versions(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryResponse(msgspec.Struct, frozen=True, kw_only=True):
     """How a memory came to be what it is, oldest first."""
 
     versions: tuple[Version, ...]
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True):
+class ChangesResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What changed, in the order of the commits."""
 
     changes: tuple[Change, ...]
 
 
-class Relatives(msgspec.Struct, frozen=True, kw_only=True):
+class RelatedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory is related to, nearest first."""
 
     related: tuple[Related, ...]
 
 
-class Conflicts(msgspec.Struct, frozen=True, kw_only=True):
+class ConflictsResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Memories that cannot be true together."""
 
     conflicts: tuple[Disagreement, ...]
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A session, as far as others may see it."""
 
     session_id: str
@@ -83,41 +83,41 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
 
     @classmethod
-    def of(cls, header: Header) -> Conversation:
+    def from_header(cls, header: SessionRecord) -> SessionInfo:
         """What a session's record says."""
         return cls(**{name: getattr(header, name) for name in cls.__struct_fields__})
 
 
-class Conversations(msgspec.Struct, frozen=True, kw_only=True):
+class SessionsResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions of a namespace, the one that was used last first."""
 
-    sessions: tuple[Conversation, ...]
+    sessions: tuple[SessionInfo, ...]
 
 
-class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What was said in a session."""
 
-    session: Conversation
+    session: SessionInfo
     entries: tuple[ThreadEntry, ...]
 
 
-class Promoted(msgspec.Struct, frozen=True, kw_only=True):
+class PromotionResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What of a session would become lasting memory, or has become it."""
 
     dry_run: bool
     threshold: float
-    candidates: tuple[Candidate, ...]
-    run: Run | None = None
+    candidates: tuple[PromotionCandidate, ...]
+    run: PromotionRun | None = None
     notices: tuple[str, ...] = ()
 
 
-class Agents(msgspec.Struct, frozen=True, kw_only=True):
+class AgentsResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Who rests in a namespace."""
 
-    agents: tuple[Card, ...]
+    agents: tuple[AgentInfo, ...]
 
 
-class Partition(msgspec.Struct, frozen=True, kw_only=True):
+class SpaceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One space of an agent's memory."""
 
     name: str
@@ -125,25 +125,25 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     rev: int
 
 
-class Partitions(msgspec.Struct, frozen=True, kw_only=True):
+class SpacesResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent believes and wants: its spaces, by their names."""
 
-    spaces: tuple[Partition, ...]
+    spaces: tuple[SpaceInfo, ...]
 
 
-class Choices(msgspec.Struct, frozen=True, kw_only=True):
+class WhoCanResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Who can do something, best first."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[AgentMatch, ...]
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class HealthResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the service works."""
 
     status: str
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class StatusResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Figures about what a scope holds, and what is wrong with the store, if anything is."""
 
     version: str

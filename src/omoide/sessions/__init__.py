@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omoide.sessions.session import Session
-    from omoide.sessions.storage import Header, sessions
+    from omoide.sessions.storage import SessionRecord, sessions
 
 
 _LAZY = {
-    "Header": "omoide.sessions.storage",
+    "SessionRecord": "omoide.sessions.storage",
     "Session": "omoide.sessions.session",
     "sessions": "omoide.sessions.storage",
 }
 
-__all__ = ["Header", "Session", "sessions"]
+__all__ = ["SessionRecord", "Session", "sessions"]
 
 
 def __getattr__(name: str) -> Any:

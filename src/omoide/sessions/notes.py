@@ -23,12 +23,12 @@ from omoide.core.thread import Thread, ThreadEntry
 from omoide.core.value import Count, Id, Millis, Record, Value, check_instance
 from omoide.errors import RestoreFailed
 from omoide.promotion import extraction
-from omoide.promotion.plan import Mark, Promoted, Run
+from omoide.promotion.plan import PromotedEntry, PromotionMark, PromotionRun
 from omoide.shortterm.context import ContextItem, WorkingContext
 from omoide.shortterm.importance import AccessLog, Weights, score
 from omoide.shortterm.memory import BufferMessage
 from omoide.shortterm.pending import PendingItem, PendingMemories
-from omoide.turns.prompt import Counter
+from omoide.turns.prompt import TokenCounter
 
 # hearing: What of a transcript does short-term memory hear?
 
@@ -37,11 +37,11 @@ Extractor = Callable[..., Iterable[PendingItem]]
 """Proposes memories from a message: called with its text and `role`, `thread`, `seq`, `agent_id`, `at`."""
 
 SOURCES = {**extraction.SOURCES, "tool": "tool"}
-SURE = 0.7
+DEFAULT_CONFIDENCE = 0.7
 """How sure a message is that nobody judged."""
 
 
-def message(entry: ThreadEntry, thread_id: str, count: Counter) -> BufferMessage | None:
+def to_buffer_message(entry: ThreadEntry, thread_id: str, count: TokenCounter) -> BufferMessage | None:
     """A message, or what a tool answered, as the buffer holds it; None for anything else."""
     said = entry.payload
     content = said.get("content")
@@ -65,7 +65,7 @@ def message(entry: ThreadEntry, thread_id: str, count: Counter) -> BufferMessage
     )
 
 
-def place(thread: Thread, source: str) -> Evidence | None:
+def latest_evidence(thread: Thread, source: str) -> Evidence | None:
     """The last message of a thread, or the last tool result, as evidence; None where nothing was said yet."""
     wanted = ("tool_result",) if source == "tool" else ("message",)
     for kinds in (wanted, ("message", "tool_result")):
@@ -76,7 +76,7 @@ def place(thread: Thread, source: str) -> Evidence | None:
     return None
 
 
-def left_behind(
+def evicted_candidates(
     evicted: Sequence[BufferMessage], thread_id: str, agent_id: str, now: int, weights: Weights
 ) -> list[PendingItem]:
     """Messages that no longer fit into the buffer, as candidates for promotion."""
@@ -85,13 +85,18 @@ def left_behind(
         if one.role == "system" or not one.content.strip() or one.seq is None:
             continue
         importance = score(
-            last_accessed=one.timestamp, access_count=1, confidence=SURE, type=None, now=now, weights=weights
+            last_accessed=one.timestamp,
+            access_count=1,
+            confidence=DEFAULT_CONFIDENCE,
+            type=None,
+            now=now,
+            weights=weights,
         )
         entry = Entry(
             id="mem_" + sha256(f"{thread_id}\0{one.seq}\0message".encode()).hexdigest()[:32],
             agent_id=agent_id,
             content=one.content,
-            confidence=SURE,
+            confidence=DEFAULT_CONFIDENCE,
             importance=importance.total,
             source=SOURCES[one.role],
             message=MessageRef(thread=thread_id, seq=one.seq, role=one.role),
@@ -102,14 +107,19 @@ def left_behind(
     return found
 
 
-def extracted(
-    extractor: Extractor, said: BufferMessage, thread_id: str, agent_id: str
+def extract_items(
+    extractor: Extractor, message: BufferMessage, thread_id: str, agent_id: str
 ) -> Iterable[PendingItem]:
     """What an extractor finds worth remembering in a message that somebody said."""
-    if said.role not in ("user", "assistant") or said.seq is None:
+    if message.role not in ("user", "assistant") or message.seq is None:
         return ()
     return extractor(
-        said.content, role=said.role, thread=thread_id, seq=said.seq, agent_id=agent_id, at=said.timestamp
+        message.content,
+        role=message.role,
+        thread=thread_id,
+        seq=message.seq,
+        agent_id=agent_id,
+        at=message.timestamp,
     )
 
 
@@ -120,10 +130,10 @@ def _evidence(said: BufferMessage, thread_id: str) -> Evidence:
 # notes: What does a session hold before anything of it is durable knowledge?
 
 
-VERSION = 1
-RUNS = 20
+NOTES_VERSION = 1
+MAX_RUNS = 20
 """How many promotions can be undone."""
-HELD = 1_000
+MAX_HELD = 1_000
 
 
 class Origin(Value, frozen=True, kw_only=True):
@@ -133,23 +143,23 @@ class Origin(Value, frozen=True, kw_only=True):
     evidence: Evidence
 
 
-class Notes(Record, frozen=True, kw_only=True):
+class SessionNotes(Record, frozen=True, kw_only=True):
     """Short-term memory as it is kept between two turns."""
 
     LABEL: ClassVar[str] = "session's notes"
 
-    schema_version: int = VERSION
+    schema_version: int = NOTES_VERSION
     session_id: Id
     context: WorkingContext
     pending: PendingMemories
     access_log: AccessLog
     origins: tuple[Origin, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    dropped: tuple[Mark, ...] = ()
+    marks: tuple[PromotionMark, ...] = ()
+    dropped: tuple[PromotionMark, ...] = ()
     """Which pending items were values of the working context until there was no room for them."""
     held: tuple[str, ...] = ()
     """The ids of what was promoted and taken back: it is not promoted again by itself."""
-    runs: tuple[Run, ...] = ()
+    runs: tuple[PromotionRun, ...] = ()
     """The last promotions, oldest first."""
     run_count: Count = 0
     total_promoted: Count = 0
@@ -161,20 +171,20 @@ class Notes(Record, frozen=True, kw_only=True):
     closed: bool = False
     saved_at: Millis = msgspec.field(default_factory=clock.now)
 
-    def marked(self) -> dict[str, Mark]:
+    def marks_by_key(self) -> dict[str, PromotionMark]:
         """The marks by their keys."""
         return {one.key: one for one in self.marks}
 
-    def traced(self) -> dict[str, Evidence]:
+    def evidence_by_key(self) -> dict[str, Evidence]:
         """Where values come from, by their keys."""
         return {one.key: one.evidence for one in self.origins}
 
-    def with_origin(self, key: str, evidence: Evidence | None) -> Notes:
+    def with_origin(self, key: str, evidence: Evidence | None) -> SessionNotes:
         """The notes after a value got another origin."""
         rest = tuple(one for one in self.origins if one.key != key)
         return self.replace(origins=rest if evidence is None else (*rest, Origin(key=key, evidence=evidence)))
 
-    def without_dropped(self, key: str) -> Notes:
+    def without_dropped(self, key: str) -> SessionNotes:
         """The notes without what waits under a key that has another value now."""
         old = {one.id for one in self.dropped if one.key == key}
         if not old:
@@ -182,30 +192,30 @@ class Notes(Record, frozen=True, kw_only=True):
         rest = tuple(one for one in self.dropped if one.id not in old)
         return self.replace(pending=self.pending.clear_promoted(old), dropped=rest)
 
-    def after(self, run: Run) -> Notes:
+    def with_run(self, run: PromotionRun) -> SessionNotes:
         """The notes after a promotion."""
-        marks = self.marked()
+        marks = self.marks_by_key()
         for one in run.promoted:
             if one.key is not None and one.digest is not None:
-                marks[one.key] = Mark(key=one.key, id=one.id, digest=one.digest)
+                marks[one.key] = PromotionMark(key=one.key, id=one.id, digest=one.digest)
         done = {one.item for one in run.promoted}
         return self.replace(
             pending=self.pending.clear_promoted(done),
             dropped=tuple(one for one in self.dropped if one.id not in done),
             marks=tuple(marks.values()),
-            runs=(*self.runs, run)[-RUNS:] if run.promoted else self.runs,
+            runs=(*self.runs, run)[-MAX_RUNS:] if run.promoted else self.runs,
             run_count=self.run_count + 1,
             total_promoted=self.total_promoted + sum(one.made for one in run.promoted),
             last_run=run.at,
         )
 
-    def gone(self) -> dict[str, Promoted]:
+    def undone_promotions(self) -> dict[str, PromotedEntry]:
         """What runs made that were undone, by the memories' ids."""
         return {one.id: one for run in self.runs if run.undone_at is not None for one in run.promoted}
 
-    def undone(self, run: Run, at: int) -> Notes:
+    def without_run(self, run: PromotionRun, at: int) -> SessionNotes:
         """The notes after a promotion was taken back."""
-        marks, gone = self.marked(), self.gone()
+        marks, gone = self.marks_by_key(), self.undone_promotions()
         for one in reversed(run.promoted):
             if one.key is not None and one.key in marks and marks[one.key].id == one.id:
                 before = one.before
@@ -214,27 +224,27 @@ class Notes(Record, frozen=True, kw_only=True):
                 del marks[one.key]
                 if before is not None:
                     marks[one.key] = before
-        held = (*self.held, *(one.id for one in run.promoted))[-HELD:]
+        held = (*self.held, *(one.id for one in run.promoted))[-MAX_HELD:]
         runs = tuple(one.replace(undone_at=at) if one.id == run.id else one for one in self.runs)
         return self.replace(marks=tuple(marks.values()), held=held, runs=runs)
 
 
-def written(notes: Notes) -> object:
+def encode_notes(notes: SessionNotes) -> object:
     """Notes as they stand in a document."""
     return codec.to_builtins(notes)
 
 
-def read(body: object, session_id: str) -> Notes:
+def decode_notes(body: object, session_id: str) -> SessionNotes:
     """The notes that a document holds; damaged ones are refused, and so are those of another version."""
     plain: Any = thaw(body)
     version = plain.get("schema_version") if isinstance(plain, dict) else None
-    if version != VERSION:
+    if version != NOTES_VERSION:
         raise RestoreFailed(
             f"notes of session {session_id!r}",
-            f"they have version {version}, this reads {VERSION}; use another Omoide",
+            f"they have version {version}, this reads {NOTES_VERSION}; use another Omoide",
         )
     try:
-        return codec.from_builtins(plain, Notes)
+        return codec.from_builtins(plain, SessionNotes)
     except ValueError as error:
         raise RestoreFailed(f"notes of session {session_id!r}", error) from error
 
@@ -242,7 +252,7 @@ def read(body: object, session_id: str) -> Notes:
 # scratchpad: What does the session understand right now?
 
 
-Change = Callable[[Notes], Notes]
+NotesChange = Callable[[SessionNotes], SessionNotes]
 
 
 class Scratchpad:
@@ -250,18 +260,18 @@ class Scratchpad:
 
     def __init__(
         self,
-        notes: Callable[[], Notes],
-        apply: Callable[[Change], None],
-        place: Callable[[str], Evidence | None],
-        dropped: Callable[[Notes, ContextItem], Notes],
-        count: Counter,
+        notes: Callable[[], SessionNotes],
+        apply: Callable[[NotesChange], None],
+        find_evidence: Callable[[str], Evidence | None],
+        on_drop: Callable[[SessionNotes, ContextItem], SessionNotes],
+        count: TokenCounter,
     ) -> None:
         self._count = count
-        self._dropped = dropped
+        self._on_drop = on_drop
         """What becomes of a value for which there is no room any more."""
         self._notes = notes
         self._apply = apply
-        self._place = place
+        self._find_evidence = find_evidence
 
     @property
     def value(self) -> WorkingContext:
@@ -283,17 +293,17 @@ class Scratchpad:
         if evidence is not None:
             check_instance(evidence, "evidence", kind=Evidence)
 
-        def change(notes: Notes) -> Notes:
+        def change(notes: SessionNotes) -> SessionNotes:
             context, dropped = notes.context.put(
                 key, value, source=source, confidence=confidence, memory_type=memory_type, now=now,
                 count=self._count,
             )  # fmt: skip
             notes = notes.replace(context=context, access_log=notes.access_log.record(key, "write", now))
             for item in dropped:
-                notes = self._dropped(notes, item).with_origin(item.key, None)
+                notes = self._on_drop(notes, item).with_origin(item.key, None)
             return notes.without_dropped(key).with_origin(key, evidence or origin)
 
-        origin = self._place(source)
+        origin = self._find_evidence(source)
         self._apply(change)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -303,7 +313,7 @@ class Scratchpad:
             return default
         found = self.value.peek(key)
 
-        def change(notes: Notes) -> Notes:
+        def change(notes: SessionNotes) -> SessionNotes:
             context, _ = notes.context.get(key, now=now)
             return notes.replace(context=context, access_log=notes.access_log.record(key, "read", now))
 

@@ -16,14 +16,14 @@ import msgspec
 from omoide import clock
 from omoide.core import codec, entry
 from omoide.core.codec import Frozen
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, depth_of, freeze, own
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, depth_of, freeze, value_type
 from omoide.core.requests import check_positive
-from omoide.core.value import Count, Millis, Name, Record, check_choice, check_unit, copied, force
+from omoide.core.value import Count, Millis, Name, Record, check_choice, check_unit, set_field, shallow_copy
 from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
-from omoide.retrieval.text import TokenCounter, estimate
+from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.importance import score
 
-SUMMARY = "conversation_summary"
+SUMMARY_KEY = "conversation_summary"
 """Where the summary of the conversation is kept; no part of what the session understands."""
 
 KEYS = (
@@ -37,17 +37,17 @@ KEYS = (
     "active_errors",
     "pending_questions",
     "file_relationships",
-    SUMMARY,
+    SUMMARY_KEY,
 )
 """The conventional keys; any other name is allowed, and is promoted only with a type of its own."""
 
 SOURCES = ("inferred", "explicit", "tool")
-DEEPEST = 32
+MAX_DEPTH = 32
 """How deeply a value may be nested, so that it can be kept with all that is around it."""
-AROUND = 2
+ITEM_OVERHEAD_TOKENS = 2
 """About how many tokens a pair takes besides its words."""
 
-_BY_SOURCE = MappingProxyType(
+_TYPE_BY_KEY_AND_SOURCE = MappingProxyType(
     {
         ("active_file", "tool"): "fact",
         ("framework", "tool"): "fact",
@@ -57,17 +57,17 @@ _BY_SOURCE = MappingProxyType(
         ("user_intent", "inferred"): "assumption",
     }
 )
-_ALWAYS = MappingProxyType(
+_TYPE_BY_KEY = MappingProxyType(
     {"discovered_patterns": "discovery", "file_relationships": "discovery", "pending_questions": "unknown"}
 )
 
 
 def infer_type(key: str, source: str) -> str | None:
     """The type of memory that a value would be; None for what is not to be remembered."""
-    return _BY_SOURCE.get((key, source)) or _ALWAYS.get(key)
+    return _TYPE_BY_KEY_AND_SOURCE.get((key, source)) or _TYPE_BY_KEY.get(key)
 
 
-@own
+@value_type
 class ContextItem(Record, frozen=True, kw_only=True):
     """One value, where it comes from, how sure it is, and how it was used."""
 
@@ -90,25 +90,25 @@ class ContextItem(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if cast("object", self.changed_at) is msgspec.UNSET:
-            force(self, "changed_at", self.first_seen)
+            set_field(self, "changed_at", self.first_seen)
         super().__post_init__()
 
     def _check(self) -> None:
         check_choice(self.source, "source", SOURCES)
-        force(self, "confidence", check_unit(self.confidence, "confidence"))
+        set_field(self, "confidence", check_unit(self.confidence, "confidence"))
         if self.suggested_type is not None:
             try:
-                entry.check(self.suggested_type)
+                entry.check_memory_type(self.suggested_type)
             except NotFound as error:
                 raise Invalid("memory_type", f"is {self.suggested_type!r}", error.remedy) from error
 
     @property
     def text(self) -> str:
         """The pair as it will be read."""
-        return rendered(self.key, self.value)
+        return render_pair(self.key, self.value)
 
 
-def rendered(key: str, value: Any) -> str:
+def render_pair(key: str, value: Any) -> str:
     """A pair as it will be read: text as it is, anything else as JSON."""
     return f"{key}: {value if isinstance(value, str) else codec.encode(value).decode()}"
 
@@ -130,7 +130,7 @@ class WorkingContext(Record, frozen=True, kw_only=True):
                 raise WrongType(f"items.{key}", "a ContextItem", item)
             if item.key != key:
                 raise Invalid(f"items.{key}.key", f"is {item.key!r}", "put items instead of placing them")
-        force(self, "current_tokens", sum(item.tokens for item in self.items.values()))
+        set_field(self, "current_tokens", sum(item.tokens for item in self.items.values()))
 
     @classmethod
     def new(cls, max_tokens: Any = 12_000) -> Self:  # type: ignore[override]  # it begins empty
@@ -151,7 +151,7 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         confidence: float = 0.7,
         memory_type: str | None = None,
         now: int | None = None,
-        count: TokenCounter = estimate,
+        count: TokenCounter = estimate_tokens,
     ) -> tuple[Self, tuple[ContextItem, ...]]:
         """With a value under a key, and the items that had to leave for it, least important first.
 
@@ -164,13 +164,13 @@ class WorkingContext(Record, frozen=True, kw_only=True):
             raise
         except Invalid as error:
             raise InvalidRecord(ContextItem.LABEL, error) from error
-        return self._with(item)._fitted(item.last_accessed, spared=item.key)
+        return self._with(item)._evict(item.last_accessed, protected_key=item.key)
 
-    def resized(self, max_tokens: int, *, now: int | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
+    def resize(self, max_tokens: int, *, now: int | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
         """With room for another number of tokens, and the items that no longer fit."""
-        new = copied(self)
-        force(new, "max_tokens", check_positive(max_tokens, "max_tokens"))
-        return new._fitted(clock.resolve(now))
+        new = shallow_copy(self)
+        set_field(new, "max_tokens", check_positive(max_tokens, "max_tokens"))
+        return new._evict(clock.resolve(now))
 
     def _item(
         self,
@@ -183,10 +183,10 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         count: TokenCounter,
     ) -> ContextItem:
         key, held = check_text(key, "key"), freeze(value, "value")
-        if depth_of(held) > DEEPEST:
-            raise Invalid("value", f"is nested deeper than {DEEPEST} levels", "keep less inside of it")
+        if depth_of(held) > MAX_DEPTH:
+            raise Invalid("value", f"is nested deeper than {MAX_DEPTH} levels", "keep less inside of it")
         before = self.items.get(key)
-        tokens = count(rendered(key, held)) + AROUND
+        tokens = count(render_pair(key, held)) + ITEM_OVERHEAD_TOKENS
         if tokens > self.max_tokens:
             raise Invalid(
                 "value",
@@ -214,9 +214,9 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         item = self.items.get(key)
         if item is None:
             return self, default
-        used = copied(item)
-        force(used, "access_count", item.access_count + 1)
-        force(used, "last_accessed", clock.resolve(now))
+        used = shallow_copy(item)
+        set_field(used, "access_count", item.access_count + 1)
+        set_field(used, "last_accessed", clock.resolve(now))
         return self._with(used), item.value
 
     def peek(self, key: str, default: Any = None) -> Any:
@@ -237,9 +237,9 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         item = self.items.get(key)
         if item is None:
             return self
-        new = copied(self)
-        force(new, "items", self.items.delete(key))
-        force(new, "current_tokens", self.current_tokens - item.tokens)
+        new = shallow_copy(self)
+        set_field(new, "items", self.items.delete(key))
+        set_field(new, "current_tokens", self.current_tokens - item.tokens)
         return new
 
     def clear(self) -> Self:
@@ -252,23 +252,23 @@ class WorkingContext(Record, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The values by key, without the conversation's summary."""
-        return {item.key: item.value for item in self.to_list() if item.key != SUMMARY}
+        return {item.key: item.value for item in self.to_list() if item.key != SUMMARY_KEY}
 
     def _with(self, item: ContextItem) -> Self:
         before = self.items.get(item.key)
-        new = copied(self)
-        force(new, "items", self.items.set(item.key, item))
-        force(new, "current_tokens", self.current_tokens + item.tokens - (before.tokens if before else 0))
+        new = shallow_copy(self)
+        set_field(new, "items", self.items.set(item.key, item))
+        set_field(new, "current_tokens", self.current_tokens + item.tokens - (before.tokens if before else 0))
         return new
 
-    def _fitted(self, now: int, spared: str | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
+    def _evict(self, now: int, protected_key: str | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
         """With no more than there is room for, and what had to leave, least important first."""
         new, evicted = self, []
         if self.current_tokens > self.max_tokens:
             for item in self._least_important(now):
                 if new.current_tokens <= new.max_tokens:
                     break
-                if item.key != spared:
+                if item.key != protected_key:
                     evicted.append(item)
                     new = new.delete(item.key)
         return new, tuple(evicted)

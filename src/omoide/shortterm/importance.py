@@ -17,7 +17,7 @@ from immutables import Map
 
 from omoide import clock
 from omoide.core import entry
-from omoide.core.frozen import EMPTY_LIST, FrozenList, check_text, own
+from omoide.core.frozen import EMPTY_LIST, FrozenList, check_text, value_type
 from omoide.core.requests import check_positive
 from omoide.core.value import (
     Count,
@@ -28,8 +28,8 @@ from omoide.core.value import (
     check_choice,
     check_count,
     check_number,
-    copied,
-    force,
+    set_field,
+    shallow_copy,
 )
 from omoide.errors import Invalid, WrongType
 
@@ -39,12 +39,12 @@ from omoide.errors import Invalid, WrongType
 ACCESS_TYPES = ("read", "write", "query")
 MEMORY = "memory"
 
-Key = str | tuple[str, str]
+AccessKey = str | tuple[str, str]
 """A key of the working context, or `("memory", id)`."""
 
 
-@own
-class Access(Record, frozen=True, kw_only=True):
+@value_type
+class AccessEvent(Record, frozen=True, kw_only=True):
     """One use of a key of the working context, or of a memory."""
 
     LABEL: ClassVar[str] = "access"
@@ -59,7 +59,7 @@ class Access(Record, frozen=True, kw_only=True):
         check_choice(self.access_type, "access_type", ACCESS_TYPES)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AccessKey:
         """What was used, in the form that `record` takes."""
         return (MEMORY, self.name) if self.is_memory else self.name
 
@@ -71,31 +71,31 @@ class AccessStats(Value, frozen=True, kw_only=True):
     recency: Millis | None = None
 
 
-Figures = Map[Key, tuple[int, int]]
+UsageCounts = Map[AccessKey, tuple[int, int]]
 
-_NONE: Figures = Map()
+_NO_COUNTS: UsageCounts = Map()
 
 
 class AccessLog(Record, frozen=True, kw_only=True):
     """The latest uses of things, up to a number of them."""
 
     LABEL: ClassVar[str] = "access log"
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"figures"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"figures"})
 
-    log: FrozenList[Access] = EMPTY_LIST
+    log: FrozenList[AccessEvent] = EMPTY_LIST
     """The uses, oldest first."""
     max_entries: int = 1000
-    figures: Any = _NONE
+    figures: Any = _NO_COUNTS
     """How often each thing is in the log, and when it was used last; follows from the log."""
 
     def _check(self) -> None:
         check_positive(self.max_entries, "max_entries")
-        figures = _NONE
+        figures = _NO_COUNTS
         for at, access in enumerate(self.log):
-            if not isinstance(access, Access):
+            if not isinstance(access, AccessEvent):
                 raise WrongType(f"log[{at}]", "an Access", access)
-            figures = _added(figures, access)
-        force(self, "figures", figures)
+            figures = _count_access(figures, access)
+        set_field(self, "figures", figures)
         while len(self.log) > self.max_entries:
             self._drop_oldest()
 
@@ -105,7 +105,7 @@ class AccessLog(Record, frozen=True, kw_only=True):
         return cls(max_entries=max_entries)
 
     @property
-    def entries(self) -> tuple[Access, ...]:
+    def entries(self) -> tuple[AccessEvent, ...]:
         """The uses, newest first."""
         return tuple(self.log)[::-1]
 
@@ -114,42 +114,44 @@ class AccessLog(Record, frozen=True, kw_only=True):
         """How many uses it holds."""
         return len(self.log)
 
-    def record(self, key: Key, access_type: str = "read", now: int | None = None) -> Self:
+    def record(self, key: AccessKey, access_type: str = "read", now: int | None = None) -> Self:
         """With one more use of a key or of `("memory", id)`; the oldest leaves when there are too many."""
-        is_memory, name = _read(key)
-        access = Access(name=name, is_memory=is_memory, access_type=access_type, timestamp=clock.resolve(now))
-        new = copied(self)
-        force(new, "log", self.log.append(access))
-        force(new, "figures", _added(self.figures, access))
+        is_memory, name = _parse_key(key)
+        access = AccessEvent(
+            name=name, is_memory=is_memory, access_type=access_type, timestamp=clock.resolve(now)
+        )
+        new = shallow_copy(self)
+        set_field(new, "log", self.log.append(access))
+        set_field(new, "figures", _count_access(self.figures, access))
         if len(new.log) > self.max_entries:
             new._drop_oldest()
         return new
 
-    def get_frequency(self, key: Key) -> int:
+    def get_frequency(self, key: AccessKey) -> int:
         """How often something is in the log."""
         return self.get_stats(key).frequency
 
-    def get_recency(self, key: Key) -> int | None:
+    def get_recency(self, key: AccessKey) -> int | None:
         """When something was used last, or None."""
         return self.get_stats(key).recency
 
-    def get_stats(self, key: Key) -> AccessStats:
+    def get_stats(self, key: AccessKey) -> AccessStats:
         """How often something is in the log, and when it was used last."""
-        is_memory, name = _read(key)
+        is_memory, name = _parse_key(key)
         known = self.figures.get((MEMORY, name) if is_memory else name)
         return AccessStats() if known is None else AccessStats(frequency=known[0], recency=known[1])
 
-    def recent_accesses(self, n: int = 10) -> tuple[Access, ...]:
+    def recent_accesses(self, n: int = 10) -> tuple[AccessEvent, ...]:
         """The latest uses, newest first."""
         wanted = min(check_count(n, "n"), len(self.log))
         return tuple(self.log[len(self.log) - wanted :])[::-1]
 
-    def entries_for(self, key: Key) -> tuple[Access, ...]:
+    def entries_for(self, key: AccessKey) -> tuple[AccessEvent, ...]:
         """The uses of one thing, newest first."""
-        is_memory, name = _read(key)
+        is_memory, name = _parse_key(key)
         return tuple(one for one in self.entries if one.name == name and one.is_memory is is_memory)
 
-    def unique_keys(self) -> tuple[Key, ...]:
+    def unique_keys(self) -> tuple[AccessKey, ...]:
         """What is in the log, what was used last first."""
         return tuple(dict.fromkeys(access.key for access in self.entries))
 
@@ -167,21 +169,21 @@ class AccessLog(Record, frozen=True, kw_only=True):
     def _drop_oldest(self) -> None:
         """Take the first use out of a log that is still being made."""
         oldest = self.log[0]
-        force(self, "log", self.log.delete(0))
+        set_field(self, "log", self.log.delete(0))
         count, last = self.figures[oldest.key]
         figures = (
             self.figures.delete(oldest.key) if count == 1 else self.figures.set(oldest.key, (count - 1, last))
         )
-        force(self, "figures", figures)
+        set_field(self, "figures", figures)
 
 
-def _added(figures: Figures, access: Access) -> Figures:
+def _count_access(figures: UsageCounts, access: AccessEvent) -> UsageCounts:
     key = access.key
     known = figures.get(key)
     return figures.set(key, (1 if known is None else known[0] + 1, access.timestamp))
 
 
-def _read(key: object) -> tuple[bool, str]:
+def _parse_key(key: object) -> tuple[bool, str]:
     """Whether a memory is meant, and the name of the thing."""
     if isinstance(key, tuple):
         if len(key) != 2 or key[0] != MEMORY:
@@ -196,10 +198,10 @@ def _read(key: object) -> tuple[bool, str]:
 TOLERANCE = 1e-9
 """Sums of fractions that are equal on paper may differ by less than this."""
 
-OTHER = 0.3
+DEFAULT_SALIENCE = 0.3
 """How much a kind matters that the table does not name."""
 
-_NAMED = {
+_BASE_SALIENCE = {
     "decision": 1.0,
     "convention": 1.0,
     "lesson_learned": 1.0,
@@ -212,21 +214,24 @@ _NAMED = {
 
 SALIENCE = MappingProxyType(
     {
-        name: next((_NAMED[kind] for kind in (name, *entry.ancestors(name)) if kind in _NAMED), OTHER)
+        name: next(
+            (_BASE_SALIENCE[kind] for kind in (name, *entry.supertypes(name)) if kind in _BASE_SALIENCE),
+            DEFAULT_SALIENCE,
+        )
         for name in entry.MEMORY_TYPES
     }
 )
 """How much each type of memory matters by itself; one that refines another matters as much."""
 
 
-def _not_below(value: object, field: str) -> float:
-    number = _finite(value, field)
+def _check_non_negative(value: object, field: str) -> float:
+    number = _check_finite(value, field)
     if number < 0:
         raise Invalid(field, f"is {number:g}", "pass 0 or more")
     return number
 
 
-def _finite(value: object, field: str) -> float:
+def _check_finite(value: object, field: str) -> float:
     number = check_number(value, field)
     if number != number or number in (float("inf"), float("-inf")):
         raise Invalid(field, f"is {number}", "pass a number")
@@ -249,22 +254,22 @@ class Weights(Record, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         for field in ("recency", "frequency", "confidence", "salience"):
-            _not_below(getattr(self, field), field)
+            _check_non_negative(getattr(self, field), field)
         check_positive(self.frequency_cap, "frequency_cap")
-        if _not_below(self.half_minutes, "half_minutes") == 0:
+        if _check_non_negative(self.half_minutes, "half_minutes") == 0:
             raise Invalid("half_minutes", "is 0", "pass more than 0")
 
 
-DEFAULT = Weights()
+DEFAULT_WEIGHTS = Weights()
 
 
-class Part(Value, frozen=True, kw_only=True):
+class ImportancePart(Value, frozen=True, kw_only=True):
     """What one of the four added to a score, and why."""
 
     name: str
     value: float
     weight: float
-    words: str
+    text: str
 
     @property
     def contribution(self) -> float:
@@ -272,7 +277,7 @@ class Part(Value, frozen=True, kw_only=True):
         return self.value * self.weight
 
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.2f} × {self.weight:g} = {self.contribution:.3f} ({self.words})"
+        return f"{self.name} {self.value:.2f} × {self.weight:g} = {self.contribution:.3f} ({self.text})"
 
 
 class Score(Value, frozen=True, kw_only=True):
@@ -287,19 +292,21 @@ class Score(Value, frozen=True, kw_only=True):
     """How long ago it was used, in whole minutes."""
     access_count: Count
     type: str | None = None
-    weights: Weights = DEFAULT
+    weights: Weights = DEFAULT_WEIGHTS
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ImportancePart, ...]:
         """What each of the four added, in words as well."""
         words = {
-            "recency": _ago(self.minutes),
-            "frequency": _times(self.access_count),
+            "recency": _recency_text(self.minutes),
+            "frequency": _frequency_text(self.access_count),
             "confidence": f"{self.confidence:.0%} sure",
-            "salience": _named(self.type),
+            "salience": _type_text(self.type),
         }
         return tuple(
-            Part(name=name, value=getattr(self, name), weight=getattr(self.weights, name), words=said)
+            ImportancePart(
+                name=name, value=getattr(self, name), weight=getattr(self.weights, name), text=said
+            )
             for name, said in words.items()
         )
 
@@ -313,7 +320,7 @@ def score(
     confidence: float,
     type: str | None,
     now: int | None = None,
-    weights: Weights = DEFAULT,
+    weights: Weights = DEFAULT_WEIGHTS,
 ) -> Score:
     """How much something matters that was last used at a moment, so often, and is so sure.
 
@@ -322,9 +329,9 @@ def score(
     """
     at, last = clock.resolve(now), clock.check(last_accessed, "last_accessed")
     count = check_count(access_count, "access_count")
-    sure = min(max(_finite(confidence, "confidence"), 0.0), 1.0)
+    sure = min(max(_check_finite(confidence, "confidence"), 0.0), 1.0)
     minutes = max(at - last, 0) // 60_000
-    kind = OTHER if type is None else SALIENCE.get(type, OTHER)
+    kind = DEFAULT_SALIENCE if type is None else SALIENCE.get(type, DEFAULT_SALIENCE)
     recency = 1 / (1 + minutes / weights.half_minutes)
     frequency = min(count / weights.frequency_cap, 1.0)
     total = (
@@ -355,15 +362,15 @@ def reaches(score: float, threshold: float) -> bool:
     return score >= threshold - TOLERANCE
 
 
-def _ago(minutes: int) -> str:
+def _recency_text(minutes: int) -> str:
     return "used within the last minute" if minutes == 0 else f"used {minutes} min ago"
 
 
-def _times(count: int) -> str:
+def _frequency_text(count: int) -> str:
     return "used once" if count == 1 else f"used {count} times"
 
 
-def _named(type: str | None) -> str:
+def _type_text(type: str | None) -> str:
     if type is None:
         return "of no type"
     return f"{'an' if type[:1] in 'aeiou' else 'a'} {type.replace('_', ' ')}"

@@ -14,11 +14,11 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import ListField, MapField
-from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, freeze_list, own
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, freeze_list, value_type
 from omoide.core.requests import check_positive
-from omoide.core.value import Count, Id, Millis, Record, check_choice, copied, force
+from omoide.core.value import Count, Id, Millis, Record, check_choice, set_field, shallow_copy
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.text import TokenCounter, estimate
+from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.context import WorkingContext
 from omoide.shortterm.importance import AccessLog
 from omoide.shortterm.pending import PendingMemories
@@ -27,11 +27,11 @@ from omoide.shortterm.pending import PendingMemories
 
 
 ROLES = ("user", "assistant", "system", "tool")
-AROUND = 4
+MESSAGE_OVERHEAD_TOKENS = 4
 """About how many tokens a message takes besides its words."""
 
 
-@own
+@value_type
 class BufferMessage(Record, frozen=True, kw_only=True):
     """One message, with the tokens that it takes and its place in the thread, where that is known."""
 
@@ -56,7 +56,7 @@ class BufferMessage(Record, frozen=True, kw_only=True):
         given: Self | Mapping[str, Any] | None = None,
         /,
         *,
-        count: TokenCounter = estimate,
+        count: TokenCounter = estimate_tokens,
         **fields: Any,
     ) -> Self:
         """A message from a mapping or keywords; where it does not say how many tokens it takes, `count` does.
@@ -68,14 +68,14 @@ class BufferMessage(Record, frozen=True, kw_only=True):
             given = {name: getattr(given, name) for name in cls.__struct_fields__}
         known = {**given, **fields} if isinstance(given, Mapping) else fields
         if "token_count" not in known and isinstance(known.get("content"), str):
-            fields["token_count"] = tokens(known["content"], known.get("tool_calls"), count)
+            fields["token_count"] = count_message_tokens(known["content"], known.get("tool_calls"), count)
         return super().new(given, **fields)
 
 
-def tokens(content: str, tool_calls: Any = None, count: TokenCounter = estimate) -> int:
+def count_message_tokens(content: str, tool_calls: Any = None, count: TokenCounter = estimate_tokens) -> int:
     """How many tokens a message takes: its words, the calls it makes, and what stands around them."""
     calls = codec.encode(freeze_list(tool_calls, "tool_calls")).decode() if tool_calls else ""
-    return AROUND + count(content) + (count(calls) if calls else 0)
+    return MESSAGE_OVERHEAD_TOKENS + count(content) + (count(calls) if calls else 0)
 
 
 class ConversationBuffer(Record, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class ConversationBuffer(Record, frozen=True, kw_only=True):
         for at, message in enumerate(self.messages):
             if not isinstance(message, BufferMessage):
                 raise WrongType(f"messages[{at}]", "a BufferMessage", message)
-        force(self, "current_tokens", sum(message.token_count for message in self.messages))
+        set_field(self, "current_tokens", sum(message.token_count for message in self.messages))
         if self.overflow and len(self.messages) > 1:
             raise Invalid(
                 "messages",
@@ -123,7 +123,7 @@ class ConversationBuffer(Record, frozen=True, kw_only=True):
         """
         if not isinstance(message, BufferMessage):
             raise WrongType("message", "a BufferMessage", message, "make one with BufferMessage.new(…)")
-        kept, used, evicted = _fitted(
+        kept, used, evicted = _evict_oldest(
             self.messages, self.current_tokens, self.max_tokens - message.token_count
         )
         return self._with(kept.append(message), used + message.token_count), evicted
@@ -137,12 +137,12 @@ class ConversationBuffer(Record, frozen=True, kw_only=True):
             evicted += left
         return buffer, tuple(evicted)
 
-    def resized(self, max_tokens: int) -> tuple[Self, tuple[BufferMessage, ...]]:
+    def resize(self, max_tokens: int) -> tuple[Self, tuple[BufferMessage, ...]]:
         """With room for another number of tokens, and the messages that no longer fit; the newest stays."""
         room = check_positive(max_tokens, "max_tokens")
-        kept, used, evicted = _fitted(self.messages, self.current_tokens, room, least=1)
+        kept, used, evicted = _evict_oldest(self.messages, self.current_tokens, room, min_messages=1)
         new = self._with(kept, used)
-        force(new, "max_tokens", room)
+        set_field(new, "max_tokens", room)
         return new, evicted
 
     def to_list(self) -> list[BufferMessage]:
@@ -154,19 +154,19 @@ class ConversationBuffer(Record, frozen=True, kw_only=True):
         return self._with(EMPTY_LIST, 0)
 
     def _with(self, messages: FrozenList[BufferMessage], used: int) -> Self:
-        new = copied(self)
-        force(new, "messages", messages)
-        force(new, "current_tokens", used)
+        new = shallow_copy(self)
+        set_field(new, "messages", messages)
+        set_field(new, "current_tokens", used)
         return new
 
 
-def _fitted(
-    messages: FrozenList[BufferMessage], used: int, room: int, least: int = 0
+def _evict_oldest(
+    messages: FrozenList[BufferMessage], used: int, budget: int, min_messages: int = 0
 ) -> tuple[FrozenList[BufferMessage], int, tuple[BufferMessage, ...]]:
     """The newest messages that fit into the room, what they take, and the others; `least` stay anyway."""
     evicted: list[BufferMessage] = []
     for message in messages:
-        if used <= room or len(messages) - len(evicted) <= least:
+        if used <= budget or len(messages) - len(evicted) <= min_messages:
             break
         evicted.append(message)
         used -= message.token_count
@@ -226,7 +226,7 @@ class ShortTerm(Record, frozen=True, kw_only=True):
         now: int | None = None,
     ) -> Self:
         """An empty one, whose parts have the room that the budget gives them."""
-        budget = _budget(token_budget)
+        budget = _to_budget(token_budget)
         return cls(
             session_id=session_id,
             conversation=ConversationBuffer.new(budget.conversation),
@@ -236,7 +236,7 @@ class ShortTerm(Record, frozen=True, kw_only=True):
         )
 
 
-def _budget(given: TokenBudget | Mapping[str, Any] | None) -> TokenBudget:
+def _to_budget(given: TokenBudget | Mapping[str, Any] | None) -> TokenBudget:
     if given is None:
         return TokenBudget()
     if isinstance(given, (TokenBudget, Mapping)):

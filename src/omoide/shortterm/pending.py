@@ -17,19 +17,19 @@ from omoide.core.requests import check_positive
 from omoide.core.value import (
     Count,
     Record,
+    build_value,
     check_choice,
     check_number,
     check_texts,
     check_tuple,
-    copied,
-    force,
-    made,
+    set_field,
+    shallow_copy,
 )
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.shortterm.importance import reaches
 
 SUGGESTED_BY = ("implicit", "agent")
-UNSCORED = 0.5
+DEFAULT_IMPORTANCE = 0.5
 """The importance of what nobody has scored."""
 
 _ALIASES = MappingProxyType(
@@ -67,25 +67,25 @@ class PendingItem(Record, frozen=True, kw_only=True):
         if isinstance(given, cls):
             return given.replace(**fields)
         try:
-            return cls._read(given, fields)
+            return cls._parse(given, fields)
         except InvalidRecord as error:
-            raise _relabelled(error) from error
+            raise _relabel_error(error) from error
         except Invalid as error:
             raise InvalidRecord(cls.LABEL, error) from error
 
     @classmethod
-    def _read(cls, given: object, fields: dict[str, Any]) -> Self:
+    def _parse(cls, given: object, fields: dict[str, Any]) -> Self:
         if given is not None and not isinstance(given, Mapping):
             raise WrongType(cls.LABEL, "a mapping or a PendingItem", given)
-        known = _under_own_names({**(given or {}), **fields})
+        known = _resolve_aliases({**(given or {}), **fields})
         about = {name: known.pop(name) for name in ("suggested_by", "access_count") if name in known}
         for name in _REQUIRED:
             if known.get(name) is None:
                 raise Invalid(name, "is missing", "it is required")
         if "evidence" in known:
-            known["evidence"] = _evidence(known["evidence"])
+            known["evidence"] = _parse_evidence(known["evidence"])
         if known.get("importance") is None:
-            known["importance"] = UNSCORED
+            known["importance"] = DEFAULT_IMPORTANCE
         return cls(entry=Entry.new(known), **about)
 
     @property
@@ -131,20 +131,20 @@ class PendingItem(Record, frozen=True, kw_only=True):
     @property
     def importance_score(self) -> float:
         """How much it matters."""
-        return UNSCORED if self.entry.importance is None else self.entry.importance
+        return DEFAULT_IMPORTANCE if self.entry.importance is None else self.entry.importance
 
     @property
     def created_at(self) -> int:
         """When it was noticed."""
         return self.entry.created_at
 
-    def scored(self, score: float) -> Self:
+    def with_score(self, score: float) -> Self:
         """The same item with another importance, brought into 0 to 1."""
         number = check_number(score, "score")
         if number != number:
             raise Invalid("score", "is no number", "pass one from 0 to 1")
-        new = copied(self)
-        force(new, "entry", self.entry.replace(importance=min(max(number, 0.0), 1.0)))
+        new = shallow_copy(self)
+        set_field(new, "entry", self.entry.replace(importance=min(max(number, 0.0), 1.0)))
         return new
 
 
@@ -164,7 +164,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         seen: set[str] = set()
         for field in ("items", "agent_decisions"):
             held = check_tuple(getattr(self, field), field, PendingItem)
-            force(self, field, held)
+            set_field(self, field, held)
             for at, item in enumerate(held):
                 if item.id in seen:
                     raise Invalid(f"{field}[{at}].id", f"is {item.id!r} once more", "add it once")
@@ -184,7 +184,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         _check_item(item)
         if any(decided.id == item.id for decided in self.agent_decisions):
             return self, ()
-        items = (*_without(self.items, {item.id}), _by(item, "implicit"))
+        items = (*_without(self.items, {item.id}), _with_suggested_by(item, "implicit"))
         if len(items) <= self.max_items:
             return self._with(items, self.agent_decisions), ()
         least = min(items, key=lambda one: one.importance_score)  # of several, the first is the oldest
@@ -193,7 +193,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
     def add_agent_decision(self, item: PendingItem) -> tuple[Self, tuple[PendingItem, ...]]:
         """With something that the agent decided to remember, and what had to leave; the oldest leaves."""
         _check_item(item)
-        decided = _by(item.scored(1.0), "agent")
+        decided = _with_suggested_by(item.with_score(1.0), "agent")
         others = _without(self.agent_decisions, {item.id})
         room = self.max_agent_decisions - 1
         return self._with(_without(self.items, {item.id}), (decided, *others[:room])), others[room:]
@@ -218,7 +218,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
 
     def update_score(self, id: str, score: float) -> Self:
         """With another importance, brought into 0 to 1, for an item that was noticed; others keep theirs."""
-        items = tuple(one.scored(score) if one.id == id else one for one in self.items)
+        items = tuple(one.with_score(score) if one.id == id else one for one in self.items)
         return self._with(items, self.agent_decisions)
 
     def list_implicit(self) -> list[PendingItem]:
@@ -234,9 +234,9 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         return self._with((), ())
 
     def _with(self, items: tuple[PendingItem, ...], decisions: tuple[PendingItem, ...]) -> Self:
-        new = copied(self)
-        force(new, "items", items)
-        force(new, "agent_decisions", decisions)
+        new = shallow_copy(self)
+        set_field(new, "items", items)
+        set_field(new, "agent_decisions", decisions)
         return new
 
 
@@ -249,11 +249,11 @@ def _check_item(item: object) -> None:
         raise WrongType("item", "a PendingItem", item, "make one with PendingItem.new(…)")
 
 
-def _by(item: PendingItem, who: str) -> PendingItem:
+def _with_suggested_by(item: PendingItem, who: str) -> PendingItem:
     return item if item.suggested_by == who else item.replace(suggested_by=who)
 
 
-def _under_own_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for name, value in given.items():
         own_name = _ALIASES.get(name, name)
@@ -263,17 +263,17 @@ def _under_own_names(given: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _evidence(given: object) -> tuple[Any, ...]:
+def _parse_evidence(given: object) -> tuple[Any, ...]:
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise WrongType("evidence", "a list of Evidence or of names", given)
-    return tuple(_one_evidence(one, f"evidence[{at}]") for at, one in enumerate(given))
+    return tuple(_parse_evidence_item(one, f"evidence[{at}]") for at, one in enumerate(given))
 
 
-def _one_evidence(given: object, field: str) -> object:
+def _parse_evidence_item(given: object, field: str) -> object:
     if isinstance(given, str):
         return Evidence(kind="document", ref=given)
-    return made(Evidence, given, field) if isinstance(given, Mapping) else given
+    return build_value(Evidence, given, field) if isinstance(given, Mapping) else given
 
 
-def _relabelled(error: InvalidRecord) -> InvalidRecord:
+def _relabel_error(error: InvalidRecord) -> InvalidRecord:
     return InvalidRecord(PendingItem.LABEL, Invalid(error.field, error.problem, error.remedy))

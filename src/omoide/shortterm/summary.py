@@ -14,27 +14,27 @@ from itertools import groupby
 from typing import NamedTuple
 
 from omoide.core.value import check_count, check_tuple
-from omoide.retrieval.text import TokenCounter, estimate
+from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.memory import BufferMessage
 
 # sentences: Which sentences does a message say?
 
 
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)")
-_INDENT = re.compile(r"(?: {4}|\t)\s*\S")
-_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?| {0,3}#{1,6}\s+")
-_LABELLED = re.compile(r"\*\*|__")
-_END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s+")
+_INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
+_LIST_MARKER = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?| {0,3}#{1,6}\s+")
+_EMPHASIS = re.compile(r"\*\*|__")
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s+")
 _SPACES = re.compile(r"\s+")
-_NO_END = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|Mr|Mrs|Ms|Dr|St|No|[A-Z])\.$")
+_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|Mr|Mrs|Ms|Dr|St|No|[A-Z])\.$")
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text in their order, each on one line and without list marks."""
-    return [sentence for line in _said(text) for sentence in _parted(line)]
+    return [sentence for line in _paragraphs(text) for sentence in _split_sentences(line)]
 
 
-def _said(text: str) -> Iterator[str]:
+def _paragraphs(text: str) -> Iterator[str]:
     """The lines that are words; what a paragraph's lines say together is one line."""
     paragraph: list[str] = []
     fence = ""
@@ -43,34 +43,34 @@ def _said(text: str) -> Iterator[str]:
         if fence or opened:
             if opened and (not fence or opened[1] == fence):
                 fence = "" if fence else opened[1]
-            yield from _joined(paragraph)
+            yield from _flush_paragraph(paragraph)
             continue
-        marked = _MARK.match(line)
-        if marked or not _is_said(line):
-            yield from _joined(paragraph)
+        marked = _LIST_MARKER.match(line)
+        if marked or not _is_prose(line):
+            yield from _flush_paragraph(paragraph)
         if marked:
             paragraph.append(line[marked.end() :])
             if line.lstrip().startswith("#"):
-                yield from _joined(paragraph)
-        elif _is_said(line) and (paragraph or not _INDENT.match(line)):
+                yield from _flush_paragraph(paragraph)
+        elif _is_prose(line) and (paragraph or not _INDENTED.match(line)):
             paragraph.append(line)
-    yield from _joined(paragraph)
+    yield from _flush_paragraph(paragraph)
 
 
-def _is_said(line: str) -> bool:
+def _is_prose(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith((">", "|"))
 
 
-def _joined(paragraph: list[str]) -> Iterator[str]:
+def _flush_paragraph(paragraph: list[str]) -> Iterator[str]:
     if paragraph:
-        yield _SPACES.sub(" ", _LABELLED.sub("", " ".join(paragraph))).strip()
+        yield _SPACES.sub(" ", _EMPHASIS.sub("", " ".join(paragraph))).strip()
         paragraph.clear()
 
 
-def _parted(line: str) -> Iterator[str]:
+def _split_sentences(line: str) -> Iterator[str]:
     start = 0
-    for end in _END.finditer(line):
-        if _NO_END.search(line[max(start, end.start() - 8) : end.start() + 1]):
+    for end in _SENTENCE_END.finditer(line):
+        if _ABBREVIATION.search(line[max(start, end.start() - 8) : end.start() + 1]):
             continue
         yield line[start : end.end()].rstrip()
         start = end.end()
@@ -82,14 +82,14 @@ def _parted(line: str) -> Iterator[str]:
 # summarising: What was said, in few words?
 
 
-Quote = Callable[[str], str]
+QuoteFunction = Callable[[str], str]
 
-MARKER = "[Summary of the conversation so far]"
+SUMMARY_HEADING = "[Summary of the conversation so far]"
 """How a summary begins; it counts like any other word."""
 
-ROLE, RECENCY, CONTENT = 0.3, 0.4, 0.3
-_ROLES = {"user": 1.0, "assistant": 0.7, "system": 0.5, "tool": 0.3}
-_TELLING = tuple(
+ROLE_WEIGHT, RECENCY_WEIGHT, CONTENT_WEIGHT = 0.3, 0.4, 0.3
+_ROLE_SCORES = {"user": 1.0, "assistant": 0.7, "system": 0.5, "tool": 0.3}
+_KEY_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"\b(?:decided?|decision|chose|choose|agreed?|settled|going with|prefers?|because)\b",
@@ -100,12 +100,12 @@ _TELLING = tuple(
     )
 )
 """Words and signs of sentences that decide, demand, report, name or ask something."""
-_FULL = 3
+_MAX_KEY_PATTERNS = 3
 """How many kinds of telling words make a sentence as telling as can be."""
 _ROUNDS = 4
 
 
-class _Said(NamedTuple):
+class _ScoredSentence(NamedTuple):
     message: int
     sentence: int
     role: str
@@ -113,8 +113,12 @@ class _Said(NamedTuple):
     weight: float
 
 
-def summarised(
-    messages: Iterable[BufferMessage], max_tokens: int, *, count: TokenCounter = estimate, quote: Quote = str
+def summarize_messages(
+    messages: Iterable[BufferMessage],
+    max_tokens: int,
+    *,
+    count: TokenCounter = estimate_tokens,
+    quote: QuoteFunction = str,
 ) -> str:
     """The gist of messages in their order, in no more tokens than given; empty when nothing fits.
 
@@ -122,50 +126,52 @@ def summarised(
     """
     given = check_tuple([*messages], "messages", BufferMessage)
     room = check_count(max_tokens, "max_tokens")
-    found = sorted(_sentences(given), key=lambda one: (-one.weight, -one.message, one.sentence))
-    chosen: list[_Said] = []
+    found = sorted(_score_sentences(given), key=lambda one: (-one.weight, -one.message, one.sentence))
+    chosen: list[_ScoredSentence] = []
     for _ in range(_ROUNDS):
-        more = _fitting(found, room - count(_text(chosen, quote)), count, quote)
+        more = _select_fitting(found, room - count(_render(chosen, quote)), count, quote)
         if not more:
             break
         taken = {*more}
         chosen += more
         found = [one for one in found if one not in taken]
-    while chosen and count(_text(chosen, quote)) > room:
+    while chosen and count(_render(chosen, quote)) > room:
         chosen.pop()
-    return _text(chosen, quote) if chosen else ""
+    return _render(chosen, quote) if chosen else ""
 
 
-def _sentences(messages: Sequence[BufferMessage]) -> list[_Said]:
+def _score_sentences(messages: Sequence[BufferMessage]) -> list[_ScoredSentence]:
     found = []
     for at, message in enumerate(messages):
-        by_place = ROLE * _ROLES[message.role] + RECENCY * (at + 1) / len(messages)
+        by_place = ROLE_WEIGHT * _ROLE_SCORES[message.role] + RECENCY_WEIGHT * (at + 1) / len(messages)
         for number, text in enumerate(sentences(message.content)):
-            weight = by_place + CONTENT * _telling(text)
-            found.append(_Said(at, number, message.role, text, weight))
+            weight = by_place + CONTENT_WEIGHT * _content_score(text)
+            found.append(_ScoredSentence(at, number, message.role, text, weight))
     return found
 
 
-def _telling(text: str) -> float:
-    return min(sum(1 for sign in _TELLING if sign.search(text)) / _FULL, 1.0)
+def _content_score(text: str) -> float:
+    return min(sum(1 for sign in _KEY_PATTERNS if sign.search(text)) / _MAX_KEY_PATTERNS, 1.0)
 
 
-def _fitting(found: Sequence[_Said], room: int, count: TokenCounter, quote: Quote) -> list[_Said]:
+def _select_fitting(
+    found: Sequence[_ScoredSentence], budget: int, count: TokenCounter, quote: QuoteFunction
+) -> list[_ScoredSentence]:
     """The weightiest sentences that fit; one that does not is passed over for others."""
     kept = []
     for one in found:
         size = count(f"\n- {one.role}: {quote(one.text)}")
-        if size <= room:
-            room -= size
+        if size <= budget:
+            budget -= size
             kept.append(one)
-        if room <= 0:
+        if budget <= 0:
             break
     return kept
 
 
-def _text(chosen: Iterable[_Said], quote: Quote) -> str:
+def _render(chosen: Iterable[_ScoredSentence], quote: QuoteFunction) -> str:
     """The sentences under the marker in the order they were said, those of one message on one line."""
-    lines = [MARKER]
+    lines = [SUMMARY_HEADING]
     for _, said in groupby(sorted(chosen), key=lambda one: one.message):
         together = [*said]
         lines.append(f"- {together[0].role}: {quote(' '.join(one.text for one in together))}")

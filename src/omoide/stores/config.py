@@ -10,23 +10,23 @@ from omoide.core.entry import Entry
 from omoide.core.requests import Hit, WriteRequest, check_positive
 from omoide.core.value import check_choice, check_instance, check_number
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.text import TokenCounter, estimate
+from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.stores import semantics
 
 # budget: How much room do recalled entries take where they will be read?
 
 
-def rendered(hit: Hit) -> str:
+def prompt_line(hit: Hit) -> str:
     """An entry as it will stand in a prompt: on a line of its own, dated."""
     return f"- [0000-00-00] {hit.entry.content}\n"
 
 
-def fitting(hits: Sequence[Hit], room: int, count: TokenCounter) -> tuple[list[Hit], int]:
+def fit_budget(hits: Sequence[Hit], budget: int, count: TokenCounter) -> tuple[list[Hit], int]:
     """The best hits that fit, and how many do not; a long one is passed over for shorter ones after it."""
     kept, used = [], 0
     for hit in hits:
-        size = count(rendered(hit))
-        if used + size <= room:
+        size = count(prompt_line(hit))
+        if used + size <= budget:
             used += size
             kept.append(hit)
     return kept, len(hits) - len(kept)
@@ -39,7 +39,7 @@ Guard = Callable[[Entry], Entry]
 """Sees every entry before it is written: gives back what may be kept, or raises `Refused`."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What can be chosen when a store is opened."""
 
     durability: str = "crash"
@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     session_limit: int | None = None
     """Entries that count which a session may hold; no limit by default."""
     guard: Guard | None = None
-    count_tokens: TokenCounter = estimate
+    count_tokens: TokenCounter = estimate_tokens
     timeout: float = 60.0
     """Seconds to wait for other processes."""
     read_only: bool = False
@@ -71,19 +71,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 < self.timeout < 1e6:
             raise Invalid("timeout", f"is {self.timeout}", "pass seconds to wait for other processes")
 
-    def admitted_reason(self, reason: str | None) -> str | None:
+    def guard_reason(self, reason: str | None) -> str | None:
         """A reason as it may be kept: the guard sees it as it sees content."""
         if reason is None or not reason.strip() or self.guard is None:
             return reason
         seen = self.guard(Entry(id="reason", agent_id="reason", content=reason, created_at=0))
         return str(check_instance(seen, "what the guard gave back", kind=Entry).content)
 
-    def admitted(self, request: WriteRequest) -> WriteRequest:
+    def guard_request(self, request: WriteRequest) -> WriteRequest:
         """A request for what may be kept, if it may."""
         entry = request.entry
         if self.guard is not None:
             entry = check_instance(self.guard(entry), "what the guard gave back", kind=Entry)
-            reason = self.admitted_reason(entry.superseded_reason)
+            reason = self.guard_reason(entry.superseded_reason)
             if reason != entry.superseded_reason:
                 entry = entry.replace(superseded_reason=reason)
         semantics.check_size(entry, self.max_content)

@@ -10,12 +10,12 @@ import msgspec
 
 from omoide import embedders
 from omoide.errors import Invalid
-from omoide.stores.async_store import LocalStore
-from omoide.stores.config import Settings
-from omoide.stores.redaction import masked, named_guard
-from omoide.stores.url import REMEDY, Address, read
+from omoide.stores.async_store import AsyncStore
+from omoide.stores.config import StoreSettings
+from omoide.stores.redaction import mask_url, resolve_guard
+from omoide.stores.url import URL_REMEDY, StoreURL, parse_url
 
-_ELSEWHERE = {
+_MODULES = {
     "redis": "omoide.stores.redis.store",
     "rediss": "omoide.stores.redis.store",
     "sqlite": "omoide.stores.sqlite.store",
@@ -25,39 +25,39 @@ _ELSEWHERE = {
 """Where the stores are opened that need more than memory, by the first word of their URLs."""
 
 
-def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> LocalStore:
+def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> AsyncStore:
     """The store at a URL: `memory://`, or `sqlite:///path` with `?durability=power&mode=ro` and the like.
 
     `embedder` is a name (`auto`, `minilm`, `static`, `none`, `provider:model`), an embedder, a function from
     texts to vectors, or None; `auto` takes the one whose vectors the store holds already. The settings are
     those of `omoide.stores.config.Settings`.
     """
-    address = read(url)
+    address = parse_url(url)
     scheme = address.parts.scheme
     if scheme == "memory":
         from omoide.stores.memory import MemoryStore
 
-        chosen = _settings({**address.options, **settings})
-        return LocalStore(MemoryStore(embedders.choose(embedder), chosen), url)
-    if scheme not in _ELSEWHERE:
-        raise Invalid("url", f"{masked(url)!r} names no kind of store that is known", REMEDY)
-    place = import_module(_ELSEWHERE[scheme])
+        chosen = _parse_settings({**address.options, **settings})
+        return AsyncStore(MemoryStore(embedders.choose(embedder), chosen), url)
+    if scheme not in _MODULES:
+        raise Invalid("url", f"{mask_url(url)!r} names no kind of store that is known", URL_REMEDY)
+    place = import_module(_MODULES[scheme])
     own = {name: address.options[name] for name in address.options if name in place.OPTIONS}
     others = {name: address.options[name] for name in address.options if name not in own}
-    chosen = _settings({**others, **settings}, also=place.OPTIONS)
-    open_at: Callable[[Address, Any, Settings], LocalStore] = place.open_at
+    chosen = _parse_settings({**others, **settings}, also=place.OPTIONS)
+    open_at: Callable[[StoreURL, Any, StoreSettings], AsyncStore] = place.open_at
     return open_at(address._replace(options=own), embedder, chosen)
 
 
-def _settings(given: dict[str, Any], also: Sequence[str] = ()) -> Settings:
-    known = Settings.__struct_fields__
+def _parse_settings(given: dict[str, Any], also: Sequence[str] = ()) -> StoreSettings:
+    known = StoreSettings.__struct_fields__
     for name in given:
         if name not in known:
             raise Invalid(name, "is no setting of a store", f"use {', '.join((*known, *also))}")
-    given["guard"] = named_guard(given.get("guard"))
+    given["guard"] = resolve_guard(given.get("guard"))
     texts = {name: value for name, value in given.items() if isinstance(value, str)}
     try:
-        read = msgspec.convert(texts, Settings, strict=False)
+        read = msgspec.convert(texts, StoreSettings, strict=False)
         return msgspec.structs.replace(
             read, **{name: value for name, value in given.items() if name not in texts}
         )

@@ -46,7 +46,7 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class Gets(Protocol):
+class SupportsGet(Protocol):
     """Finds an entry by its id."""
 
     async def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
@@ -55,7 +55,7 @@ class Gets(Protocol):
 
 
 @runtime_checkable
-class Queries(Protocol):
+class SupportsQuery(Protocol):
     """Lists entries by what is known of them."""
 
     async def query(self, query: Query) -> Page:
@@ -64,7 +64,7 @@ class Queries(Protocol):
 
 
 @runtime_checkable
-class Links(Protocol):
+class SupportsLinks(Protocol):
     """Keeps typed links between entries, and finds them from both ends."""
 
     async def link(self, link: Link, scope: Scope) -> Link:
@@ -81,7 +81,7 @@ class Links(Protocol):
 
 
 @runtime_checkable
-class Supersedes(Protocol):
+class SupportsSupersede(Protocol):
     """Forgets, and takes it back."""
 
     async def supersede(
@@ -96,13 +96,13 @@ class Supersedes(Protocol):
         """Mark an entry as replaced by another, or by nothing; it stays, and is not recalled."""
         ...
 
-    async def restore(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
+    async def reinstate(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
         """Bring a superseded entry back."""
         ...
 
 
 @runtime_checkable
-class RecordsAccess(Protocol):
+class SupportsAccess(Protocol):
     """Counts what is used."""
 
     async def record_access(self, ids: Iterable[str], scope: Scope) -> None:
@@ -115,7 +115,7 @@ class RecordsAccess(Protocol):
 
 
 @runtime_checkable
-class Erases(Protocol):
+class SupportsErase(Protocol):
     """Removes for good."""
 
     async def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
@@ -128,7 +128,7 @@ class Erases(Protocol):
 
 
 @runtime_checkable
-class KeepsHistory(Protocol):
+class SupportsHistory(Protocol):
     """Knows how an entry came to be what it is."""
 
     async def history(self, id: str, scope: Scope) -> list[Version]:
@@ -137,7 +137,7 @@ class KeepsHistory(Protocol):
 
 
 @runtime_checkable
-class Feeds(Protocol):
+class SupportsChanges(Protocol):
     """Tells what changed."""
 
     async def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
@@ -146,19 +146,19 @@ class Feeds(Protocol):
 
 
 @runtime_checkable
-class Wakes(Protocol):
+class SupportsWait(Protocol):
     """Tells at once that something changed, so that nobody has to ask again and again."""
 
-    async def wait(self, namespace: str, *, after: int, within: float) -> bool:
+    async def wait(self, namespace: str, *, after: int, timeout: float) -> bool:
         """Wait for a change after a sequence number, at most so many seconds; whether there is one."""
         ...
 
 
 @runtime_checkable
-class Projects(Protocol):
+class SupportsFeed(Protocol):
     """Tells what changed, and what it became, so that a copy in another form can keep in step."""
 
-    async def changed(
+    async def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
     ) -> Feed:
         """What changed after a sequence number, at most `limit` changes at a time, seen in one moment."""
@@ -166,10 +166,10 @@ class Projects(Protocol):
 
 
 @runtime_checkable
-class Takes(Protocol):
+class SupportsImport(Protocol):
     """Takes over memories from another store."""
 
-    async def take(
+    async def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
     ) -> int:
         """Keep entries exactly as they were elsewhere, all or none; how many were new.
@@ -180,7 +180,7 @@ class Takes(Protocol):
 
 
 @runtime_checkable
-class WritesMany(Protocol):
+class SupportsBatchWrite(Protocol):
     """Keeps many entries at once."""
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
@@ -189,7 +189,7 @@ class WritesMany(Protocol):
 
 
 @runtime_checkable
-class WritesVectors(Protocol):
+class SupportsVectors(Protocol):
     """Keeps entries with vectors that were made elsewhere, by the model of the store's own embedder."""
 
     async def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
@@ -198,7 +198,7 @@ class WritesVectors(Protocol):
 
 
 @runtime_checkable
-class Counts(Protocol):
+class SupportsStats(Protocol):
     """Knows figures about itself."""
 
     async def stats(self, scope: Scope) -> Stats:
@@ -207,7 +207,7 @@ class Counts(Protocol):
 
 
 @runtime_checkable
-class Documents(Protocol):
+class SupportsDocuments(Protocol):
     """Keeps documents with revisions: sessions, checkpoints."""
 
     async def load(self, kind: str, id: str, scope: Scope) -> Document | None:
@@ -226,7 +226,7 @@ class Documents(Protocol):
 
 
 @runtime_checkable
-class ListsDocuments(Protocol):
+class SupportsDocumentList(Protocol):
     """Knows which documents it keeps."""
 
     async def documents(
@@ -237,7 +237,7 @@ class ListsDocuments(Protocol):
 
 
 @runtime_checkable
-class Namespaces(Protocol):
+class SupportsNamespaces(Protocol):
     """Knows which namespaces it has, so that all of it can be gone through."""
 
     async def namespaces(self) -> list[str]:
@@ -250,7 +250,7 @@ class Namespaces(Protocol):
 
 
 @runtime_checkable
-class Claims(Protocol):
+class SupportsLeases(Protocol):
     """Lets one worker at a time hold a document."""
 
     async def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
@@ -263,7 +263,7 @@ class Claims(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
+class SupportsClose(Protocol):
     """Has something to give back in the end."""
 
     async def close(self) -> None:

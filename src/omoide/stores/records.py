@@ -14,18 +14,18 @@ from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope
 from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.core.requests import Filter, check_positive
-from omoide.core.value import Count, Id, Millis, Name, Record, Value, force
+from omoide.core.value import Count, Id, Millis, Name, Record, Value, set_field
 from omoide.errors import Invalid, WrongType
 
 # cursors: Where did the last page end?
 
 
-def write(*place: int) -> str:
+def encode_cursor(*place: int) -> str:
     """The cursor for a place."""
     return "-".join([f"{part:x}" for part in place])
 
 
-def read(cursor: str, parts: int = 2) -> tuple[int, ...]:
+def decode_cursor(cursor: str, parts: int = 2) -> tuple[int, ...]:
     """The place that a cursor means."""
     try:
         place = tuple(int(part, 16) for part in cursor.split("-"))
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
     name: str
     state: str
     """`ok`, `note` (can be lived with) or `problem`."""
-    told: str
+    detail: str
 
 
 # records: What do stores tell and take beside entries?
@@ -115,13 +115,13 @@ class Change(Value, frozen=True, kw_only=True):
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """What changed in a namespace after a sequence number, and what it became."""
 
-    life: str
+    generation: str
     """Which life of the store this is: after a backup was restored, numbers mean something else."""
     seq: int
     """The number up to which nothing is missing here; in another store, it may be below the one asked for."""
-    since: str = ""
+    after_fingerprint: str = ""
     """What tells the change asked about from others of its number: in a copy, a number may mean another."""
-    mark: str = ""
+    seq_fingerprint: str = ""
     """The same of the change numbered `seq`."""
     more: bool = False
     """Whether there is more after that."""
@@ -131,9 +131,9 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """All links that begin at these entries."""
     access: dict[str, Access] = {}
     """How often entries were used: those that changed, and those used since the moment asked for."""
-    gone: tuple[str, ...] = ()
+    erased_ids: tuple[str, ...] = ()
     """The ids of what was erased, whether or not there is something new under them."""
-    fresh: frozenset[str] = frozenset()
+    new_ids: frozenset[str] = frozenset()
     """The ids of entries that were not there before."""
 
 
@@ -197,7 +197,7 @@ class Document(Value, frozen=True, kw_only=True):
         super().__post_init__()
         if not isinstance(self.log, (tuple, list)):
             raise WrongType("log", "a list", self.log)
-        force(self, "log", tuple(freeze(item, f"log[{at}]") for at, item in enumerate(self.log)))
+        set_field(self, "log", tuple(freeze(item, f"log[{at}]") for at, item in enumerate(self.log)))
 
 
 class Lease(Value, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from omoide.stores.config import Guard
 # masking: How is a URL shown to people?
 
 
-def masked(url: str) -> str:
+def mask_url(url: str) -> str:
     """A URL without the password in it."""
     return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
 
@@ -52,13 +52,13 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def refuse_secrets(more: Mapping[str, str] | None = None) -> Guard:
+def refuse_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
     """A guard that lets no entry with a secret pass: it raises `Refused`, which names what was found."""
-    patterns = _compiled(more)
+    patterns = _compile_patterns(extra_patterns)
 
     def guard(entry: Entry) -> Entry:
         for field, text in _texts(entry):
-            found = [name for name, pattern in patterns.items() if _found(name, pattern, text)]
+            found = [name for name, pattern in patterns.items() if _matches(name, pattern, text)]
             if found:
                 raise Refused(field, found)
         return entry
@@ -66,13 +66,13 @@ def refuse_secrets(more: Mapping[str, str] | None = None) -> Guard:
     return guard
 
 
-def mask_secrets(more: Mapping[str, str] | None = None) -> Guard:
+def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
     """A guard that takes secrets out of entries and leaves the rest."""
-    patterns = _compiled(more)
+    patterns = _compile_patterns(extra_patterns)
 
     def clean(text: str) -> str:
         for name, pattern in patterns.items():
-            text = pattern.sub(lambda match, name=name: _masked(name, match), text)  # type: ignore[misc]
+            text = pattern.sub(lambda match, name=name: _mask_match(name, match), text)  # type: ignore[misc]
         return text
 
     def guard(entry: Entry) -> Entry:
@@ -82,7 +82,7 @@ def mask_secrets(more: Mapping[str, str] | None = None) -> Guard:
             content=clean(entry.content),
             rationale=None if entry.rationale is None else clean(entry.rationale),
             tags=tuple(clean(tag) for tag in entry.tags),
-            metadata=_cleaned(thaw(entry.metadata), clean),
+            metadata=_clean_data(thaw(entry.metadata), clean),
             evidence=tuple(_clean_evidence(one, clean) for one in entry.evidence),
         )
 
@@ -93,31 +93,33 @@ _SECRET_KEY = re.compile(
     r"(?:^|_)(?:password|passwd|pwd|passphrase|passcode|secret|token|jwt|bearer|otp|pin|credential|o?auth"
     r"|authorization|cookie|(?:api|access|secret|private|signing|encryption|ssh)_?key)s?$"
 )
-_COUNTED = re.compile(
+_TOKEN_COUNT_KEY = re.compile(
     r"(?:^|_)(?:max|min|num|input|output|total|prompt|completion|reserve|used)_(?:\w+_)?tokens?$"
 )
-_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+_WORD_BREAKS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 
-_KNOWN = {name: re.compile(pattern, re.DOTALL) for name, pattern in PATTERNS.items()}
+_COMPILED_PATTERNS = {name: re.compile(pattern, re.DOTALL) for name, pattern in PATTERNS.items()}
 
 
-def names_secret(key: str) -> bool:
+def is_secret_key(key: str) -> bool:
     """Whether a key says that what is under it is a secret."""
-    words = _WORDS.sub("_", key).lower()
-    return _SECRET_KEY.search(words) is not None and _COUNTED.search(words) is None
+    words = _WORD_BREAKS.sub("_", key).lower()
+    return _SECRET_KEY.search(words) is not None and _TOKEN_COUNT_KEY.search(words) is None
 
 
 def is_secret(key: str, value: str | int | float) -> bool:
     """Whether a value under a key is, or holds, a secret."""
     text = f"{key}: {value}"
-    return names_secret(key) or any(_found(name, pattern, text) for name, pattern in _KNOWN.items())
+    return is_secret_key(key) or any(
+        _matches(name, pattern, text) for name, pattern in _COMPILED_PATTERNS.items()
+    )
 
 
 GUARDS: Mapping[str, Any] = MappingProxyType({"refuse": refuse_secrets, "mask": mask_secrets})
 
 
-def named_guard(guard: object) -> Guard | None:
+def resolve_guard(guard: object) -> Guard | None:
     """The guard that a setting means: `refuse`, `mask`, `off`, or a function."""
     if guard is None or guard == "off":
         return None
@@ -131,9 +133,9 @@ def named_guard(guard: object) -> Guard | None:
     return guard
 
 
-def _compiled(more: Mapping[str, str] | None) -> dict[str, re.Pattern[str]]:
+def _compile_patterns(extra_patterns: Mapping[str, str] | None) -> dict[str, re.Pattern[str]]:
     patterns = {}
-    for name, pattern in {**PATTERNS, **(more or {})}.items():
+    for name, pattern in {**PATTERNS, **(extra_patterns or {})}.items():
         try:
             patterns[name] = re.compile(pattern, re.DOTALL)
         except re.error as error:
@@ -143,15 +145,15 @@ def _compiled(more: Mapping[str, str] | None) -> dict[str, re.Pattern[str]]:
     return patterns
 
 
-def _found(name: str, pattern: re.Pattern[str], text: str) -> bool:
-    return any(_counts(name, match) for match in pattern.finditer(text))
+def _matches(name: str, pattern: re.Pattern[str], text: str) -> bool:
+    return any(_is_valid_match(name, match) for match in pattern.finditer(text))
 
 
-def _masked(name: str, match: re.Match[str]) -> str:
-    return MASK.format(name=name) if _counts(name, match) else match.group()
+def _mask_match(name: str, match: re.Match[str]) -> str:
+    return MASK.format(name=name) if _is_valid_match(name, match) else match.group()
 
 
-def _counts(name: str, match: re.Match[str]) -> bool:
+def _is_valid_match(name: str, match: re.Match[str]) -> bool:
     """Card numbers carry a check digit; other long numbers are none."""
     if name != "a card number":
         return True
@@ -171,44 +173,44 @@ def _texts(entry: Entry) -> Iterator[tuple[str, str]]:
         if one.quote is not None:
             yield f"evidence[{at}].quote", one.quote
     if entry.metadata:
-        yield from _within(thaw(entry.metadata), "metadata")
+        yield from _nested_texts(thaw(entry.metadata), "metadata")
 
 
-def _within(data: Any, path: str) -> Iterator[tuple[str, str]]:
+def _nested_texts(data: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(data, str):
         yield path, data
     elif isinstance(data, dict):
         for key, value in data.items():
             yield f"{path}.{key}", f"{key}: {value}" if isinstance(value, (str, int, float)) else str(key)
             if not isinstance(value, (str, int, float)):
-                yield from _within(value, f"{path}.{key}")
+                yield from _nested_texts(value, f"{path}.{key}")
     elif isinstance(data, (list, tuple, set, frozenset)):
         for at, value in enumerate(data):
-            yield from _within(value, f"{path}[{at}]")
+            yield from _nested_texts(value, f"{path}[{at}]")
 
 
-def _cleaned(data: Any, clean: Any) -> Any:
+def _clean_data(data: Any, clean: Any) -> Any:
     if isinstance(data, str):
         return clean(data)
     if isinstance(data, dict):
-        return {clean(key): _cleaned_value(key, value, clean) for key, value in data.items()}
+        return {clean(key): _clean_value(key, value, clean) for key, value in data.items()}
     if isinstance(data, list):
-        return [_cleaned(value, clean) for value in data]
+        return [_clean_data(value, clean) for value in data]
     if isinstance(data, (set, frozenset)):
-        return {_cleaned(value, clean) for value in data}
+        return {_clean_data(value, clean) for value in data}
     return data
 
 
-def _cleaned_value(key: str, value: Any, clean: Any) -> Any:
+def _clean_value(key: str, value: Any, clean: Any) -> Any:
     """A value whose key says that it is a secret is masked as a whole."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         pair, alone = f"{key}: {value}", clean(str(value))
         if clean(pair) == pair:
             return value
         return alone if alone != str(value) else clean(pair)
-    return _cleaned(value, clean)
+    return _clean_data(value, clean)
 
 
-def _clean_evidence(one: Evidence, clean: Any) -> Evidence:
-    quote = None if one.quote is None else clean(one.quote)
-    return one.replace(ref=clean(one.ref), quote=quote)
+def _clean_evidence(evidence: Evidence, clean: Any) -> Evidence:
+    quote = None if evidence.quote is None else clean(evidence.quote)
+    return evidence.replace(ref=clean(evidence.ref), quote=quote)

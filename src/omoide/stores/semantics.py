@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import DELETED, ROOT, Entry, Scope, with_subtypes
+from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Scope, with_subtypes
 from omoide.core.frozen import freeze_map
 from omoide.core.requests import Filter, WriteRequest, WriteResult
-from omoide.core.value import copied, force
+from omoide.core.value import set_field, shallow_copy
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound
 
 # rules: What does a write mean?
@@ -26,15 +26,15 @@ MAX_CONTENT = 1 << 20
 KEY_LIFETIME_MS = 7 * 24 * 3_600_000
 
 
-def changed(entry: Entry, **fields: Any) -> Entry:
+def replace_unchecked(entry: Entry, **fields: Any) -> Entry:
     """An entry with fields that are known to be right, so that they need not be checked again."""
-    new = copied(entry)
+    new = shallow_copy(entry)
     for name, value in fields.items():
-        force(new, name, value)
+        set_field(new, name, value)
     return new
 
 
-class Decision(NamedTuple):
+class WriteDecision(NamedTuple):
     """What becomes of a write."""
 
     outcome: str
@@ -64,52 +64,54 @@ def check_session(session: str, count: int, limit: int) -> None:
         )
 
 
-def decide(request: WriteRequest, kept: Entry | None, *, renewed: bool = False) -> Decision:
+def decide_write(
+    request: WriteRequest, existing: Entry | None, *, vector_changed: bool = False
+) -> WriteDecision:
     """What a write makes of an entry, given the one that is kept under its id; `renewed`: by its vector."""
     given = request.entry
-    if kept is not None and kept.scope != given.scope:
+    if existing is not None and existing.scope != given.scope:
         raise IdTaken(given.id)
-    Conflict.check(f"entry {given.id!r}", request.expected_rev, 0 if kept is None else kept.rev)
-    if kept is None:
-        return Decision("stored", changed(given, rev=1, stale=False))
+    Conflict.check(f"entry {given.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
+    if existing is None:
+        return WriteDecision("stored", replace_unchecked(given, rev=1, stale=False))
     # A memory is as old as its first version; being superseded or stale is no part of what a write says.
-    same = changed(
+    same = replace_unchecked(
         given,
-        rev=kept.rev,
-        created_at=kept.created_at,
-        superseded_by=kept.superseded_by,
-        superseded_at=kept.superseded_at,
-        superseded_reason=kept.superseded_reason,
-        stale=kept.stale,
+        rev=existing.rev,
+        created_at=existing.created_at,
+        superseded_by=existing.superseded_by,
+        superseded_at=existing.superseded_at,
+        superseded_reason=existing.superseded_reason,
+        stale=existing.stale,
     )
-    if same == kept and not renewed:
-        return Decision("unchanged", kept)
-    return Decision("stored", changed(same, rev=kept.rev + 1))
+    if same == existing and not vector_changed:
+        return WriteDecision("unchanged", existing)
+    return WriteDecision("stored", replace_unchecked(same, rev=existing.rev + 1))
 
 
-_FORGOTTEN = "the entry is superseded: restore it to have it recalled"
-_STALE = "the entry is stale: it rests on something that no longer holds, and is not recalled"
-_RECEIPT = WriteResult(
+_SUPERSEDED_NOTICE = "the entry is superseded: restore it to have it recalled"
+_STALE_NOTICE = "the entry is stale: it rests on something that no longer holds, and is not recalled"
+_EMPTY_RESULT = WriteResult(
     request=WriteRequest(entry=Entry(id="-", agent_id="-", content="-", created_at=0)),
     entry=Entry(id="-", agent_id="-", content="-", created_at=0),
 )
 
 
-def receipt(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
+def write_result(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
     """What is said of a write; put together from checked parts."""
-    new = copied(_RECEIPT)
-    force(new, "request", request)
-    force(new, "entry", entry)
-    force(new, "outcome", outcome)
+    new = shallow_copy(_EMPTY_RESULT)
+    set_field(new, "request", request)
+    set_field(new, "entry", entry)
+    set_field(new, "outcome", outcome)
     if entry.superseded_by is not None or entry.stale:
-        told = [(_FORGOTTEN, entry.superseded_by is not None), (_STALE, entry.stale)]
-        force(new, "notices", tuple(notice for notice, applies in told if applies))
+        told = [(_SUPERSEDED_NOTICE, entry.superseded_by is not None), (_STALE_NOTICE, entry.stale)]
+        set_field(new, "notices", tuple(notice for notice, applies in told if applies))
     if outcome == "superseded":
-        force(new, "metadata", freeze_map({"superseded": request.supersedes}))
+        set_field(new, "metadata", freeze_map({"superseded": request.supersedes}))
     return new
 
 
-def superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) -> Entry:
+def as_superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) -> Entry:
     """The entry once another one, or nothing, has taken its place."""
     if by is not None and by.id == entry.id:
         raise Invalid("by", "names the entry itself", "name another, or none to forget it")
@@ -123,9 +125,11 @@ def superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) -> 
     )
 
 
-def restored(entry: Entry) -> Entry:
+def as_reinstated(entry: Entry) -> Entry:
     """The entry once it counts again."""
-    return changed(entry, superseded_by=None, superseded_at=None, superseded_reason=None, rev=entry.rev + 1)
+    return replace_unchecked(
+        entry, superseded_by=None, superseded_at=None, superseded_reason=None, rev=entry.rev + 1
+    )
 
 
 def time_of(entry: Entry) -> int:
@@ -135,24 +139,24 @@ def time_of(entry: Entry) -> int:
 
 def type_of(entry: Entry) -> str:
     """Its type; what has none is a plain memory."""
-    return ROOT if entry.type is None else entry.type
+    return ROOT_TYPE if entry.type is None else entry.type
 
 
-def wanted_types(filter: Filter) -> tuple[str, ...] | None:
+def filter_types(filter: Filter) -> tuple[str, ...] | None:
     """The types that a filter lets pass, with those that refine them; None for all."""
-    return _wanted(filter.types) if filter.types else None
+    return _expand_types(filter.types) if filter.types else None
 
 
 @lru_cache(256)
-def _wanted(types: tuple[str, ...]) -> tuple[str, ...] | None:
-    if ROOT in types:
+def _expand_types(types: tuple[str, ...]) -> tuple[str, ...] | None:
+    if ROOT_TYPE in types:
         return None
     return tuple(dict.fromkeys(found for name in types for found in with_subtypes(name)))
 
 
-def passing(filter: Filter, now: int) -> Callable[[Entry], bool]:
+def entry_predicate(filter: Filter, now: int) -> Callable[[Entry], bool]:
     """Tells whether a filter lets an entry pass."""
-    types = wanted_types(filter)
+    types = filter_types(filter)
     stale = filter.include_stale
     plain = not (filter.tags or filter.tags_any or filter.since or filter.until is not None)
 
@@ -162,13 +166,13 @@ def passing(filter: Filter, now: int) -> Callable[[Entry], bool]:
             and (filter.include_expired or entry.expires_at is None or entry.expires_at > now)
             and (types is None or type_of(entry) in types)
             and entry.confidence >= filter.min_confidence
-            and (plain or _passes_more(entry, filter))
+            and (plain or _matches_details(entry, filter))
         )
 
     return passes
 
 
-def _passes_more(entry: Entry, filter: Filter) -> bool:
+def _matches_details(entry: Entry, filter: Filter) -> bool:
     return (
         (filter.since is None or time_of(entry) >= filter.since)
         and (filter.until is None or time_of(entry) <= filter.until)
@@ -177,12 +181,12 @@ def _passes_more(entry: Entry, filter: Filter) -> bool:
     )
 
 
-def fingerprint(request: WriteRequest) -> bytes:
+def request_fingerprint(request: WriteRequest) -> bytes:
     """What two requests with one idempotency key must have in common."""
-    entry = changed(request.entry, rev=0, created_at=0)
+    entry = replace_unchecked(request.entry, rev=0, created_at=0)
     if entry.id.startswith("mem_"):
         # A repeated call may have made its entry anew, with a fresh id of our own.
-        entry = changed(entry, id="mem_")
+        entry = replace_unchecked(entry, id="mem_")
     fields = codec.to_builtins(entry)
     del fields["stale"]  # not the caller's to say
     said = msgspec.json.encode([request.expected_rev, request.dedupe, request.supersedes])
@@ -202,69 +206,69 @@ def content_key(entry: Entry) -> bytes:
     return blake2b(msgspec.json.encode(said), digest_size=12).digest()
 
 
-def is_twin(kept: Entry, given: Entry, now: int) -> bool:
+def is_duplicate(existing: Entry, entry: Entry, now: int) -> bool:
     """Whether an entry says already what another one would."""
     return (
-        kept.content == given.content
-        and type_of(kept) == type_of(given)
-        and kept.scope == given.scope
-        and kept.is_live(now)
+        existing.content == entry.content
+        and type_of(existing) == type_of(entry)
+        and existing.scope == entry.scope
+        and existing.is_live(now)
     )
 
 
-def quoting(other: str, id: str) -> str:
+def derived_entry_notice(other: str, id: str) -> str:
     """How an erase receipt names an entry that rests on what was erased."""
     return f"entry {other!r}, whose evidence is {id!r}"
 
 
-def named(quoting: Sequence[str], documents: int) -> list[str]:
+def remaining_copies(notices: Sequence[str], documents: int) -> list[str]:
     """What is left that may repeat what was erased, in words; the first twenty by name."""
-    found = [*quoting[:20]]
-    if len(quoting) > len(found):
-        found.append(f"{len(quoting) - len(found)} more entries that rest on it")
+    found = [*notices[:20]]
+    if len(notices) > len(found):
+        found.append(f"{len(notices) - len(found)} more entries that rest on it")
     if documents:
         found.append(f"documents (sessions, checkpoints) that may quote it: {documents}")
     return found
 
 
-def rests_on(entry: Entry, id: str) -> bool:
+def depends_on(entry: Entry, id: str) -> bool:
     """Whether an entry is evidence for another."""
     return any(one.kind == "entry" and one.ref == id for one in entry.evidence)
 
 
-def missing(id: object) -> NotFound:
+def entry_not_found(id: object) -> NotFound:
     """The answer for an id that a scope does not hold, whoever else may have one like it."""
     return NotFound("entry", id, "check the id and the scope (namespace, agent, session, project)")
 
 
-def in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:
+def require_in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:
     """The entry, if there is one and the scope holds it."""
-    if entry is None or not scope.holds(entry):
-        raise missing(id)
+    if entry is None or not scope.contains(entry):
+        raise entry_not_found(id)
     return entry
 
 
 # transcripts: Which transcripts may still hold what was erased?
 
 
-KIND = "thread"
+THREAD_KIND = "thread"
 """The kind of the documents that transcripts are kept in, each under the id of its thread."""
 
 
-def threads(entry: Entry) -> list[str]:
+def threads_of(entry: Entry) -> list[str]:
     """The threads that an entry was said in, or that its evidence points into."""
     said = [] if entry.message is None else [entry.message.thread]
-    return said + [_thread(one.ref) for one in entry.evidence if one.kind == "message"]
+    return said + [_thread_id(one.ref) for one in entry.evidence if one.kind == "message"]
 
 
-def _thread(ref: str) -> str:
+def _thread_id(ref: str) -> str:
     """The thread of a reference, which may end in a position: `thread:7`."""
     thread, _, place = ref.rpartition(":")
     return thread if thread and place.isdecimal() else ref
 
 
-def transcripts_named(versions: Iterable[Entry], documents: Iterable[tuple[str, str]]) -> list[str]:
+def remaining_transcripts(versions: Iterable[Entry], documents: Iterable[tuple[str, str]]) -> list[str]:
     """The transcripts of erased entries, in words, but for the documents (kind, id) that went with them."""
     gone = {*documents}
-    found = dict.fromkeys(thread for entry in versions for thread in threads(entry))
-    return [f"transcript {thread}" for thread in found if (KIND, thread) not in gone]
+    found = dict.fromkeys(thread for entry in versions for thread in threads_of(entry))
+    return [f"transcript {thread}" for thread in found if (THREAD_KIND, thread) not in gone]

@@ -14,45 +14,45 @@ from typing import NamedTuple, Protocol
 from omoide import ids
 from omoide.core.entry import Entry
 
-SUPERSEDED, LIVE, STALE, BOTH = 0, 1, 2, 3
+SUPERSEDED, LIVE, STALE, SUPERSEDED_AND_STALE = 0, 1, 2, 3
 """How an entry stands: replaced or forgotten; counting; resting on what does not hold; both at once."""
 
 INVALIDATED_BY = "invalidated_by"
 """The relation of a link that begins at an entry which no longer holds."""
 
-_MARKED = {LIVE: STALE, SUPERSEDED: BOTH}
-_CLEARED = {STALE: LIVE, BOTH: SUPERSEDED}
+_TO_STALE = {LIVE: STALE, SUPERSEDED: SUPERSEDED_AND_STALE}
+_TO_CURRENT = {STALE: LIVE, SUPERSEDED_AND_STALE: SUPERSEDED}
 
 
-def of(entry: Entry) -> int:
+def status_of(entry: Entry) -> int:
     """How an entry stands."""
     if entry.superseded_by is None:
         return STALE if entry.stale else LIVE
-    return BOTH if entry.stale else SUPERSEDED
+    return SUPERSEDED_AND_STALE if entry.stale else SUPERSEDED
 
 
-def is_superseded(standing: int) -> bool:
+def is_superseded(status: int) -> bool:
     """Whether an entry that stands so was replaced or forgotten."""
-    return standing in (SUPERSEDED, BOTH)
+    return status in (SUPERSEDED, SUPERSEDED_AND_STALE)
 
 
-def wanted(*, superseded: bool, stale: bool) -> tuple[int, ...]:
+def allowed_statuses(*, superseded: bool, stale: bool) -> tuple[int, ...]:
     """How the entries may stand that are asked for."""
-    return (LIVE, *((SUPERSEDED, BOTH) if superseded else ()), *((STALE,) if stale else ()))
+    return (LIVE, *((SUPERSEDED, SUPERSEDED_AND_STALE) if superseded else ()), *((STALE,) if stale else ()))
 
 
 def premises(entry: Entry) -> frozenset[str]:
     """The ids of the entries that an entry rests on; what is too long to be an id names none."""
     if not entry.evidence:
-        return _NONE
+        return _NO_PREMISES
     refs = (one.ref for one in entry.evidence if one.kind == "entry")
     return frozenset(ref for ref in refs if len(ref) <= ids.MAX_BYTES)
 
 
-_NONE: frozenset[str] = frozenset()
+_NO_PREMISES: frozenset[str] = frozenset()
 
 
-class Flip(NamedTuple):
+class StaleTransition(NamedTuple):
     """An entry of some revision became stale at a moment, or current again."""
 
     rev: int
@@ -60,24 +60,24 @@ class Flip(NamedTuple):
     stale: bool
 
 
-def stale_at(flips: Sequence[Flip], moment: int) -> bool:
+def was_stale_at(transitions: Sequence[StaleTransition], moment: int) -> bool:
     """Whether an entry was stale at a moment."""
-    return next((flip.stale for flip in reversed(flips) if flip.at <= moment), False)
+    return next((flip.stale for flip in reversed(transitions) if flip.at <= moment), False)
 
 
-def stale_in(flips: Sequence[Flip], rev: int) -> bool:
+def was_stale_in_rev(transitions: Sequence[StaleTransition], rev: int) -> bool:
     """Whether a revision of an entry was stale when the next one took its place, or is, if it is the last."""
-    return next((flip.stale for flip in reversed(flips) if flip.rev <= rev), False)
+    return next((flip.stale for flip in reversed(transitions) if flip.rev <= rev), False)
 
 
-class Ledger(Protocol):
+class DependencyIndex(Protocol):
     """What a store knows of the entries of one namespace."""
 
-    def standing(self, ids: Collection[str]) -> dict[str, int]:
+    def statuses(self, ids: Collection[str]) -> dict[str, int]:
         """How each of these stands that exists."""
         ...
 
-    def resting(self, ids: Collection[str]) -> dict[str, int]:
+    def dependents(self, ids: Collection[str]) -> dict[str, int]:
         """The entries that now rest on any of these, and how they stand."""
         ...
 
@@ -85,66 +85,68 @@ class Ledger(Protocol):
         """Each of these with each of the ids it now rests on."""
         ...
 
-    def invalidated(self, ids: Collection[str]) -> set[str]:
+    def invalidated_ids(self, ids: Collection[str]) -> set[str]:
         """Those of these at which a link begins that says so."""
         ...
 
-    def erased(self, ids: Collection[str]) -> set[str]:
+    def erased_ids(self, ids: Collection[str]) -> set[str]:
         """Those of these, none of which exists, that did exist."""
         ...
 
 
-def settle(ledger: Ledger, was_out: Mapping[str, bool]) -> dict[str, int]:
+def propagate(index: DependencyIndex, was_out: Mapping[str, bool]) -> dict[str, int]:
     """How entries stand that stand differently now, after something happened to some of them.
 
     Those must all be named, each with whether it was out before; one that was erased before was out. What is
     looked at is what rests on them, as far as it may be affected, each entry once.
     """
-    noted = ledger.standing(was_out.keys())
-    doubted = _doubted(ledger, was_out, noted)
-    now = {id: _CLEARED[standing] if id in doubted else standing for id, standing in noted.items()}
+    noted = index.statuses(was_out.keys())
+    doubted = _possibly_current(index, was_out, noted)
+    now = {id: _TO_CURRENT[standing] if id in doubted else standing for id, standing in noted.items()}
     leading = {id for id, out in was_out.items() if not out and now.get(id) != LIVE}
-    for id in _with_reason(ledger, {*doubted, *(id for id in was_out if id in now)}, now):
+    for id in _with_stale_reason(index, {*doubted, *(id for id in was_out if id in now)}, now):
         if now[id] == LIVE:
             leading.add(id)
-        now[id] = _MARKED[now[id]]
+        now[id] = _TO_STALE[now[id]]
     while leading:
-        found = ledger.resting(leading)
+        found = index.dependents(leading)
         leading = set()
         for id, standing in found.items():
             noted.setdefault(id, standing)
             standing = now.get(id, standing)
-            if standing in _MARKED:
-                now[id] = _MARKED[standing]
+            if standing in _TO_STALE:
+                now[id] = _TO_STALE[standing]
                 if standing == LIVE:
                     leading.add(id)
     return {id: now[id] for id in sorted(now) if now[id] != noted[id]}
 
 
-def _doubted(ledger: Ledger, was_out: Mapping[str, bool], noted: dict[str, int]) -> set[str]:
+def _possibly_current(index: DependencyIndex, was_out: Mapping[str, bool], noted: dict[str, int]) -> set[str]:
     """The stale entries that may be stale no longer; how they stand is added to what is noted."""
-    doubted = {id for id, standing in noted.items() if standing in _CLEARED}
+    doubted = {id for id, standing in noted.items() if standing in _TO_CURRENT}
     leading = {id for id, out in was_out.items() if out and noted.get(id) in (LIVE, STALE)}
     while leading:
-        leading -= ledger.invalidated(leading)  # what is out for a reason of its own leads no further
-        found = ledger.resting(leading)
-        fresh = {id: standing for id, standing in found.items() if standing in _CLEARED and id not in doubted}
+        leading -= index.invalidated_ids(leading)  # what is out for a reason of its own leads no further
+        found = index.dependents(leading)
+        fresh = {
+            id: standing for id, standing in found.items() if standing in _TO_CURRENT and id not in doubted
+        }
         noted.update(fresh)
         doubted.update(fresh)
         leading = {id for id, standing in fresh.items() if standing == STALE}
     return doubted
 
 
-def _with_reason(ledger: Ledger, ids: set[str], now: Mapping[str, int]) -> set[str]:
+def _with_stale_reason(index: DependencyIndex, ids: set[str], now: Mapping[str, int]) -> set[str]:
     """Those that are invalidated, or rest on something that is out."""
     if not ids:
         return set()
-    pairs = [*ledger.premises(ids)]
+    pairs = [*index.premises(ids)]
     named = {premise for _, premise in pairs if premise not in now}
-    others = ledger.standing(named) if named else {}
+    others = index.statuses(named) if named else {}
     absent = named - others.keys()
-    erased = ledger.erased(absent) if absent else set()
-    found = ledger.invalidated(ids)
+    erased = index.erased_ids(absent) if absent else set()
+    found = index.invalidated_ids(ids)
     for id, premise in pairs:
         standing = now.get(premise, others.get(premise))
         if premise in erased if standing is None else standing != LIVE:
@@ -152,11 +154,11 @@ def _with_reason(ledger: Ledger, ids: set[str], now: Mapping[str, int]) -> set[s
     return found
 
 
-def reached(roots: Iterable[str], resting: Mapping[str, Iterable[str]]) -> set[str]:
+def reachable(roots: Iterable[str], dependents: Mapping[str, Iterable[str]]) -> set[str]:
     """All that rests on these, however far away."""
     found, leading = set[str](), [*roots]
     while leading:
-        for id in resting.get(leading.pop(), ()):
+        for id in dependents.get(leading.pop(), ()):
             if id not in found:
                 found.add(id)
                 leading.append(id)

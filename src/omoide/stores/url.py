@@ -15,19 +15,19 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from omoide import embedders
 from omoide.embedders import Embedder
 from omoide.errors import DiskFull, Invalid, NotFound, OmoideError, StoreFailed
-from omoide.stores.redaction import masked
+from omoide.stores.redaction import mask_url
 
 # addresses: What does the URL of a store say, and which embedder belongs to what lies there?
 
 
-REMEDY = "use memory://, sqlite:///path/to/file.db, postgresql://user@host/database or redis://host"
+URL_REMEDY = "use memory://, sqlite:///path/to/file.db, postgresql://user@host/database or redis://host"
 
-_BY_START = {"all-MiniLM": "minilm", "wordllama": "static"}
+_EMBEDDER_PREFIXES = {"all-MiniLM": "minilm", "wordllama": "static"}
 
 _log = logging.getLogger("omoide")
 
 
-class Address(NamedTuple):
+class StoreURL(NamedTuple):
     """A URL that has been read."""
 
     url: str
@@ -36,23 +36,23 @@ class Address(NamedTuple):
     """What stands after the question mark, by name."""
 
 
-def read(url: object) -> Address:
+def parse_url(url: object) -> StoreURL:
     """The parts of a URL; `Invalid` if it is none."""
     if not isinstance(url, str):
-        raise Invalid("url", f"must be text, not {type(url).__name__}", REMEDY)
+        raise Invalid("url", f"must be text, not {type(url).__name__}", URL_REMEDY)
     if any(ord(letter) < 32 for letter in url):
         raise Invalid("url", "holds control characters", "write them as %09 and the like")
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise Invalid("url", f"{masked(url)!r} cannot be read ({error})", REMEDY) from error
+        raise Invalid("url", f"{mask_url(url)!r} cannot be read ({error})", URL_REMEDY) from error
     if parts.fragment or url.endswith("#"):
-        raise Invalid("url", f"{masked(url)!r} has a #", "write it as %23")
+        raise Invalid("url", f"{mask_url(url)!r} has a #", "write it as %23")
     served = parts.scheme not in ("memory", "sqlite")
     if served and "@" in parts.path + parts.query and "@" not in parts.netloc:
         # Whatever stands before it was meant as a password, and would be named as something else.
         raise Invalid("url", "has an @ behind its path", "write /, ? and # in a password as %2F, %3F and %23")
-    return Address(url, parts, _options(parts.query))
+    return StoreURL(url, parts, _options(parts.query))
 
 
 def _options(query: str) -> dict[str, Any]:
@@ -65,36 +65,36 @@ def _options(query: str) -> dict[str, Any]:
     return found
 
 
-def embedder_for(name: str, wanted: Any, kept: str | None) -> Embedder | None:
+def embedder_for(name: str, requested: Any, stored: str | None) -> Embedder | None:
     """The embedder to use; `auto` follows the one whose vectors a store of this name holds."""
-    if wanted != "auto" or kept is None:
-        return embedders.choose(wanted)
-    chosen = _kept_embedder(kept)
+    if requested != "auto" or stored is None:
+        return embedders.choose(requested)
+    chosen = _available_embedder(stored)
     if chosen is None:
         _log.warning(
             "%s holds vectors of %r, which is not available here: recall goes by words alone "
             "until it is, or until the store is reindexed",
             name,
-            kept,
+            stored,
         )
     return chosen
 
 
-def _kept_embedder(kept: str) -> Embedder | None:
+def _available_embedder(stored: str) -> Embedder | None:
     """The embedder of this name, if it is here."""
-    name = next((name for start, name in _BY_START.items() if kept.startswith(start)), kept)
+    name = next((name for start, name in _EMBEDDER_PREFIXES.items() if stored.startswith(start)), stored)
     try:
         found = embedders.choose(name)
     except OmoideError:
         return None
-    return found if found is not None and found.name == kept else None
+    return found if found is not None and found.name == stored else None
 
 
 # files: How does a file come to be complete, and what if it cannot be used?
 
 
 @contextmanager
-def complete(path: Path) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name when the block ends well, and otherwise vanishes."""
     file = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
     try:
@@ -109,7 +109,7 @@ def complete(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def failing(name: str, done: str) -> Iterator[None]:
+def map_file_errors(name: str, action: str) -> Iterator[None]:
     """What the system says about a file, in words of ours; `done` is what was to be done with it."""
     try:
         yield
@@ -119,4 +119,6 @@ def failing(name: str, done: str) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise DiskFull(name, "has no room left", "free some space and try again") from error
         told = error.strerror or str(error)
-        raise StoreFailed(name, f"cannot be {done} ({told})", "check the path and who may use it") from error
+        raise StoreFailed(
+            name, f"cannot be {action} ({told})", "check the path and who may use it"
+        ) from error

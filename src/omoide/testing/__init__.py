@@ -73,7 +73,7 @@ def counting_ids() -> ids.IdSource:
 @contextmanager
 def reproducible(at: int = 1_000) -> Iterator[FrozenClock]:
     """A block in which time stands still and ids count, so that every run gives the same values."""
-    with clock.using(FrozenClock(at)) as frozen, ids.using(counting_ids()):
+    with clock.override(FrozenClock(at)) as frozen, ids.override(counting_ids()):
         yield frozen
 
 

@@ -19,7 +19,7 @@ from omoide.turns.model import Reply, Request, as_reply
 # scripted: What answers in place of a model, so that a test knows the answers beforehand?
 
 
-_WORDS = re.compile(r"\s*\S+\s*")
+_WORD_PATTERN = re.compile(r"\s*\S+\s*")
 
 
 class ScriptedModel:
@@ -47,28 +47,28 @@ class ScriptedModel:
                 f"was asked {at + 1} times and has {count} replies",
                 "script more of them",
             )
-        return await self._given(self.replies[at % count], request)
+        return await self._resolve_reply(self.replies[at % count], request)
 
     async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
         """The words of the next reply, then the reply."""
         reply = await self.complete(request)
-        for word in _WORDS.findall(reply.content):
+        for word in _WORD_PATTERN.findall(reply.content):
             yield word
         yield reply
 
-    async def _given(self, reply: Any, request: Request) -> Reply:
+    async def _resolve_reply(self, reply: Any, request: Request) -> Reply:
         if isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException)):
             raise reply
         if callable(reply):
             answer = reply(request)
-            return await self._given(await answer if inspect.isawaitable(answer) else answer, request)
+            return await self._resolve_reply(await answer if inspect.isawaitable(answer) else answer, request)
         return as_reply(reply, self.name)
 
 
 # timing: How does a test make time pass?
 
 
-ROUNDS = 25
+CHECKPOINT_ROUNDS = 25
 """How often the loop goes round before anybody looks whether all tasks wait."""
 
 
@@ -80,7 +80,7 @@ class ManualTiming:
 
     def __init__(self, at: int = 1_000) -> None:
         self._at = clock.check(at, "at")
-        self._waiting: list[tuple[int, anyio.Event]] = []
+        self._waiters: list[tuple[int, anyio.Event]] = []
 
     def __call__(self) -> int:
         return self._at
@@ -94,11 +94,11 @@ class ManualTiming:
         if until <= self._at:
             return await checkpoint()
         waiting = until, anyio.Event()
-        self._waiting.append(waiting)
+        self._waiters.append(waiting)
         try:
             await waiting[1].wait()
         finally:
-            self._waiting.remove(waiting)
+            self._waiters.remove(waiting)
 
     async def advance(self, ms: int) -> int:
         """Let time pass: it stops at each moment that somebody waits for, until all that follows is done.
@@ -106,33 +106,33 @@ class ManualTiming:
         Work in threads is not waited for: `eventually` does that. The new time.
         """
         end = clock.check(self._at + check_count(ms, "ms"), "now")
-        await _settled()
-        while (moment := min((until for until, _ in self._waiting), default=end + 1)) <= end:
-            await self._show(max(moment, self._at))
-        await self._show(end)
+        await _wait_until_idle()
+        while (moment := min((until for until, _ in self._waiters), default=end + 1)) <= end:
+            await self._set_time(max(moment, self._at))
+        await self._set_time(end)
         return end
 
     async def jump(self, to: int) -> int:
         """Show another time at once, earlier or later, as when somebody sets the clock."""
         clock.check(to, "to")
-        await _settled()
+        await _wait_until_idle()
         self._at = to
-        for _, event in self._waiting:
+        for _, event in self._waiters:
             event.set()
-        await _settled()
+        await _wait_until_idle()
         return to
 
-    async def _show(self, at: int) -> None:
+    async def _set_time(self, at: int) -> None:
         self._at = at
-        for until, event in self._waiting:
+        for until, event in self._waiters:
             if until <= at:
                 event.set()
-        await _settled()
+        await _wait_until_idle()
 
 
-async def _settled() -> None:
+async def _wait_until_idle() -> None:
     """Every other task of the loop waits for something."""
-    for _ in range(ROUNDS):
+    for _ in range(CHECKPOINT_ROUNDS):
         await checkpoint()
     # By now this is so, nearly always, and then the look costs nothing.
     await anyio.wait_all_tasks_blocked()
@@ -146,26 +146,26 @@ T = TypeVar("T")
 
 @overload
 async def eventually(
-    look: Callable[[], Coroutine[Any, Any, T]], *, within: float = ..., every: float = ...
+    condition: Callable[[], Coroutine[Any, Any, T]], *, timeout: float = ..., interval: float = ...
 ) -> T: ...
 @overload
-async def eventually(look: Callable[[], T], *, within: float = ..., every: float = ...) -> T: ...
-async def eventually(look: Callable[[], Any], *, within: float = 5.0, every: float = 0.005) -> Any:
+async def eventually(condition: Callable[[], T], *, timeout: float = ..., interval: float = ...) -> T: ...
+async def eventually(condition: Callable[[], Any], *, timeout: float = 5.0, interval: float = 0.005) -> Any:
     """What `look()` gives, as soon as that is true; `AssertionError` when it is not within so many seconds.
 
     An `AssertionError` from `look` itself counts as "not yet", and is shown in the end.
     """
     last: object = None
-    with anyio.move_on_after(within):
+    with anyio.move_on_after(timeout):
         while True:
             try:
-                found = look()
+                found = condition()
                 seen = await found if isawaitable(found) else found
                 if seen:
                     return seen
                 last = seen
             except AssertionError as error:
                 last = error
-            await anyio.sleep(every)
+            await anyio.sleep(interval)
     cause = last if isinstance(last, AssertionError) else None
-    raise AssertionError(f"not within {within} s; last seen: {last!r}") from cause
+    raise AssertionError(f"not within {timeout} s; last seen: {last!r}") from cause

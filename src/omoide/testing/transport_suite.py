@@ -25,10 +25,10 @@ from omoide.errors import Invalid, NotRunning, OmoideError
 from omoide.runtime.transport import Transport
 from omoide.testing.doubles import eventually
 
-LAST = "the.last"
+LAST_TYPE = "the.last"
 
 
-class Heard:
+class RecordingHandler:
     """A handler that remembers what it was told, each signal once."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Heard:
         """The types it was told of, in order."""
         return [signal.type for signal in self.signals.values()]
 
-    async def until(self, count: int) -> list[str]:
+    async def wait_for(self, count: int) -> list[str]:
         """The types, once there are so many of them."""
         await eventually(lambda: len(self.signals) >= count)
         return self.types
@@ -79,35 +79,35 @@ class TransportSuite:
         self, transport: Transport, pattern: str, wanted: list[str]
     ) -> None:
         """A pattern takes the types that it speaks of, and no others."""
-        heard = Heard()
+        heard = RecordingHandler()
         await transport.subscribe(pattern, heard)
-        await transport.subscribe(LAST, heard)
-        for signal_type in ("door", "door.opened", "door.opened.wide", "window.opened", LAST):
+        await transport.subscribe(LAST_TYPE, heard)
+        for signal_type in ("door", "door.opened", "door.opened.wide", "window.opened", LAST_TYPE):
             await transport.publish(Signal(type=signal_type))
-        await eventually(lambda: LAST in heard.types)
-        assert sorted(heard.types) == sorted([*wanted, LAST])
+        await eventually(lambda: LAST_TYPE in heard.types)
+        assert sorted(heard.types) == sorted([*wanted, LAST_TYPE])
 
     async def test_a_signal_to_an_agent_reaches_that_agent_only(self, transport: Transport) -> None:
         """Neither other agents are told, nor those who listen for what is told to all."""
-        ada, bob, everybody = Heard(), Heard(), Heard()
+        ada, bob, everybody = RecordingHandler(), RecordingHandler(), RecordingHandler()
         await transport.subscribe("**", ada, agent="ada")
         await transport.subscribe("**", bob, agent="bob & co./*.>")
         await transport.subscribe("**", everybody)
         await transport.publish(Signal(type="private"), to="ada")
         await transport.publish(Signal(type="other"), to="bob & co./*.>")
         await transport.publish(Signal(type="public"))
-        await transport.publish(Signal(type=LAST), to="ada")
-        assert await ada.until(2) == ["private", LAST]
-        assert await bob.until(1) == ["other"]
-        assert await everybody.until(1) == ["public"]
+        await transport.publish(Signal(type=LAST_TYPE), to="ada")
+        assert await ada.wait_for(2) == ["private", LAST_TYPE]
+        assert await bob.wait_for(1) == ["other"]
+        assert await everybody.wait_for(1) == ["public"]
 
     async def test_an_agent_may_want_some_of_what_it_is_told(self, transport: Transport) -> None:
         """A pattern holds for signals to one agent, too."""
-        heard = Heard()
+        heard = RecordingHandler()
         await transport.subscribe("door.*", heard, agent="ada")
         for signal_type in ("window.opened", "door.opened"):
             await transport.publish(Signal(type=signal_type), to="ada")
-        assert await heard.until(1) == ["door.opened"]
+        assert await heard.wait_for(1) == ["door.opened"]
 
     async def test_nobody_has_to_listen(self, transport: Transport) -> None:
         """What is told to all may reach nobody; an agent that nobody listens for is at most refused."""
@@ -119,7 +119,7 @@ class TransportSuite:
 
     async def test_a_signal_arrives_as_it_was_sent(self, transport: Transport) -> None:
         """Every attribute and all data are the same."""
-        heard = Heard()
+        heard = RecordingHandler()
         await transport.subscribe("**", heard)
         data = {"text": "Grüße 🫖\n", "deep": [1, 2.5, None, {"": b"\x00\xff"}], "$set": {"a"}}
         fields = {"subject": "door 1", "datacontenttype": "application/json", "dataschema": "urn:door"}
@@ -127,12 +127,12 @@ class TransportSuite:
             type="door.opened", source="/hall", data=data, extensions={"level": 3}, time=5, **fields
         )
         await transport.publish(sent)
-        await heard.until(1)
+        await heard.wait_for(1)
         assert heard.signals == {sent.id: sent}
 
     async def test_each_subscriber_is_told_in_order(self, transport: Transport) -> None:
         """What one publisher says arrives in the order it was said, with slow handlers and quick ones."""
-        quick, slow = Heard(), Heard()
+        quick, slow = RecordingHandler(), RecordingHandler()
 
         async def slowly(signal: Signal) -> None:
             for _ in range(3):
@@ -144,12 +144,12 @@ class TransportSuite:
         said = [f"n.{number}" for number in range(20)]
         for signal_type in said:
             await transport.publish(Signal(type=signal_type))
-        assert await quick.until(20) == said
-        assert await slow.until(20) == said
+        assert await quick.wait_for(20) == said
+        assert await slow.wait_for(20) == said
 
     async def test_a_handler_has_one_signal_at_a_time(self, transport: Transport) -> None:
         """The next comes when it has returned, however many publish at once."""
-        heard, together, most = Heard(), 0, 0
+        heard, together, most = RecordingHandler(), 0, 0
 
         async def handler(signal: Signal) -> None:
             nonlocal together, most
@@ -163,12 +163,12 @@ class TransportSuite:
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(transport.publish, Signal(type=f"n.{number}"))
-        await heard.until(10)
+        await heard.wait_for(10)
         assert most == 1
 
     async def test_a_handler_that_raises_harms_nobody(self, transport: Transport) -> None:
         """Others get the signal, the publisher hears nothing of it, and the handler gets the next one."""
-        before, failing, after = Heard(), Heard(), Heard()
+        before, failing, after = RecordingHandler(), RecordingHandler(), RecordingHandler()
 
         async def fail(signal: Signal) -> None:
             failing(signal)
@@ -179,11 +179,11 @@ class TransportSuite:
         for signal_type in ("one", "two"):
             await transport.publish(Signal(type=signal_type))
         for heard in (before, failing, after):
-            assert await heard.until(2) == ["one", "two"]
+            assert await heard.wait_for(2) == ["one", "two"]
 
     async def test_a_handler_may_publish(self, transport: Transport) -> None:
         """Even what it listens to itself: nobody waits for himself."""
-        heard = Heard()
+        heard = RecordingHandler()
 
         async def answer(signal: Signal) -> None:
             heard(signal)
@@ -195,26 +195,26 @@ class TransportSuite:
         await transport.subscribe("**", answer, agent="ada")
         with anyio.fail_after(10):
             await transport.publish(Signal(type="ask"))
-            assert sorted(await heard.until(3)) == ["answer", "answer.again", "ask"]
+            assert sorted(await heard.wait_for(3)) == ["answer", "answer.again", "ask"]
 
     async def test_a_closed_subscription_is_told_no_more(self, transport: Transport) -> None:
         """Others are; closing it again does nothing, and the place is free for another."""
-        gone, stays, comes = Heard(), Heard(), Heard()
+        gone, stays, comes = RecordingHandler(), RecordingHandler(), RecordingHandler()
         subscription = await transport.subscribe("a.b", gone, agent="ada")
         await transport.subscribe("a.*", stays, agent="ada")
         await transport.publish(Signal(type="a.b"), to="ada")
-        await gone.until(1)
+        await gone.wait_for(1)
         await subscription.close()
         await transport.subscribe("a.b", comes, agent="ada")
         await subscription.close()
         await transport.publish(Signal(type="a.b"), to="ada")
-        assert await stays.until(2) == ["a.b", "a.b"]
-        assert await comes.until(1) == ["a.b"]
+        assert await stays.wait_for(2) == ["a.b", "a.b"]
+        assert await comes.wait_for(1) == ["a.b"]
         assert gone.types == ["a.b"]
 
     async def test_a_handler_may_close_its_own_subscription(self, transport: Transport) -> None:
         """It was then called for the last time."""
-        heard, last = Heard(), Heard()
+        heard, last = RecordingHandler(), RecordingHandler()
 
         async def once(signal: Signal) -> None:
             heard(signal)
@@ -224,12 +224,12 @@ class TransportSuite:
         await transport.subscribe("**", last)
         for signal_type in ("one", "two"):
             await transport.publish(Signal(type=signal_type))
-        await last.until(2)
+        await last.wait_for(2)
         assert heard.types == ["one"]
 
     async def test_a_closed_transport_tells_nobody(self, transport: Transport) -> None:
         """Publishing and subscribing are refused, and closing again does nothing."""
-        heard = Heard()
+        heard = RecordingHandler()
         subscription = await transport.subscribe("**", heard)
         await transport.close()
         with pytest.raises(OmoideError):
@@ -242,7 +242,7 @@ class TransportSuite:
 
     async def test_nonsense_is_refused(self, transport: Transport) -> None:
         """A pattern, a handler, an agent or a signal that is none."""
-        heard: Any = Heard()
+        heard: Any = RecordingHandler()
         wrong: list[tuple[Any, Any, Any]] = [
             ("a*", heard, None),
             ("", heard, None),

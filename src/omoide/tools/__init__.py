@@ -10,16 +10,16 @@ from __future__ import annotations
 from omoide.core.action import Action
 from omoide.errors import NotFound
 from omoide.tools import memory
-from omoide.tools.context import Setting
+from omoide.tools.context import ToolConfig
 
 __all__ = ["MEMORY_TOOLS", "memory_tools"]
 
 _MAKERS = {
-    "remember": memory.remembering_make,
-    "recall": memory.recalling_make,
-    "forget": memory.make,
-    "relate": memory.relating_make,
-    "review": memory.reviewing_make,
+    "remember": memory.remember_tool,
+    "recall": memory.recall_tool,
+    "forget": memory.forget_tool,
+    "relate": memory.relate_tool,
+    "review": memory.review_tool,
 }
 
 MEMORY_TOOLS = tuple(_MAKERS)
@@ -32,7 +32,7 @@ def memory_tools(*names: str, reach: str | None = None, strict: bool = False) ->
     They see what the agent's memory policy says, or with `reach` all of the `session`, the `project` or the
     `agent`. `strict` refuses memories that are incomplete or contradict what is known.
     """
-    setting = Setting(reach=reach, strict=strict)
+    setting = ToolConfig(reach=reach, strict=strict)
     for name in names:
         if name not in _MAKERS:
             raise NotFound("memory tool", name, f"use one of {', '.join(_MAKERS)}")

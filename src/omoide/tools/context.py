@@ -24,12 +24,12 @@ from omoide.longterm.relations import RELATIONS
 
 
 REACHES = ("session", "project", "agent")
-QUERY = "CanQueryMemory"
-WRITE = "CanWriteMemory"
-_ALIASES = {QUERY: "can_query_memory", WRITE: "can_write_memory"}
+QUERY_CAPABILITY = "CanQueryMemory"
+WRITE_CAPABILITY = "CanWriteMemory"
+_ALIASES = {QUERY_CAPABILITY: "can_query_memory", WRITE_CAPABILITY: "can_write_memory"}
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class ToolConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a program sets the tools up."""
 
     reach: str | None = None
@@ -43,25 +43,25 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         check_instance(self.strict, "strict", kind=bool)
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool works with during one call."""
 
     store: Any
-    seen: Scope
+    read_scope: Scope
     """What it may read."""
-    own: Scope
+    owned_scope: Scope
     """What it may change: the agent's own part of what it may read."""
-    home: Scope
+    write_scope: Scope
     """Where new memories go: they carry the session and the project of the turn."""
-    key: str
+    idempotency_key: str
     """What this call is called, today and when it is repeated after a crash."""
     evidence: tuple[Evidence, ...] = ()
     """Where the user asked for what is being done."""
 
 
-def desk_of(ctx: Any, setting: Setting, tool: str, capability: str) -> Desk:
+def tool_context(ctx: Any, config: ToolConfig, tool: str, capability: str) -> ToolContext:
     """The desk for a call, if the agent may use the tool and the turn has a memory."""
-    _check_capable(ctx, tool, capability)
+    _check_capability(ctx, tool, capability)
     store, scope = getattr(ctx, "store", None), getattr(ctx, "scope", None)
     if store is None:
         raise MissingStore()
@@ -74,18 +74,18 @@ def desk_of(ctx: Any, setting: Setting, tool: str, capability: str) -> Desk:
         session_id=getattr(ctx, "session_id", None) or scope.session_id,
         project_id=getattr(getattr(ctx, "asked", None), "project_id", None) or scope.project_id,
     )
-    seen = _seen(setting.reach, getattr(ctx, "reach", None) or scope, home)
-    return Desk(
+    seen = _read_scope(config.reach, getattr(ctx, "reach", None) or scope, home)
+    return ToolContext(
         store=store,
-        seen=seen,
-        own=seen.replace(agent_id=agent_id),
-        home=home,
-        key=str(getattr(ctx, "idempotency_key", "")),
-        evidence=_asked_at(ctx),
+        read_scope=seen,
+        owned_scope=seen.replace(agent_id=agent_id),
+        write_scope=home,
+        idempotency_key=str(getattr(ctx, "idempotency_key", "")),
+        evidence=_request_evidence(ctx),
     )
 
 
-def _seen(reach: str | None, scope: Scope, home: Scope) -> Scope:
+def _read_scope(reach: str | None, scope: Scope, home: Scope) -> Scope:
     match reach:
         case "session":
             if home.session_id is None:
@@ -101,14 +101,14 @@ def _seen(reach: str | None, scope: Scope, home: Scope) -> Scope:
             return scope
 
 
-def _check_capable(ctx: Any, tool: str, capability: str) -> None:
+def _check_capability(ctx: Any, tool: str, capability: str) -> None:
     """An identity that declares nothing leaves everything open; one that declares something means it."""
     actions, tags = ctx.identity.actions(), ctx.identity.tags()
     if (actions or tags) and not (tool in actions or {capability, _ALIASES[capability]} & {*tags}):
         raise NotCapable(ctx.agent.id, capability)
 
 
-def _asked_at(ctx: Any) -> tuple[Evidence, ...]:
+def _request_evidence(ctx: Any) -> tuple[Evidence, ...]:
     """The place of the user's words in the thread."""
     thread: Thread = ctx.thread
     wanted = getattr(ctx, "request_id", None)
@@ -123,10 +123,10 @@ def _asked_at(ctx: Any) -> tuple[Evidence, ...]:
 # params: What does a model have to say to use the memory, and how strictly is it taken?
 
 
-ALL = "all"
-MOST = 50
-MOST_TAG = 100
-LEVELS = {"high": 0.9, "medium": 0.6, "low": 0.3}
+ALL_TYPES = "all"
+MAX_LIMIT = 50
+MAX_TAG_BYTES = 100
+CONFIDENCE_LEVELS = {"high": 0.9, "medium": 0.6, "low": 0.3}
 
 Content = Annotated[
     str,
@@ -135,7 +135,7 @@ Content = Annotated[
         "At most 2000 bytes."
     ),
 ]
-Kind = Annotated[
+MemoryType = Annotated[
     str,
     Meta(
         description="What kind of knowledge it is: fact is established, assumption is taken for granted, "
@@ -143,11 +143,11 @@ Kind = Annotated[
         extra_json_schema={"enum": [*MEMORY_TYPES]},
     ),
 ]
-AnyKind = Annotated[
+MemoryTypeFilter = Annotated[
     str,
     Meta(
         description="The kind of knowledge to look for, with the kinds that refine it; all for every kind.",
-        extra_json_schema={"enum": [ALL, *MEMORY_TYPES]},
+        extra_json_schema={"enum": [ALL_TYPES, *MEMORY_TYPES]},
     ),
 ]
 # Some providers want a type beside every choice.
@@ -155,7 +155,7 @@ Level = Annotated[Literal["high", "medium", "low"], Meta(extra_json_schema={"typ
 Confidence = Annotated[
     float | Level, Meta(description="How sure it is: a number from 0 to 1, or high, medium or low.")
 ]
-Floor = Annotated[
+MinConfidence = Annotated[
     float | Level,
     Meta(description="Leave out what is less sure: a number from 0 to 1, or high, medium or low."),
 ]
@@ -170,14 +170,16 @@ Key = Annotated[
 Tags = Annotated[
     tuple[str, ...], Meta(description="Words to find it by. At most 20, of 100 bytes each.", max_length=20)
 ]
-WithTags = Annotated[tuple[str, ...], Meta(description="Only what carries all of these tags.", max_length=20)]
-Question = Annotated[
+TagFilter = Annotated[
+    tuple[str, ...], Meta(description="Only what carries all of these tags.", max_length=20)
+]
+QueryText = Annotated[
     str, Meta(description="What to look for, in plain words; empty for the newest. At most 1000 bytes.")
 ]
-Limit = Annotated[int, Meta(ge=1, le=MOST, description="How many memories at most.")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many memories at most.")]
 MemoryId = Annotated[str, Meta(min_length=1, description="The id of a memory, as recall gives it.")]
 Reason = Annotated[str, Meta(description="Why. At most 500 bytes.")]
-Replacement = Annotated[
+ReplacementId = Annotated[
     str, Meta(description="The id of the memory that takes its place; empty where none does.")
 ]
 RelationName = Annotated[
@@ -190,30 +192,30 @@ RelationName = Annotated[
 ]
 
 
-def text(value: str, field: str, most: int) -> str:
+def bounded_text(value: str, field: str, max_bytes: int) -> str:
     """A text without the space around it, if it is no longer than allowed."""
     said = check_str(value, field).strip()
     size = len(said.encode())
-    if size > most:
-        raise Invalid(field, f"has {size} bytes", f"use at most {most}")
+    if size > max_bytes:
+        raise Invalid(field, f"has {size} bytes", f"use at most {max_bytes}")
     return said
 
 
-def kinds(value: str) -> tuple[str, ...]:
+def type_filter(value: str) -> tuple[str, ...]:
     """The types that are looked for; none named means all."""
-    return () if value == ALL else (memory_types.check(value),)
+    return () if value == ALL_TYPES else (memory_types.check_memory_type(value),)
 
 
-def labels(value: tuple[str, ...]) -> tuple[str, ...]:
+def clean_tags(value: tuple[str, ...]) -> tuple[str, ...]:
     """Tags without the space around them; empty ones are none."""
-    said = [text(tag, "tags", MOST_TAG) for tag in value]
+    said = [bounded_text(tag, "tags", MAX_TAG_BYTES) for tag in value]
     return tuple(dict.fromkeys(tag for tag in said if tag))
 
 
-def sureness(value: float | str, field: str = "confidence") -> float:
+def parse_confidence(value: float | str, field: str = "confidence") -> float:
     """A confidence from a number, which is brought between 0 and 1, or from a level."""
     if isinstance(value, str):
-        return LEVELS[value]
+        return CONFIDENCE_LEVELS[value]
     if value != value:
         raise Invalid(field, "is no number", "pass a number from 0 to 1")
     return min(max(float(value), 0.0), 1.0)
@@ -222,14 +224,14 @@ def sureness(value: float | str, field: str = "confidence") -> float:
 # showing: How is a memory shown to a model?
 
 
-def shown(entry: Entry, **more: Any) -> dict[str, Any]:
+def entry_data(entry: Entry, **more: Any) -> dict[str, Any]:
     """A memory as data that a model reads, without what it does not have."""
     whole = {
         "id": entry.id,
         "content": entry.content,
         "type": entry.type,
         "confidence": entry.confidence,
-        "created_at": moment(entry.created_at),
+        "created_at": iso_time(entry.created_at),
         "source": entry.source,
         "rationale": entry.rationale,
         "tags": list(entry.tags) or None,
@@ -238,6 +240,6 @@ def shown(entry: Entry, **more: Any) -> dict[str, Any]:
     return {name: value for name, value in whole.items() if value is not None}
 
 
-def moment(at: int) -> str:
+def iso_time(at: int) -> str:
     """A moment in ISO 8601, UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

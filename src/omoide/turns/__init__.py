@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omoide.turns.prompt import Cut, Operation, Prompt, assemble
     from omoide.turns.provider import ProviderModel
     from omoide.turns.result import Snapshot, TurnResult
-    from omoide.turns.runner import Streaming, chat, replay, stream, turn
+    from omoide.turns.runner import TurnStream, chat, replay, stream, turn
     from omoide.turns.spec import AgentSpec, Limits, MemoryPolicy, Window
 
 
@@ -48,7 +48,7 @@ __all__ = [
     "Review",
     "Rewrite",
     "Snapshot",
-    "Streaming",
+    "TurnStream",
     "ToolCall",
     "TurnContext",
     "TurnResult",
@@ -89,7 +89,7 @@ _LAZY = {
     "Review": "controls",
     "Rewrite": "controls",
     "Snapshot": "result",
-    "Streaming": "runner",
+    "TurnStream": "runner",
     "ToolCall": "messages",
     "TurnContext": "controls",
     "TurnResult": "result",

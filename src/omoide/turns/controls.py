@@ -23,18 +23,18 @@ from omoide.core.state import Context
 from omoide.core.value import Id, Millis, Name, Value, check_choice
 from omoide.errors import Invalid, Unsupported, WrongType
 from omoide.stores.protocols import Store
-from omoide.stores.redaction import is_secret, names_secret
+from omoide.stores.redaction import is_secret, is_secret_key
 from omoide.turns.messages import ToolCall, Usage
 
 # context: What do tools and controls know about the turn they are part of?
 
 
-REMOVED = "[removed]"
-SHORTEST = 6
+REDACTED = "[removed]"
+MIN_SECRET_LENGTH = 6
 """Shorter texts are too common to be taken out of what a tool says."""
 
 
-class Asked(Value, frozen=True, kw_only=True):
+class TurnRequest(Value, frozen=True, kw_only=True):
     """What a turn was asked, by whom and when: data that may be kept."""
 
     id: Id
@@ -63,7 +63,7 @@ class TurnContext(Context):
     def __init__(
         self,
         agent: Agent,
-        asked: Asked,
+        asked: TurnRequest,
         *,
         data: Mapping[str, Any] = EMPTY_MAP,
         secrets: Mapping[str, Any] = EMPTY_MAP,
@@ -100,38 +100,38 @@ def check_context(context: object, field: str = "context") -> Mapping[str, Any]:
     return context
 
 
-def keepable(context: Mapping[str, Any]) -> FrozenMap[str, Any]:
+def persistable_context(context: Mapping[str, Any]) -> FrozenMap[str, Any]:
     """The part of a context that may be kept: data, and no secrets."""
-    return freeze_map(_parted(context, "", [])[1], "context")
+    return freeze_map(_split_secrets(context, "", [])[1], "context")
 
 
-def hidden(context: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[str, ...]:
+def secret_texts(context: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[str, ...]:
     """The texts that must not be written down, as they are and as they stand in JSON, the longest first."""
     found: list[str] = []
-    _parted(context, "", found)
+    _split_secrets(context, "", found)
     found += _texts(secrets)
-    whole = {text for text in found if len(text) >= SHORTEST}
+    whole = {text for text in found if len(text) >= MIN_SECRET_LENGTH}
     written = {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in whole for ascii in (True, False)}
     return tuple(sorted(whole | written, key=len, reverse=True))
 
 
-def without(text: str, hidden: tuple[str, ...]) -> str:
+def redact(text: str, secrets: tuple[str, ...]) -> str:
     """A text from which what is hidden was taken out."""
-    for secret in hidden:
-        text = text.replace(secret, REMOVED)
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
     return text
 
 
-def _parted(value: Any, key: str, secret: list[str]) -> tuple[bool, Any]:
+def _split_secrets(value: Any, key: str, secret: list[str]) -> tuple[bool, Any]:
     """Whether anything of a value may be kept, and what; the texts of what is secret are collected."""
-    if key and names_secret(key):
+    if key and is_secret_key(key):
         secret += _texts(value)
         return False, None
     if isinstance(value, Mapping):
-        inner = {str(name): _parted(one, str(name), secret) for name, one in value.items()}
+        inner = {str(name): _split_secrets(one, str(name), secret) for name, one in value.items()}
         return True, {name: kept for name, (some, kept) in inner.items() if some}
     if isinstance(value, (list, tuple)):
-        several = [_parted(one, key, secret) for one in value]
+        several = [_split_secrets(one, key, secret) for one in value]
         return True, [kept for some, kept in several if some]
     if isinstance(value, (str, int, float)) and not isinstance(value, bool) and is_secret(key, value):
         secret += _texts(value)
@@ -185,21 +185,21 @@ class Interrupt(Value, frozen=True, kw_only=False):
     question: Name
 
 
-Answer = Refuse | Rewrite | Interrupt | None
+ControlAnswer = Refuse | Rewrite | Interrupt | None
 
 
 class Control:
     """Subclass it and override what is needed; methods may be async. None lets it pass."""
 
-    def at_input(self, text: str, ctx: TurnContext) -> Answer | Awaitable[Answer]:
+    def at_input(self, text: str, ctx: TurnContext) -> ControlAnswer | Awaitable[ControlAnswer]:
         """Look at what the user said."""
         return None
 
-    def at_tool(self, call: ToolCall, ctx: TurnContext) -> Answer | Awaitable[Answer]:
+    def at_tool(self, call: ToolCall, ctx: TurnContext) -> ControlAnswer | Awaitable[ControlAnswer]:
         """Look at a tool that the model wants to have run."""
         return None
 
-    def at_output(self, text: str, ctx: TurnContext) -> Answer | Awaitable[Answer]:
+    def at_output(self, text: str, ctx: TurnContext) -> ControlAnswer | Awaitable[ControlAnswer]:
         """Look at what the model answered."""
         return None
 
@@ -210,7 +210,7 @@ class Approval(Control):
     def __init__(self, tools: Iterable[str]) -> None:
         self._tools = frozenset(tools)
 
-    def at_tool(self, call: ToolCall, ctx: TurnContext) -> Answer:
+    def at_tool(self, call: ToolCall, ctx: TurnContext) -> ControlAnswer:
         """Interrupt for the tools named."""
         return Interrupt(f"Run {call.name}?") if call.name in self._tools else None
 
@@ -260,15 +260,15 @@ def check_controls(controls: object) -> tuple[Control, ...]:
     return tuple(controls)
 
 
-def check_watched(asked: Asked, controls: Sequence[Control]) -> None:
+def check_same_controls(request: TurnRequest, controls: Sequence[Control]) -> None:
     """Raise unless the controls that watched over a turn do so again."""
     here = {type(control).__name__ for control in controls}
-    missing = [name for name in asked.controls if name not in here]
+    missing = [name for name in request.controls if name not in here]
     if missing:
         raise Invalid("controls", f"lack {', '.join(missing)}, which this turn began with", "pass them again")
 
 
-async def asked(
+async def apply_controls(
     controls: Sequence[Control], boundary: str, subject: Any, ctx: TurnContext
 ) -> tuple[Any, Refuse | Interrupt | None, bool]:
     """The subject as the controls leave it, what stops it, if anything does, and whether it was rewritten."""
@@ -286,7 +286,7 @@ async def asked(
             case Interrupt():
                 question = question or answer
             case Rewrite(value=value):
-                subject, rewritten = _rewritten(subject, value), True
+                subject, rewritten = _rewrite(subject, value), True
             case other:
                 raise WrongType(
                     f"{type(control).__name__}.at_{boundary}", "None, Refuse, Rewrite or Interrupt", other
@@ -294,7 +294,7 @@ async def asked(
     return subject, question, rewritten
 
 
-def _rewritten(subject: Any, value: Any) -> Any:
+def _rewrite(subject: Any, value: Any) -> Any:
     if isinstance(subject, ToolCall):
         return subject.replace(params=value)
     if not isinstance(value, str) or not value:

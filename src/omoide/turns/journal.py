@@ -24,7 +24,7 @@ from omoide.core.codec import Frozen, MapField
 from omoide.core.frozen import EMPTY_MAP, FrozenList, thaw
 from omoide.core.requests import RecallResult
 from omoide.core.thread import ThreadEntry
-from omoide.core.value import Id, Millis, Name, Value, check_choice, check_tuple, force
+from omoide.core.value import Id, Millis, Name, Value, check_choice, check_tuple, set_field
 from omoide.errors import Invalid
 from omoide.turns.messages import Exchange, Message, ToolCall, Usage
 from omoide.turns.model import Reply
@@ -32,7 +32,7 @@ from omoide.turns.model import Reply
 # events: What happened in the course of a turn, in one vocabulary?
 
 
-KINDS = (
+EVENT_KINDS = (
     "turn_started",
     "resumed",
     "control_applied",
@@ -63,32 +63,32 @@ class Event(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self.kind, "kind", KINDS)
+        check_choice(self.kind, "kind", EVENT_KINDS)
 
     def __str__(self) -> str:
-        return " ".join([self.kind, *(f"{key}={_short(self.data[key])}" for key in sorted(self.data))])
+        return " ".join([self.kind, *(f"{key}={_format_value(self.data[key])}" for key in sorted(self.data))])
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, FrozenList) else str(value)
 
 
-Listener = Callable[[Event], Awaitable[Any] | Any]
+EventListener = Callable[[Event], Awaitable[Any] | Any]
 """Somebody who is told each event as it happens."""
 
 
-class Events:
+class EventEmitter:
     """The events of one turn, and who listens."""
 
-    def __init__(self, listener: Listener | None = None) -> None:
-        self.kept: list[Event] = []
+    def __init__(self, listener: EventListener | None = None) -> None:
+        self.log: list[Event] = []
         self._listener = listener
 
-    async def tell(self, kind: str, **data: Any) -> None:
+    async def emit(self, kind: str, **data: Any) -> None:
         """Keep an event and pass it on; what a listener raises ends the turn."""
         event = Event(kind=kind, data={key: value for key, value in data.items() if value is not None})
         if kind != "text":
-            self.kept.append(event)
+            self.log.append(event)
         if self._listener is not None:
             answer = self._listener(event)
             if isinstance(answer, Awaitable):
@@ -98,15 +98,15 @@ class Events:
 # transcript: How is a turn written down in a thread, and read back?
 
 
-Written = dict[str, Any]
+EntryFields = dict[str, Any]
 
 
-def user(request_id: str, content: str) -> Written:
+def user_entry(request_id: str, content: str) -> EntryFields:
     """What was asked."""
     return _entry("message", request_id, role="user", content=content)
 
 
-def assistant(request_id: str, round: int, reply: Reply, *, final: bool) -> Written:
+def assistant_entry(request_id: str, round: int, reply: Reply, *, final: bool) -> EntryFields:
     """What a model replied; the final reply ends the turn."""
     calls = [codec.to_builtins(call) for call in reply.calls]
     return _entry(
@@ -121,43 +121,43 @@ def assistant(request_id: str, round: int, reply: Reply, *, final: bool) -> Writ
     )
 
 
-def said(role: str, content: str, about: Mapping[str, Any]) -> Written:
+def message_entry(role: str, content: str, metadata: Mapping[str, Any]) -> EntryFields:
     """A message that belongs to no turn: later prompts do not show it, and memory hears it."""
-    return {"kind": "message", "payload": {**about, "role": role, "content": content}}
+    return {"kind": "message", "payload": {**metadata, "role": role, "content": content}}
 
 
-def began(request_id: str, call: ToolCall) -> Written:
+def tool_call_entry(request_id: str, call: ToolCall) -> EntryFields:
     """That a tool is about to run."""
     return _entry("tool_call", request_id, call_id=call.id, name=call.name, params=call.params)
 
 
-def ended(request_id: str, call: ToolCall, ok: bool, content: str) -> Written:
+def tool_result_entry(request_id: str, call: ToolCall, ok: bool, content: str) -> EntryFields:
     """What a tool answered."""
     status = "ok" if ok else "error"
     return _entry("tool_result", request_id, call_id=call.id, name=call.name, status=status, content=content)
 
 
-def failed(request_id: str, error: str, problem: str) -> Written:
+def error_entry(request_id: str, error: str, problem: str) -> EntryFields:
     """That something went wrong in a turn; it may still go on."""
     return _entry("error", request_id, error=error, problem=problem)
 
 
-def resumed(request_id: str) -> Written:
+def resumed_entry(request_id: str) -> EntryFields:
     """That somebody goes on with a turn."""
     return _entry("note", request_id, resumed=True)
 
 
-def given_up(request_id: str, reason: str) -> Written:
+def abandoned_entry(request_id: str, reason: str) -> EntryFields:
     """That a turn will not go on, and is no part of the conversation."""
     return _entry("error", request_id, given_up=True, problem=reason)
 
 
-def _entry(kind: str, request_id: str, **payload: Any) -> Written:
+def _entry(kind: str, request_id: str, **payload: Any) -> EntryFields:
     given = {key: value for key, value in payload.items() if value is not None}
     return {"kind": kind, "payload": {"request_id": request_id, **given}}
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ToolResult(msgspec.Struct, frozen=True):
     """What a tool answered, and whether that was an error."""
 
     call: ToolCall
@@ -165,50 +165,50 @@ class Answered(msgspec.Struct, frozen=True):
     content: str
 
 
-class Course(msgspec.Struct):
+class TurnProgress(msgspec.Struct):
     """What a turn has done so far, read from the thread."""
 
     user: ThreadEntry | None = None
     replies: dict[int, Reply] = {}
-    began: dict[str, ToolCall] = {}
-    tries: dict[str, int] = {}
-    ended: dict[str, Answered] = {}
-    final: Reply | None = None
+    started_calls: dict[str, ToolCall] = {}
+    attempts: dict[str, int] = {}
+    results: dict[str, ToolResult] = {}
+    final_reply: Reply | None = None
     final_seq: int | None = None
-    given_up: bool = False
+    abandoned: bool = False
     rounds: int = 0
 
     @property
     def usage(self) -> Usage:
         """What all replies took together."""
-        given = [*self.replies.values(), *([] if self.final is None else [self.final])]
+        given = [*self.replies.values(), *([] if self.final_reply is None else [self.final_reply])]
         return sum((reply.usage for reply in given), Usage())
 
-    def take(self, entry: ThreadEntry) -> None:
+    def add(self, entry: ThreadEntry) -> None:
         """Take in what comes next; what an action wrote into the thread in another form is passed over."""
         with suppress(KeyError, TypeError, Invalid):
-            self._take(entry)
+            self._add(entry)
 
-    def _take(self, entry: ThreadEntry) -> None:
+    def _add(self, entry: ThreadEntry) -> None:
         said = entry.payload
         match entry.kind, said.get("role"):
             case "message", "user":
                 self.user = entry
             case "message", "assistant":
-                reply = _reply(said)
+                reply = _decode_reply(said)
                 self.rounds = said["round"] + 1
                 if said.get("final"):
-                    self.final, self.final_seq = reply, entry.seq
+                    self.final_reply, self.final_seq = reply, entry.seq
                 else:
                     self.replies[said["round"]] = reply
             case "tool_call", _:
-                self.began[said["call_id"]] = _call(said)
-                self.tries[said["call_id"]] = self.tries.get(said["call_id"], 0) + 1
+                self.started_calls[said["call_id"]] = _decode_call(said)
+                self.attempts[said["call_id"]] = self.attempts.get(said["call_id"], 0) + 1
             case "error", _:
-                self.given_up = self.given_up or said.get("given_up", False)
+                self.abandoned = self.abandoned or said.get("given_up", False)
             case "tool_result", _:
-                call = self.began.get(said["call_id"]) or _call(said)
-                self.ended[call.id] = Answered(call, said["status"] == "ok", said["content"])
+                call = self.started_calls.get(said["call_id"]) or _decode_call(said)
+                self.results[call.id] = ToolResult(call, said["status"] == "ok", said["content"])
             case _:
                 pass  # what an action wrote: not part of what was said
 
@@ -217,7 +217,7 @@ class Course(msgspec.Struct):
         found: list[Message] = []
         for at in sorted(self.replies):
             reply = self.replies[at]
-            results = [self.ended.get(call.id) for call in reply.calls]
+            results = [self.results.get(call.id) for call in reply.calls]
             if any(one is None for one in results):
                 break
             found.append(
@@ -231,63 +231,67 @@ class Course(msgspec.Struct):
         return found
 
 
-def course(entries: Iterable[ThreadEntry], request_id: str) -> Course:
+def progress_of(entries: Iterable[ThreadEntry], request_id: str) -> TurnProgress:
     """What a request has led to, among the entries of a thread."""
-    found = Course()
+    found = TurnProgress()
     for entry in entries:
         if entry.payload.get("request_id") == request_id:
-            found.take(entry)
+            found.add(entry)
     return found
 
 
-def courses(entries: Iterable[ThreadEntry]) -> dict[str, Course]:
+def progress_by_request(entries: Iterable[ThreadEntry]) -> dict[str, TurnProgress]:
     """What each request of a thread has led to."""
-    found: dict[str, Course] = {}
+    found: dict[str, TurnProgress] = {}
     for entry in entries:
         request_id = entry.payload.get("request_id")
         if isinstance(request_id, str):
-            found.setdefault(request_id, Course()).take(entry)
+            found.setdefault(request_id, TurnProgress()).add(entry)
     return found
 
 
 def conversation(entries: Iterable[ThreadEntry]) -> list[Exchange]:
     """The turns that are over, in the order of their answers; what was given up is not part of it."""
-    over = [(id, done) for id, done in courses(entries).items() if done.final and not done.given_up]
-    return [exchange(done, id) for id, done in sorted(over, key=lambda one: one[1].final_seq or 0)]
+    over = [
+        (id, done)
+        for id, done in progress_by_request(entries).items()
+        if done.final_reply and not done.abandoned
+    ]
+    return [to_exchange(done, id) for id, done in sorted(over, key=lambda one: one[1].final_seq or 0)]
 
 
-def exchange(course: Course, request_id: str) -> Exchange:
+def to_exchange(progress: TurnProgress, request_id: str) -> Exchange:
     """A turn that is over, as it stands in later prompts."""
-    asked = "" if course.user is None else course.user.payload["content"]
-    answer = "" if course.final is None else course.final.content
+    asked = "" if progress.user is None else progress.user.payload["content"]
+    answer = "" if progress.final_reply is None else progress.final_reply.content
     return Exchange(
         request_id=request_id,
         messages=(
             Message(role="user", content=asked),
-            *(one.replace(native=None) if one.native is not None else one for one in course.messages()),
+            *(one.replace(native=None) if one.native is not None else one for one in progress.messages()),
             Message(role="assistant", content=answer),
         ),
     )
 
 
-def _reply(said: Any) -> Reply:
+def _decode_reply(said: Any) -> Reply:
     return Reply(
         content=said["content"],
-        calls=tuple(_written(call, ToolCall) for call in said.get("calls", ())),
-        usage=_written(said["usage"], Usage),
+        calls=tuple(_from_plain(call, ToolCall) for call in said.get("calls", ())),
+        usage=_from_plain(said["usage"], Usage),
         model=said.get("model"),
     )
 
 
-def _written(plain: Any, kind: type[Any]) -> Any:
+def _from_plain(plain: Any, kind: type[Any]) -> Any:
     return codec.from_builtins(thaw(plain), kind)
 
 
-def _call(said: Any) -> ToolCall:
+def _decode_call(said: Any) -> ToolCall:
     return ToolCall(id=said["call_id"], name=said["name"], params=said.get("params", EMPTY_MAP))
 
 
-def requests(entries: Iterable[ThreadEntry]) -> list[str]:
+def request_ids(entries: Iterable[ThreadEntry]) -> list[str]:
     """The ids of the requests in a thread, in the order in which they were made."""
     return [
         entry.payload["request_id"]
@@ -299,8 +303,8 @@ def requests(entries: Iterable[ThreadEntry]) -> list[str]:
 # journal: What did a turn do to the world, and what came back?
 
 
-EFFECTS = ("recall", "model", "tool")
-STATUSES = ("finished", "failed", "unknown")
+EFFECT_KINDS = ("recall", "model", "tool")
+EFFECT_STATUSES = ("finished", "failed", "unknown")
 
 
 class Effect(Value, frozen=True, kw_only=True):
@@ -315,8 +319,8 @@ class Effect(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self.kind, "kind", EFFECTS)
-        check_choice(self.status, "status", STATUSES)
+        check_choice(self.kind, "kind", EFFECT_KINDS)
+        check_choice(self.status, "status", EFFECT_STATUSES)
 
 
 class Journal(Value, frozen=True, kw_only=True):
@@ -328,12 +332,12 @@ class Journal(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force(self, "entries", check_tuple(self.entries, "entries", ThreadEntry))
+        set_field(self, "entries", check_tuple(self.entries, "entries", ThreadEntry))
 
     @property
     def effects(self) -> tuple[Effect, ...]:
         """What was done, in order."""
-        return (*self._recall(), *_effects(course(self.entries, self.request_id)))
+        return (*self._recall_effects(), *_call_effects(progress_of(self.entries, self.request_id)))
 
     def __iter__(self) -> Iterator[Effect]:
         return iter(self.effects)
@@ -345,22 +349,22 @@ class Journal(Value, frozen=True, kw_only=True):
         """The effect of this key: `recall`, `model:0`, `tool:<call id>`."""
         return next((effect for effect in self.effects if effect.key == key), None)
 
-    def _recall(self) -> tuple[Effect, ...]:
+    def _recall_effects(self) -> tuple[Effect, ...]:
         if self.recalled is None:
             return ()
         found = [entry.id for entry in self.recalled.entries]
         return (Effect(key="recall", kind="recall", params=self.recalled.request.query, output=found),)
 
 
-def _effects(done: Course) -> Iterator[Effect]:
+def _call_effects(done: TurnProgress) -> Iterator[Effect]:
     for at in sorted(done.replies):
         reply = done.replies[at]
         calls = [{"id": call.id, "name": call.name, "params": call.params} for call in reply.calls]
         output = {"content": reply.content, "calls": calls}
         yield Effect(key=f"model:{at}", kind="model", name=reply.model, output=output)
         for call in reply.calls:
-            ran = done.began.get(call.id)
-            answered = done.ended.get(call.id)
+            ran = done.started_calls.get(call.id)
+            answered = done.results.get(call.id)
             if ran is None and answered is None:
                 continue
             status = "unknown" if answered is None else "finished" if answered.ok else "failed"
@@ -372,6 +376,6 @@ def _effects(done: Course) -> Iterator[Effect]:
                 params=(ran or call).params,
                 output=None if answered is None else answered.content,
             )
-    if done.final is not None:
-        output = {"content": done.final.content, "calls": []}
-        yield Effect(key=f"model:{done.rounds - 1}", kind="model", name=done.final.model, output=output)
+    if done.final_reply is not None:
+        output = {"content": done.final_reply.content, "calls": []}
+        yield Effect(key=f"model:{done.rounds - 1}", kind="model", name=done.final_reply.model, output=output)

@@ -25,8 +25,8 @@ import msgspec
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, thaw
 from omoide.errors import InvalidDefinition
 
-_REFS = "#/$defs/"
-_NOTES = frozenset({"title", "description", "examples", "default", "$schema", "$defs"})
+_REF_PREFIX = "#/$defs/"
+_ANNOTATIONS = frozenset({"title", "description", "examples", "default", "$schema", "$defs"})
 _BOUNDS = {
     "minimum": "ge",
     "maximum": "le",
@@ -63,51 +63,53 @@ _FORMATS: dict[object, Any] = {
 }
 _PENDING = object()
 
-Part = FrozenMap[str, Any]
+SchemaNode = FrozenMap[str, Any]
 
 
-def shape(schema: Mapping[str, Any], name: str) -> type:
+def type_from_schema(schema: Mapping[str, Any], name: str) -> type:
     """A class with the shape that the schema describes; `name` is what an error calls the schema."""
     root = freeze_map(schema, name)
     if root.get("type") != "object":
-        raise _wrong(name, f"has the type {root.get('type')!r}", "describe an object")
-    making = _Making(_mapping(root, "$defs", name))
+        raise _invalid(name, f"has the type {root.get('type')!r}", "describe an object")
+    making = _SchemaBuilder(_get_mapping(root, "$defs", name))
     _check_keywords(root, name, "type", *_KEYWORDS["object"])
-    made = making.struct(root, name)
+    made = making.struct_type(root, name)
     try:
         msgspec.json.Decoder(made)
     except (TypeError, ValueError) as error:
-        raise _wrong(name, f"describes what no class can be ({error})", "simplify it") from error
+        raise _invalid(name, f"describes what no class can be ({error})", "simplify it") from error
     making.check_defaults()
     return made
 
 
-class _Making:
+class _SchemaBuilder:
     """The classes that are being made from one schema."""
 
-    def __init__(self, defs: Part) -> None:
+    def __init__(self, defs: SchemaNode) -> None:
         self._defs = defs
-        self._found: dict[tuple[str, str | None], Any] = {}  # by reference, and by what tells variants apart
+        self._resolved: dict[
+            tuple[str, str | None], Any
+        ] = {}  # by reference, and by what tells variants apart
         self._defaults: list[tuple[str, Any, Any]] = []
 
-    def kind(self, schema: object, path: str) -> Any:
+    def type_of(self, schema: object, path: str) -> Any:
         """The type that a part of the schema stands for."""
         if schema is True:
             return Any
         if not isinstance(schema, FrozenMap):
-            raise _wrong(path, f"is {schema!r}", "describe a type with an object")
+            raise _invalid(path, f"is {schema!r}", "describe a type with an object")
         if "$ref" in schema:
             _check_keywords(schema, path, "$ref")
-            return self._referred(schema["$ref"], path)
+            return self._resolve_ref(schema["$ref"], path)
         if "anyOf" in schema:
             _check_keywords(schema, path, "anyOf", "discriminator")
-            return self._any_of(schema, path)
-        types = _types(schema, path)
+            return self._union_type(schema, path)
+        types = _type_names(schema, path)
         if "enum" in schema or "const" in schema:
             _check_keywords(schema, path, "type", "enum", "const")
-            return _literal(schema, types, path)
+            return _literal_type(schema, types, path)
         _check_keywords(schema, path, "type", *(word for one in types for word in _KEYWORDS[one]))
-        return _either(self._typed(one, schema, path) for one in types) if types else Any
+        return _union(self._named_type(one, schema, path) for one in types) if types else Any
 
     def check_defaults(self) -> None:
         """Raise unless every default fits its own type."""
@@ -115,67 +117,71 @@ class _Making:
             try:
                 msgspec.convert(plain, kind)
             except (msgspec.ValidationError, ValueError, TypeError) as error:
-                raise _wrong(path, f"does not fit ({error})", "correct it") from error
+                raise _invalid(path, f"does not fit ({error})", "correct it") from error
 
-    def _typed(self, word: str, schema: Part, path: str) -> Any:
+    def _named_type(self, word: str, schema: SchemaNode, path: str) -> Any:
         if word == "array":
-            return self._row(schema, path) if "prefixItems" in schema else self._array(schema, path)
+            return (
+                self._tuple_type(schema, path) if "prefixItems" in schema else self._array_type(schema, path)
+            )
         if word == "object":
-            return self._object(schema, path)
+            return self._object_type(schema, path)
         if word == "string" and ("format" in schema or "contentEncoding" in schema):
-            return _formatted(schema, path)
+            return _format_type(schema, path)
         kind, limits = _SCALARS[word]
-        return _limited(kind, schema, limits, path)
+        return _constrain(kind, schema, limits, path)
 
-    def _array(self, schema: Part, path: str) -> Any:
-        item = self.kind(schema.get("items", True), f"{path}.items")
+    def _array_type(self, schema: SchemaNode, path: str) -> Any:
+        item = self.type_of(schema.get("items", True), f"{path}.items")
         if schema.get("uniqueItems", False) is False:
-            return _limited(GenericAlias(list, item), schema, _COUNTS, path)
+            return _constrain(GenericAlias(list, item), schema, _COUNTS, path)
         if getattr(item, "__origin__", item) not in (str, int, float, Literal):
-            raise _wrong(f"{path}.uniqueItems", "is understood of text and numbers only", "leave it out")
-        return _limited(GenericAlias(set, item), schema, _COUNTS, path)
+            raise _invalid(f"{path}.uniqueItems", "is understood of text and numbers only", "leave it out")
+        return _constrain(GenericAlias(set, item), schema, _COUNTS, path)
 
-    def _row(self, schema: Part, path: str) -> Any:
+    def _tuple_type(self, schema: SchemaNode, path: str) -> Any:
         """An array in which each place has a type of its own."""
-        places = _listed(schema, "prefixItems", path)
+        places = _get_list(schema, "prefixItems", path)
         fewest, most = schema.get("minItems", 0), schema.get("maxItems")
         if schema.get("items", False) is not False or most not in (None, len(places)):
-            raise _wrong(path, "has more places than prefixItems names, or fewer", "name each place")
+            raise _invalid(path, "has more places than prefixItems names, or fewer", "name each place")
         named = {f"at_{at}": place for at, place in enumerate(places)}
         required = [name for at, name in enumerate(named) if type(fewest) is int and at < fewest]
         closed = most is not None or "items" in schema
-        return self._made(
+        return self._define_struct(
             named, required, f"{path}.prefixItems", forbid_unknown_fields=closed, array_like=True
         )
 
-    def _object(self, schema: Part, path: str) -> Any:
+    def _object_type(self, schema: SchemaNode, path: str) -> Any:
         extra = schema.get("additionalProperties", True)
         if "properties" in schema or "required" in schema or extra is False:
-            return self.struct(schema, path)
-        key = {"type": "string", **_mapping(schema, "propertyNames", path)}
-        name = self.kind(freeze_map(key), f"{path}.propertyNames")
-        value = self.kind(extra, f"{path}.additionalProperties")
-        return _limited(GenericAlias(dict, (name, value)), schema, _SIZES, path)
+            return self.struct_type(schema, path)
+        key = {"type": "string", **_get_mapping(schema, "propertyNames", path)}
+        name = self.type_of(freeze_map(key), f"{path}.propertyNames")
+        value = self.type_of(extra, f"{path}.additionalProperties")
+        return _constrain(GenericAlias(dict, (name, value)), schema, _SIZES, path)
 
-    def struct(self, schema: Part, path: str, ref: str = "", tag_field: str | None = None) -> type:
+    def struct_type(self, schema: SchemaNode, path: str, ref: str = "", tag_field: str | None = None) -> type:
         """A class for an object whose properties have names."""
         for word in ("propertyNames", *_SIZES):
             if word in schema:
-                raise _wrong(path, f"has the keyword {word!r} beside properties", "leave it out")
+                raise _invalid(path, f"has the keyword {word!r} beside properties", "leave it out")
         extra = schema.get("additionalProperties", True)
         if not isinstance(extra, bool):
-            raise _wrong(f"{path}.additionalProperties", "is a schema beside properties", "use true or false")
-        properties = dict(_mapping(schema, "properties", path))
-        required = _listed(schema, "required", path)
+            raise _invalid(
+                f"{path}.additionalProperties", "is a schema beside properties", "use true or false"
+            )
+        properties = dict(_get_mapping(schema, "properties", path))
+        required = _get_list(schema, "required", path)
         for name in required:
             if name not in properties:
-                raise _wrong(f"{path}.required", f"names {name!r}", "name properties only")
+                raise _invalid(f"{path}.required", f"names {name!r}", "name properties only")
         options: dict[str, Any] = {"forbid_unknown_fields": not extra, "kw_only": True}
         if tag_field is not None:
             options |= {"tag_field": tag_field, "tag": _tag(properties.pop(tag_field))}
-        return self._made(properties, required, f"{path}.properties", (ref, tag_field), **options)
+        return self._define_struct(properties, required, f"{path}.properties", (ref, tag_field), **options)
 
-    def _made(
+    def _define_struct(
         self,
         properties: Mapping[str, Any],
         required: Sequence[Any],
@@ -183,7 +189,7 @@ class _Making:
         known_as: tuple[str, str | None] = ("", None),
         **options: Any,
     ) -> type:
-        attributes = dict(zip(_attributes(properties), properties.items(), strict=True))
+        attributes = dict(zip(_attribute_names(properties), properties.items(), strict=True))
         fields = [
             (attribute, Any, _field(name, schema, name in required))
             for attribute, (name, schema) in attributes.items()
@@ -191,124 +197,124 @@ class _Making:
         try:
             made = msgspec.defstruct(path.removesuffix(".properties"), fields, frozen=True, **options)
         except (TypeError, ValueError) as error:
-            raise _wrong(path, f"describes what no class can be ({error})", "choose other names") from error
+            raise _invalid(path, f"describes what no class can be ({error})", "choose other names") from error
         # Its properties may refer to it, so it is known before they are; msgspec asks for types later.
-        self._found[known_as] = made
+        self._resolved[known_as] = made
         for attribute, (name, schema) in attributes.items():
-            kind = self.kind(schema, f"{path}.{name}")
+            kind = self.type_of(schema, f"{path}.{name}")
             if isinstance(schema, FrozenMap) and "default" in schema:
                 self._defaults.append((f"{path}.{name}.default", thaw(schema["default"]), kind))
             elif name not in required:
-                kind = _either([kind, msgspec.UnsetType])
+                kind = _union([kind, msgspec.UnsetType])
             made.__annotations__[attribute] = kind
         return made
 
-    def _referred(self, ref: object, path: str, tag_field: str | None = None) -> Any:
-        schema = self._target(ref)
+    def _resolve_ref(self, ref: object, path: str, tag_field: str | None = None) -> Any:
+        schema = self._ref_target(ref)
         if not isinstance(ref, str) or schema is None:
-            raise _wrong(f"{path}.$ref", f"leads to {ref!r}, which is not here", f"use {_REFS}…")
+            raise _invalid(f"{path}.$ref", f"leads to {ref!r}, which is not here", f"use {_REF_PREFIX}…")
         known_as = (ref, tag_field)
-        if known_as not in self._found:
-            self._found[known_as] = _PENDING
-            at = f"{path.partition('.')[0]}.$defs.{ref.removeprefix(_REFS)}"
+        if known_as not in self._resolved:
+            self._resolved[known_as] = _PENDING
+            at = f"{path.partition('.')[0]}.$defs.{ref.removeprefix(_REF_PREFIX)}"
             if isinstance(schema, FrozenMap) and schema.get("type") == "object" and "properties" in schema:
                 _check_keywords(schema, at, "type", *_KEYWORDS["object"])
-                self.struct(schema, at, ref, tag_field)
+                self.struct_type(schema, at, ref, tag_field)
             else:
-                self._found[known_as] = self.kind(schema, at)
-        if self._found[known_as] is _PENDING:
-            raise _wrong(f"{path}.$ref", f"leads from {ref!r} back to it", "describe a type there")
-        return self._found[known_as]
+                self._resolved[known_as] = self.type_of(schema, at)
+        if self._resolved[known_as] is _PENDING:
+            raise _invalid(f"{path}.$ref", f"leads from {ref!r} back to it", "describe a type there")
+        return self._resolved[known_as]
 
-    def _target(self, ref: object) -> Any:
-        local = isinstance(ref, str) and ref.startswith(_REFS)
-        return self._defs.get(str(ref).removeprefix(_REFS)) if local else None
+    def _ref_target(self, ref: object) -> Any:
+        local = isinstance(ref, str) and ref.startswith(_REF_PREFIX)
+        return self._defs.get(str(ref).removeprefix(_REF_PREFIX)) if local else None
 
-    def _any_of(self, schema: Part, path: str) -> Any:
-        choices = _listed(schema, "anyOf", path)
+    def _union_type(self, schema: SchemaNode, path: str) -> Any:
+        choices = _get_list(schema, "anyOf", path)
         if not choices:
-            raise _wrong(f"{path}.anyOf", "is empty", "name at least one type")
-        told_by = _mapping(schema, "discriminator", path).get("propertyName")
+            raise _invalid(f"{path}.anyOf", "is empty", "name at least one type")
+        told_by = _get_mapping(schema, "discriminator", path).get("propertyName")
         kinds = []
         for at, one in enumerate(choices):
             ref = one.get("$ref") if isinstance(one, FrozenMap) else None
-            target = self._target(ref)
-            variant = isinstance(target, FrozenMap) and told_by in _mapping(target, "properties", path)
+            target = self._ref_target(ref)
+            variant = isinstance(target, FrozenMap) and told_by in _get_mapping(target, "properties", path)
             place = f"{path}.anyOf[{at}]"
-            kinds.append(self._referred(ref, place, told_by) if variant else self.kind(one, place))
-        return _either(kinds)
+            kinds.append(self._resolve_ref(ref, place, told_by) if variant else self.type_of(one, place))
+        return _union(kinds)
 
 
-def _wrong(path: str, problem: str, remedy: str) -> InvalidDefinition:
+def _invalid(path: str, problem: str, remedy: str) -> InvalidDefinition:
     return InvalidDefinition(path, problem, remedy)
 
 
-def _either(kinds: Iterable[Any]) -> Any:
+def _union(kinds: Iterable[Any]) -> Any:
     return reduce(or_, kinds)
 
 
-def _check_keywords(schema: Part, path: str, *allowed: str) -> None:
+def _check_keywords(schema: SchemaNode, path: str, *allowed: str) -> None:
     for word in sorted(schema):
-        if word not in _NOTES and word not in allowed:
-            raise _wrong(
+        if word not in _ANNOTATIONS and word not in allowed:
+            raise _invalid(
                 path,
                 f"has the keyword {word!r}, which is not understood there",
                 "leave it out, or pass a class",
             )
 
 
-def _mapping(schema: Part, word: str, path: str) -> Part:
+def _get_mapping(schema: SchemaNode, word: str, path: str) -> SchemaNode:
     part = schema.get(word, EMPTY_MAP)
     if not isinstance(part, FrozenMap):
-        raise _wrong(f"{path}.{word}", f"is {part!r}", "write an object")
+        raise _invalid(f"{path}.{word}", f"is {part!r}", "write an object")
     return part
 
 
-def _listed(schema: Part, word: str, path: str) -> list[Any]:
+def _get_list(schema: SchemaNode, word: str, path: str) -> list[Any]:
     part = schema.get(word, ())
     if isinstance(part, str) or not isinstance(part, Sequence):
-        raise _wrong(f"{path}.{word}", f"is {part!r}", "write an array")
+        raise _invalid(f"{path}.{word}", f"is {part!r}", "write an array")
     return list(part)
 
 
-def _types(schema: Part, path: str) -> list[str]:
+def _type_names(schema: SchemaNode, path: str) -> list[str]:
     given = schema.get("type", ())
-    types = [given] if isinstance(given, str) else _listed(schema, "type", path)
+    types = [given] if isinstance(given, str) else _get_list(schema, "type", path)
     for word in types:
         if not isinstance(word, str) or word not in _KEYWORDS:
-            raise _wrong(f"{path}.type", f"is {word!r}", f"use {', '.join(_KEYWORDS)}")
+            raise _invalid(f"{path}.type", f"is {word!r}", f"use {', '.join(_KEYWORDS)}")
     return types
 
 
-def _literal(schema: Part, types: list[str], path: str) -> Any:
+def _literal_type(schema: SchemaNode, types: list[str], path: str) -> Any:
     """One of a few values, each of one of the types, where those are named as well."""
     word = "enum" if "enum" in schema else "const"
-    values = _listed(schema, word, path) if word == "enum" else [schema[word]]
+    values = _get_list(schema, word, path) if word == "enum" else [schema[word]]
     words = {str: "string", int: "integer", NoneType: "null"}
     for value in values:
         of = words.get(type(value))
         if of is None or (types and of not in types):
             fitting = ", ".join(types) or "string, integer, null"
-            raise _wrong(f"{path}.{word}", f"holds {value!r}", f"use values of type {fitting}")
+            raise _invalid(f"{path}.{word}", f"holds {value!r}", f"use values of type {fitting}")
     if not values:
-        raise _wrong(f"{path}.{word}", "is empty", "name at least one value")
+        raise _invalid(f"{path}.{word}", "is empty", "name at least one value")
     return Literal[tuple(values)]
 
 
-def _formatted(schema: Part, path: str) -> Any:
+def _format_type(schema: SchemaNode, path: str) -> Any:
     """Text that stands for something else."""
     for word in _LENGTHS:
         if word in schema:
-            raise _wrong(path, f"has the keyword {word!r} beside a format", "leave one of them out")
+            raise _invalid(path, f"has the keyword {word!r} beside a format", "leave one of them out")
     if schema.get("contentEncoding", "base64") != "base64" or (
         "contentEncoding" not in schema and schema["format"] not in _FORMATS
     ):
         said = schema.get("contentEncoding", schema.get("format"))
-        raise _wrong(path, f"has the format {said!r}", f"use base64, {', '.join(map(str, _FORMATS))}")
+        raise _invalid(path, f"has the format {said!r}", f"use base64, {', '.join(map(str, _FORMATS))}")
     return bytes if "contentEncoding" in schema else _FORMATS[schema["format"]]
 
 
-def _limited(kind: Any, schema: Part, words: Mapping[str, str], path: str) -> Any:
+def _constrain(kind: Any, schema: SchemaNode, words: Mapping[str, str], path: str) -> Any:
     """The type with the limits that the schema sets to it."""
     limits = {option: schema[word] for word, option in words.items() if word in schema}
     if not limits:
@@ -316,7 +322,7 @@ def _limited(kind: Any, schema: Part, words: Mapping[str, str], path: str) -> An
     try:
         return Annotated[kind, msgspec.Meta(**limits)]
     except (TypeError, ValueError, re.error) as error:
-        raise _wrong(path, f"has a limit that is none ({error})", "correct it") from error
+        raise _invalid(path, f"has a limit that is none ({error})", "correct it") from error
 
 
 def _field(name: str, schema: object, required: bool) -> Any:
@@ -336,7 +342,7 @@ def _tag(schema: object) -> Any:
     return values[0] if len(values) == 1 else None
 
 
-def _attributes(names: Mapping[str, Any]) -> list[str]:
+def _attribute_names(names: Mapping[str, Any]) -> list[str]:
     """A name for each field that Python can use; inside the class nobody reads it."""
     fit = {name for name in names if name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"}
     return [name if name in fit else f"field_{at}_" for at, name in enumerate(names)]

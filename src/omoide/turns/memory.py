@@ -27,17 +27,17 @@ from omoide.errors import (
     OmoideError,
     StoreFailed,
 )
-from omoide.stores.protocols import Gets, RecordsAccess, Store
-from omoide.turns.controls import Asked
-from omoide.turns.messages import said
-from omoide.turns.prompt import CAPTURED, captured_from
+from omoide.stores.protocols import Store, SupportsAccess, SupportsGet
+from omoide.turns.controls import TurnRequest
+from omoide.turns.messages import check_non_empty
+from omoide.turns.prompt import CAPTURE_SOURCE, capture_request_id
 from omoide.turns.spec import AgentSpec, MemoryPolicy
-from omoide.verbs import offering, remembering
+from omoide.verbs import build_write_request, require
 
 # routing: Whose memory does a turn read and write?
 
 
-def enabled(spec: AgentSpec) -> MemoryPolicy | None:
+def memory_policy(spec: AgentSpec) -> MemoryPolicy | None:
     """The policy, if the agent has memory at all."""
     return spec.memory if spec.memory is not None and spec.memory.enabled else None
 
@@ -49,7 +49,7 @@ def scope_of(
     session_id: str | None = None,
     project_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
-    within: bool = False,
+    include_session: bool = False,
 ) -> Scope:
     """The scope of what the agent remembers in this session and context.
 
@@ -60,7 +60,7 @@ def scope_of(
         raise MissingSession()
     if policy.scope == "project" and not project_id:
         raise MissingProject()
-    if session_id and (within or policy.scope == "session"):
+    if session_id and (include_session or policy.scope == "session"):
         session = ids.check(session_id, "session_id")
     return Scope(
         agent_id=spec.id,
@@ -70,7 +70,7 @@ def scope_of(
     )
 
 
-def reach_of(scope: Scope, policy: MemoryPolicy) -> Scope:
+def recall_scope(scope: Scope, policy: MemoryPolicy) -> Scope:
     """What recall sees of it: a project is a label on what an agent knows, unless the policy is about it."""
     if policy.scope == "project":
         return Scope(namespace=scope.namespace, project_id=scope.project_id)
@@ -90,15 +90,15 @@ def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
     return ids.check(str(said), f"context.{key}")
 
 
-def taken_up(spec: AgentSpec, asked: Asked, context: Mapping[str, Any]) -> Mapping[str, Any]:
+def resume_context(spec: AgentSpec, request: TurnRequest, context: Mapping[str, Any]) -> Mapping[str, Any]:
     """The context of a turn that is taken up again, whose memory stays in the namespace it had."""
-    policy = enabled(spec)
-    whole = {**asked.context, **context}
-    if policy is None or asked.namespace is None:
+    policy = memory_policy(spec)
+    whole = {**request.context, **context}
+    if policy is None or request.namespace is None:
         return whole
     if isinstance(policy.namespace, tuple):
-        whole.setdefault(policy.namespace[1], asked.namespace)
-    if namespace_of(policy, whole) != asked.namespace:
+        whole.setdefault(policy.namespace[1], request.namespace)
+    if namespace_of(policy, whole) != request.namespace:
         raise Invalid("context", "names another namespace than the turn had", "leave it out, or correct it")
     return whole
 
@@ -106,9 +106,9 @@ def taken_up(spec: AgentSpec, asked: Asked, context: Mapping[str, Any]) -> Mappi
 # remembering: How does an agent remember and recall, as its spec says it should?
 
 
-LONGEST = 8_000
+MAX_QUERY_LENGTH = 8_000
 """How many characters of an input memory is asked with."""
-MOST_ASKED = 100
+MAX_RECALL_LIMIT = 100
 """How many memories are asked for at most, to find some that the conversation does not hold already."""
 
 
@@ -120,16 +120,16 @@ async def recall(
     session_id: str | None = None,
     project_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
-    further: int = 0,
+    extra: int = 0,
 ) -> RecallResult | None:
     """What the agent's memory says to this; None where it has no memory, or there is no store to ask.
 
     `further` asks for more than the policy's `max_entries`, for a caller that will leave some out.
     """
-    policy = enabled(check_instance(spec, "spec", kind=AgentSpec))
+    policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
     if policy is None or memory_store is None:
         return None
-    store: Store = offering(memory_store, Store, "recall")
+    store: Store = require(memory_store, Store, "recall")
     # A project is a label on what an agent knows, unless the policy makes it what is remembered.
     project = project_id if policy.scope == "project" else None
     scope = scope_of(spec, policy, session_id=session_id, project_id=project, context=context)
@@ -137,17 +137,19 @@ async def recall(
         agent_id=spec.id,
         session_id=scope.session_id,
         scope=policy.scope,
-        query=said(input)[:LONGEST],
-        limit=policy.max_entries + further,
+        query=check_non_empty(input)[:MAX_QUERY_LENGTH],
+        limit=policy.max_entries + extra,
         metadata=policy.metadata,
         namespace=scope.namespace,
         project_id=scope.project_id,
     )
     with observe.span("search_memory", agent_id=spec.id, conversation_id=session_id) as span:
-        with reporting(store):
+        with map_store_errors(store):
             result = await store.recall(request)
         check_instance(result, "what the store recalled", kind=RecallResult)
-        span.set(record_count=len(result.entries), query_text=input, records=lambda: _records(result.entries))
+        span.set(
+            record_count=len(result.entries), query_text=input, records=lambda: _span_records(result.entries)
+        )
     return result
 
 
@@ -160,7 +162,7 @@ async def write(
     project_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     metadata: Mapping[str, Any] = EMPTY_MAP,
-    within: bool = False,
+    include_session: bool = False,
     **fields: Any,
 ) -> WriteResult:
     """Keep a memory for the agent, where its policy says; `fields` are those of `Entry` and of writes.
@@ -169,14 +171,19 @@ async def write(
     """
     if memory_store is None:
         raise MissingStore()
-    policy = enabled(check_instance(spec, "spec", kind=AgentSpec))
+    policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
     if policy is None:
         raise Invalid("memory", f"of agent {spec.id!r} is off", "declare memory=True or a MemoryPolicy")
     scope = scope_of(
-        spec, policy, session_id=session_id, project_id=project_id, context=context, within=within
+        spec,
+        policy,
+        session_id=session_id,
+        project_id=project_id,
+        context=context,
+        include_session=include_session,
     )
-    request = remembering(content, scope, {"metadata": metadata, **fields})
-    return await _kept(memory_store, request, "create_memory", session_id)
+    request = build_write_request(content, scope, {"metadata": metadata, **fields})
+    return await _write(memory_store, request, "create_memory", session_id)
 
 
 async def capture_turn(
@@ -194,11 +201,13 @@ async def capture_turn(
     evidence: tuple[Evidence, ...] = (),
 ) -> WriteResult | None:
     """Keep what was said in a turn, if the policy says so: once, however often it is asked for."""
-    policy = enabled(check_instance(spec, "spec", kind=AgentSpec))
+    policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
     if policy is None or policy.capture != "conversation" or memory_store is None:
         return None
-    scope = scope_of(spec, policy, session_id=session_id, project_id=project_id, context=context, within=True)
-    said(content, "content")
+    scope = scope_of(
+        spec, policy, session_id=session_id, project_id=project_id, context=context, include_session=True
+    )
+    check_non_empty(content, "content")
     id = capture_id(spec.id, session_id, request_id)
     entry = Entry(
         id=id,
@@ -210,7 +219,7 @@ async def capture_turn(
         metadata={
             "class": "episodic",
             "kind": "conversation",
-            "source": CAPTURED,
+            "source": CAPTURE_SOURCE,
             "request_id": request_id,
         },
         message=message,
@@ -218,7 +227,7 @@ async def capture_turn(
         created_at=clock.now() if at is None else at,
     )
     request = WriteRequest(entry=entry, idempotency_key=id)
-    return await _kept(memory_store, request, "upsert_memory", session_id)
+    return await _write(memory_store, request, "upsert_memory", session_id)
 
 
 def capture_id(agent_id: str, session_id: str | None, request_id: str) -> str:
@@ -227,7 +236,7 @@ def capture_id(agent_id: str, session_id: str | None, request_id: str) -> str:
     return "mem_" + sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-async def recall_beyond(
+async def recall_unseen(
     spec: AgentSpec,
     input: str,
     seen: Set[str | None],
@@ -247,37 +256,37 @@ async def recall_beyond(
             session_id=session_id,
             project_id=project_id,
             context=context,
-            further=further,
+            extra=further,
         )
         if found is None or not seen:
             return found
-        fresh = sum(captured_from(entry) not in seen for entry in found.entries)
+        fresh = sum(capture_request_id(entry) not in seen for entry in found.entries)
         limit = found.request.limit
-        if fresh >= limit - further or len(found.entries) < limit or limit >= MOST_ASKED:
-            return _trimmed(found, seen, limit - further)
-        further = MOST_ASKED
+        if fresh >= limit - further or len(found.entries) < limit or limit >= MAX_RECALL_LIMIT:
+            return _trim(found, seen, limit - further)
+        further = MAX_RECALL_LIMIT
 
 
-def _trimmed(found: RecallResult, seen: Set[str | None], wanted: int) -> RecallResult:
+def _trim(found: RecallResult, seen: Set[str | None], wanted: int) -> RecallResult:
     """As much as is wanted of what is new, and of what is seen anyway: that may still leave the window."""
     room = {True: wanted, False: wanted}
     hits = []
     for hit in found.hits:
-        known = captured_from(hit.entry) in seen
+        known = capture_request_id(hit.entry) in seen
         if room[known]:
             hits.append(hit)
             room[known] -= 1
     return found.replace(hits=tuple(hits), entries=tuple(hit.entry for hit in hits))
 
 
-async def still(store: Store, recalled: RecallResult) -> RecallResult:
+async def drop_forgotten(store: Store, recalled: RecallResult) -> RecallResult:
     """What was recalled, without what was forgotten or erased since, in a store that can tell."""
-    scope = recalled.request.reach()
-    if scope is None or not isinstance(store, Gets):
+    scope = recalled.request.effective_scope()
+    if scope is None or not isinstance(store, SupportsGet):
         return recalled
     hits = []
     for hit in recalled.hits:
-        with reporting(store), suppress(NotFound):
+        with map_store_errors(store), suppress(NotFound):
             if (await store.get(hit.entry.id, scope)).is_live(clock.now()):
                 hits.append(hit)
     if len(hits) == len(recalled.hits):
@@ -285,28 +294,28 @@ async def still(store: Store, recalled: RecallResult) -> RecallResult:
     return recalled.replace(hits=tuple(hits), entries=tuple(hit.entry for hit in hits))
 
 
-async def used(store: Store, recalled: RecallResult, shown: list[str]) -> None:
+async def record_use(store: Store, recalled: RecallResult, shown: list[str]) -> None:
     """Count the memories that were shown to a model, in a store that counts."""
-    scope = recalled.request.reach()
-    if shown and scope is not None and isinstance(store, RecordsAccess):
-        with reporting(store):
+    scope = recalled.request.effective_scope()
+    if shown and scope is not None and isinstance(store, SupportsAccess):
+        with map_store_errors(store):
             await store.record_access(shown, scope)
 
 
-async def _kept(
+async def _write(
     memory_store: Store, request: WriteRequest, operation: observe.Operation, session_id: str | None
 ) -> WriteResult:
-    store: Store = offering(memory_store, Store, "write")
+    store: Store = require(memory_store, Store, "write")
     entry = request.entry
     with observe.span(operation, agent_id=entry.agent_id, conversation_id=session_id) as span:
-        with reporting(store):
+        with map_store_errors(store):
             result = await store.write(request)
-        span.set(record_id=result.entry.id, record_count=1, records=lambda: _records([entry]))
+        span.set(record_id=result.entry.id, record_count=1, records=lambda: _span_records([entry]))
     return result
 
 
 @contextmanager
-def reporting(store: object) -> Iterator[None]:
+def map_store_errors(store: object) -> Iterator[None]:
     """A block in which what a store raises is told as ours."""
     try:
         yield
@@ -318,5 +327,5 @@ def reporting(store: object) -> Iterator[None]:
         ) from error
 
 
-def _records(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def _span_records(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     return [{"id": entry.id, "content": entry.content} for entry in entries]

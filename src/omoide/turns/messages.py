@@ -13,7 +13,7 @@ from omoide import ids
 from omoide.core import codec
 from omoide.core.codec import MapField
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.value import Count, Id, Name, Value, check_choice, check_tuple, force
+from omoide.core.value import Count, Id, Name, Value, check_choice, check_tuple, set_field
 from omoide.errors import Invalid, WrongType
 
 # messages: What do people, models and tools say to each other?
@@ -40,7 +40,7 @@ class ToolCall(Value, frozen=True, kw_only=True):
 class Message(Value, frozen=True, kw_only=True):
     """One message of a prompt."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"native"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"native"})
 
     role: str
     content: str = ""
@@ -56,7 +56,7 @@ class Message(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self.role, "role", ROLES)
-        force(self, "calls", check_tuple(self.calls, "calls", ToolCall))
+        set_field(self, "calls", check_tuple(self.calls, "calls", ToolCall))
         if self.calls and self.role != "assistant":
             raise Invalid("calls", f"come with role {self.role!r}", "only an assistant asks for tools")
         if self.role == "tool" and (self.call_id is None or self.name is None):
@@ -85,7 +85,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
 
 
-def said(content: object, field: str = "input") -> str:
+def check_non_empty(content: object, field: str = "input") -> str:
     """What a user said, if there is something in it."""
     if not isinstance(content, str):
         raise WrongType(field, "text", content)
@@ -97,9 +97,9 @@ def said(content: object, field: str = "input") -> str:
 # window: Which turns of a conversation does a model still see?
 
 
-Counter = Callable[[str], int]
+TokenCounter = Callable[[str], int]
 
-AROUND = 4
+MESSAGE_OVERHEAD = 4
 """About how many tokens a message takes besides its words."""
 
 
@@ -111,10 +111,10 @@ class Exchange(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force(self, "messages", check_tuple(self.messages, "messages", Message))
+        set_field(self, "messages", check_tuple(self.messages, "messages", Message))
 
 
-def exchanges(history: object) -> tuple[Exchange, ...]:
+def as_exchanges(history: object) -> tuple[Exchange, ...]:
     """A conversation as turns; messages given one after the other are parted where the user speaks."""
     if isinstance(history, (str, bytes)) or not isinstance(history, Sequence):
         raise WrongType("history", "a list of messages or of turns", history)
@@ -122,82 +122,82 @@ def exchanges(history: object) -> tuple[Exchange, ...]:
     loose: list[Message] = []
     for at, one in enumerate(history):
         if isinstance(one, Exchange):
-            found += [*_closed(loose), one]
+            found += [*_group_messages(loose), one]
             loose = []
             continue
         if isinstance(one, Mapping):
-            one = _message(one, f"history[{at}]")
+            one = _parse_message(one, f"history[{at}]")
         if not isinstance(one, Message):
             raise WrongType(f"history[{at}]", "a Message", one)
         if one.role == "user":
-            found += _closed(loose)
+            found += _group_messages(loose)
             loose = []
         loose.append(one)
-    return (*found, *_closed(loose))
+    return (*found, *_group_messages(loose))
 
 
-def _message(given: Mapping[str, Any], field: str) -> Message:
+def _parse_message(given: Mapping[str, Any], field: str) -> Message:
     """A message in the form that most programs have it."""
     try:
         return Message(**given)
     except Invalid as error:
-        raise error.under(field) from error
+        raise error.with_path_prefix(field) from error
     except TypeError as error:
         raise Invalid(field, f"is no message ({error})", "give it role and content") from error
 
 
-def _closed(loose: list[Message]) -> list[Exchange]:
+def _group_messages(loose: list[Message]) -> list[Exchange]:
     return [Exchange(messages=tuple(loose))] if loose else []
 
 
-def size(messages: Sequence[Message], count: Counter) -> int:
+def message_tokens(messages: Sequence[Message], count: TokenCounter) -> int:
     """How many tokens messages take."""
-    return sum(_size(message, count) for message in messages)
+    return sum(_tokens_of(message, count) for message in messages)
 
 
-def _size(message: Message, count: Counter) -> int:
+def _tokens_of(message: Message, count: TokenCounter) -> int:
     calls = "".join(
         f"{call.name}{call.invalid or codec.encode(call.params).decode()}" for call in message.calls
     )
-    return AROUND + count(message.content) + (count(calls) if calls else 0)
+    return MESSAGE_OVERHEAD + count(message.content) + (count(calls) if calls else 0)
 
 
-class Sizes:
+class TokenCounts:
     """How many tokens each turn of a conversation takes, counted once."""
 
-    def __init__(self, count: Counter) -> None:
+    def __init__(self, count: TokenCounter) -> None:
         self.count = count
-        self._known: dict[int, tuple[Exchange, int]] = {}  # the turn is held, so its number stays its own
+        self._cache: dict[int, tuple[Exchange, int]] = {}  # the turn is held, so its number stays its own
 
     def of(self, turn: Exchange) -> int:
         """What a turn takes."""
-        known = self._known.get(id(turn))
+        known = self._cache.get(id(turn))
         if known is None:
-            known = self._known[id(turn)] = (turn, size(turn.messages, self.count))
+            known = self._cache[id(turn)] = (turn, message_tokens(turn.messages, self.count))
         return known[1]
 
 
-def newest(turns: Sequence[Exchange], room: int, sizes: Sizes) -> tuple[Exchange, ...]:
+def newest_exchanges(turns: Sequence[Exchange], budget: int, counts: TokenCounts) -> tuple[Exchange, ...]:
     """The newest turns that fit into the room, in their order."""
     kept = 0
     for turn in reversed(turns):
-        room -= sizes.of(turn)
-        if room < 0:
+        budget -= counts.of(turn)
+        if budget < 0:
             break
         kept += 1
     return tuple(turns[len(turns) - kept :])
 
 
-def clipped(text: str, room: int, count: Counter) -> str:
+def truncate(text: str, budget: int, count: TokenCounter) -> str:
     """A text, or as much of its beginning as the room holds, with a remark that it was cut."""
-    if len(text) <= room or count(text) <= room:
+    if len(text) <= budget or count(text) <= budget:
         return text
 
     def cut(length: int) -> str:
         return f"{text[:length]}\n(cut, {len(text) - length:,} characters more)"
 
-    low, high = 0, min(len(text), room * 16)
+    low, high = 0, min(len(text), budget * 16)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(cut(middle)) <= room else (low, middle - 1)
+        low, high = (middle, high) if count(cut(middle)) <= budget else (low, middle - 1)
     return cut(low)

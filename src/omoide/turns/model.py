@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import anyio
 import msgspec
 
-from omoide.core.value import Count, Value, check_tuple, force
+from omoide.core.value import Count, Value, check_tuple, set_field
 from omoide.errors import Invalid, ModelFailed, ModelMisbehaved, ModelTimedOut, OmoideError, WrongType
 from omoide.turns.messages import ToolCall, Usage
 from omoide.turns.prompt import Prompt
@@ -35,7 +35,7 @@ from omoide.turns.prompt import Prompt
 class Request(Value, frozen=True, kw_only=True):
     """What a model is asked: a prompt, in the course of a turn."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"journal", "context"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"journal", "context"})
 
     prompt: Prompt
     request_id: str
@@ -51,7 +51,7 @@ class Request(Value, frozen=True, kw_only=True):
 class Reply(Value, frozen=True, kw_only=True):
     """What a model answered: text, or tools it wants to have run, or both."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"native"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"native"})
 
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -63,7 +63,7 @@ class Reply(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force(self, "calls", check_tuple(self.calls, "calls", ToolCall))
+        set_field(self, "calls", check_tuple(self.calls, "calls", ToolCall))
 
 
 @runtime_checkable
@@ -76,7 +76,7 @@ class Model(Protocol):
 
 
 @runtime_checkable
-class Streams(Protocol):
+class SupportsStreaming(Protocol):
     """Answers piece by piece."""
 
     def stream(self, request: Request) -> AsyncIterator[str | Reply]:
@@ -85,33 +85,33 @@ class Streams(Protocol):
 
 
 @runtime_checkable
-class Connects(Protocol):
+class SupportsConnection(Protocol):
     """Can keep its connection open for several requests in a row."""
 
-    def connected(self) -> AbstractAsyncContextManager[Model]:
+    def connect(self) -> AbstractAsyncContextManager[Model]:
         """The same model, on a connection that stays open inside the block."""
         ...
 
 
-Answering = Callable[..., Any]
+ModelFunction = Callable[..., Any]
 
 
-class FromFunction:
+class FunctionModel:
     """A function as a model."""
 
-    def __init__(self, function: Answering, name: str | None = None) -> None:
+    def __init__(self, function: ModelFunction, name: str | None = None) -> None:
         own = str(getattr(function, "__name__", type(function).__name__))
         self.name = name or ("llm" if own == "<lambda>" else own)
         self._function = function
-        self._takes = _arity(function)
+        self._arity = _function_arity(function)
         called = function if inspect.isroutine(function) else type(function).__call__
         self._async = inspect.iscoroutinefunction(inspect.unwrap(called))
 
     async def complete(self, request: Request) -> Reply:
         """The answer of the function, in the form of a reply."""
-        given = (request, request.journal, request.context)[: self._takes]
+        given = (request, request.journal, request.context)[: self._arity]
         try:
-            answer = self._function(*given) if self._async else await _apart(self._function, given)
+            answer = self._function(*given) if self._async else await _run_in_thread(self._function, given)
             if inspect.isawaitable(answer):
                 answer = await answer
         except ModelFailed:
@@ -123,7 +123,7 @@ class FromFunction:
         return as_reply(answer, self.name)
 
 
-async def _apart(function: Answering, given: tuple[Any, ...]) -> Any:
+async def _run_in_thread(function: ModelFunction, given: tuple[Any, ...]) -> Any:
     """What a function says, in a thread: it may take its time without holding up everything else."""
     from anyio import to_thread
 
@@ -156,14 +156,18 @@ def _from_mapping(answer: Mapping[str, Any], model: str) -> Reply:
                 content = answer.get("content", "")
                 if not isinstance(content, str):
                     raise WrongType("content", "text", content)
-                return Reply(content=content, usage=_usage(answer))
+                return Reply(content=content, usage=_parse_usage(answer))
             case "operation":
-                return Reply(content=answer.get("content", ""), calls=(_call(answer),), usage=_usage(answer))
+                return Reply(
+                    content=answer.get("content", ""),
+                    calls=(_parse_tool_call(answer),),
+                    usage=_parse_usage(answer),
+                )
             case "operations":
-                calls = tuple(_call(one) for one in answer["operations"])
+                calls = tuple(_parse_tool_call(one) for one in answer["operations"])
                 if not calls:
                     raise Invalid("operations", "is empty", "use type final for an answer")
-                return Reply(content=answer.get("content", ""), calls=calls, usage=_usage(answer))
+                return Reply(content=answer.get("content", ""), calls=calls, usage=_parse_usage(answer))
             case other:
                 raise Invalid("type", f"is {other!r}", "use final, operation or operations")
     except (Invalid, KeyError, TypeError) as error:
@@ -172,7 +176,7 @@ def _from_mapping(answer: Mapping[str, Any], model: str) -> Reply:
         ) from error
 
 
-def _call(given: Mapping[str, Any]) -> ToolCall:
+def _parse_tool_call(given: Mapping[str, Any]) -> ToolCall:
     params = given.get("params", given.get("arguments"))
     if isinstance(params, str):
         try:
@@ -182,12 +186,12 @@ def _call(given: Mapping[str, Any]) -> ToolCall:
     return ToolCall.new(given["name"], {} if params is None else params, id=given.get("id"))
 
 
-def _usage(given: Mapping[str, Any]) -> Usage:
+def _parse_usage(given: Mapping[str, Any]) -> Usage:
     usage = given.get("usage")
     return usage if isinstance(usage, Usage) else Usage(**(usage or {}))
 
 
-def _arity(function: Answering) -> int:
+def _function_arity(function: ModelFunction) -> int:
     """How many of request, journal and context a function takes: all three, where it does not say."""
     try:
         parameters = [*inspect.signature(function).parameters.values()]
@@ -214,9 +218,9 @@ def _arity(function: Answering) -> int:
 # calling: How long is a model waited for, and how often is it asked again?
 
 
-FIRST_WAIT = 0.5
-LONGEST_WAIT = 8.0
-PATIENCE = 60.0
+INITIAL_BACKOFF = 0.5
+MAX_BACKOFF = 8.0
+MAX_RETRY_AFTER = 60.0
 """The longest wait a provider may ask for, in seconds."""
 
 OnText = Callable[[str], Any]
@@ -224,7 +228,7 @@ OnRetry = Callable[[ModelFailed, int, float], Any]
 Sleep = Callable[[float], Awaitable[object]]
 
 
-async def ask(
+async def call_model(
     model: Model,
     request: Request,
     *,
@@ -239,92 +243,94 @@ async def ask(
     `on_text` gets the text piece by piece where the model streams, and in one piece where it does not;
     `on_retry` gets the error, the number of the retry and the seconds until then. Both may be async.
     """
-    text = None if on_text is None else _Text(on_text)
+    text = None if on_text is None else _TextSink(on_text)
     tried = 0
     while True:
         try:
             return await _attempt(model, request, timeout_ms / 1000, text)
         except ModelFailed as error:
-            given = text is not None and text.given
+            given = text is not None and text.has_output
             asked = error.retry_after or 0.0
-            if not error.transient or given or tried >= retries or asked > PATIENCE:
+            if not error.transient or given or tried >= retries or asked > MAX_RETRY_AFTER:
                 raise
             wait = max(asked, backoff(tried))
             tried += 1
-            await _told(on_retry, error, tried, wait)
+            await _notify(on_retry, error, tried, wait)
         await sleep(wait)
 
 
-def backoff(tried: int) -> float:
+def backoff(attempt: int) -> float:
     """How many seconds to wait after so many retries; at least half of what it could be."""
-    return float(min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(tried, 10)) * random.uniform(0.5, 1.0))
+    return float(min(MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.0))
 
 
-class _Text:
+class _TextSink:
     """Where the pieces of an answer go."""
 
     def __init__(self, function: OnText) -> None:
         self._function = function
-        self.given = False
+        self.has_output = False
 
-    async def give(self, piece: str) -> None:
+    async def write(self, piece: str) -> None:
         if piece:
-            self.given = True
-            await _told(self._function, piece)
+            self.has_output = True
+            await _notify(self._function, piece)
 
 
-async def _attempt(model: Model, request: Request, seconds: float, text: _Text | None) -> Reply:
+async def _attempt(model: Model, request: Request, seconds: float, text: _TextSink | None) -> Reply:
     answer: Any = None
     with anyio.move_on_after(seconds) as scope:
-        if text is None or not isinstance(model, Streams):
-            answer = await _guarded(model, model.complete(request))
+        if text is None or not isinstance(model, SupportsStreaming):
+            answer = await _map_errors(model, model.complete(request))
         else:
-            answer = await _streamed(model, model.stream(request), text, scope)
+            answer = await _consume_stream(model, model.stream(request), text, scope)
     if scope.cancelled_caught:
         problem = f"gave no answer within {seconds:g} s"
-        raise ModelTimedOut(_name(model), problem, "try again, or raise limits.model_timeout_ms")
-    reply = as_reply(answer, _name(model))
-    if text is not None and not text.given:
-        await text.give(reply.content)
+        raise ModelTimedOut(_model_name(model), problem, "try again, or raise limits.model_timeout_ms")
+    reply = as_reply(answer, _model_name(model))
+    if text is not None and not text.has_output:
+        await text.write(reply.content)
     return reply
 
 
-async def _streamed(
-    model: Model, pieces: AsyncIterator[str | Reply], text: _Text, scope: anyio.CancelScope
+async def _consume_stream(
+    model: Model, pieces: AsyncIterator[str | Reply], text: _TextSink, scope: anyio.CancelScope
 ) -> Reply:
     try:
         while True:
-            piece = await _guarded(model, anext(pieces, None))
+            piece = await _map_errors(model, anext(pieces, None))
             if isinstance(piece, Reply):
                 return piece
             if not isinstance(piece, str):
-                raise ModelMisbehaved(_name(model), "ended without its whole answer", "yield a Reply last")
+                raise ModelMisbehaved(
+                    _model_name(model), "ended without its whole answer", "yield a Reply last"
+                )
             # Whoever takes the text may take their time: it is not the model's.
             left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
-            await text.give(piece)
+            await text.write(piece)
             scope.deadline = anyio.current_time() + left
     finally:
         if isinstance(pieces, AsyncGenerator):
             await pieces.aclose()
 
 
-async def _guarded(model: Model, answer: Awaitable[Any]) -> Any:
+async def _map_errors(model: Model, answer: Awaitable[Any]) -> Any:
     try:
         return await answer
     except OmoideError:
         raise
     except Exception as error:
         raise ModelFailed(
-            _name(model), f"failed ({type(error).__name__}: {error})", "see the cause"
+            _model_name(model), f"failed ({type(error).__name__}: {error})", "see the cause"
         ) from error
 
 
-async def _told(function: Callable[..., Any] | None, *news: object) -> None:
+async def _notify(function: Callable[..., Any] | None, *news: object) -> None:
     if function is not None:
         answer = function(*news)
         if inspect.isawaitable(answer):
             await answer
 
 
-def _name(model: Model) -> str:
+def _model_name(model: Model) -> str:
     return str(getattr(model, "name", type(model).__name__))

@@ -15,31 +15,31 @@ from omoide.core.requests import RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Invalid, MissingNamespace, WrongType
-from omoide.retrieval.text import estimate
+from omoide.retrieval.text import estimate_tokens
 from omoide.stores.protocols import Store
 from omoide.turns.controls import (
     Approval,
-    Asked,
     Control,
     Decision,
     Review,
+    TurnRequest,
     check_context,
     check_controls,
-    hidden,
-    keepable,
+    persistable_context,
+    secret_texts,
 )
-from omoide.turns.journal import Events, Listener
-from omoide.turns.memory import enabled, namespace_of, reach_of, scope_of
-from omoide.turns.messages import Exchange, Message, Sizes, said
-from omoide.turns.model import Answering, FromFunction, Model
-from omoide.turns.prompt import Counter
-from omoide.turns.result import wanted
+from omoide.turns.journal import EventEmitter, EventListener
+from omoide.turns.memory import memory_policy, namespace_of, recall_scope, scope_of
+from omoide.turns.messages import Exchange, Message, TokenCounts, check_non_empty
+from omoide.turns.model import FunctionModel, Model, ModelFunction
+from omoide.turns.prompt import TokenCounter
+from omoide.turns.result import output_schema
 from omoide.turns.spec import AgentSpec
 
 # world: What may a turn use, and who keeps what it does?
 
 
-Record = Callable[[Sequence[ThreadEntry]], Awaitable[None]]
+RecordEntries = Callable[[Sequence[ThreadEntry]], Awaitable[None]]
 
 
 class Paused(Exception):
@@ -51,7 +51,7 @@ class Paused(Exception):
         self.reviews = tuple(reviews)
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class TurnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn may use."""
 
     spec: AgentSpec
@@ -70,17 +70,17 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     decisions: Mapping[str, Decision] = EMPTY_MAP
     reviews: tuple[Review, ...] = ()
     """What the decisions are about."""
-    count: Counter
+    count: TokenCounter
     checkpoint: str | None = None
-    events: Events
-    begin: Callable[[Asked], Awaitable[None]] | None = None
+    events: EventEmitter
+    begin: Callable[[TurnRequest], Awaitable[None]] | None = None
     """Keeps what was asked, before anything is done about it."""
-    record: Record | None = None
+    record: RecordEntries | None = None
     """Keeps what the turn writes into the thread, before the turn goes on."""
     remember: Callable[[RecallResult | None], Awaitable[None]] | None = None
     """Keeps what was recalled."""
     streaming: bool = False
-    sizes: Sizes | None = None
+    sizes: TokenCounts | None = None
     """What the turns of the conversation take, where that was counted before."""
 
     @property
@@ -90,7 +90,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return name or self.spec.model
 
     @property
-    def watched(self) -> bool:
+    def has_output_control(self) -> bool:
         """Whether an answer has to pass a control before anybody reads it."""
         return any(type(control).at_output is not Control.at_output for control in self.controls)
 
@@ -101,10 +101,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 CHECKPOINTS = ("after_prompt", "before_tool")
 
 
-class Options(TypedDict, total=False):
+class TurnKwargs(TypedDict, total=False):
     """What every way of running a turn takes."""
 
-    llm: Model | Answering | str | None
+    llm: Model | ModelFunction | str | None
     """A model, a function, or `provider:model`; the spec's own where it is left out."""
     memory_store: Store | None
     session_id: str | None
@@ -119,15 +119,15 @@ class Options(TypedDict, total=False):
     """The agent to run the turn with, in place of a new one."""
     history: Sequence[Message | Exchange]
     """What was said before."""
-    count_tokens: Counter
+    count_tokens: TokenCounter
     checkpoint: str | None
     """Where to stop for now: `after_prompt` or `before_tool`."""
-    on_event: Listener | None
+    on_event: EventListener | None
     decisions: Mapping[str, Decision]
     """What was decided about the reviews of a turn that waits."""
 
 
-class Given(msgspec.Struct, kw_only=True):
+class TurnOptions(msgspec.Struct, kw_only=True):
     """The options of a turn, checked, with their defaults."""
 
     llm: Any = None
@@ -140,19 +140,19 @@ class Given(msgspec.Struct, kw_only=True):
     controls: Any = ()
     agent: Agent | None = None
     history: Any = ()
-    count_tokens: Counter = estimate
+    count_tokens: TokenCounter = estimate_tokens
     checkpoint: str | None = None
-    on_event: Listener | None = None
+    on_event: EventListener | None = None
     decisions: Mapping[str, Decision] = EMPTY_MAP
     reviews: tuple[Review, ...] = ()
     off_record: bool = False
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Given:
+    def from_kwargs(cls, options: Mapping[str, Any]) -> TurnOptions:
         """The options, if all of them are known and sound."""
         for name in options:
-            if name not in Options.__annotations__:
-                raise Invalid(name, "is no option of a turn", f"use {', '.join(Options.__annotations__)}")
+            if name not in TurnKwargs.__annotations__:
+                raise Invalid(name, "is no option of a turn", f"use {', '.join(TurnKwargs.__annotations__)}")
         given = cls(**options)
         given.controls = check_controls(given.controls)
         check_context(given.context)
@@ -177,15 +177,15 @@ class Given(msgspec.Struct, kw_only=True):
             check_instance(decision, f"decisions.{key}", kind=Decision)
         return given
 
-    def asked(self, spec: AgentSpec, input: object) -> Asked:
+    def build_request(self, spec: AgentSpec, input: object) -> TurnRequest:
         """What the agent is asked: the part of it that may be kept."""
-        wanted(spec)  # a shape that no answer can be checked against is found out now
-        return Asked(
+        output_schema(spec)  # a shape that no answer can be checked against is found out now
+        return TurnRequest(
             id=self.request_id or ids.new("req_"),
-            input=said(input),
+            input=check_non_empty(input),
             session_id=self.session_id or None,
             project_id=self.project_id or None,
-            context=keepable(self.context),
+            context=persistable_context(self.context),
             controls=tuple(type(control).__name__ for control in self.controls),
             off_record=self.off_record,
             namespace=self._namespace(spec),
@@ -194,37 +194,39 @@ class Given(msgspec.Struct, kw_only=True):
 
     def _namespace(self, spec: AgentSpec) -> str | None:
         """Where the turn's memory lies, or would lie with a store."""
-        scope = self.scope(spec)
+        scope = self.memory_scope(spec)
         if scope is not None:
             return scope.namespace
-        policy = enabled(spec)
+        policy = memory_policy(spec)
         try:
             return None if policy is None else namespace_of(policy, self.context)
         except MissingNamespace:
             return None  # without a store nobody asks for it
 
-    def scope(self, spec: AgentSpec) -> Scope | None:
+    def memory_scope(self, spec: AgentSpec) -> Scope | None:
         """Where the turn's memory lies; None where it has none, or nobody to ask."""
-        policy = enabled(spec)
+        policy = memory_policy(spec)
         if policy is None or self.memory_store is None:
             return None
         return scope_of(
             spec, policy, session_id=self.session_id, project_id=self.project_id, context=self.context
         )
 
-    def world(self, spec: AgentSpec, *, events: Events, model: Model | None, **more: Any) -> World:
+    def build_environment(
+        self, spec: AgentSpec, *, events: EventEmitter, model: Model | None, **more: Any
+    ) -> TurnEnvironment:
         """What the turn may use."""
-        policy, scope = enabled(spec), self.scope(spec)
+        policy, scope = memory_policy(spec), self.memory_scope(spec)
         approval = (Approval(spec.approve),) if spec.approve else ()
-        return World(
-            spec=self.named(spec),
+        return TurnEnvironment(
+            spec=self.with_named_model(spec),
             model=model,
             store=self.memory_store,
             scope=scope,
-            reach=None if scope is None or policy is None else reach_of(scope, policy),
+            reach=None if scope is None or policy is None else recall_scope(scope, policy),
             data=self.context,
             secrets=self.secrets,
-            hidden=hidden(self.context, self.secrets),
+            hidden=secret_texts(self.context, self.secrets),
             controls=(*self.controls, *approval),
             decisions=self.decisions,
             reviews=self.reviews,
@@ -234,34 +236,34 @@ class Given(msgspec.Struct, kw_only=True):
             **more,
         )
 
-    def named(self, spec: AgentSpec) -> AgentSpec:
+    def with_named_model(self, spec: AgentSpec) -> AgentSpec:
         """The spec with the model that is named in its place, if one is."""
         return spec.replace(model=self.llm) if isinstance(self.llm, str) else spec
 
-    def model(self, spec: AgentSpec) -> Model:
+    def resolve_model(self, spec: AgentSpec) -> Model:
         """The model that answers."""
         return as_model(self.llm if self.llm is not None else spec.model, spec)
 
 
-def _check_counter(count: Counter) -> None:
+def _check_counter(count: TokenCounter) -> None:
     """Raise unless it counts; a budget that is counted in anything but whole tokens is none."""
     counted: object = check_function(count, "count_tokens")("one word")
     if type(counted) is not int or counted < 0:
         raise WrongType("count_tokens", "a function from text to an int", counted, "round up what it gives")
 
 
-def as_model(wanted: object, spec: AgentSpec) -> Model:
+def as_model(source: object, spec: AgentSpec) -> Model:
     """A model from a model, a function, or a name."""
-    if wanted is None:
+    if source is None:
         raise Invalid(
             "model", f"of agent {spec.id!r} is missing", "name one in the spec, or pass llm= with a function"
         )
-    if isinstance(wanted, str):
+    if isinstance(source, str):
         from omoide.turns.provider import ProviderModel  # needs packages that not everybody has
 
-        return ProviderModel(wanted, base_url=spec.base_url)
-    if isinstance(wanted, Model):
-        return wanted
-    if callable(wanted):
-        return FromFunction(wanted)
-    raise WrongType("llm", "a Model, a function, or provider:model", wanted)
+        return ProviderModel(source, base_url=spec.base_url)
+    if isinstance(source, Model):
+        return source
+    if callable(source):
+        return FunctionModel(source)
+    raise WrongType("llm", "a Model, a function, or provider:model", source)

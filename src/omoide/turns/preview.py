@@ -13,28 +13,28 @@ from omoide.core.agent import Agent
 from omoide.core.codec import MapField, TextsField
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.requests import RecallResult
-from omoide.core.value import Value, check_instance, check_tuple, force
+from omoide.core.value import Value, check_instance, check_tuple, set_field
 from omoide.turns import tools
-from omoide.turns.controls import Asked
+from omoide.turns.controls import TurnRequest
 from omoide.turns.journal import Event, conversation
-from omoide.turns.memory import enabled, recall_beyond
-from omoide.turns.messages import Exchange, Sizes, exchanges
-from omoide.turns.options import Given, Options
-from omoide.turns.prompt import Prompt, assemble, check_fits, rendered
-from omoide.turns.prompt import prompt_visible as visible
+from omoide.turns.memory import memory_policy, recall_unseen
+from omoide.turns.messages import Exchange, TokenCounts, as_exchanges
+from omoide.turns.options import TurnKwargs, TurnOptions
+from omoide.turns.prompt import Prompt, assemble, check_fits, render_prompt
+from omoide.turns.prompt import visible_requests as visible
 from omoide.turns.spec import AgentSpec
 
 
 class Preflight(Value, frozen=True, kw_only=True):
     """A turn up to the point where the model would be called. Printed, it can be read."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"agent"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"agent"})
 
     spec: AgentSpec
     agent: Agent | None = None
     plan: TextsField = ()
     """What the turn would do, step by step."""
-    request: Asked
+    request: TurnRequest
     prompt: Prompt
     recalled: RecallResult | None = None
     events: tuple[Event, ...] = ()
@@ -45,37 +45,41 @@ class Preflight(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force(self, "events", check_tuple(self.events, "events", Event))
+        set_field(self, "events", check_tuple(self.events, "events", Event))
 
     def __str__(self) -> str:
-        return rendered(self.spec, self.prompt, self.plan, self.diagnostics)
+        return render_prompt(self.spec, self.prompt, self.plan, self.diagnostics)
 
 
-async def preflight(spec: AgentSpec, input: str, **options: Unpack[Options]) -> Preflight:
+async def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
     """What the model would be sent for this, with the reason for each memory and what was left out."""
-    given = Given.of(options)
-    said = exchanges(given.history)
+    given = TurnOptions.from_kwargs(options)
+    said = as_exchanges(given.history)
     if not said and given.agent is not None:
         said = tuple(conversation(thread.of(given.agent).entries))
-    return await previewed(spec, input, given, said)
+    return await build_preflight(spec, input, given, said)
 
 
-async def previewed(
-    spec: AgentSpec, input: str, given: Given, history: tuple[Exchange, ...], agent: Agent | None = None
+async def build_preflight(
+    spec: AgentSpec,
+    input: str,
+    options: TurnOptions,
+    history: tuple[Exchange, ...],
+    agent: Agent | None = None,
 ) -> Preflight:
     """The same, of a turn that continues a conversation."""
-    spec = given.named(check_instance(spec, "spec", kind=AgentSpec))
-    asked = given.asked(spec, input)
-    check_fits(spec, asked.input, tools.operations(spec), given.count_tokens)
+    spec = options.with_named_model(check_instance(spec, "spec", kind=AgentSpec))
+    asked = options.build_request(spec, input)
+    check_fits(spec, asked.input, tools.operations(spec), options.count_tokens)
     begun = clock.now()
-    recalled = await recall_beyond(
+    recalled = await recall_unseen(
         spec,
         asked.input,
-        visible(spec, history, Sizes(given.count_tokens)),
-        memory_store=given.memory_store,
-        session_id=given.session_id,
-        project_id=given.project_id,
-        context=given.context,
+        visible(spec, history, TokenCounts(options.count_tokens)),
+        memory_store=options.memory_store,
+        session_id=options.session_id,
+        project_id=options.project_id,
+        context=options.context,
     )
     found = clock.now()
     prompt = assemble(
@@ -85,18 +89,18 @@ async def previewed(
         history=history,
         operations=tools.operations(spec),
         context=asked.context,
-        count=given.count_tokens,
+        count=options.count_tokens,
     )
     return Preflight(
         spec=spec,
-        agent=agent or given.agent or Agent.new(spec.definition(), id=spec.id),
-        plan=_plan(spec, given),
+        agent=agent or options.agent or Agent.new(spec.definition(), id=spec.id),
+        plan=_plan(spec, options),
         request=asked,
         prompt=prompt,
         recalled=recalled,
         events=_events(prompt),
         timeline={"recall_ms": found - begun, "assemble_ms": clock.now() - found},
-        diagnostics=_diagnostics(spec, given, recalled, prompt),
+        diagnostics=_diagnostics(spec, options, recalled, prompt),
     )
 
 
@@ -106,14 +110,14 @@ def _events(prompt: Prompt) -> tuple[Event, ...]:
     return (*recalled, Event(kind="prompt_assembled", data={"tokens": prompt.tokens["total"], "round": 0}))
 
 
-def _plan(spec: AgentSpec, given: Given) -> list[str]:
-    policy = enabled(spec)
+def _plan(spec: AgentSpec, given: TurnOptions) -> list[str]:
+    policy = memory_policy(spec)
     steps = []
     if given.controls:
         steps.append(f"ask {len(given.controls)} control(s) about the input")
     if policy is not None and given.memory_store is not None:
         steps.append(f"recall up to {policy.max_entries} memories of this {policy.scope}")
-    steps.append(f"call {_called(spec, given)}")
+    steps.append(f"call {_model_label(spec, given)}")
     if spec.tools:
         rounds = spec.limits.max_rounds - 1
         steps.append(f"run its tools ({', '.join(spec.tools)}), in at most {rounds} rounds")
@@ -124,15 +128,17 @@ def _plan(spec: AgentSpec, given: Given) -> list[str]:
     return steps
 
 
-def _called(spec: AgentSpec, given: Given) -> str:
+def _model_label(spec: AgentSpec, given: TurnOptions) -> str:
     if given.llm is None or isinstance(given.llm, str):
         return spec.model or "a model, once one is named"
     return str(getattr(given.llm, "name", None) or getattr(given.llm, "__name__", type(given.llm).__name__))
 
 
-def _diagnostics(spec: AgentSpec, given: Given, recalled: RecallResult | None, prompt: Prompt) -> list[str]:
+def _diagnostics(
+    spec: AgentSpec, given: TurnOptions, recalled: RecallResult | None, prompt: Prompt
+) -> list[str]:
     told = []
-    policy = enabled(spec)
+    policy = memory_policy(spec)
     if given.controls:
         told.append("Controls were not asked: a turn may refuse this input, or change it.")
     if spec.memory is None:

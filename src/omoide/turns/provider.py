@@ -66,22 +66,26 @@ from omoide.turns.prompt import Operation, Prompt
 # failing: What does it mean for a turn when a provider fails?
 
 
-Meaning = tuple[type[ModelFailed], str, str]
+ErrorMapping = tuple[type[ModelFailed], str, str]
 
-LATER = "try again later"
-BUSY: Meaning = (ModelOverloaded, "cannot answer just now", LATER)
-SLOW: Meaning = (ModelTimedOut, "took too long", "try again, or allow it more time")
-AWAY: Meaning = (
+RETRY_LATER = "try again later"
+OVERLOADED: ErrorMapping = (ModelOverloaded, "cannot answer just now", RETRY_LATER)
+TIMED_OUT: ErrorMapping = (ModelTimedOut, "took too long", "try again, or allow it more time")
+UNREACHABLE: ErrorMapping = (
     ModelUnreachable,
     "cannot be reached, or broke off",
     "check the network and base_url, then try again",
 )
-UNREADABLE: Meaning = (ModelMisbehaved, "gave an answer that cannot be read", "see the cause")
-REJECTED: Meaning = (ModelRefused, "does not take the request", "correct what the cause names")
-UNUSABLE: Meaning = (ModelRefused, "cannot be used", "check its name, the provider's package and its key")
-UNKNOWN: Meaning = (ModelFailed, "failed", "see the cause")
+UNREADABLE: ErrorMapping = (ModelMisbehaved, "gave an answer that cannot be read", "see the cause")
+REJECTED: ErrorMapping = (ModelRefused, "does not take the request", "correct what the cause names")
+UNUSABLE: ErrorMapping = (
+    ModelRefused,
+    "cannot be used",
+    "check its name, the provider's package and its key",
+)
+UNKNOWN: ErrorMapping = (ModelFailed, "failed", "see the cause")
 
-MEANINGS: tuple[tuple[type[Exception], Meaning], ...] = (
+ERROR_MAPPINGS: tuple[tuple[type[Exception], ErrorMapping], ...] = (
     (
         exceptions.ModelAuthenticationError,
         (ModelRefused, "does not take the key", "check the key"),
@@ -93,64 +97,64 @@ MEANINGS: tuple[tuple[type[Exception], Meaning], ...] = (
     ),
     (exceptions.ModelRequestRejectedError, REJECTED),
     (exceptions.ModelQuotaExceededError, (ModelRefused, "has no quota left", "see to the account")),
-    (exceptions.ModelRateLimitError, (ModelOverloaded, "is asked too often", LATER)),
-    (exceptions.ModelUnavailableError, BUSY),
-    (exceptions.ModelServerError, (ModelOverloaded, "failed on the provider's side", LATER)),
-    (exceptions.ModelTimeoutError, SLOW),
-    (exceptions.ModelRequestTimeout, SLOW),
-    (exceptions.ModelConnectionError, AWAY),
+    (exceptions.ModelRateLimitError, (ModelOverloaded, "is asked too often", RETRY_LATER)),
+    (exceptions.ModelUnavailableError, OVERLOADED),
+    (exceptions.ModelServerError, (ModelOverloaded, "failed on the provider's side", RETRY_LATER)),
+    (exceptions.ModelTimeoutError, TIMED_OUT),
+    (exceptions.ModelRequestTimeout, TIMED_OUT),
+    (exceptions.ModelConnectionError, UNREACHABLE),
     (exceptions.ModelAPIError, UNREADABLE),
     (exceptions.ContentFilterError, (ModelRefused, "does not let the content pass", "say it in another way")),
     (exceptions.UnexpectedModelBehavior, UNREADABLE),
-    (exceptions.ConcurrencyLimitExceeded, BUSY),
-    (exceptions.RunTimedOut, SLOW),
+    (exceptions.ConcurrencyLimitExceeded, OVERLOADED),
+    (exceptions.RunTimedOut, TIMED_OUT),
     (exceptions.UserError, UNUSABLE),
-    (httpx2.TimeoutException, SLOW),
-    (httpx2.TransportError, AWAY),
-    (TimeoutError, SLOW),
-    (OSError, AWAY),
+    (httpx2.TimeoutException, TIMED_OUT),
+    (httpx2.TransportError, UNREACHABLE),
+    (TimeoutError, TIMED_OUT),
+    (OSError, UNREACHABLE),
     (ImportError, UNUSABLE),
 )
 """What each error means: the first row that fits holds."""
 
-AGAIN = frozenset({408, 409, 425})
+RETRYABLE_STATUSES = frozenset({408, 409, 425})
 """Statuses without a category of their own that ask for another try."""
 
 _INSTALL = re.compile(r'pip install "?[\w.\[\]-]+"?')
 
 
 @contextmanager
-def reporting(model: str) -> Iterator[None]:
+def map_provider_errors(model: str) -> Iterator[None]:
     """A block in which all that goes wrong is a `ModelFailed`, or an error of ours that says so itself."""
     try:
         yield
     except OmoideError:
         raise
     except Exception as error:
-        raise failure(error, model) from error
+        raise to_model_error(error, model) from error
 
 
-def failure(error: Exception, model: str) -> ModelFailed:
+def to_model_error(error: Exception, model: str) -> ModelFailed:
     """An error of a provider's library, as one of ours."""
     if isinstance(error, ExceptionGroup):
-        return failure(error.exceptions[-1], model)
-    kind, problem, remedy = meaning(error)
+        return to_model_error(error.exceptions[-1], model)
+    kind, problem, remedy = classify_error(error)
     wait = error.retry_after if isinstance(error, exceptions.ModelAPIError) else None
-    if remedy == LATER and wait is not None:
+    if remedy == RETRY_LATER and wait is not None:
         remedy = f"try again in {wait:.0f} s"
     elif isinstance(error, ImportError) and (install := _INSTALL.search(str(error))):
         remedy = install.group()
-    return kind(model, f"{problem} ({_said(error)})", remedy, retry_after=wait)
+    return kind(model, f"{problem} ({_error_text(error)})", remedy, retry_after=wait)
 
 
-def meaning(error: Exception) -> Meaning:
+def classify_error(error: Exception) -> ErrorMapping:
     """What an error says about the model, and what to do about it."""
     if type(error) is exceptions.ModelHTTPError:  # it would be of a subclass if its status had a category
-        return BUSY if error.status_code in AGAIN else REJECTED
-    return next((said for kind, said in MEANINGS if isinstance(error, kind)), UNKNOWN)
+        return OVERLOADED if error.status_code in RETRYABLE_STATUSES else REJECTED
+    return next((said for kind, said in ERROR_MAPPINGS if isinstance(error, kind)), UNKNOWN)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     words = " ".join(str(error).split()) or "no reason given"
     words = words if len(words) <= 300 else f"{words[:300]}…"
     known = isinstance(error, (exceptions.AgentRunError, exceptions.UserError))
@@ -160,15 +164,15 @@ def _said(error: Exception) -> str:
 # translating: How is a prompt said to a provider, and its answer understood?
 
 
-NAME_LENGTH = 64  # the longest name of a tool that every provider takes
-_UNSPEAKABLE = re.compile(r"[^A-Za-z0-9_-]")
+MAX_TOOL_NAME_LENGTH = 64  # the longest name of a tool that every provider takes
+_INVALID_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class Translation:
+class ProviderRequest:
     """A prompt in the words of pydantic-ai, for one model."""
 
     def __init__(self, prompt: Prompt, model: Model) -> None:
-        self._spoken = spoken_names(prompt.operations)
+        self._tool_names = provider_tool_names(prompt.operations)
         self.messages = self._messages(prompt.messages)
         self.settings = _settings(prompt.generation, model)
         self.parameters = ModelRequestParameters(
@@ -176,16 +180,16 @@ class Translation:
             **_output(prompt.result, model),
         )
 
-    def reply(self, response: ModelResponse, model: str) -> Reply:
+    def to_reply(self, response: ModelResponse, model: str) -> Reply:
         """The answer of the model, as one of ours."""
         if response.finish_reason == "content_filter":
             said = (response.provider_details or {}).get("refusal") or "it gives no reason"
             raise ModelRefused(model, f"did not let the answer pass ({said})", "say it in another way")
-        meant = {spoken: name for name, spoken in self._spoken.items()}
+        meant = {spoken: name for name, spoken in self._tool_names.items()}
         try:
             return Reply(
                 content="".join(part.content for part in response.parts if isinstance(part, TextPart)),
-                calls=tuple(_call(part, meant) for part in response.tool_calls),
+                calls=tuple(_to_tool_call(part, meant) for part in response.tool_calls),
                 usage=Usage(
                     input_tokens=response.usage.input_tokens,
                     output_tokens=response.usage.output_tokens,
@@ -209,7 +213,7 @@ class Translation:
             if parts:
                 found.append(ModelRequest(parts=parts))
                 parts = []
-            found.append(self._answer(message))
+            found.append(self._response(message))
         return [*found, ModelRequest(parts=parts)] if parts else found
 
     def _part(self, message: Message) -> ModelRequestPart:
@@ -218,20 +222,20 @@ class Translation:
                 return SystemPromptPart(content=message.content)
             case "tool":
                 return ToolReturnPart(
-                    tool_name=self._speak(message.name or ""),
+                    tool_name=self._tool_name(message.name or ""),
                     content=message.content,
                     tool_call_id=message.call_id or "",
                 )
             case _:
                 return UserPromptPart(content=message.content)
 
-    def _answer(self, message: Message) -> ModelResponse:
+    def _response(self, message: Message) -> ModelResponse:
         if isinstance(message.native, ModelResponse):
             return message.native  # it holds what only the provider understands, such as signed thoughts
         parts: list[ModelResponsePart] = [TextPart(content=message.content)] if message.content else []
         parts.extend(
             ToolCallPart(
-                tool_name=self._speak(call.name),
+                tool_name=self._tool_name(call.name),
                 args=thaw(call.params) if call.invalid is None else call.invalid,
                 tool_call_id=call.id,
             )
@@ -241,32 +245,34 @@ class Translation:
 
     def _tool(self, operation: Operation) -> ToolDefinition:
         return ToolDefinition(
-            name=self._speak(operation.name),
+            name=self._tool_name(operation.name),
             description=operation.description or None,
             parameters_json_schema=thaw(operation.schema) or {"type": "object", "properties": {}},
         )
 
-    def _speak(self, name: str) -> str:
-        return self._spoken.get(name) or _spoken(name)
+    def _tool_name(self, name: str) -> str:
+        return self._tool_names.get(name) or _provider_tool_name(name)
 
 
-def spoken_names(operations: Iterable[Operation]) -> dict[str, str]:
+def provider_tool_names(operations: Iterable[Operation]) -> dict[str, str]:
     """A name for each tool that providers take: theirs have no dots, and no more than 64 characters."""
     found: dict[str, str] = {}
     # A name that can be said as it is comes first, so that no other one takes its place.
-    for name in sorted({one.name for one in operations}, key=lambda name: (name != _spoken(name), name)):
-        spoken, others = _spoken(name), set(found.values())
+    for name in sorted(
+        {one.name for one in operations}, key=lambda name: (name != _provider_tool_name(name), name)
+    ):
+        spoken, others = _provider_tool_name(name), set(found.values())
         number = 2
         while spoken in others:
             ending = f"_{number}"
-            spoken = _spoken(name)[: NAME_LENGTH - len(ending)] + ending
+            spoken = _provider_tool_name(name)[: MAX_TOOL_NAME_LENGTH - len(ending)] + ending
             number += 1
         found[name] = spoken
     return found
 
 
-def _spoken(name: str) -> str:
-    return _UNSPEAKABLE.sub("_", name)[:NAME_LENGTH]
+def _provider_tool_name(name: str) -> str:
+    return _INVALID_NAME_CHARACTER.sub("_", name)[:MAX_TOOL_NAME_LENGTH]
 
 
 def _settings(generation: Mapping[str, Any], model: Model) -> ModelSettings:
@@ -289,7 +295,7 @@ def _output(schema: Mapping[str, Any] | None, model: Model) -> dict[str, Any]:
     return {"output_mode": "native" if native else "prompted", "output_object": wanted}
 
 
-def _call(part: ToolCallPart, meant: Mapping[str, str]) -> ToolCall:
+def _to_tool_call(part: ToolCallPart, meant: Mapping[str, str]) -> ToolCall:
     name = meant.get(part.tool_name, part.tool_name)
     given = part.args or {}
     try:
@@ -305,10 +311,10 @@ def _call(part: ToolCallPart, meant: Mapping[str, str]) -> ToolCall:
 #   init  : How is a provider's model asked?
 
 
-KEYLESS = "no-key"
+PLACEHOLDER_KEY = "no-key"
 """What is sent as the key to a server that was named by its URL alone."""
 
-CLOSING = 5.0
+CLOSE_TIMEOUT = 5.0
 """Seconds after which closing a connection is given up, even while being cancelled."""
 
 
@@ -339,22 +345,22 @@ class ProviderModel:
 
     async def complete(self, request: Request) -> Reply:
         """The answer, in one piece."""
-        with reporting(self.name):
-            async with self._opened() as model:
-                told = Translation(request.prompt, model)
+        with map_provider_errors(self.name):
+            async with self._open_model() as model:
+                told = ProviderRequest(request.prompt, model)
                 response = await direct.model_request(
                     model,
                     told.messages,
                     model_settings=told.settings,
                     model_request_parameters=told.parameters,
                 )
-            return told.reply(response, self.name)
+            return told.to_reply(response, self.name)
 
     async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
         """Pieces of text as they come, and the whole answer last."""
-        with reporting(self.name):
-            async with self._opened() as model:
-                told = Translation(request.prompt, model)
+        with map_provider_errors(self.name):
+            async with self._open_model() as model:
+                told = ProviderRequest(request.prompt, model)
                 async with direct.model_request_stream(
                     model,
                     told.messages,
@@ -362,19 +368,19 @@ class ProviderModel:
                     model_request_parameters=told.parameters,
                 ) as events:
                     async for event in events:
-                        if piece := _text(event):
+                        if piece := _text_delta(event):
                             yield piece
                 response = events.get()
             if response.state == "incomplete":
                 raise ModelUnreachable(self.name, "broke off in its answer", "try again")
-            reply = told.reply(response, self.name)
+            reply = told.to_reply(response, self.name)
         yield reply
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[ProviderModel]:
+    async def connect(self) -> AsyncIterator[ProviderModel]:
         """This model on connections that stay open inside the block, for several requests in a row."""
-        with reporting(self.name):
-            opened = self._opened()
+        with map_provider_errors(self.name):
+            opened = self._open_model()
             model = await opened.__aenter__()
         try:
             held = ProviderModel(model)
@@ -384,23 +390,23 @@ class ProviderModel:
             await opened.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[models.Model]:
-        model = self._made()
+    async def _open_model(self) -> AsyncIterator[models.Model]:
+        model = self._build_model()
         await model.__aenter__()
         try:
             yield model
         finally:
             # Also where the call is being cancelled: it would not get at the lock in there otherwise.
-            with anyio.move_on_after(CLOSING, shield=True):
+            with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
                 await model.__aexit__(None, None, None)
 
-    def _made(self) -> models.Model:
+    def _build_model(self) -> models.Model:
         if not self._options or isinstance(self._model, models.Model):
             return models.infer_model(self._model)
-        return models.infer_model(self._model, self._provider)
+        return models.infer_model(self._model, self._build_provider)
 
-    def _provider(self, name: str) -> providers.Provider[Any]:
-        make = _maker(name)
+    def _build_provider(self, name: str) -> providers.Provider[Any]:
+        make = _provider_factory(name)
         taken = inspect.signature(make).parameters
         for option in self._options:
             if option not in taken:
@@ -408,11 +414,11 @@ class ProviderModel:
                     option, f"is nothing that provider {name!r} takes", "pass a model that pydantic-ai made"
                 )
         # The key of the environment is meant for the provider, not for whoever a spec points to.
-        key = {"api_key": KEYLESS} if "api_key" in taken else {}
+        key = {"api_key": PLACEHOLDER_KEY} if "api_key" in taken else {}
         return make(**{**key, **self._options})
 
 
-def _maker(name: str) -> Callable[..., providers.Provider[Any]]:
+def _provider_factory(name: str) -> Callable[..., providers.Provider[Any]]:
     if name.startswith("gateway/"):
         from pydantic_ai.providers.gateway import gateway_provider
 
@@ -423,7 +429,7 @@ def _maker(name: str) -> Callable[..., providers.Provider[Any]]:
         raise UserError(f"Unknown provider: {name}") from error
 
 
-def _text(event: messages.ModelResponseStreamEvent) -> str:
+def _text_delta(event: messages.ModelResponseStreamEvent) -> str:
     match event:
         case messages.PartStartEvent(part=messages.TextPart(content=text)):
             return text

@@ -18,11 +18,11 @@ from omoide.core.frozen import EMPTY_MAP, thaw
 from omoide.core.requests import RecallResult, WriteResult
 from omoide.core.schema import Schema
 from omoide.core.thread import ThreadEntry
-from omoide.core.value import Count, Id, Value, check_tuple, force
+from omoide.core.value import Count, Id, Value, check_tuple, set_field
 from omoide.errors import Invalid, ModelMisbehaved
-from omoide.turns.controls import Asked, Decision, Review
+from omoide.turns.controls import Decision, Review, TurnRequest
 from omoide.turns.journal import Event, Journal
-from omoide.turns.json_schema import shape
+from omoide.turns.json_schema import type_from_schema
 from omoide.turns.messages import Exchange, Usage
 from omoide.turns.prompt import Prompt
 from omoide.turns.spec import AgentSpec
@@ -30,14 +30,14 @@ from omoide.turns.spec import AgentSpec
 # result: What came of a turn?
 
 
-VERSION = 1
+SNAPSHOT_VERSION = 1
 
 
 class Snapshot(Value, frozen=True, kw_only=True):
     """A turn at rest: all that is needed to go on with it, and no secrets."""
 
-    schema_version: int = VERSION
-    asked: Asked
+    schema_version: int = SNAPSHOT_VERSION
+    asked: TurnRequest
     base: Checkpoint
     """The agent before the turn."""
     past: tuple[ThreadEntry, ...] = ()
@@ -54,39 +54,39 @@ class Snapshot(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force(self, "past", check_tuple(self.past, "past", ThreadEntry))
-        force(self, "entries", check_tuple(self.entries, "entries", ThreadEntry))
-        force(self, "reviews", check_tuple(self.reviews, "reviews", Review))
-        force(self, "history", check_tuple(self.history, "history", Exchange))
+        set_field(self, "past", check_tuple(self.past, "past", ThreadEntry))
+        set_field(self, "entries", check_tuple(self.entries, "entries", ThreadEntry))
+        set_field(self, "reviews", check_tuple(self.reviews, "reviews", Review))
+        set_field(self, "history", check_tuple(self.history, "history", Exchange))
 
-    def decided(self) -> dict[str, Decision]:
+    def decode_decisions(self) -> dict[str, Decision]:
         """What was decided about the reviews so far."""
         return {key: codec.from_builtins(thaw(one), Decision) for key, one in self.decisions.items()}
 
-    def sealed(self) -> Self:
+    def with_digest(self) -> Self:
         """The same with its digest."""
-        return self.replace(digest=self._summed())
+        return self.replace(digest=self._compute_digest())
 
     def check(self) -> Self:
         """The snapshot itself, if it is whole and this version can read it."""
-        if self.schema_version != VERSION:
+        if self.schema_version != SNAPSHOT_VERSION:
             raise Invalid(
                 "snapshot.schema_version",
-                f"is {self.schema_version}, this reads {VERSION}",
+                f"is {self.schema_version}, this reads {SNAPSHOT_VERSION}",
                 "resume it with the version of Omoide that made it",
             )
-        if self.digest != self._summed():
+        if self.digest != self._compute_digest():
             raise Invalid("snapshot", "was changed since it was made", "pass it as it was given")
         return self
 
-    def _summed(self) -> str:
+    def _compute_digest(self) -> str:
         return sha256(codec.encode(self.replace(digest=""))).hexdigest()
 
 
 class TurnResult(Value, frozen=True, kw_only=True):
     """What a turn led to. `content` is the answer; a turn that waits has none yet."""
 
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"agent", "directives"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"agent", "directives"})
 
     content: str = ""
     status: str = "finished"
@@ -115,7 +115,7 @@ class TurnResult(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         for field, kind in (("events", Event), ("reviews", Review), ("directives", Directive)):
-            force(self, field, check_tuple(getattr(self, field), field, kind))
+            set_field(self, field, check_tuple(getattr(self, field), field, kind))
 
     @property
     def recalled(self) -> RecallResult | None:
@@ -133,26 +133,26 @@ _FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
 _BRACES = re.compile(r"\{.*\}", re.DOTALL)
 
 
-def wanted(spec: AgentSpec) -> Schema | None:
+def output_schema(spec: AgentSpec) -> Schema | None:
     """The shape of the answer, if it was asked for one; a shape that cannot be checked is refused."""
     if spec.result is None:
         return None
-    made = spec.answer or _made(msgspec.json.encode(spec.result.to_python()))
+    made = spec.answer or _result_class(msgspec.json.encode(spec.result.to_python()))
     return Schema(made, "result")
 
 
 @lru_cache(maxsize=64)
-def _made(schema: bytes) -> type:
-    return shape(msgspec.json.decode(schema), "result")
+def _result_class(schema: bytes) -> type:
+    return type_from_schema(msgspec.json.decode(schema), "result")
 
 
-def shaped(spec: AgentSpec, content: str, model: str | None = None) -> Any:
+def parse_output(spec: AgentSpec, content: str, model: str | None = None) -> Any:
     """The answer as data of the spec's result, or None where text was all that was asked for."""
-    schema = wanted(spec)
+    schema = output_schema(spec)
     if schema is None:
         return None
     name = model or spec.model or spec.id
-    plain = _read(content)
+    plain = _find_json_object(content)
     if plain is None:
         raise ModelMisbehaved(name, "answered with no JSON object", "ask again")
     known = {key: value for key, value in plain.items() if key in schema.fields}
@@ -163,7 +163,7 @@ def shaped(spec: AgentSpec, content: str, model: str | None = None) -> Any:
     return known if spec.answer is None else found
 
 
-def _read(content: str) -> dict[str, Any] | None:
+def _find_json_object(content: str) -> dict[str, Any] | None:
     """The object in an answer: all of it, the last fenced block, or what stands in braces."""
     fenced = _FENCED.findall(content)
     braces = _BRACES.search(content)

@@ -27,7 +27,7 @@ from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, fre
 from omoide.core.plugin import Plugin, PluginLike, as_plugin
 from omoide.core.requests import check_positive
 from omoide.core.schema import Schema
-from omoide.core.value import Count, Id, Name, Record, check_choice, check_tuple, force
+from omoide.core.value import Count, Id, Name, Record, check_choice, check_tuple, set_field
 from omoide.errors import (
     Invalid,
     InvalidDefinition,
@@ -38,7 +38,7 @@ from omoide.errors import (
     Unsupported,
     WrongType,
 )
-from omoide.turns.json_schema import shape as shape_of
+from omoide.turns.json_schema import type_from_schema as shape_of
 
 # limits: How far may a turn go?
 
@@ -86,7 +86,7 @@ class Window(Record, frozen=True, kw_only=True):
             )
 
     @property
-    def room(self) -> int:
+    def prompt_budget(self) -> int:
         """How much a prompt may take."""
         return self.max_tokens - self.reserve_output_tokens
 
@@ -101,10 +101,10 @@ INJECTIONS = ("instructions", "context")
 Namespace = str | tuple[str, str] | None
 """A name, or ("context", key) for one that each turn's context holds; None is the default namespace."""
 
-_OLDER = {"per_agent": "agent", "session": "session", "shared": None, "context": None}
+_LEGACY_NAMESPACES = {"per_agent": "agent", "session": "session", "shared": None, "context": None}
 """Words that once stood for a kind of namespace, and the scope that some of them meant."""
 
-_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 class MemoryPolicy(Record, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        force(self, "max_entries", _number(self.max_entries))
+        set_field(self, "max_entries", _to_int(self.max_entries))
         super().__post_init__()
 
     def _check(self) -> None:
@@ -150,15 +150,15 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
         check_choice(self.inject, "inject", INJECTIONS)
         check_positive(self.max_entries, "max_entries")
         check_positive(self.max_tokens, "max_tokens")
-        force(self, "namespace", _namespace(self.namespace))
+        set_field(self, "namespace", _check_namespace(self.namespace))
 
     @classmethod
     def new(cls, given: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
         """A policy from a mapping, from keywords or from another one; older forms are understood, too."""
         try:
             if isinstance(given, Mapping):
-                return super().new(renewed({**given, **fields}))
-            return super().new(given, **renewed(fields))
+                return super().new(upgrade_policy_fields({**given, **fields}))
+            return super().new(given, **upgrade_policy_fields(fields))
         except InvalidRecord:
             raise
         except Invalid as error:
@@ -176,62 +176,64 @@ def as_policy(given: object) -> MemoryPolicy | None:
     raise WrongType("memory", "True, False, a mapping or a MemoryPolicy", given)
 
 
-def renewed(given: Mapping[str, Any]) -> dict[str, Any]:
+def upgrade_policy_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a policy that may be written in an older form, as they are called today."""
     fields = dict(given)
     if "retrieve" in fields:
-        _put(fields, "max_entries", _limit(fields.pop("retrieve")))
+        _set_legacy_field(fields, "max_entries", _legacy_limit(fields.pop("retrieve")))
     if "max_entries" in fields:
-        fields["max_entries"] = _number(fields["max_entries"])
+        fields["max_entries"] = _to_int(fields["max_entries"])
     for beside in ("shared_namespace", "context_namespace_key"):
         if beside in fields and fields[beside] is None:
             del fields[beside]
     word = fields.get("namespace")
     if word == "shared":
-        fields["namespace"] = f"shared:{_beside(fields, 'shared_namespace', word)}"
+        fields["namespace"] = f"shared:{_pop_required(fields, 'shared_namespace', word)}"
     elif word == "context":
-        fields["namespace"] = ("context", _beside(fields, "context_namespace_key", word))
-    elif isinstance(word, str) and word in _OLDER:
+        fields["namespace"] = ("context", _pop_required(fields, "context_namespace_key", word))
+    elif isinstance(word, str) and word in _LEGACY_NAMESPACES:
         fields["namespace"] = None
-        _put(fields, "scope", _OLDER[word], f"contradicts namespace {word!r}")
+        _set_legacy_field(fields, "scope", _LEGACY_NAMESPACES[word], f"contradicts namespace {word!r}")
     elif isinstance(word, (Mapping, list, tuple)):
-        fields["namespace"] = _namespace(word)
+        fields["namespace"] = _check_namespace(word)
     return fields
 
 
-def _put(fields: dict[str, Any], name: str, value: object, problem: str = "contradicts retrieve") -> None:
+def _set_legacy_field(
+    fields: dict[str, Any], name: str, value: object, problem: str = "contradicts retrieve"
+) -> None:
     """Add what an older form means, unless the field says something else already."""
-    if value is not None and _number(fields.setdefault(name, value)) != value:
+    if value is not None and _to_int(fields.setdefault(name, value)) != value:
         raise Invalid(name, f"is {fields[name]!r}, which {problem}", f"keep {name} and leave out the other")
 
 
-def _beside(fields: dict[str, Any], name: str, word: str) -> str:
+def _pop_required(fields: dict[str, Any], name: str, word: str) -> str:
     if name not in fields:
         raise Invalid(name, f"is missing beside namespace {word!r}", "name it")
     return check_text(fields.pop(name), name)
 
 
-def _limit(retrieve: object) -> object:
+def _legacy_limit(retrieve: object) -> object:
     if not isinstance(retrieve, Mapping):
         raise WrongType("retrieve", "a mapping", retrieve, "use max_entries instead")
     for name in retrieve:
         if name != "limit":
             raise Invalid(f"retrieve.{name}", "is no field", "use max_entries instead")
-    return _number(retrieve.get("limit"))
+    return _to_int(retrieve.get("limit"))
 
 
-def _number(value: object) -> Any:
+def _to_int(value: object) -> Any:
     """A number that came as text, from a form or an environment, as what it is."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS:
         return int(value)
     return value
 
 
-def _namespace(given: object) -> Namespace:
+def _check_namespace(given: object) -> Namespace:
     match given:
         case None:
             return None
-        case str() if given in _OLDER:
+        case str() if given in _LEGACY_NAMESPACES:
             raise Invalid(
                 "namespace",
                 f"is {given!r}, a word of an older form",
@@ -257,16 +259,16 @@ _WINDOW = Window()
 if TYPE_CHECKING:
     JsonSchema = FrozenMap[str, Any]
     Actions = tuple[Action, ...]
-    Parts = tuple[Plugin, ...]
-    Shape = type | None
+    Plugins = tuple[Plugin, ...]
+    SchemaClass = type | None
 else:
     JsonSchema = dict[str, Any]  # written as it is: `$ref` is no tag of the codec's
-    Actions = Parts = Shape = Any  # code cannot be read, so whatever is read for it is refused
+    Actions = Plugins = SchemaClass = Any  # code cannot be read, so whatever is read for it is refused
 
-_CLASSES = {"state_schema": "shape", "result": "answer"}
+_SCHEMA_CLASSES = {"state_schema": "shape", "result": "answer"}
 """The fields with a JSON Schema, and where the class that goes with each is."""
 
-_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
+_PLUGIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
 
 
@@ -274,7 +276,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
     """An agent as data; two specs are equal when what is written of them is."""
 
     LABEL: ClassVar[str] = "agent spec"
-    UNWRITTEN: ClassVar[frozenset[str]] = frozenset({"actions", "parts", "shape", "answer"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"actions", "parts", "shape", "answer"})
 
     id: Id
     description: str = ""
@@ -299,9 +301,9 @@ class AgentSpec(Record, frozen=True, kw_only=True):
     window: Window = _WINDOW
     metadata: FrozenMap[str, Any] = EMPTY_MAP
     actions: Actions = ()
-    parts: Parts = ()
-    shape: Shape = None
-    answer: Shape = None
+    parts: Plugins = ()
+    shape: SchemaClass = None
+    answer: SchemaClass = None
 
     if TYPE_CHECKING:
 
@@ -327,30 +329,32 @@ class AgentSpec(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         try:
-            self._take_apart()
+            self._normalize()
         except InvalidRecord:
             raise
         except Invalid as error:
             raise InvalidRecord(self.LABEL, error) from error
         super().__post_init__()
 
-    def _take_apart(self) -> None:
+    def _normalize(self) -> None:
         """Put the names where data belongs, and the code that came with them where code belongs.
 
         Code for something that is not listed any more is let go.
         """
         taken: dict[str, Any] = {"memory": as_policy(self.memory)}
-        taken["tools"], taken["actions"] = _tools(self.tools, check_tuple(self.actions, "actions", Action))
-        taken["approve"] = tuple(_named(one) for one in _several(self.approve, "approve"))
+        taken["tools"], taken["actions"] = _split_tools(
+            self.tools, check_tuple(self.actions, "actions", Action)
+        )
+        taken["approve"] = tuple(_name_of(one) for one in _check_sequence(self.approve, "approve"))
         parts: Any = check_tuple(self.parts, "parts", Plugin)  # type: ignore[arg-type]
-        taken["plugins"], taken["parts"] = _plugins(self.plugins, parts)
-        for field, code in _CLASSES.items():
-            taken[field], taken[code] = _schema(getattr(self, field), getattr(self, code), field)
+        taken["plugins"], taken["parts"] = _split_plugins(self.plugins, parts)
+        for field, code in _SCHEMA_CLASSES.items():
+            taken[field], taken[code] = _split_schema(getattr(self, field), getattr(self, code), field)
         for field, kind in (("limits", Limits), ("window", Window)):
             given = getattr(self, field)
             taken[field] = kind.new(given) if isinstance(given, Mapping) else given
         for field, value in taken.items():
-            force(self, field, value)
+            set_field(self, field, value)
 
     def _check(self) -> None:
         for at, name in enumerate(self.approve):
@@ -360,13 +364,19 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             _check_url(self.base_url)
 
     def __eq__(self, other: object) -> bool:
-        return self._written() == other._written() if isinstance(other, AgentSpec) else NotImplemented
+        return (
+            self._comparison_key() == other._comparison_key()
+            if isinstance(other, AgentSpec)
+            else NotImplemented
+        )
 
     def __hash__(self) -> int:
-        return hash(self._written())
+        return hash(self._comparison_key())
 
-    def _written(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__struct_fields__ if name not in self.UNWRITTEN)
+    def _comparison_key(self) -> tuple[Any, ...]:
+        return tuple(
+            getattr(self, name) for name in self.__struct_fields__ if name not in self.EXCLUDED_FIELDS
+        )
 
     # With its code
 
@@ -384,23 +394,25 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         spec holds; an instance has to have the same.
         """
         actions = {action.name: action for action in self.actions}
-        for at, action in enumerate(_several(tools, "tools")):
+        for at, action in enumerate(_check_sequence(tools, "tools")):
             if not isinstance(action, Action):
                 raise WrongType(f"tools[{at}]", "an Action", action, "decorate it with @action")
             if action.name not in self.tools:
-                raise Invalid(f"tools[{at}]", f"is {action.name!r}, {_unlisted(self.tools)}", "list it first")
+                raise Invalid(
+                    f"tools[{at}]", f"is {action.name!r}, {_not_listed(self.tools)}", "list it first"
+                )
             actions[action.name] = action
         parts = {part.label: part for part in self.parts}
-        for at, like in enumerate(_several(plugins, "plugins")):
-            parts |= self._bound(like, f"plugins[{at}]")
+        for at, like in enumerate(_check_sequence(plugins, "plugins")):
+            parts |= self._bind_plugin(like, f"plugins[{at}]")
         return self.replace(
             actions=tuple(actions.values()),
             parts=tuple(parts.values()),
-            shape=self.shape if schema is None else _fitting(schema, self.state_schema, "schema"),
-            answer=self.answer if result is None else _fitting(result, self.result, "result"),
+            shape=self.shape if schema is None else _check_class(schema, self.state_schema, "schema"),
+            answer=self.answer if result is None else _check_class(result, self.result, "result"),
         )
 
-    def _bound(self, like: PluginLike, at: str) -> dict[str, Plugin]:
+    def _bind_plugin(self, like: PluginLike, at: str) -> dict[str, Plugin]:
         if isinstance(like, type) and issubclass(like, Plugin):
             found = {
                 label: like(config, alias=label.partition(":")[2] or None)
@@ -411,15 +423,15 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             part = as_plugin(like)
             found = {part.label: part} if part.label in self.plugins else {}
         if not found:
-            raise Invalid(at, f"is {like!r}, {_unlisted(sorted(self.plugins))}", "list it first")
+            raise Invalid(at, f"is {like!r}, {_not_listed(sorted(self.plugins))}", "list it first")
         for label, part in found.items():
-            if not _configured(part, self.plugins[label]):
+            if not _has_config(part, self.plugins[label]):
                 raise Invalid(at, f"is configured otherwise than {label!r} in the spec", "pass its class")
         return found
 
     def tool(self, name: str) -> Action:
         """The action of this name: one of its own, or of one of its plugins."""
-        for action in (*self.actions, *(offered for part in self.parts for offered in part.offered)):
+        for action in (*self.actions, *(offered for part in self.parts for offered in part.offered_actions)):
             if action.name == name:
                 return action
         listed = "list it in tools first"
@@ -440,7 +452,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
                 raise NotFound("plugin", label, "attach its class with bind(plugins=[…])")
         schema = self.shape
         if schema is None and self.state_schema is not None:
-            schema = _shape(msgspec.json.encode(self.state_schema.to_python()))
+            schema = _state_class(msgspec.json.encode(self.state_schema.to_python()))
         return Definition.new(
             self.id, description=self.description, schema=schema, plugins=self.parts, actions=self.actions
         )
@@ -464,18 +476,18 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             plain = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise Invalid(cls.__name__, f"is not readable JSON ({error})", "correct it") from error
-        return cls._read(plain).bind(tools=tools, plugins=plugins, schema=schema, result=result)
+        return cls._from_plain(plain).bind(tools=tools, plugins=plugins, schema=schema, result=result)
 
     @classmethod
     def from_yaml(cls, text: str | bytes, **code: Any) -> Self:
         """The spec that YAML describes, with code as for `from_json`; tags and aliases are refused."""
-        return cls._read(_from_yaml(text, cls.__name__)).bind(**code)
+        return cls._from_plain(_parse_yaml(text, cls.__name__)).bind(**code)
 
     def to_yaml(self) -> str:
         """This spec as YAML."""
-        _yaml()
+        _import_yaml()
         text = msgspec.yaml.encode(codec.to_builtins(self))
-        _check_size(text, type(self).__name__)
+        _check_yaml_size(text, type(self).__name__)
         return text.decode()
 
     @classmethod
@@ -494,20 +506,20 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         return cls.from_json(data, **code) if file.suffix == ".json" else cls.from_yaml(data, **code)
 
     @classmethod
-    def _read(cls, plain: object) -> Self:
+    def _from_plain(cls, plain: object) -> Self:
         """A spec from JSON types, in which a person may have written things in the shorter forms."""
         if not isinstance(plain, dict):
             raise WrongType(cls.__name__, "an object", plain)
         fields = dict(plain)
-        for name in sorted(cls.UNWRITTEN.intersection(fields)):
+        for name in sorted(cls.EXCLUDED_FIELDS.intersection(fields)):
             raise Invalid(f"{cls.__name__}.{name}", "is unknown", "attach code with bind()")
         if isinstance(fields.get("memory"), bool):
             fields["memory"] = {} if fields["memory"] else None
         try:
             if isinstance(fields.get("memory"), dict):
-                fields["memory"] = renewed(fields["memory"])
+                fields["memory"] = upgrade_policy_fields(fields["memory"])
         except Invalid as error:
-            raise error.under(f"{cls.__name__}.memory") from error
+            raise error.with_path_prefix(f"{cls.__name__}.memory") from error
         plugins = fields.get("plugins")
         if isinstance(plugins, list) and all(isinstance(name, str) for name in plugins):
             fields["plugins"] = {name: {} for name in plugins}
@@ -516,29 +528,29 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         return codec.from_builtins(fields, cls)
 
 
-def _several(given: object, field: str) -> Sequence[Any]:
+def _check_sequence(given: object, field: str) -> Sequence[Any]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
         raise WrongType(field, "a list", given)
     return given
 
 
-def _named(one: object) -> Any:
+def _name_of(one: object) -> Any:
     return one.name if isinstance(one, Action) else one
 
 
-def _unlisted(names: Sequence[str]) -> str:
+def _not_listed(names: Sequence[str]) -> str:
     return f"which the spec does not list among {', '.join(names)}" if names else "and the spec lists none"
 
 
-def _tools(given: object, kept: tuple[Action, ...]) -> tuple[tuple[str, ...], tuple[Action, ...]]:
+def _split_tools(given: object, kept: tuple[Action, ...]) -> tuple[tuple[str, ...], tuple[Action, ...]]:
     """The names of the tools, and the code of those that came with it."""
     known = {action.name: action for action in kept}
     names: list[str] = []
-    for at, one in enumerate(_several(given, "tools")):
+    for at, one in enumerate(_check_sequence(given, "tools")):
         field = f"tools[{at}]"
         if callable(one) and not isinstance(one, Action):
             raise WrongType(field, "an Action or its name", one, "decorate it with @action")
-        name = check_name(_named(one), field)
+        name = check_name(_name_of(one), field)
         if name in names:
             raise Invalid(field, f"is {name!r} once more", "list it once")
         names.append(name)
@@ -547,11 +559,11 @@ def _tools(given: object, kept: tuple[Action, ...]) -> tuple[tuple[str, ...], tu
     return tuple(names), tuple(known[name] for name in names if name in known)
 
 
-def _plugins(given: object, kept: tuple[Plugin, ...]) -> tuple[FrozenMap[str, Any], tuple[Plugin, ...]]:
+def _split_plugins(given: object, kept: tuple[Plugin, ...]) -> tuple[FrozenMap[str, Any], tuple[Plugin, ...]]:
     """The configuration of each plugin, and the code of those that came with it."""
     known = {part.label: part for part in kept}
     configs: dict[str, Any] = {}
-    listed = list(given.items()) if isinstance(given, Mapping) else _several(given, "plugins")
+    listed = list(given.items()) if isinstance(given, Mapping) else _check_sequence(given, "plugins")
     for at, one in enumerate(listed):
         match one:
             case str():
@@ -562,26 +574,26 @@ def _plugins(given: object, kept: tuple[Plugin, ...]) -> tuple[FrozenMap[str, An
                 part = as_plugin(one)
                 label, config = part.label, part.config
                 known[label] = part
-        if not _LABEL.match(label):
+        if not _PLUGIN_LABEL.match(label):
             raise Invalid(f"plugins[{at}]", f"is {label!r}", "use letters, digits and underscores")
         if label in configs:
             raise Invalid(f"plugins[{at}]", f"is {label!r} once more", "list it once, or with an alias")
         configs[label] = config
     attached = (known[label] for label in sorted(configs) if label in known)
-    return freeze_map(configs), tuple(part for part in attached if _configured(part, configs[part.label]))
+    return freeze_map(configs), tuple(part for part in attached if _has_config(part, configs[part.label]))
 
 
-def _configured(part: Plugin, config: Mapping[str, Any]) -> bool:
+def _has_config(part: Plugin, config: Mapping[str, Any]) -> bool:
     """Whether a plugin has this configuration, completed by its defaults."""
     if part.config == config or part.config_schema is None:
         return part.config == config
     return part.config == {**freeze_map(Schema(part.config_schema, part.label).defaults()), **config}
 
 
-def _schema(given: object, kept: object, field: str) -> tuple[FrozenMap[str, Any] | None, type | None]:
+def _split_schema(given: object, kept: object, field: str) -> tuple[FrozenMap[str, Any] | None, type | None]:
     """The JSON Schema of a class or of a mapping, and the class that goes with it."""
     if kept is not None and not isinstance(kept, type):
-        raise WrongType(_CLASSES[field], "a class", kept)
+        raise WrongType(_SCHEMA_CLASSES[field], "a class", kept)
     if given is None:
         return None, None
     if isinstance(given, type):
@@ -595,18 +607,18 @@ def _schema(given: object, kept: object, field: str) -> tuple[FrozenMap[str, Any
         raise WrongType(field, "a class or a JSON Schema", given)
     schema = freeze_map(given, field)
     _check_json(schema, field)
-    return schema, kept if kept is not None and _same_fields(kept, schema, field) else None
+    return schema, kept if kept is not None and _has_fields_of(kept, schema, field) else None
 
 
-def _fitting(kind: type, schema: FrozenMap[str, Any] | None, field: str) -> type:
+def _check_class(kind: type, schema: FrozenMap[str, Any] | None, field: str) -> type:
     if schema is None:
         raise Invalid(field, "is given, and the spec describes none", "put it into the spec")
-    if not _same_fields(kind, schema, field):
+    if not _has_fields_of(kind, schema, field):
         raise Invalid(field, f"is {kind!r}, whose fields are others than the spec's", "pass the class it was")
     return kind
 
 
-def _same_fields(kind: type, schema: FrozenMap[str, Any], field: str) -> bool:
+def _has_fields_of(kind: type, schema: FrozenMap[str, Any], field: str) -> bool:
     """Whether a class can be what the schema was made from; descriptions and limits may have changed."""
     properties = schema.get("properties", EMPTY_MAP)
     return isinstance(properties, FrozenMap) and set(Schema(kind, field).fields) == set(properties)
@@ -625,7 +637,7 @@ def _check_json(value: object, path: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _shape(schema: bytes) -> type:
+def _state_class(schema: bytes) -> type:
     """One class for one schema, so that agents made at different times have the same."""
     return shape_of(msgspec.json.decode(schema), "state_schema")
 
@@ -640,26 +652,26 @@ def _check_url(url: str) -> None:
         raise Invalid("base_url", f"is {url!r}", "pass a URL such as https://localhost:8000/v1")
 
 
-def _yaml() -> Any:
+def _import_yaml() -> Any:
     try:
         return import_module("yaml")
     except ImportError as error:
         raise MissingExtra("agent specs in YAML", "yaml") from error
 
 
-def _check_size(text: str | bytes, name: str) -> None:
+def _check_yaml_size(text: str | bytes, name: str) -> None:
     size = len(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
     if size > MAX_YAML_BYTES:
         raise Invalid(name, f"has more than {MAX_YAML_BYTES} bytes of YAML", "make it smaller, or use JSON")
 
 
-def _from_yaml(text: object, name: str) -> object:
-    yaml = _yaml()
+def _parse_yaml(text: object, name: str) -> object:
+    yaml = _import_yaml()
     if not isinstance(text, (str, bytes)):
         raise WrongType(name, "YAML as text", text)
-    _check_size(text, name)
+    _check_yaml_size(text, name)
     try:
-        for event in _within_depth(
+        for event in _check_depth(
             yaml, yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
         ):
             if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
@@ -674,11 +686,11 @@ def _from_yaml(text: object, name: str) -> object:
         raise Invalid(name, f"is not readable YAML ({error})", "correct it") from error
 
 
-def _within_depth(yaml: Any, events: Any, name: str) -> Any:
+def _check_depth(yaml: Any, events: Any, name: str) -> Any:
     """The events, as long as they are not nested too deep for the loader, which calls itself for each."""
     depth = 0
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > codec.LEVELS:
-            raise Unsupported(name, f"is nested deeper than {codec.LEVELS} levels", "flatten it")
+        if depth > codec.MAX_LEVELS:
+            raise Unsupported(name, f"is nested deeper than {codec.MAX_LEVELS} levels", "flatten it")
         yield event

@@ -41,17 +41,17 @@ from omoide.turns.spec import AgentSpec
 
 
 DONE = "done"
-DEPTH = 32
+MAX_DEPTH = 32
 
 
-def told(result: Any) -> str:
+def result_text(result: Any) -> str:
     """A result as a model reads it."""
     if result is None or isinstance(result, (Agent, Identity, Memory, Thread)):
         return DONE
     if isinstance(result, str):
         return clean(result)
     try:
-        return msgspec.json.encode(_plain(result, 0), order="sorted").decode()
+        return msgspec.json.encode(_to_plain(result, 0), order="sorted").decode()
     except (TypeError, ValueError, RecursionError) as error:
         return f"It ran; its result cannot be shown ({type(error).__name__}: {clean(str(error))})."
 
@@ -61,9 +61,9 @@ def clean(text: str) -> str:
     return text.replace("\0", "␀").encode(errors="replace").decode()
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _to_plain(value: Any, depth: int) -> Any:
     """Data in the types of JSON."""
-    if depth > DEPTH:
+    if depth > MAX_DEPTH:
         raise ValueError("it is nested too deeply")
     match value:
         case None | bool() | int():
@@ -73,24 +73,26 @@ def _plain(value: Any, depth: int) -> Any:
         case str():
             return clean(value)
         case Enum():
-            return _plain(value.value, depth + 1)
+            return _to_plain(value.value, depth + 1)
         case datetime() | date():
             return value.isoformat()
         case bytes():
             return b64encode(value).decode()
         case Mapping():
             return {
-                clean(str(key)): _plain(inner, depth + 1) for key, inner in value.items() if key not in SLOTS
+                clean(str(key)): _to_plain(inner, depth + 1)
+                for key, inner in value.items()
+                if key not in SLOTS
             }
         case list() | tuple() | set() | frozenset():
-            return [_plain(inner, depth + 1) for inner in value]
+            return [_to_plain(inner, depth + 1) for inner in value]
         case _:
-            return _taken_apart(value, depth)
+            return _object_to_plain(value, depth)
 
 
-def _taken_apart(value: Any, depth: int) -> Any:
+def _object_to_plain(value: Any, depth: int) -> Any:
     if hasattr(value, "to_python"):
-        return _plain(value.to_python(), depth + 1)
+        return _to_plain(value.to_python(), depth + 1)
     if isinstance(value, msgspec.Struct):
         given = {name: getattr(value, name) for name in value.__struct_fields__}
     elif hasattr(value, "model_dump"):
@@ -99,14 +101,14 @@ def _taken_apart(value: Any, depth: int) -> Any:
         given = {field.name: getattr(value, field.name) for field in fields(value)}
     else:
         raise TypeError(f"{type(value).__name__} is no data")
-    plain = {name: _plain(inner, depth + 1) for name, inner in given.items()}
+    plain = {name: _to_plain(inner, depth + 1) for name, inner in given.items()}
     return {name: inner for name, inner in plain.items() if inner not in (None, [], {}, "")}
 
 
 # tooling: What does a tool answer to a model's call?
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool answered; a pure action may have made another agent, too."""
 
     ok: bool
@@ -123,33 +125,33 @@ def operations(spec: AgentSpec) -> tuple[Operation, ...]:
     )
 
 
-def find(spec: AgentSpec, call: ToolCall) -> Action | Outcome:
+def find_action(spec: AgentSpec, call: ToolCall) -> Action | ToolOutcome:
     """The action that a call means, or what the model is told instead."""
     if call.name not in spec.tools:
         known = ", ".join(spec.tools) or "no tools"
-        return Outcome(ok=False, content=f"There is no tool {call.name!r}. You have {known}.")
+        return ToolOutcome(ok=False, content=f"There is no tool {call.name!r}. You have {known}.")
     if call.invalid is not None:
-        return Outcome(ok=False, content=f"The parameters of {call.name!r} are no JSON object.")
+        return ToolOutcome(ok=False, content=f"The parameters of {call.name!r} are no JSON object.")
     try:
         action = spec.tool(call.name)
         action.check(call.params)
     except (InvalidParams, NotFound) as error:
-        return Outcome(ok=False, content=str(error))
+        return ToolOutcome(ok=False, content=str(error))
     return action
 
 
-def compute(action: Action, call: ToolCall, ctx: TurnContext) -> Outcome:
+def run_pure(action: Action, call: ToolCall, ctx: TurnContext) -> ToolOutcome:
     """The answer of a pure action, and the agent after it."""
     try:
         result = action.run(ctx, **action.check(call.params))
         agent, directives = apply_result(ctx.agent, result)
         answer = result[0] if isinstance(result, tuple) else result
-        return Outcome(ok=True, content=told(answer), agent=agent, directives=tuple(directives))
+        return ToolOutcome(ok=True, content=result_text(answer), agent=agent, directives=tuple(directives))
     except (Exception, asyncio.CancelledError) as error:  # nothing is awaited here: it is the action's own
-        return Outcome(ok=False, content=_words(error))
+        return ToolOutcome(ok=False, content=_error_text(error))
 
 
-async def carry_out(action: Action, call: ToolCall, ctx: TurnContext, timeout_ms: int) -> Outcome:
+async def run_effectful(action: Action, call: ToolCall, ctx: TurnContext, timeout_ms: int) -> ToolOutcome:
     """The answer of an action that touches the world."""
     try:
         with (
@@ -157,24 +159,26 @@ async def carry_out(action: Action, call: ToolCall, ctx: TurnContext, timeout_ms
             move_on_after(timeout_ms / 1000),
         ):
             try:
-                return Outcome(ok=True, content=told(await called(action, ctx, action.check(call.params))))
+                return ToolOutcome(
+                    ok=True, content=result_text(await call_action(action, ctx, action.check(call.params)))
+                )
             except get_cancelled_exc_class():
-                if _stopped():
+                if _is_cancelled():
                     raise
-                return Outcome(ok=False, content="Something that it waited for was cancelled.")
+                return ToolOutcome(ok=False, content="Something that it waited for was cancelled.")
     except Exception as error:
-        return Outcome(ok=False, content=_words(error))
+        return ToolOutcome(ok=False, content=_error_text(error))
     late = f"It did not answer within {timeout_ms / 1000:g} s. Nobody knows whether it took effect."
-    return Outcome(ok=False, content=late)
+    return ToolOutcome(ok=False, content=late)
 
 
-def _stopped() -> bool:
+def _is_cancelled() -> bool:
     """Whether it is this turn that is being cancelled, by a scope around it or by its task."""
     task = asyncio.current_task()
     return current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
 
 
-async def called(action: Action, ctx: Context, params: dict[str, Any]) -> Any:
+async def call_action(action: Action, ctx: Context, params: dict[str, Any]) -> Any:
     """What an action returns that may be async, or take its time in a thread."""
     if inspect.iscoroutinefunction(inspect.unwrap(action.run)):
         return await action.run(ctx, **params)
@@ -184,7 +188,7 @@ async def called(action: Action, ctx: Context, params: dict[str, Any]) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """What a model is told about an error; ours say what to do."""
     try:
         said = str(error).strip()

@@ -14,102 +14,104 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 
 from omoide.errors import OmoideError
-from omoide.service.schemas import Health
+from omoide.service.schemas import HealthResponse
 from omoide.web import inspector, middleware, routes
-from omoide.web.inspector import Visitors
-from omoide.web.middleware import Counter, Doorkeeper, Told, guard
-from omoide.web.openapi import OPENAPI, described
-from omoide.web.schemas import open_to_all, whose
+from omoide.web.inspector import InspectorSessions
+from omoide.web.middleware import HostMiddleware, JSONResponse, RateLimiter, authorize
+from omoide.web.openapi import OPENAPI_MEDIA_TYPE, build_document
+from omoide.web.schemas import public_route, query_scope
 
 VERSION = "v1"
-BODY_BYTES = 2 * 1024 * 1024
-BODY_SECONDS = 30.0
-A_MINUTE = 6_000
-POLL_SECONDS = 0.5
+MAX_BODY_BYTES = 2 * 1024 * 1024
+BODY_TIMEOUT = 30.0
+REQUESTS_PER_MINUTE = 6_000
+POLL_INTERVAL = 0.5
 HANDLERS = [
-    *routes.HANDLERS_MEMORIES,
-    *routes.HANDLERS_KNOWLEDGE,
-    *routes.HANDLERS_CONVERSATIONS,
-    *routes.HANDLERS,
-    *routes.HANDLERS_EVENTS,
-    *routes.HANDLERS_STANDING,
+    *routes.MEMORY_HANDLERS,
+    *routes.KNOWLEDGE_HANDLERS,
+    *routes.SESSION_HANDLERS,
+    *routes.AGENT_HANDLERS,
+    *routes.EVENT_HANDLERS,
+    *routes.STATUS_HANDLERS,
 ]
 
 
-@open_to_all("/health")
-async def health() -> Health:
+@public_route("/health")
+async def health() -> HealthResponse:
     """Whether the service is there; no token is needed."""
-    return Health(status="ok")
+    return HealthResponse(status="ok")
 
 
-@open_to_all("/schema")
+@public_route("/schema")
 async def schema(state: State) -> Response[bytes]:
     """What may be asked, and how, in the form of OpenAPI."""
-    return Response(state.document, media_type=OPENAPI)
+    return Response(state.document, media_type=OPENAPI_MEDIA_TYPE)
 
 
-OPEN = [health, schema]
+PUBLIC_HANDLERS = [health, schema]
 
 
-def document() -> dict[str, Any]:
+def openapi_document() -> dict[str, Any]:
     """What the service says about itself."""
-    return described([*(("", one) for one in OPEN), *((f"/{VERSION}", one) for one in HANDLERS)], VERSION)
+    return build_document(
+        [*(("", one) for one in PUBLIC_HANDLERS), *((f"/{VERSION}", one) for one in HANDLERS)], VERSION
+    )
 
 
 def create_app(
     store: Any,
     *,
     hosts: Iterable[str] = (),
-    a_minute: int | None = A_MINUTE,
-    body_bytes: int = BODY_BYTES,
-    body_seconds: float = BODY_SECONDS,
-    poll_seconds: float = POLL_SECONDS,
-    visitors: Visitors | None = None,
+    requests_per_minute: int | None = REQUESTS_PER_MINUTE,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    body_timeout: float = BODY_TIMEOUT,
+    poll_interval: float = POLL_INTERVAL,
+    inspector_sessions: InspectorSessions | None = None,
 ) -> Litestar:
     """An ASGI application over an open store, which stays yours to close.
 
-    It answers to the names of this machine's loopback and to `hosts`. A token may ask `a_minute` times a
+    It answers to the names of this machine's loopback and to `hosts`. A token may ask `requests_per_minute` times a
     minute, and send so many bytes within so many seconds each time. With `visitors` people can look at it in
     a browser, once they are invited.
     """
-    graph = _Graph(store)
+    graph = _LazyGraph(store)
     return Litestar(
         [
-            *OPEN,
-            *([] if visitors is None else inspector.HANDLERS),
+            *PUBLIC_HANDLERS,
+            *([] if inspector_sessions is None else inspector.HANDLERS),
             Router(
                 f"/{VERSION}",
                 route_handlers=HANDLERS,
-                dependencies={"within": Provide(whose, sync_to_thread=False)},
+                dependencies={"within": Provide(query_scope, sync_to_thread=False)},
             ),
         ],
-        guards=[guard],
-        middleware=[Doorkeeper(hosts, body_seconds)],
+        guards=[authorize],
+        middleware=[HostMiddleware(hosts, body_timeout)],
         exception_handlers={
-            OmoideError: middleware.told,
-            HTTPException: middleware.refused,
-            RecursionError: middleware.too_deep,
-            Exception: middleware.unexpected,
+            OmoideError: middleware.handle_library_error,
+            HTTPException: middleware.handle_http_error,
+            RecursionError: middleware.handle_recursion_error,
+            Exception: middleware.handle_unexpected_error,
         },
-        lifespan=[graph.kept],
+        lifespan=[graph.lifespan],
         openapi_config=None,
-        request_max_body_size=body_bytes,
+        request_max_body_size=max_body_bytes,
         state=State(
             {
                 "store": store,
-                "counter": Counter(a_minute),
-                "graph": graph.opened,
-                "poll_seconds": poll_seconds,
-                "visitors": visitors,
-                "document": msgspec.json.encode(document()),
+                "counter": RateLimiter(requests_per_minute),
+                "graph": graph.open,
+                "poll_seconds": poll_interval,
+                "visitors": inspector_sessions,
+                "document": msgspec.json.encode(openapi_document()),
             }
         ),
-        response_class=Told,
+        response_class=JSONResponse,
         logging_config=None,
     )
 
 
-class _Graph:
+class _LazyGraph:
     """The graph of a store, opened when somebody asks it first."""
 
     def __init__(self, store: Any) -> None:
@@ -117,7 +119,7 @@ class _Graph:
         self._view: Any = None
         self._lock = Lock()
 
-    async def opened(self) -> Any:
+    async def open(self) -> Any:
         """The graph."""
         async with self._lock:
             if self._view is None:
@@ -127,7 +129,7 @@ class _Graph:
             return self._view
 
     @asynccontextmanager
-    async def kept(self, app: Litestar) -> AsyncIterator[None]:
+    async def lifespan(self, app: Litestar) -> AsyncIterator[None]:
         """For as long as the application lives."""
         try:
             yield

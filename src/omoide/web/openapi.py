@@ -23,16 +23,23 @@ from msgspec.inspect import Type
 
 from omoide.core import codec
 from omoide.service.problems import Problem
-from omoide.web.middleware import MEDIA
-from omoide.web.schemas import MEANING, OWN, PRINTABLE, RIGHT, WHOSE, Meaning
+from omoide.web.middleware import PROBLEM_MEDIA_TYPE
+from omoide.web.schemas import (
+    ID_PATTERN,
+    INJECTED_PARAMETERS,
+    RIGHT_KEY,
+    ROUTE_INFO_KEY,
+    SCOPE_PARAMETERS,
+    RouteInfo,
+)
 
 # shapes: What does a value look like in JSON?
 
 
 Schema = dict[str, Any]
 
-PLACE = "#/components/schemas/"
-_BOUNDS = {
+SCHEMA_REF_PREFIX = "#/components/schemas/"
+_CONSTRAINTS = {
     "gt": "exclusiveMinimum",
     "ge": "minimum",
     "lt": "exclusiveMaximum",
@@ -40,7 +47,7 @@ _BOUNDS = {
     "min_length": "minLength",
     "max_length": "maxLength",
 }
-_PLAIN: dict[type[Type], str] = {
+_SCALAR_TYPES: dict[type[Type], str] = {
     shape.StrType: "string",
     shape.IntType: "integer",
     shape.FloatType: "number",
@@ -49,62 +56,62 @@ _PLAIN: dict[type[Type], str] = {
 }
 
 
-class Shapes:
+class OpenAPISchemas:
     """The schemas of all values that a document speaks of, by name."""
 
     def __init__(self) -> None:
-        self.named: dict[str, Schema] = {}
+        self.components: dict[str, Schema] = {}
         self._names: dict[type, str] = {}
 
-    def of(self, kind: Any) -> Schema:
+    def schema(self, kind: Any) -> Schema:
         """The schema of an annotation; structs are described once, and referred to."""
-        return self._of(shape.type_info(kind))
+        return self._schema(shape.type_info(kind))
 
-    def _of(self, info: Type) -> Schema:
-        if type(info) in _PLAIN:
-            return _bounded(info, _PLAIN[type(info)])
-        return _READERS[type(info)](self, info)
+    def _schema(self, info: Type) -> Schema:
+        if type(info) in _SCALAR_TYPES:
+            return _scalar(info, _SCALAR_TYPES[type(info)])
+        return _BUILDERS[type(info)](self, info)
 
-    def _described(self, info: shape.Metadata) -> Schema:
-        return self._of(info.type) | (info.extra_json_schema or {})
+    def _annotated(self, info: shape.Metadata) -> Schema:
+        return self._schema(info.type) | (info.extra_json_schema or {})
 
-    def _either(self, info: shape.UnionType) -> Schema:
-        found = [self._of(one) for one in info.types]
+    def _union(self, info: shape.UnionType) -> Schema:
+        found = [self._schema(one) for one in info.types]
         kinds = [one["type"] for one in found if set(one) == {"type"}]
         return {"type": kinds} if len(kinds) == len(found) else {"anyOf": found}
 
-    def _map(self, info: shape.DictType) -> Schema:
-        inner = self._of(info.value_type)
+    def _mapping(self, info: shape.DictType) -> Schema:
+        inner = self._schema(info.value_type)
         return {"type": "object"} | ({"additionalProperties": inner} if inner else {})
 
-    def _items(self, info: Any) -> Schema:
-        inner = self._of(info.item_type)
+    def _array(self, info: Any) -> Schema:
+        inner = self._schema(info.item_type)
         return {"type": "array"} | ({"items": inner} if inner else {})
 
     def _tuple(self, info: shape.TupleType) -> Schema:
         size = len(info.item_types)
-        inner = [self._of(one) for one in info.item_types]
+        inner = [self._schema(one) for one in info.item_types]
         return {"type": "array", "prefixItems": inner, "minItems": size, "maxItems": size}
 
-    def _words(self, info: shape.LiteralType) -> Schema:
+    def _literal(self, info: shape.LiteralType) -> Schema:
         return {"enum": list(info.values)}
 
     def _any(self, info: Type) -> Schema:
         return {}
 
-    def _own(self, info: shape.CustomType) -> Schema:
+    def _custom(self, info: shape.CustomType) -> Schema:
         return dict(codec.schema_hook(get_origin(info.cls) or info.cls))
 
     def _struct(self, info: shape.StructType) -> Schema:
         if info.cls not in self._names:
-            name = _name(info.cls, self.named)
+            name = _component_name(info.cls, self.components)
             self._names[info.cls] = name
-            self.named[name] = {}  # so that it may speak of itself
-            self.named[name] = self._fields(info)
-        return {"$ref": f"{PLACE}{self._names[info.cls]}"}
+            self.components[name] = {}  # so that it may speak of itself
+            self.components[name] = self._object(info)
+        return {"$ref": f"{SCHEMA_REF_PREFIX}{self._names[info.cls]}"}
 
-    def _fields(self, info: shape.StructType) -> Schema:
-        unwritten = getattr(info.cls, "UNWRITTEN", ())
+    def _object(self, info: shape.StructType) -> Schema:
+        unwritten = getattr(info.cls, "EXCLUDED_FIELDS", ())
         fields = [field for field in info.fields if field.name not in unwritten]
         made: Schema = {
             "type": "object",
@@ -119,46 +126,46 @@ class Shapes:
         return made
 
     def _field(self, field: shape.Field) -> Schema:
-        found = self._of(field.type)
+        found = self._schema(field.type)
         plain = field.default is not None and isinstance(field.default, (str, int, float))
         return found | {"default": field.default} if plain and "$ref" not in found else found
 
 
-_READERS: dict[type[Type], Callable[[Shapes, Any], Schema]] = {
-    shape.Metadata: Shapes._described,
-    shape.UnionType: Shapes._either,
-    shape.DictType: Shapes._map,
-    shape.ListType: Shapes._items,
-    shape.VarTupleType: Shapes._items,
-    shape.TupleType: Shapes._tuple,
-    shape.LiteralType: Shapes._words,
-    shape.AnyType: Shapes._any,
-    shape.CustomType: Shapes._own,
-    shape.StructType: Shapes._struct,
+_BUILDERS: dict[type[Type], Callable[[OpenAPISchemas, Any], Schema]] = {
+    shape.Metadata: OpenAPISchemas._annotated,
+    shape.UnionType: OpenAPISchemas._union,
+    shape.DictType: OpenAPISchemas._mapping,
+    shape.ListType: OpenAPISchemas._array,
+    shape.VarTupleType: OpenAPISchemas._array,
+    shape.TupleType: OpenAPISchemas._tuple,
+    shape.LiteralType: OpenAPISchemas._literal,
+    shape.AnyType: OpenAPISchemas._any,
+    shape.CustomType: OpenAPISchemas._custom,
+    shape.StructType: OpenAPISchemas._struct,
 }
 
 
-def _bounded(info: Type, name: str) -> Schema:
+def _scalar(info: Type, name: str) -> Schema:
     bounds = {
         word: getattr(info, bound)
-        for bound, word in _BOUNDS.items()
+        for bound, word in _CONSTRAINTS.items()
         if getattr(info, bound, None) is not None
     }
     return {"type": name, **bounds}
 
 
-def _name(kind: type[msgspec.Struct], taken: Iterable[str]) -> str:
+def _component_name(kind: type[msgspec.Struct], used: Iterable[str]) -> str:
     name = kind.__name__
-    return name if name not in taken else f"{kind.__module__.rpartition('.')[2].capitalize()}{name}"
+    return name if name not in used else f"{kind.__module__.rpartition('.')[2].capitalize()}{name}"
 
 
 # describing: What does the service say about itself?
 
 
-USUAL = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503)
-RESULTS = "application/sparql-results+json"
-OPENAPI = "application/vnd.oai.openapi+json"
-JSON = "application/json"
+COMMON_STATUSES = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503)
+SPARQL_RESULTS_MEDIA_TYPE = "application/sparql-results+json"
+OPENAPI_MEDIA_TYPE = "application/vnd.oai.openapi+json"
+JSON_MEDIA_TYPE = "application/json"
 _HEADERS = {
     "If-Match": ("The revision that is expected, in quotes, as the ETag told it; else 412.", r'^"\d{1,15}"$'),
     "Idempotency-Key": (
@@ -166,14 +173,14 @@ _HEADERS = {
         r"^[!-~]+$",
     ),
 }
-_FOLLOWING = ("getEntry", "getHistory", "getProvenance", "getRelated")
+_ENTRY_OPERATIONS = ("getEntry", "getHistory", "getProvenance", "getRelated")
 """What can be asked about a memory by its id."""
 
 
-def described(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str) -> Schema:
+def build_document(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str) -> Schema:
     """The document about routes, each with what stands before its path."""
-    shapes = Shapes()
-    shapes.of(Problem)
+    shapes = OpenAPISchemas()
+    shapes.schema(Problem)
     paths = {
         f"{prefix}{path}": {method.lower(): _operation(one, path, shapes)}
         for prefix, one in routes
@@ -191,31 +198,31 @@ def described(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str) -> S
         "security": [{"token": []}],
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": dict(sorted(shapes.named.items())),
+            "schemas": dict(sorted(shapes.components.items())),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _operation(handler: HTTPRouteHandler, path: str, shapes: Shapes) -> Schema:
-    meaning: Meaning = handler.opt[MEANING]
+def _operation(handler: HTTPRouteHandler, path: str, schemas: OpenAPISchemas) -> Schema:
+    meaning: RouteInfo = handler.opt[ROUTE_INFO_KEY]
     summary, _, more = (handler.fn.__doc__ or "").strip().partition("\n")
-    body = {"requestBody": _body(meaning.hints["asked"], shapes)} if "asked" in meaning.hints else {}
-    right = handler.opt[RIGHT]
-    usual = (421,) if right is None else (*USUAL, 415) if body else USUAL
+    body = {"requestBody": _request_body(meaning.hints["asked"], schemas)} if "asked" in meaning.hints else {}
+    right = handler.opt[RIGHT_KEY]
+    usual = (421,) if right is None else (*COMMON_STATUSES, 415) if body else COMMON_STATUSES
     statuses = sorted({*usual, *meaning.statuses})
     made: Schema = {
         "operationId": operation_id(handler, path),
         "summary": summary,
         "x-right": right,
         "parameters": [
-            *(_parameter(name, kind, handler, shapes) for name, kind in _asked_of(meaning).items()),
-            *(_header(name) for name in meaning.headers),
+            *(_parameter(name, kind, handler, schemas) for name, kind in _query_parameters(meaning).items()),
+            *(_header_parameter(name) for name in meaning.headers),
         ],
         **body,
         "responses": {
-            "200": _answer(meaning, path, shapes),
-            **{str(status): _problem(status) for status in statuses},
+            "200": _success_response(meaning, path, schemas),
+            **{str(status): _problem_response(status) for status in statuses},
         },
     }
     if right is None:
@@ -225,11 +232,13 @@ def _operation(handler: HTTPRouteHandler, path: str, shapes: Shapes) -> Schema:
     return made
 
 
-def _asked_of(meaning: Meaning) -> dict[str, Any]:
+def _query_parameters(info: RouteInfo) -> dict[str, Any]:
     """The parameters of the query, with their annotations; those that say whose memory it is first."""
-    if "within" not in meaning.hints:
+    if "within" not in info.hints:
         return {}
-    return WHOSE | {name: kind for name, kind in meaning.hints.items() if name not in OWN}
+    return SCOPE_PARAMETERS | {
+        name: kind for name, kind in info.hints.items() if name not in INJECTED_PARAMETERS
+    }
 
 
 def operation_id(handler: HTTPRouteHandler, path: str) -> str:
@@ -239,7 +248,7 @@ def operation_id(handler: HTTPRouteHandler, path: str) -> str:
     return f"get{name[:1].upper()}{name[1:]}" if "GET" in handler.http_methods else name
 
 
-def _parameter(name: str, hint: Any, handler: HTTPRouteHandler, shapes: Shapes) -> Schema:
+def _parameter(name: str, hint: Any, handler: HTTPRouteHandler, schemas: OpenAPISchemas) -> Schema:
     kind, said = (get_args(hint)[0], get_args(hint)[1]) if get_origin(hint) is Annotated else (hint, None)
     inner = [one for one in get_args(kind) if one is not type(None)]
     kind = inner[0] if inner else kind
@@ -250,18 +259,18 @@ def _parameter(name: str, hint: Any, handler: HTTPRouteHandler, shapes: Shapes) 
         if said.description:
             made["description"] = said.description
     field = handler.parsed_fn_signature.parameters.get(name)
-    schema = shapes.of(kind) | ({"pattern": PRINTABLE} if name in {*WHOSE, "id"} else {})
+    schema = schemas.schema(kind) | ({"pattern": ID_PATTERN} if name in {*SCOPE_PARAMETERS, "id"} else {})
     if field is not None and not field.has_default:
         made["required"] = True
         schema = {"minLength": 1, **schema}
-    elif name in handler.opt[MEANING].needs:
+    elif name in handler.opt[ROUTE_INFO_KEY].needs:
         made["required"] = True
     elif field is not None and isinstance(field.default, (str, int, float)):
         schema = {**schema, "default": field.default}
     return {**made, "schema": schema}
 
 
-def _header(name: str) -> Schema:
+def _header_parameter(name: str) -> Schema:
     text, pattern = _HEADERS[name]
     return {
         "name": name,
@@ -271,41 +280,42 @@ def _header(name: str) -> Schema:
     }
 
 
-def _body(kind: Any, shapes: Shapes) -> Schema:
-    return {"required": True, "content": {JSON: {"schema": shapes.of(kind)}}}
+def _request_body(kind: Any, schemas: OpenAPISchemas) -> Schema:
+    return {"required": True, "content": {JSON_MEDIA_TYPE: {"schema": schemas.schema(kind)}}}
 
 
-def _answer(meaning: Meaning, path: str, shapes: Shapes) -> Schema:
-    kind = meaning.hints["return"]
+def _success_response(info: RouteInfo, path: str, schemas: OpenAPISchemas) -> Schema:
+    kind = info.hints["return"]
     kind = get_args(kind)[0] if get_origin(kind) is Response else kind
     made: Schema = {"description": "What was asked for."}
     if kind is ServerSentEvent:
         return {**made, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     if kind is bytes:
-        media = RESULTS if path == "/sparql" else OPENAPI
+        media = SPARQL_RESULTS_MEDIA_TYPE if path == "/sparql" else OPENAPI_MEDIA_TYPE
         return {**made, "content": {media: {"schema": {"type": "object"}}}}
-    made["content"] = {JSON: {"schema": shapes.of(kind)}}
-    if "If-Match" in meaning.headers or path == "/entry":
+    made["content"] = {JSON_MEDIA_TYPE: {"schema": schemas.schema(kind)}}
+    if "If-Match" in info.headers or path == "/entry":
         made["headers"] = {"ETag": {"description": "The revision.", "schema": {"type": "string"}}}
-        made["links"] = _links("/entry/id" if path == "/remember" else "/id")
+        made["links"] = _response_links("/entry/id" if path == "/remember" else "/id")
     return made
 
 
-def _links(place: str) -> Schema:
+def _response_links(pointer: str) -> Schema:
     leads: Schema = {
-        name: {"operationId": name, "parameters": {"id": f"$response.body#{place}"}} for name in _FOLLOWING
+        name: {"operationId": name, "parameters": {"id": f"$response.body#{pointer}"}}
+        for name in _ENTRY_OPERATIONS
     }
     for name in ("forget", "restore", "erase"):
-        leads[name] = {"operationId": name, "requestBody": {"id": f"$response.body#{place}"}}
+        leads[name] = {"operationId": name, "requestBody": {"id": f"$response.body#{pointer}"}}
     for link in leads.values():
         link.setdefault("parameters", {})["namespace"] = "$request.query.namespace"
     return leads
 
 
-def _problem(status: int) -> Schema:
+def _problem_response(status: int) -> Schema:
     made: Schema = {
         "description": "What went wrong, and what to do.",
-        "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     if status == 429:
         made["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string"}}}

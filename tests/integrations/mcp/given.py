@@ -23,7 +23,7 @@ from omoide.core.agent import Agent
 from omoide.core.definition import Definition
 from omoide.core.entry import Scope
 from omoide.integrations.mcp import create_server
-from omoide.runtime.vaults import StoreVault, put_aside
+from omoide.runtime.vaults import DocumentCheckpointStore, save_agent
 
 ADA = Scope(agent_id="ada")
 USUAL = ["remember", "recall", "forget", "memory_status", "who_can"]
@@ -56,7 +56,7 @@ async def furnish(store: Any, scope: Scope = ADA) -> None:
     agent = Agent.new(Definition.new("coder"), id=scope.agent_id or "ada")
     agent = identity.add_action(agent, "summarise")
     agent = memory.put_in_space(agent, "world", "city", "Ghent")
-    await put_aside(agent, StoreVault(store, namespace=scope.namespace))
+    await save_agent(agent, DocumentCheckpointStore(store, namespace=scope.namespace))
 
 
 @asynccontextmanager

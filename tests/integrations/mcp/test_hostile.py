@@ -105,7 +105,7 @@ async def test_what_breaks_inside_is_not_told_to_clients(
     await keep(store, "one", scope=ADA)
     async with a_client(store) as client:
         with monkeypatch.context() as patched:
-            patched.setattr(tools.House, "call", broken)
+            patched.setattr(tools.ServerContext, "new_call", broken)
             said = await refused(client, "recall", query="x")
         assert said == "Error executing tool recall"
         assert (await told(client, "recall", query="x"))["count"] == 1

@@ -178,14 +178,14 @@ def test_pages_of_others_cannot_reach_it(url: str, headers: dict[str, str], stat
 def test_names_that_were_allowed_are_served() -> None:
     """A server behind a name answers to it, and still to no other."""
     with open_store("memory://", embedder="none") as store:
-        app = http_app(create_server(store, ADA), names=["memory.example"])
+        app = http_app(create_server(store, ADA), allowed_hosts=["memory.example"])
         with TestClient(app, base_url="http://127.0.0.1") as client:
             for host, status in (("memory.example", 200), ("memory.example:8", 200), ("evil.example", 421)):
                 answer = client.post("/mcp", json=STATUS, headers={**HEADERS, "Host": host})
                 assert answer.status_code == status
         for wrong in ("", "a b", "http://x", "x:8", "*"):
             with pytest.raises(Invalid, match="host"):
-                http_app(create_server(store, ADA), names=[wrong])
+                http_app(create_server(store, ADA), allowed_hosts=[wrong])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "memory.example"])
@@ -193,7 +193,7 @@ async def test_beyond_this_machine_tokens_are_always_wanted(host: str) -> None:
     """An address that others can reach is never served without, whatever the program says."""
     async with a_store("memory") as store:
         secrets = await tokens_in(store)
-        app = http_app(create_server(store, ADA), host=host, tokens=False)
+        app = http_app(create_server(store, ADA), host=host, require_token=False)
         with TestClient(app, base_url="http://localhost") as client:
             assert client.post("/mcp", json=STATUS, headers=HEADERS).status_code == 401
             allowed = {**HEADERS, "Authorization": f"Bearer {secrets['reader']}"}

@@ -106,7 +106,7 @@ async def test_tokens_are_no_memories(store: Any) -> None:
     from omoide.service import auth as access
 
     await access.create(store, "editor", ["admin"], ["*"])
-    async with a_client(store, access.PLACE.replace(agent_id="ada"), all_tools=True) as client:
+    async with a_client(store, access.TOKEN_SCOPE.replace(agent_id="ada"), all_tools=True) as client:
         assert (await told(client, "list"))["count"] == 0
         assert "digest" not in str(await client.read_resource("memory://index"))
     async with a_client(store, ADA) as client:

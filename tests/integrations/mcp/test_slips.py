@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.integrations.mcp.given import ADA, a_client, refused, told
 
 from omoide.core.entry import MEMORY_TYPES, ontology_class
-from omoide.integrations.mcp.arguments import tidied
-from omoide.integrations.mcp.tools import OFFERED_ALL as ALL
-from omoide.tools.context import Setting
+from omoide.integrations.mcp.arguments import coerce
+from omoide.integrations.mcp.tools import ALL_TOOLS as ALL
+from omoide.tools.context import ToolConfig
 
-SCHEMAS = {name: offer.make(Setting()).json_schema() for name, offer in ALL.items()}
+SCHEMAS = {name: offer.make(ToolConfig()).json_schema() for name, offer in ALL.items()}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
@@ -60,7 +60,7 @@ def test_slips_that_can_only_mean_one_thing_are_taken_so(
 ) -> None:
     """Numbers as text, names in another case or with another word, and lists with commas are understood."""
     wanted = meant or {"source_id": "a", "relation": "derived_from", "target_id": "b"}
-    assert tidied(SCHEMAS[tool], given) == (wanted, [])
+    assert coerce(SCHEMAS[tool], given) == (wanted, [])
 
 
 @pytest.mark.parametrize("name", MEMORY_TYPES)
@@ -68,7 +68,7 @@ def test_every_type_is_known_in_every_spelling(name: str) -> None:
     """Capitals, spaces, hyphens and the name in the ontology mean the same type."""
     spellings = (name.upper(), name.title().replace("_", " "), name.replace("_", "-"), ontology_class(name))
     for spelling in spellings:
-        assert tidied(SCHEMAS["remember"], {"content": "x", "type": spelling})[0]["type"] == name
+        assert coerce(SCHEMAS["remember"], {"content": "x", "type": spelling})[0]["type"] == name
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_every_type_is_known_in_every_spelling(name: str) -> None:
 )
 def test_what_was_taken_otherwise_is_told(given: dict[str, Any], notice: str) -> None:
     """Numbers beyond a limit are brought to it, and what is not known is left out, each with a notice."""
-    meant, notices = tidied(SCHEMAS["recall"], given)
+    meant, notices = coerce(SCHEMAS["recall"], given)
     assert {*meant} <= {"limit", "min_confidence"}
     assert notices[-1].endswith(notice)
 
@@ -96,9 +96,9 @@ def test_what_was_taken_otherwise_is_told(given: dict[str, Any], notice: str) ->
 )
 def test_whatever_is_given_only_what_is_known_comes_out(name: str, data: dict[str, Any]) -> None:
     """No data makes it fail, and what is right already stays as it is."""
-    meant, _ = tidied(SCHEMAS[name], data)
+    meant, _ = coerce(SCHEMAS[name], data)
     assert {*meant} <= {*SCHEMAS[name]["properties"]}
-    assert tidied(SCHEMAS[name], meant)[0] == meant
+    assert coerce(SCHEMAS[name], meant)[0] == meant
 
 
 async def test_a_model_that_slips_is_served_and_told(store: Any) -> None:

@@ -210,7 +210,7 @@ async def test_a_query_always_has_a_process_of_its_own(store: Any, monkeypatch: 
         asked.append(options["timeout"])
         raise QueryStopped("isolated query", "took longer than 10 s", "ask for less")
 
-    monkeypatch.setattr(sandbox, "run", stopped)
+    monkeypatch.setattr(sandbox, "run_isolated", stopped)
     await furnish(store)
     async with a_client(store, all_tools=True) as client:
         assert "took longer" in await refused(client, "sparql", query="SELECT * { ?a ?b ?c }")

@@ -34,7 +34,7 @@ class Problems(list[tuple[Signal | None, Exception]]):
 
 def stream(transport: NatsTransport) -> Any:
     """JetStream itself, as the transport uses it."""
-    return transport._link._js
+    return transport._connection._js
 
 
 async def lying(transport: NatsTransport, name: str) -> int:

@@ -61,19 +61,19 @@ async def _done(runtime: Runtime, told: dict[str, Any]) -> Any:
         case {"cast": id}:
             return await runtime.cast(id, Signal(type=told["type"], data=told["data"]))
         case {"ask": id}:
-            answer: Any = await runtime.ask(id, Signal(type=told["type"], data=told["data"]), within=20)
+            answer: Any = await runtime.ask(id, Signal(type=told["type"], data=told["data"]), timeout=20)
             return {"runtime": answer.data["runtime"], "seen": [*answer.data["state"].get("seen", ())]}
         case {"who": name}:
-            found = await runtime.who_can(action=name, within=told.get("within", 1.0))
+            found = await runtime.who_can(action=name, timeout=told.get("within", 1.0))
             return [[one.agent_id, one.runtime] for one in found]
         case {"where": id}:
-            return await runtime.where(id)
+            return await runtime.locate(id)
         case {"ids": _}:
             return sorted(runtime.ids())
         case {"hibernate": id}:
             return await runtime.hibernate(id)
         case {"dropped": _}:
-            return [one.reason for one in runtime.dropped]
+            return [one.reason for one in runtime.dropped_signals]
         case _:
             raise SystemExit(f"cannot {told}")
 
@@ -91,7 +91,7 @@ async def _live(given: dict[str, Any]) -> None:
             name=given["name"],
             kinds=[WORKER],
             lease_ms=given.get("lease_ms", 1_000),
-            look_ms=given.get("look_ms", 200),
+            takeover_interval_ms=given.get("look_ms", 200),
         ) as runtime,
     ):
         print(json.dumps("ready"), flush=True)  # noqa: T201

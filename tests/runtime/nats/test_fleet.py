@@ -34,7 +34,7 @@ from omoide.errors import (
     StoreFailed,
     TooManyAgents,
 )
-from omoide.runtime import FileVault, Runtime
+from omoide.runtime import FileCheckpointStore, Runtime
 from omoide.stores.factory import open_store
 from omoide.testing import ManualTiming, eventually
 
@@ -50,14 +50,14 @@ async def test_an_agent_lives_in_one_place(yard: Yard) -> None:
     with pytest.raises(IdTaken):
         await one.start(a_member())
     assert (await one.call("a", sig("up"))).state["count"] == 1
-    assert [await one.where("a"), await two.where("a")] == ["one", "one"]
+    assert [await one.locate("a"), await two.locate("a")] == ["one", "one"]
     await one.hibernate("a")
-    assert await two.where("a") is None
+    assert await two.locate("a") is None
     await two.thaw("a", "member")
-    assert await one.where("a") == "two"
+    assert await one.locate("a") == "two"
     assert (await two.call("a", sig("up"))).state["count"] == 2
     await two.stop("a")
-    assert await two.where("a") is None
+    assert await two.locate("a") is None
     with pytest.raises(Conflict):
         await one.start(a_member())
     assert (await one.thaw("a", KIND)) == "a"
@@ -69,7 +69,7 @@ async def test_an_agent_whose_runtime_hangs_is_taken_over(yard: Yard) -> None:
     one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=50)
     await one.start(a_member())
     await one.call("a", sig("up"))
-    assert await two.look() == []
+    assert await two.take_over() == []
     gone(one)
     await taken_over(two)
     assert (await two.call("a", sig("up"))).state["count"] == 2
@@ -77,7 +77,7 @@ async def test_an_agent_whose_runtime_hangs_is_taken_over(yard: Yard) -> None:
         await one.checkpoint("a")
     await eventually(lambda: one.whereis("a") is None)
     assert (await yard.saved("a")).state["count"] == 2
-    assert await one.where("a") == "two"
+    assert await one.locate("a") == "two"
 
 
 async def test_a_late_save_of_a_former_owner_is_refused_by_the_store(yard: Yard) -> None:
@@ -85,15 +85,15 @@ async def test_a_late_save_of_a_former_owner_is_refused_by_the_store(yard: Yard)
     one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=50)
     await one.start(a_member())
     assert one.fleet is not None
-    held = one.fleet.leases.held["a"]
+    held = one.fleet.leases.owned["a"]
     server = one.whereis("a")
     assert server is not None
     gone(one)
     await taken_over(two)
-    held.deadline, held.lost = float("inf"), False
+    held.deadline, held.is_lost = float("inf"), False
     with pytest.raises(Conflict):
-        await held.save(a_member().replace(description="late"), server.keeping.rev)
-    assert held.lost
+        await held.save(a_member().replace(description="late"), server.persistence.rev)
+    assert held.is_lost
     assert (await yard.saved("a")).description != "late"
     assert (await two.call("a", sig("up"))).state["count"] == 1
 
@@ -111,7 +111,7 @@ async def test_a_store_that_cannot_be_asked_ends_the_agent_in_time(
         raise StoreFailed("shared", "is not there", "wait")
 
     monkeypatch.setattr(type(store), "claim", broken)
-    await eventually(lambda: one.whereis("a") is None, within=5)
+    await eventually(lambda: one.whereis("a") is None, timeout=5)
     monkeypatch.undo()
     assert store.claim == claim
     await taken_over(one)
@@ -126,8 +126,8 @@ async def test_agents_at_rest_stay_at_rest(yard: Yard) -> None:
             await one.start(a_member(id))
         await one.hibernate("a")
         await one.stop("b")
-    assert [await two.where(id) for id in ("a", "b", "c")] == [None, None, None]
-    assert await two.look() == []
+    assert [await two.locate(id) for id in ("a", "b", "c")] == [None, None, None]
+    assert await two.take_over() == []
     assert two.ids() == []
 
 
@@ -139,8 +139,8 @@ async def test_takeover_needs_room_and_a_kind(yard: Yard) -> None:
     stranger = await yard.runtime("stranger", kinds=[], look_ms=20)
     small = await yard.runtime("small", max_agents=2, look_ms=20)
     gone(one)
-    await eventually(lambda: len(small.ids()) == 2, within=10)
-    assert await small.look() == []
+    await eventually(lambda: len(small.ids()) == 2, timeout=10)
+    assert await small.take_over() == []
     assert stranger.ids() == []
     with pytest.raises(TooManyAgents):
         await small.start(a_member("d"))
@@ -153,9 +153,9 @@ async def test_looking_is_a_matter_of_the_runtimes_timing(yard: Yard) -> None:
     two = await yard.runtime("two", timing=timing, look_ms=1_000)
     await one.start(a_member())
     assert one.fleet is not None
-    held = one.fleet.leases.held["a"]
+    held = one.fleet.leases.owned["a"]
     gone(one)
-    await eventually(lambda: not held.holds())
+    await eventually(lambda: not held.is_valid())
     assert two.ids() == []
 
     async def looked() -> bool:
@@ -173,7 +173,7 @@ async def test_children_are_claimed_too(yard: Yard) -> None:
     await one.start(a_member("a", bear=asks_for(born)))
     await one.call("a", sig("bear"))
     await eventually(lambda: one.whereis("kid"))
-    assert await two.where("kid") == "one"
+    assert await two.locate("kid") == "one"
     with pytest.raises(OwnedElsewhere):
         await two.start(a_member("kid"))
 
@@ -184,11 +184,11 @@ async def test_a_fleet_needs_a_store_that_can_say_who_has_an_agent(tmp_path: Pat
         Runtime(name="one")
     async with open_store("memory://", embedder="none") as store:
         with pytest.raises(Invalid, match="vault"):
-            Runtime(name="one", store=store, vault=FileVault(tmp_path))
+            Runtime(name="one", store=store, checkpoint_store=FileCheckpointStore(tmp_path))
         with pytest.raises(Invalid, match="lease_ms"):
             Runtime(name="one", store=store, lease_ms=0)
         async with Runtime(store=store) as runtime:
-            for attempt in (runtime.where("a"), runtime.look(), runtime.ask("a", Signal(type="x"))):
+            for attempt in (runtime.locate("a"), runtime.take_over(), runtime.ask("a", Signal(type="x"))):
                 with pytest.raises(Invalid, match="pass name="):
                     await attempt
 
@@ -202,6 +202,6 @@ async def test_nothing_is_left_after_the_end(yard: Yard, a_transport: OpenTransp
             await one.start(a_member(id))
         await one.call("a", sig("send", 1))
     async with a_transport() as watching:
-        for name in (watching.settings.all, watching.settings.to):
+        for name in (watching.settings.broadcast_stream, watching.settings.agent_stream):
             assert await readers(watching, name) == []
     await eventually(lambda: len(asyncio.all_tasks()) <= before)

@@ -21,7 +21,7 @@ from tests.stores.places import url
 
 from omoide import Agent, Signal
 from omoide.runtime.nats import NatsTransport
-from omoide.runtime.vaults import StoreVault, taken_up
+from omoide.runtime.vaults import DocumentCheckpointStore, load_agent
 from omoide.stores.factory import open_store
 from omoide.testing import eventually
 from omoide.testing.servers import NatsServer
@@ -55,7 +55,7 @@ def a_transport(place: dict[str, Any]) -> NatsTransport:
 async def saved(place: dict[str, Any], id: str) -> Agent:
     """An agent as the store has it."""
     async with open_store(place["store"], embedder="none") as store:
-        return (await taken_up(id, WORKER, StoreVault(store)))[0]
+        return (await load_agent(id, WORKER, DocumentCheckpointStore(store)))[0]
 
 
 async def seen(place: dict[str, Any], id: str) -> list[int]:
@@ -118,14 +118,14 @@ async def test_nothing_is_lost_or_done_twice_when_machines_are_killed(
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(publish, numbers)
-                await eventually(partial(has_seen, place, "first", numbers + enough - 40), within=60)
+                await eventually(partial(has_seen, place, "first", numbers + enough - 40), timeout=60)
                 alive.pop(0).kill()
             numbers += enough + 40
             alive.append(await fresh.ready())
         for id in ids[1:]:
-            await eventually(partial(has_seen, place, id, numbers), within=60)
+            await eventually(partial(has_seen, place, id, numbers), timeout=60)
             assert await seen(place, id) == [*range(numbers)]
-        await eventually(lambda: has_seen(place, "sink", 2 * numbers), within=60)
+        await eventually(lambda: has_seen(place, "sink", 2 * numbers), timeout=60)
     assert sorted(await seen(place, "sink")) == sorted([*range(numbers)] * 2)
     living = [id for machine in alive for id in await machine.asked(ids=True)]
     assert sorted(living) == sorted(ids)
@@ -143,18 +143,18 @@ async def test_a_machine_that_slept_past_its_lease_changes_nothing(start: Any, p
         one.send(signals.SIGSTOP)
         for number in range(1, 20):
             await transport.publish(Signal(type="relay", data=number), to="first")
-        await eventually(lambda: has_seen(place, "first", 20), within=30)
+        await eventually(lambda: has_seen(place, "first", 20), timeout=30)
         assert await two.asked(ids=True) == ["first", "sink"]
         one.send(signals.SIGCONT)
 
         async def has_none() -> bool:
             return bool(await one.asked(ids=True) == [])
 
-        await eventually(has_none, within=10)
+        await eventually(has_none, timeout=10)
         for number in range(20, 30):
             await transport.publish(Signal(type="relay", data=number), to="first")
-        await eventually(lambda: has_seen(place, "first", 30), within=30)
-        await eventually(lambda: has_seen(place, "sink", 29), within=30)
+        await eventually(lambda: has_seen(place, "first", 30), timeout=30)
+        await eventually(lambda: has_seen(place, "sink", 29), timeout=30)
     assert await seen(place, "first") == [*range(30)]
     assert await seen(place, "sink") == [*range(1, 30)]
     assert await one.asked(where="first") == "two"

@@ -24,7 +24,7 @@ from tests.runtime.nats.yard import (
 from omoide import Agent, identity, memory
 from omoide.errors import NotFound, NotRunning, StoreFailed, TimedOut, Unrouted
 from omoide.runtime import Bus, Runtime
-from omoide.runtime.fleet.fleet import Arriving
+from omoide.runtime.fleet.fleet import SignalReceiver
 from omoide.stores.factory import open_store
 from omoide.testing import eventually
 
@@ -36,7 +36,7 @@ async def test_signals_find_an_agent_wherever_it_lives(yard: Yard) -> None:
     await two.start(a_member("b"))
     for number in range(3):
         await two.cast("a", sig("send", number))
-    copy = await one.call("b", sig("up"), within=5)
+    copy = await one.call("b", sig("up"), timeout=5)
     assert (copy.id, copy.state["count"], memory.world_get(copy, "mood")) == ("b", 1, "calm")
     answer: Any = await two.ask("a", sig("up"))
     assert (answer.data["runtime"], answer.data["agent_id"], answer.data["state"]["count"]) == ("one", "a", 4)
@@ -51,7 +51,7 @@ async def test_signals_find_an_agent_wherever_it_lives(yard: Yard) -> None:
         with pytest.raises(NotRunning):
             await attempt
     with pytest.raises(NotFound, match="agent of the fleet"):
-        await one.where("nobody")
+        await one.locate("nobody")
 
 
 async def test_a_question_that_is_not_answered_ends(yard: Yard) -> None:
@@ -60,7 +60,7 @@ async def test_a_question_that_is_not_answered_ends(yard: Yard) -> None:
     await one.start(a_member())
     await one.transport.close()
     with pytest.raises(TimedOut):
-        await two.ask("a", sig("up"), within=0.2)
+        await two.ask("a", sig("up"), timeout=0.2)
 
 
 async def test_what_is_sent_over_the_transport_is_handled_once(yard: Yard) -> None:
@@ -72,9 +72,9 @@ async def test_what_is_sent_over_the_transport_is_handled_once(yard: Yard) -> No
     await one.hibernate("a")
     await two.thaw("a", "member")
     assert two.fleet is not None
-    held = two.fleet.leases.held["a"]
-    assert held.knows(again)
-    await Arriving(two.fleet, held)(again)
+    held = two.fleet.leases.owned["a"]
+    assert held.has_handled(again)
+    await SignalReceiver(two.fleet, held)(again)
     assert (await two.state("a")).state["count"] == 1
 
 
@@ -100,7 +100,7 @@ async def test_what_is_sent_leaves_after_it_was_saved(yard: Yard, monkeypatch: p
     async def noted() -> bool:
         return bool(plain((await two.state("b")).state.get("noted", [])) == [1])
 
-    await eventually(noted, within=10)
+    await eventually(noted, timeout=10)
     assert (await yard.saved("a")).state["count"] == 1
 
 
@@ -148,14 +148,14 @@ async def test_a_store_that_is_away_for_a_while_costs_no_signal(
     async with a_transport() as sender:
         for number in range(3):
             await sender.publish(sig("note", number), to="a")
-        await eventually(lambda: tries > 8, within=10)
+        await eventually(lambda: tries > 8, timeout=10)
         refusing = False
 
         async def saved() -> bool:
             return bool(plain((await yard.saved("a")).state.get("noted", [])) == [0, 1, 2])
 
-        await eventually(saved, within=10)
-        assert await lying(sender, sender.settings.dead) == 0
+        await eventually(saved, timeout=10)
+        assert await lying(sender, sender.settings.dead_letter_stream) == 0
 
 
 async def test_a_signal_that_crashes_its_agent_is_laid_aside(yard: Yard, a_transport: OpenTransport) -> None:
@@ -169,8 +169,8 @@ async def test_a_signal_that_crashes_its_agent_is_laid_aside(yard: Yard, a_trans
         async def noted() -> bool:
             return bool(plain((await one.state("a")).state.get("noted", [])) == [1])
 
-        await eventually(noted, within=10)
-        assert await lying(sender, sender.settings.dead) == 1
+        await eventually(noted, timeout=10)
+        assert await lying(sender, sender.settings.dead_letter_stream) == 1
 
 
 async def test_runtimes_that_share_a_bus_are_a_fleet_too() -> None:
@@ -196,7 +196,7 @@ async def test_a_signal_for_nobody_is_reported(yard: Yard) -> None:
     one = await yard.runtime("one")
     await one.start(a_member("a"))
     await one.call("a", sig("send", 1))
-    await eventually(lambda: [drop.agent_id for drop in one.dropped] == ["b"])
+    await eventually(lambda: [drop.agent_id for drop in one.dropped_signals] == ["b"])
     await one.start(a_member("b"))
     await one.call("a", sig("send", 2))
 
@@ -229,7 +229,7 @@ async def test_who_can_do_something_is_ranked_over_all(yard: Yard) -> None:
     await one.start(able("egg", None))
     await two.start(able("raven", 30))
     await two.start(a_member("mole"))
-    found = await one.who_can(action="fly", tags=["bird"], within=0.5)
+    found = await one.who_can(action="fly", tags=["bird"], timeout=0.5)
     assert [(bird.agent_id, bird.runtime, bird.age) for bird in found] == [
         ("raven", "two", 30),
         ("crow", "one", 4),
@@ -237,4 +237,4 @@ async def test_who_can_do_something_is_ranked_over_all(yard: Yard) -> None:
     ]
     assert "declares fly" in found[0].reason
     assert found[0].shown["profile"]["age"] == 30
-    assert await two.who_can(action="swim", within=0.2) == []
+    assert await two.who_can(action="swim", timeout=0.2) == []

@@ -31,7 +31,7 @@ def open_transport(cluster: NatsCluster, first: NatsServer) -> NatsTransport:
 
 async def leader(transport: NatsTransport, cluster: NatsCluster) -> NatsServer:
     """The server that leads the stream of signals to agents."""
-    info = await stream(transport).stream_info(transport.settings.to)
+    info = await stream(transport).stream_info(transport.settings.agent_stream)
     return next(one for one in cluster.servers if one.label == info.cluster.leader)
 
 
@@ -55,12 +55,12 @@ async def test_nothing_that_was_accepted_is_lost_with_a_server(cluster: NatsClus
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(publish)
-            await eventually(lambda: len(published) >= 60, within=60)
+            await eventually(lambda: len(published) >= 60, timeout=60)
             leads = await leader(sender, cluster)
             victim = leads if which == "leader" else next(one for one in cluster.servers if one is not leads)
             victim.kill()
-        await eventually(lambda: len(heard) >= 200 and len(everybody) >= 200, within=60)
+        await eventually(lambda: len(heard) >= 200 and len(everybody) >= 200, timeout=60)
         assert heard.data == everybody.data == [*range(200)]
         victim.start()
         await sender.publish(Signal(type="n", data="after"), to="ada")
-        await eventually(lambda: heard.data[-1] == "after", within=30)
+        await eventually(lambda: heard.data[-1] == "after", timeout=30)

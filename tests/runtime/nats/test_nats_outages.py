@@ -67,10 +67,10 @@ async def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(serve
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(publish)
             for enough in (50, 150):
-                await eventually(partial(has, published, enough), within=20)
+                await eventually(partial(has, published, enough), timeout=20)
                 server.kill()
                 server.start()
-        await eventually(lambda: len(heard) >= 300 and len(everybody) >= 300, within=20)
+        await eventually(lambda: len(heard) >= 300 and len(everybody) >= 300, timeout=20)
     assert heard.data == everybody.data == [*range(300)]
 
 
@@ -84,7 +84,7 @@ async def test_publishing_waits_for_the_server_to_come_back(server: NatsServer) 
             tasks.start_soon(lambda: transport.publish(Signal(type="n", data=1), to="ada"))
             await anyio.wait_all_tasks_blocked()
             server.start()
-        await eventually(lambda: heard.data == [1], within=20)
+        await eventually(lambda: heard.data == [1], timeout=20)
 
 
 async def test_publishing_gives_up_after_the_time_that_was_set(server: NatsServer) -> None:
@@ -104,8 +104,8 @@ async def test_publishing_gives_up_after_the_time_that_was_set(server: NatsServe
                 return False
             return True
 
-        await eventually(published, within=20)
-        await eventually(lambda: 2 in heard.data, within=20)
+        await eventually(published, timeout=20)
+        await eventually(lambda: 2 in heard.data, timeout=20)
 
 
 async def test_a_server_that_hangs_is_given_up_and_found_again(server: NatsServer) -> None:
@@ -121,7 +121,7 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(server: NatsServe
         server.resume()
         await transport.publish(Signal(type="n", data=number, id=f"sig_{number}"), to="ada")
         await transport.publish(Signal(type="n", data="last"), to="ada")
-        await eventually(lambda: "last" in heard.data, within=20)
+        await eventually(lambda: "last" in heard.data, timeout=20)
     assert heard.data == [*range(number + 1), "last"]
 
 
@@ -182,7 +182,7 @@ async def test_streams_follow_their_settings(server: NatsServer) -> None:
     async with NatsTransport(server.url) as transport:
         await transport.publish(Signal(type="n", data=1), to="ada")
     async with NatsTransport(server.url, max_age=1_000.0, max_bytes=1_000_000, discard="old") as transport:
-        info = await transport._link._js.stream_info("omoide_to")
+        info = await transport._connection._js.stream_info("omoide_to")
         assert (info.config.max_age, info.config.max_bytes) == (1_000.0, 1_000_000)
         await transport.subscribe("**", heard, agent="ada")
         await eventually(lambda: heard.data == [1])

@@ -120,12 +120,12 @@ async def test_signals_wait_for_an_agent_that_nobody_subscribed_for(a_transport:
     async with a_transport() as transport:
         for number in range(3):
             await transport.publish(sig(number), to="ada")
-        assert await lying(transport, transport.settings.to) == 3
+        assert await lying(transport, transport.settings.agent_stream) == 3
         await transport.subscribe("**", heard, agent="ada")
         await eventually(lambda: heard.data == [0, 1, 2])
 
         async def none_is_left() -> bool:
-            return await lying(transport, transport.settings.to) == 0
+            return await lying(transport, transport.settings.agent_stream) == 0
 
         await eventually(none_is_left)
 
@@ -149,7 +149,7 @@ async def test_each_publisher_is_heard_in_order(a_transport: OpenTransport) -> N
         async with anyio.create_task_group() as tasks:
             for transport, source in ((one, "/a"), (two, "/b"), (two, "/c")):
                 tasks.start_soon(publish, transport, source)
-        await eventually(lambda: len(heard) == 120, within=20)
+        await eventually(lambda: len(heard) == 120, timeout=20)
     for source in ("/a", "/b", "/c"):
         assert [signal.data for signal in heard if signal.source == source] == [*range(40)]
 
@@ -169,7 +169,7 @@ async def test_a_signal_that_fails_too_often_is_laid_aside(a_transport: OpenTran
         await transport.publish(sig("good"), to="ada")
         await eventually(lambda: heard.data == ["good"])
         assert problems.kinds == ["ValueError"] * 3 + ["Dropped"]
-        assert await lying(transport, transport.settings.dead) == 1
+        assert await lying(transport, transport.settings.dead_letter_stream) == 1
         assert transport.stats()["dropped"] == 1
 
 
@@ -178,7 +178,7 @@ async def test_a_signal_that_ends_its_reader_again_and_again_is_laid_aside(
 ) -> None:
     """The count goes on when another process takes the post over from one that vanished."""
     problems = Problems()
-    monkeypatch.setattr(channel, "LEAVE_S", 0.05)
+    monkeypatch.setattr(channel, "LEAVE_TIMEOUT_S", 0.05)
     seen: list[bool] = []
     for _ in range(4):
         async with a_transport(on_error=problems, max_deliver=3) as transport:
@@ -193,8 +193,8 @@ async def test_a_signal_that_ends_its_reader_again_and_again_is_laid_aside(
             await eventually(partial(either, entered, problems))
             seen.append(entered.is_set())
             if not problems:
-                transport._link._closing = True  # as if the process were gone: nothing is tidied up
-                await transport._link.client.close()
+                transport._connection._closing = True  # as if the process were gone: nothing is tidied up
+                await transport._connection.client.close()
     assert seen == [True, True, True, False]
     assert problems.kinds == ["Dropped"]
 
@@ -268,11 +268,11 @@ async def test_nothing_is_left_after_the_end(a_transport: OpenTransport) -> None
                 await transport.subscribe("**", Told(), agent=f"a{at}")
                 await transport.subscribe(f"t.{at}", Told())
             gone = await transport.subscribe("gone.**", Told())
-            assert len(await readers(watching, watching.settings.all)) == 6
+            assert len(await readers(watching, watching.settings.broadcast_stream)) == 6
             await gone.close()
-            assert len(await readers(watching, watching.settings.all)) == 5
-        assert await readers(watching, watching.settings.all) == []
-        assert await readers(watching, watching.settings.to) == []
+            assert len(await readers(watching, watching.settings.broadcast_stream)) == 5
+        assert await readers(watching, watching.settings.broadcast_stream) == []
+        assert await readers(watching, watching.settings.agent_stream) == []
     await eventually(lambda: len(asyncio.all_tasks()) <= before)
 
 
@@ -306,9 +306,9 @@ def test_addresses_that_are_none_are_refused(url: Any) -> None:
 def test_no_two_texts_share_a_token(one: str, two: str) -> None:
     """And a token is nothing that NATS reads as something else."""
     try:
-        tokens = connection.token(one), connection.token(two)
+        tokens = connection.to_token(one), connection.to_token(two)
     except UnicodeEncodeError:
         return
     assert (tokens[0] == tokens[1]) is (one == two)
     assert all(letter.isascii() and (letter.isalnum() or letter in "-_=") for letter in tokens[0])
-    assert 0 < len(tokens[0]) <= connection.LONGEST
+    assert 0 < len(tokens[0]) <= connection.MAX_TOKEN_LENGTH

@@ -17,7 +17,7 @@ from omoide import identity
 from omoide.errors import OwnedElsewhere, TooManyAgents, Unreachable
 from omoide.runtime import Runtime
 from omoide.runtime import server as capabilities
-from omoide.runtime.fleet.leases import Held
+from omoide.runtime.fleet.leases import OwnedAgent
 from omoide.testing import eventually
 
 
@@ -36,10 +36,10 @@ class Late:
         monkeypatch.setattr(of, name, late)
 
 
-def held_by(runtime: Runtime, id: str = "a") -> Held:
+def held_by(runtime: Runtime, id: str = "a") -> OwnedAgent:
     """The right of a runtime to let an agent live."""
     assert runtime.fleet is not None
-    return runtime.fleet.leases.held[id]
+    return runtime.fleet.leases.owned[id]
 
 
 async def test_whoever_lost_an_agent_while_it_subscribed_reads_none_of_its_post(
@@ -63,9 +63,9 @@ async def test_whoever_lost_an_agent_while_it_subscribed_reads_none_of_its_post(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(begin)
         await late.asked.wait()
-        one.fleet.lose(held_by(one), "a test wants it")
-        await eventually(lambda: not leases.held)
-        await two.look()
+        one.fleet.lose_agent(held_by(one), "a test wants it")
+        await eventually(lambda: not leases.owned)
+        await two.take_over()
         await taken_over(two)
         gone(one)
         late.go.set()
@@ -79,7 +79,7 @@ async def test_whoever_lost_an_agent_while_it_subscribed_reads_none_of_its_post(
         server = two.whereis("a")
         return server is not None and server.agent.state.get("count") == 4
 
-    await eventually(counted, within=10)
+    await eventually(counted, timeout=10)
     assert await lying(theirs, theirs.settings.dead) == 0
 
 
@@ -95,22 +95,22 @@ async def test_an_agent_that_could_not_be_taken_over_is_not_put_to_rest(
 
     held = held_by(one)
     gone(one)
-    await eventually(lambda: not held.holds())
+    await eventually(lambda: not held.is_valid())
     assert two.fleet is not None
     leases = two.fleet.leases
     with monkeypatch.context() as patched:
         patched.setattr(two.transport, "subscribe", broken)
         await eventually(lambda: _tried(two))
-        await eventually(lambda: not leases.held)
-    assert await two.where("a") == "two"
-    assert await two.look() == ["a"]
+        await eventually(lambda: not leases.owned)
+    assert await two.locate("a") == "two"
+    assert await two.take_over() == ["a"]
     assert (await two.call("a", sig("up"))).state["count"] == 1
 
 
 async def _tried(runtime: Runtime) -> bool:
     """Look, until an agent is claimed: a place that names the runtime says so."""
-    assert await runtime.look() == []
-    return await runtime.where("a") != "one"
+    assert await runtime.take_over() == []
+    return await runtime.locate("a") != "one"
 
 
 async def test_a_renewal_that_is_answered_late_does_not_give_back_the_next_lease(
@@ -135,7 +135,7 @@ async def test_a_renewal_that_is_answered_late_does_not_give_back_the_next_lease
 
                 others.start_soon(again)
                 with anyio.move_on_after(0.5):
-                    await eventually(lambda: leases.held.get("a") not in (former, None) and one.whereis("a"))
+                    await eventually(lambda: leases.owned.get("a") not in (former, None) and one.whereis("a"))
                 late.go.set()
     assert held_by(one) is not former
     with pytest.raises(OwnedElsewhere):
@@ -148,7 +148,7 @@ async def test_an_agent_that_could_not_be_started_is_not_taken_up_by_others(
     """Whoever started it was told that there is no room; it is at rest."""
     one, two = await yard.runtime("one", max_agents=1), await yard.runtime("two")
     assert one.fleet is not None
-    leases, late = one.fleet.leases, Late(monkeypatch, one.fleet.places, "taken")
+    leases, late = one.fleet.leases, Late(monkeypatch, one.fleet.directory, "taken")
     failed: list[str] = []
 
     async def begin(id: str) -> None:
@@ -161,11 +161,11 @@ async def test_an_agent_that_could_not_be_started_is_not_taken_up_by_others(
         for id in "ab":
             tasks.start_soon(begin, id)
         await late.asked.wait()
-        await eventually(lambda: len([held for held in leases.held.values() if held.token]) == 2)
+        await eventually(lambda: len([held for held in leases.owned.values() if held.token]) == 2)
         late.go.set()
     [id] = failed
-    assert await two.where(id) is None
-    assert await two.look() == []
+    assert await two.locate(id) is None
+    assert await two.take_over() == []
 
 
 async def test_a_runtime_that_ended_listens_to_nothing(a_transport: OpenTransport) -> None:
@@ -175,7 +175,7 @@ async def test_a_runtime_that_ended_listens_to_nothing(a_transport: OpenTranspor
             async with Runtime(transport=transport):
                 pass
         await eventually(lambda: transport.stats()["channels"] == 0)
-        assert await readers(transport, transport.settings.all) == []
+        assert await readers(transport, transport.settings.broadcast_stream) == []
 
 
 async def test_a_crashed_agent_begins_again_with_nothing_that_another_owner_saved(yard: Yard) -> None:
@@ -186,12 +186,12 @@ async def test_a_crashed_agent_begins_again_with_nothing_that_another_owner_save
     held = held_by(one)
     gone(one)
     await taken_over(two)
-    held.deadline, held.lost = float("inf"), False  # as if its clock went after
+    held.deadline, held.is_lost = float("inf"), False  # as if its clock went after
     await one.cast("a", sig("crash"))
     await one.cast("a", sig("up"))
     await eventually(lambda: one.whereis("a") is None)
     assert (await two.call("a", sig("up"))).state["count"] == 1
-    assert await two.where("a") == "two"
+    assert await two.locate("a") == "two"
 
 
 async def test_an_agent_whose_post_somebody_else_took_is_taken_up_anew(
@@ -203,7 +203,7 @@ async def test_an_agent_whose_post_somebody_else_took_is_taken_up_anew(
     async with a_transport() as stranger:
         subscription = await stranger.subscribe("**", Told(), agent="a")
         listener: Any = held_by(one).subscription
-        await eventually(lambda: listener.closed, within=10)
+        await eventually(lambda: listener.closed, timeout=10)
         await subscription.close()
     await one.transport.publish(sig("up"), to="a")
 
@@ -211,7 +211,7 @@ async def test_an_agent_whose_post_somebody_else_took_is_taken_up_anew(
         server = one.whereis("a")
         return server is not None and server.agent.state.get("count") == 1
 
-    await eventually(counted, within=10)
+    await eventually(counted, timeout=10)
 
 
 async def test_a_runtime_names_the_best_of_its_agents_where_not_all_fit(yard: Yard) -> None:
@@ -221,7 +221,7 @@ async def test_a_runtime_names_the_best_of_its_agents_where_not_all_fit(yard: Ya
         agent = an_agent(f"m{number}", kind="member")
         able = {"actions": ["up"], "io": {"text": "x" * 400_000}}
         await one.start(identity.ensure(agent, profile={"age": number}, capabilities=able))
-    found = await two.who_can(action="up", within=1.5)
+    found = await two.who_can(action="up", timeout=1.5)
     assert [(one.agent_id, one.runtime) for one in found] == [("m3", "one"), ("m2", "one")]
 
 
@@ -230,11 +230,11 @@ async def test_a_message_that_is_as_large_as_may_be_is_laid_aside(a_transport: O
     problems, told = Problems(), Told()
     async with a_transport(on_error=problems, ack_wait=1.0) as transport:
         js, prefix = stream(transport), transport.settings.prefix
-        await js.publish(f"{prefix}.to.a.x", b"\xff" * transport._link.largest)
+        await js.publish(f"{prefix}.to.a.x", b"\xff" * transport._connection.max_payload)
         await transport.subscribe("**", told, agent="a")
         await transport.publish(sig("x", 1), to="a")
-        await eventually(lambda: told.data == [1], within=5)
-        assert await lying(transport, transport.settings.dead) == 1
+        await eventually(lambda: told.data == [1], timeout=5)
+        assert await lying(transport, transport.settings.dead_letter_stream) == 1
 
 
 async def test_a_signal_over_which_an_agent_is_given_up_again_and_again_is_laid_aside(yard: Yard) -> None:
@@ -247,14 +247,14 @@ async def test_a_signal_over_which_an_agent_is_given_up_again_and_again_is_laid_
     await transport.publish(sig("crash"), to="a")
     await transport.publish(sig("up"), to="a")
     for _ in range(2):
-        await eventually(lambda: transport.stats()["channels"] == before, within=10)
+        await eventually(lambda: transport.stats()["channels"] == before, timeout=10)
         await one.thaw("a", kind)
 
     def counted() -> bool:
         server = one.whereis("a")
         return server is not None and server.agent.state.get("count") == 1
 
-    await eventually(counted, within=10)
+    await eventually(counted, timeout=10)
     assert await lying(transport, transport.settings.dead) == 1
     assert len(await readers(transport, transport.settings.to)) == 1
 
@@ -265,7 +265,7 @@ async def test_what_was_handled_is_not_laid_aside_because_nobody_can_be_answered
     transport: Any = one.transport
     await one.start(a_member())
     await two.cast("a", sig("up", extensions={"omoidereply": "no..address"}))
-    answer: Any = await two.ask("a", sig("up"), within=5)
+    answer: Any = await two.ask("a", sig("up"), timeout=5)
     assert answer.data["state"]["count"] == 2
     assert await lying(transport, transport.settings.dead) == 0
 
@@ -276,9 +276,9 @@ async def test_a_question_that_is_nonsense_keeps_no_other_from_being_answered(ya
     transport: Any = one.transport
     await one.start(a_member())
     for data in ({"tags": 5}, {"action": {"x": 1}}, {"limits": [1]}):
-        nonsense = sig(capabilities.REQUEST, data, extensions={"omoidereply": "x"})
+        nonsense = sig(capabilities.CAPABILITIES_REQUEST, data, extensions={"omoidereply": "x"})
         await two.transport.publish(nonsense)
-    assert [found.agent_id for found in await two.who_can(within=0.5)] == ["a"]
+    assert [found.agent_id for found in await two.who_can(timeout=0.5)] == ["a"]
     assert await lying(transport, transport.settings.dead) == 0
 
 

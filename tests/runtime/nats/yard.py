@@ -13,7 +13,7 @@ from omoide import Agent, Context, identity, memory
 from omoide.directives import Emit
 from omoide.runtime import Runtime
 from omoide.runtime.nats import NatsTransport
-from omoide.runtime.vaults import StoreVault, taken_up
+from omoide.runtime.vaults import DocumentCheckpointStore, load_agent
 from omoide.stores.factory import open_store
 from omoide.testing import eventually
 
@@ -70,16 +70,16 @@ class Yard:
 
     async def saved(self, id: str) -> Agent:
         """An agent as the store has it."""
-        return (await taken_up(id, KIND, StoreVault(await self.store())))[0]
+        return (await load_agent(id, KIND, DocumentCheckpointStore(await self.store())))[0]
 
 
 def gone(runtime: Runtime) -> None:
     """Let a runtime stop renewing and looking, as if its process hung."""
     assert runtime.fleet is not None
-    runtime.fleet.leases.scope.cancel()
+    runtime.fleet.leases.cancel_scope.cancel()
     runtime.fleet._closing = True
 
 
 async def taken_over(by: Runtime, id: str = "a") -> None:
     """Until a runtime has taken an agent up."""
-    await eventually(lambda: by.whereis(id), within=10)
+    await eventually(lambda: by.whereis(id), timeout=10)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["create_server", "serve_http", "serve_stdio"]
 
 _LAZY = {"create_server": "server", "serve_http": "server", "serve_stdio": "server"}
-_NEEDED = ("mcp", "mcp_types", "starlette", "uvicorn")
+_REQUIRED_MODULES = ("mcp", "mcp_types", "starlette", "uvicorn")
 
 
 def __getattr__(name: str) -> Any:
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
+        if (error.name or "").partition(".")[0] not in _REQUIRED_MODULES:
             raise
         from omoide.errors import MissingExtra
 

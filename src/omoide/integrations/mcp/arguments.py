@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from omoide.tools.context import ALL, LEVELS
+from omoide.tools.context import ALL_TYPES, CONFIDENCE_LEVELS
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "content": ("text", "memory", "statement", "note", "message", "value"),
@@ -33,50 +33,59 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """What a parameter is also called."""
 
-FIXED = ("namespace", "agent", "agent_id", "project", "project_id", "session", "session_id", "scope")
+SCOPE_PARAMETERS = (
+    "namespace",
+    "agent",
+    "agent_id",
+    "project",
+    "project_id",
+    "session",
+    "session_id",
+    "scope",
+)
 """What a model may name, and never decides."""
 
-_ANY = ("", "any", "every", "everything", "*")
-_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_GAP = re.compile(r"[\s\-.]+")
+_ANY_WORDS = ("", "any", "every", "everything", "*")
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SEPARATORS = re.compile(r"[\s\-.]+")
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{0,30})?|[+-]?\.\d{1,30}")
-_LONGEST = 20_000  # characters of a text that is looked into for JSON
-_LARGE = 10**300
-_NAMED = 5
-_WIDTH = 40
+_MAX_JSON_LENGTH = 20_000  # characters of a text that is looked into for JSON
+_MAX_PRINTABLE = 10**300
+_MAX_LISTED_NAMES = 5
+_MAX_NAME_LENGTH = 40
 
 
-def tidied(schema: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def coerce(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The parameters that were meant, and what the model should know about how they were taken."""
     known: Mapping[str, Any] = schema["properties"]
-    named, strange = _named(known, given)
-    required, notices = schema.get("required", ()), _unknown(strange)
+    named, strange = _match_names(known, arguments)
+    required, notices = schema.get("required", ()), _unknown_notices(strange)
     meant: dict[str, Any] = {}
     for name, value in named.items():
         if value is None and name not in required:
             continue  # as good as not given
-        taken = _meant(value, known[name])
-        brought = _brought(taken, known[name])
+        taken = _coerce_value(value, known[name])
+        brought = _clamp(taken, known[name])
         if brought != taken:
-            notices.append(f"{name} {_shown(taken)} was taken as {brought}.")
+            notices.append(f"{name} {_number_text(taken)} was taken as {brought}.")
         meant[name] = brought
     return meant, notices
 
 
-def snake(name: str) -> str:
+def to_snake_case(name: str) -> str:
     """A name the way ours are written: `Root Cause`, `root-cause` and `RootCause` are `root_cause`."""
-    return _GAP.sub("_", _HUMP.sub("_", name.strip())).lower()
+    return _SEPARATORS.sub("_", _CAMEL_BOUNDARY.sub("_", name.strip())).lower()
 
 
-def _named(known: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _match_names(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What was given, by our names, and the names that mean nothing here."""
-    found = {name: value for name, value in given.items() if name in known}
+    found = {name: value for name, value in arguments.items() if name in known}
     strange: list[str] = []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name in known:
             continue
-        called = snake(name[:_WIDTH])
+        called = to_snake_case(name[:_MAX_NAME_LENGTH])
         ours = called if called in known else _alias(called, known, found)
         if ours is None or ours in found:
             strange.append(name)
@@ -85,35 +94,35 @@ def _named(known: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
     return found, strange
 
 
-def _alias(called: str, known: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
-    return next((ours for ours in known if ours not in found and called in ALIASES.get(ours, ())), None)
+def _alias(name: str, known: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+    return next((ours for ours in known if ours not in found and name in ALIASES.get(ours, ())), None)
 
 
-def _unknown(names: list[str]) -> list[str]:
+def _unknown_notices(names: list[str]) -> list[str]:
     if not names:
         return []
-    told = ", ".join(repr(name[:_WIDTH]) for name in names[:_NAMED])
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    told = ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_LISTED_NAMES])
+    more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
     notices = [f"Not known here, and ignored: {told}{more}."]
-    if any(snake(name[:_WIDTH]) in FIXED for name in names):
+    if any(to_snake_case(name[:_MAX_NAME_LENGTH]) in SCOPE_PARAMETERS for name in names):
         notices.append("Whose memory this is was fixed when the server was started.")
     return notices
 
 
-def _meant(value: Any, shape: Mapping[str, Any]) -> Any:
-    if "anyOf" in shape:  # a confidence: a number or a level
-        return _sureness(value)
-    if "enum" in shape:
-        return _choice(value, shape["enum"])
-    take: Callable[[Any], Any] | None = _TAKEN.get(shape.get("type", ""))
+def _coerce_value(value: Any, schema: Mapping[str, Any]) -> Any:
+    if "anyOf" in schema:  # a confidence: a number or a level
+        return _confidence(value)
+    if "enum" in schema:
+        return _enum_value(value, schema["enum"])
+    take: Callable[[Any], Any] | None = _COERCIONS.get(schema.get("type", ""))
     return value if take is None else take(value)
 
 
-def _sureness(value: Any) -> Any:
+def _confidence(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     said = value.strip().lower()
-    if said in LEVELS:
+    if said in CONFIDENCE_LEVELS:
         return said
     number = said.removesuffix("%").rstrip()
     if not _NUMBER.fullmatch(number):
@@ -121,24 +130,24 @@ def _sureness(value: Any) -> Any:
     return float(number) / 100 if said.endswith("%") else float(number)
 
 
-def _choice(value: Any, choices: list[Any]) -> Any:
+def _enum_value(value: Any, choices: list[Any]) -> Any:
     if not isinstance(value, str) or value in choices:
         return value
-    called = snake(value[:_WIDTH].rpartition(":")[2])  # jido:Fact is a fact
-    if called in _ANY and ALL in choices:
-        return ALL
+    called = to_snake_case(value[:_MAX_NAME_LENGTH].rpartition(":")[2])  # jido:Fact is a fact
+    if called in _ANY_WORDS and ALL_TYPES in choices:
+        return ALL_TYPES
     return next((one for one in (called, called.removesuffix("s")) if one in choices), value)
 
 
-def _whole(value: Any) -> Any:
+def _integer(value: Any) -> Any:
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _texts(value: Any) -> Any:
+def _text_list(value: Any) -> Any:
     if isinstance(value, str):
-        inner = _json(value) if value.lstrip().startswith("[") else None
+        inner = _decode_json(value) if value.lstrip().startswith("[") else None
         value = inner if isinstance(inner, list) else [part.strip() for part in re.split(r"[,;\n]", value)]
     if not isinstance(value, list):
         return value
@@ -146,44 +155,44 @@ def _texts(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    return _shown(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    return _number_text(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-def _shown(number: float) -> str:
+def _number_text(number: float) -> str:
     """A number as text; Python refuses to write very long ones."""
-    return f"{number}" if abs(number) < _LARGE else "(very large)"
+    return f"{number}" if abs(number) < _MAX_PRINTABLE else "(very large)"
 
 
-def _truth(value: Any) -> Any:
-    return _TRUTHS.get(value.strip().lower(), value) if isinstance(value, str) else value
+def _boolean(value: Any) -> Any:
+    return _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
 def _object(value: Any) -> Any:
-    inner = _json(value) if isinstance(value, str) else None
+    inner = _decode_json(value) if isinstance(value, str) else None
     return inner if isinstance(inner, dict) else value
 
 
-def _json(text: str) -> Any:
+def _decode_json(text: str) -> Any:
     try:
-        return msgspec.json.decode(text) if len(text) <= _LONGEST else None
+        return msgspec.json.decode(text) if len(text) <= _MAX_JSON_LENGTH else None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None
 
 
-_TAKEN: Mapping[str, Callable[[Any], Any]] = {
-    "integer": _whole,
-    "array": _texts,
+_COERCIONS: Mapping[str, Callable[[Any], Any]] = {
+    "integer": _integer,
+    "array": _text_list,
     "object": _object,
-    "boolean": _truth,
+    "boolean": _boolean,
     "string": _text,
 }
 
 
-def _brought(value: Any, shape: Mapping[str, Any]) -> Any:
+def _clamp(value: Any, schema: Mapping[str, Any]) -> Any:
     """A number, brought between the limits of its parameter."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
-    limits = {"minimum": 0.0, "maximum": 1.0} if "anyOf" in shape else shape
+    limits = {"minimum": 0.0, "maximum": 1.0} if "anyOf" in schema else schema
     least, most = limits.get("minimum"), limits.get("maximum")
     if least is not None and value < least:
         return least

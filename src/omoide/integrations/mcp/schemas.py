@@ -12,13 +12,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 
-class Answer(msgspec.Struct, kw_only=True):
+class ToolOutput(msgspec.Struct, kw_only=True):
     """What every answer may hold."""
 
     notices: list[str] | UnsetType = UNSET
 
 
-class Memory(msgspec.Struct, kw_only=True):
+class MemoryOutput(msgspec.Struct, kw_only=True):
     """A memory."""
 
     id: str
@@ -32,7 +32,7 @@ class Memory(msgspec.Struct, kw_only=True):
     why: str | list[str] | UnsetType = UNSET
 
 
-class Remembered(Answer, kw_only=True):
+class RememberOutput(ToolOutput, kw_only=True):
     """What became of something that was to be kept."""
 
     remembered: bool
@@ -42,15 +42,15 @@ class Remembered(Answer, kw_only=True):
     contradicts: list[str] | UnsetType = UNSET
 
 
-class Recalled(Answer, kw_only=True):
+class RecallOutput(ToolOutput, kw_only=True):
     """What was found."""
 
-    memories: list[Memory]
+    memories: list[MemoryOutput]
     count: int
     note: str | UnsetType = UNSET
 
 
-class Forgotten(Answer, kw_only=True):
+class ForgetOutput(ToolOutput, kw_only=True):
     """What became of something that was to be forgotten."""
 
     forgotten: bool
@@ -61,7 +61,7 @@ class Forgotten(Answer, kw_only=True):
     at: str | UnsetType = UNSET
 
 
-class Status(Answer, kw_only=True):
+class StatusOutput(ToolOutput, kw_only=True):
     """What memory there is."""
 
     scope: dict[str, str]
@@ -74,7 +74,7 @@ class Status(Answer, kw_only=True):
     writable: bool
 
 
-class Able(msgspec.Struct, kw_only=True):
+class CapableAgent(msgspec.Struct, kw_only=True):
     """An agent that can do it."""
 
     id: str
@@ -83,14 +83,14 @@ class Able(msgspec.Struct, kw_only=True):
     age: int | UnsetType = UNSET
 
 
-class Choices(Answer, kw_only=True):
+class WhoCanOutput(ToolOutput, kw_only=True):
     """Who can do it."""
 
-    agents: list[Able]
+    agents: list[CapableAgent]
     count: int
 
 
-class Related(Answer, kw_only=True):
+class RelateOutput(ToolOutput, kw_only=True):
     """That two memories are related now."""
 
     related: bool
@@ -100,60 +100,60 @@ class Related(Answer, kw_only=True):
     message: str
 
 
-class Reviewed(Answer, kw_only=True):
+class ReviewOutput(ToolOutput, kw_only=True):
     """What needs attention."""
 
     conflicts: list[dict[str, Any]]
-    stale: list[Memory]
-    open_questions: list[Memory]
-    expiring: list[Memory]
+    stale: list[MemoryOutput]
+    open_questions: list[MemoryOutput]
+    expiring: list[MemoryOutput]
     message: str
 
 
-class Got(Answer, kw_only=True):
+class GetOutput(ToolOutput, kw_only=True):
     """One memory."""
 
-    memory: Memory
+    memory: MemoryOutput
     links: list[dict[str, str]] | UnsetType = UNSET
 
 
-class Listed(Answer, kw_only=True):
+class ListOutput(ToolOutput, kw_only=True):
     """A page of memories."""
 
-    memories: list[Memory]
+    memories: list[MemoryOutput]
     count: int
     cursor: str | UnsetType = UNSET
 
 
-class Histories(Answer, kw_only=True):
+class HistoryOutput(ToolOutput, kw_only=True):
     """The versions of a memory."""
 
     versions: list[dict[str, Any]]
 
 
-class Relatives(Answer, kw_only=True):
+class RelatedOutput(ToolOutput, kw_only=True):
     """What a memory is related to."""
 
     related: list[dict[str, Any]]
     count: int
 
 
-class Origins(Answer, kw_only=True):
+class ProvenanceOutput(ToolOutput, kw_only=True):
     """Where a memory comes from."""
 
     tree: str
     sources: list[dict[str, str]]
 
 
-class Restored(Answer, kw_only=True):
+class RestoreOutput(ToolOutput, kw_only=True):
     """A memory that is back."""
 
     restored: bool
-    memory: Memory
+    memory: MemoryOutput
     message: str
 
 
-class Found(Answer, kw_only=True):
+class SparqlOutput(ToolOutput, kw_only=True):
     """What a query found."""
 
     kind: str
@@ -163,24 +163,24 @@ class Found(Answer, kw_only=True):
     more: bool | UnsetType = UNSET
 
 
-def schema_of(shape: type[Answer]) -> dict[str, Any]:
+def output_schema(output: type[ToolOutput]) -> dict[str, Any]:
     """The JSON Schema of an answer, in one piece, without what only repeats its names."""
-    _, parts = msgspec.json.schema_components([shape], ref_template="{name}")
-    plain: dict[str, Any] = _inlined(parts[shape.__name__], parts)
+    _, parts = msgspec.json.schema_components([output], ref_template="{name}")
+    plain: dict[str, Any] = _inline_refs(parts[output.__name__], parts)
     return plain
 
 
-def _inlined(node: Any, parts: dict[str, Any]) -> Any:
+def _inline_refs(node: Any, parts: dict[str, Any]) -> Any:
     if isinstance(node, list):
-        return [_inlined(one, parts) for one in node]
+        return [_inline_refs(one, parts) for one in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        return _inlined(parts[node["$ref"]], parts)
+        return _inline_refs(parts[node["$ref"]], parts)
     return {
-        name: {key: _inlined(one, parts) for key, one in inner.items()}
+        name: {key: _inline_refs(one, parts) for key, one in inner.items()}
         if name == "properties"
-        else _inlined(inner, parts)
+        else _inline_refs(inner, parts)
         for name, inner in node.items()
         if name not in ("title", "description")
     }

@@ -27,71 +27,71 @@ from omoide.core.requests import Filter
 from omoide.core.state import Context
 from omoide.errors import Invalid
 from omoide.integrations.mcp import schemas
-from omoide.integrations.mcp.schemas import Answer
-from omoide.longterm.lineage import DEEPEST as DEEPEST_ORIGIN
-from omoide.longterm.lineage import Traced
-from omoide.longterm.relations import DEEPEST as FARTHEST
+from omoide.integrations.mcp.schemas import ToolOutput
+from omoide.longterm.lineage import MAX_DEPTH as DEEPEST_ORIGIN
+from omoide.longterm.lineage import TracedEvidence
 from omoide.longterm.relations import IMPLICIT, RELATIONS
+from omoide.longterm.relations import MAX_DEPTH as FARTHEST
 from omoide.service import agents
-from omoide.stores.protocols import Counts, KeepsHistory, Links, Queries
+from omoide.stores.protocols import SupportsHistory, SupportsLinks, SupportsQuery, SupportsStats
 from omoide.stores.records import Query
 from omoide.tools import memory_tools
 from omoide.tools.context import (
-    ALL,
-    QUERY,
-    WRITE,
-    AnyKind,
+    ALL_TYPES,
+    QUERY_CAPABILITY,
+    WRITE_CAPABILITY,
     Limit,
     MemoryId,
-    Setting,
-    WithTags,
-    desk_of,
-    kinds,
-    labels,
-    moment,
-    shown,
-    text,
+    MemoryTypeFilter,
+    TagFilter,
+    ToolConfig,
+    bounded_text,
+    clean_tags,
+    entry_data,
+    iso_time,
+    tool_context,
+    type_filter,
 )
-from omoide.tools.memory import held
-from omoide.verbs import offering
+from omoide.tools.memory import require_entry
+from omoide.verbs import require
 
 # calling: What does a tool know when an MCP client calls it?
 
 
-READER = "reader"
+READER_ID = "reader"
 """Who asks where no agent is named; nothing can be written then."""
 
 
-class Call(Context):
+class CallContext(Context):
     """The surroundings of one call, as memory tools expect them of a turn."""
 
-    def __init__(self, house: House) -> None:
-        super().__init__(house.agent)
-        self.house = house
-        self.store = house.store
-        self.scope = house.scope
+    def __init__(self, server: ServerContext) -> None:
+        super().__init__(server.agent)
+        self.server = server
+        self.store = server.store
+        self.scope = server.scope
         # A repeated call has another name here: what it says again is known by its words.
         self.idempotency_key = ids.new("call_")
 
 
-class House:
+class ServerContext:
     """Whose memory a server serves."""
 
     def __init__(self, store: Any, scope: Scope) -> None:
         self.store = store
         self.scope = scope
-        id = scope.agent_id or READER
-        self.agent = Agent.new(Definition.new(READER), id=id)
+        id = scope.agent_id or READER_ID
+        self.agent = Agent.new(Definition.new(READER_ID), id=id)
         self._graph: Any = None
 
     @property
-    def writable(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether what is remembered would have an owner."""
         return self.scope.agent_id is not None
 
-    def call(self) -> Call:
+    def new_call(self) -> CallContext:
         """The surroundings of a new call."""
-        return Call(self)
+        return CallContext(self)
 
     def graph(self) -> Any:
         """The graph over the store, in memory; it is built when first asked for, and then kept up."""
@@ -105,25 +105,29 @@ class House:
 # params: What does a model have to say to look around in a memory?
 
 
-MOST_QUERY = 10_000
-MOST_ROWS = 200
-SECONDS = 10.0
+MAX_QUERY_LENGTH = 10_000
+MAX_ROWS = 200
+SPARQL_TIMEOUT = 10.0
 """How long a query in SPARQL may take."""
 
 NO_LIMITS: Mapping[str, Any] = {}
 
 ActionName = Annotated[str, Meta(description="What has to be done, by the name of an action; empty for any.")]
-WantedTags = Annotated[tuple[str, ...], Meta(description="Tags that the agent has to carry.", max_length=20)]
+RequiredTags = Annotated[
+    tuple[str, ...], Meta(description="Tags that the agent has to carry.", max_length=20)
+]
 Limits = Annotated[
     Mapping[str, Any], Meta(description='What has to be allowed for, such as {"max_tokens": 8000}.')
 ]
 Cursor = Annotated[str, Meta(description="Where the next page begins, as the page before told.")]
-Forgotten = Annotated[bool, Meta(description="With those that were forgotten, replaced, or no longer hold.")]
+IncludeForgotten = Annotated[
+    bool, Meta(description="With those that were forgotten, replaced, or no longer hold.")
+]
 Relations = Annotated[
     str,
     Meta(
         description="Only by this relation; all for every one.",
-        extra_json_schema={"enum": [ALL, *RELATIONS, *IMPLICIT]},
+        extra_json_schema={"enum": [ALL_TYPES, *RELATIONS, *IMPLICIT]},
     ),
 ]
 Steps = Annotated[int, Meta(ge=1, le=FARTHEST, description="How many steps far.")]
@@ -135,49 +139,51 @@ Sparql = Annotated[
         "Known prefixes: jido, rdf, rdfs, xsd, owl, omoide."
     ),
 ]
-Rows = Annotated[int, Meta(ge=1, le=MOST_ROWS, description="How many rows or triples at most.")]
+Rows = Annotated[int, Meta(ge=1, le=MAX_ROWS, description="How many rows or triples at most.")]
 
 
 # knowing: How does a model learn what memory it has, and who can do something?
 
 
-MOST_ACTION = 200
+MAX_ACTION_LENGTH = 200
 
 
-def status_tool(setting: Setting) -> Action:
+def status_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
-    async def memory_status(ctx: Call) -> dict[str, Any]:
+    async def memory_status(ctx: CallContext) -> dict[str, Any]:
         """Tell whose memory this is, how much it holds of which types, and whether it can be written to."""
-        desk = desk_of(ctx, setting, "memory_status", QUERY)
-        able: Counts = offering(desk.store, Counts, "count")
-        figures = await able.stats(desk.seen)
+        desk = tool_context(ctx, setting, "memory_status", QUERY_CAPABILITY)
+        able: SupportsStats = require(desk.store, SupportsStats, "count")
+        figures = await able.stats(desk.read_scope)
         return {
-            "scope": whose(desk.seen),
+            "scope": scope_fields(desk.read_scope),
             "memories": figures.live,
             "forgotten": figures.superseded,
             "stale": figures.stale,
             "expired": figures.expired,
             "by_type": {str(name): count for name, count in figures.by_type.items() if name is not None},
             "searched_by": "words and meaning" if figures.embedder else "words",
-            "writable": ctx.house.writable,
+            "writable": ctx.server.is_writable,
         }
 
     return memory_status
 
 
-def who_can_tool(setting: Setting) -> Action:
+def who_can_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def who_can(
-        ctx: Call, action: ActionName = "", tags: WantedTags = (), limits: Limits = NO_LIMITS
+        ctx: CallContext, action: ActionName = "", tags: RequiredTags = (), limits: Limits = NO_LIMITS
     ) -> dict[str, Any]:
         """Find the agents that can do something, the most experienced first, each with the reason."""
-        desk = desk_of(ctx, setting, "who_can", QUERY)
-        wanted = text(action, "action", MOST_ACTION) or None
-        found = await agents.who_can(desk.store, wanted, labels(tags), limits, namespace=desk.seen.namespace)
+        desk = tool_context(ctx, setting, "who_can", QUERY_CAPABILITY)
+        wanted = bounded_text(action, "action", MAX_ACTION_LENGTH) or None
+        found = await agents.who_can(
+            desk.store, wanted, clean_tags(tags), limits, namespace=desk.read_scope.namespace
+        )
         return {
             "agents": [
                 {"id": one.id, "name": one.name, "reason": one.reason}
@@ -190,7 +196,7 @@ def who_can_tool(setting: Setting) -> Action:
     return who_can
 
 
-def whose(scope: Scope) -> dict[str, str]:
+def scope_fields(scope: Scope) -> dict[str, str]:
     """A scope in plain words, without what it leaves open."""
     named = {
         "namespace": scope.namespace,
@@ -204,17 +210,17 @@ def whose(scope: Scope) -> dict[str, str]:
 # looking: How does a model look closer at its memories?
 
 
-def get_tool(setting: Setting) -> Action:
+def get_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
-    async def get(ctx: Call, memory_id: MemoryId) -> dict[str, Any]:
+    async def get(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
         """Read one memory with everything known of it, whether it still holds or not."""
-        desk = desk_of(ctx, setting, "get", QUERY)
-        entry = await held(desk, memory_id.strip(), desk.seen)
-        answer: dict[str, Any] = {"memory": whole(entry)}
-        if isinstance(desk.store, Links):
-            links = await desk.store.links(entry.id, desk.seen)
+        desk = tool_context(ctx, setting, "get", QUERY_CAPABILITY)
+        entry = await require_entry(desk, memory_id.strip(), desk.read_scope)
+        answer: dict[str, Any] = {"memory": entry_details(entry)}
+        if isinstance(desk.store, SupportsLinks):
+            links = await desk.store.links(entry.id, desk.read_scope)
             answer["links"] = [
                 {"source_id": one.source, "relation": one.relation, "target_id": one.target} for one in links
             ]
@@ -223,49 +229,51 @@ def get_tool(setting: Setting) -> Action:
     return get
 
 
-def list_tool(setting: Setting) -> Action:
+def list_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(name="list", effectful=True, idempotent=True, tags=("memory",))
     async def list_memories(
-        ctx: Call,
-        type: AnyKind = ALL,
-        tags: WithTags = (),
+        ctx: CallContext,
+        type: MemoryTypeFilter = ALL_TYPES,
+        tags: TagFilter = (),
         limit: Limit = 10,
         cursor: Cursor = "",
-        forgotten: Forgotten = False,
+        forgotten: IncludeForgotten = False,
     ) -> dict[str, Any]:
         """List memories, newest first, a page at a time."""
-        desk = desk_of(ctx, setting, "list", QUERY)
-        able: Queries = offering(desk.store, Queries, "list memories")
+        desk = tool_context(ctx, setting, "list", QUERY_CAPABILITY)
+        able: SupportsQuery = require(desk.store, SupportsQuery, "list memories")
         filter = Filter(
-            types=kinds(type),
-            tags=labels(tags),
+            types=type_filter(type),
+            tags=clean_tags(tags),
             include_superseded=forgotten,
             include_stale=forgotten,
             include_expired=forgotten,
         )
-        page = await able.query(Query(scope=desk.seen, filter=filter, limit=limit, cursor=cursor or None))
-        answer: dict[str, Any] = {"memories": [whole(entry) for entry in page.entries]}
+        page = await able.query(
+            Query(scope=desk.read_scope, filter=filter, limit=limit, cursor=cursor or None)
+        )
+        answer: dict[str, Any] = {"memories": [entry_details(entry) for entry in page.entries]}
         answer["count"] = len(page.entries)
         return answer if page.cursor is None else {**answer, "cursor": page.cursor}
 
     return list_memories
 
 
-def history_tool(setting: Setting) -> Action:
+def history_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
-    async def history(ctx: Call, memory_id: MemoryId) -> dict[str, Any]:
+    async def history(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
         """Show the versions of a memory, oldest first."""
-        desk = desk_of(ctx, setting, "history", QUERY)
-        able: KeepsHistory = offering(desk.store, KeepsHistory, "tell the past of a memory")
-        versions = await able.history(memory_id.strip(), desk.seen)
+        desk = tool_context(ctx, setting, "history", QUERY_CAPABILITY)
+        able: SupportsHistory = require(desk.store, SupportsHistory, "tell the past of a memory")
+        versions = await able.history(memory_id.strip(), desk.read_scope)
         return {
             "versions": [
-                {"rev": one.rev, "at": moment(one.at)}
-                | ({"erased": True} if one.entry is None else {"memory": whole(one.entry)})
+                {"rev": one.rev, "at": iso_time(one.at)}
+                | ({"erased": True} if one.entry is None else {"memory": entry_details(one.entry)})
                 for one in versions
             ]
         }
@@ -273,22 +281,28 @@ def history_tool(setting: Setting) -> Action:
     return history
 
 
-def related_tool(setting: Setting) -> Action:
+def related_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def related(
-        ctx: Call, memory_id: MemoryId, relation: Relations = ALL, depth: Steps = 1, limit: Limit = 10
+        ctx: CallContext,
+        memory_id: MemoryId,
+        relation: Relations = ALL_TYPES,
+        depth: Steps = 1,
+        limit: Limit = 10,
     ) -> dict[str, Any]:
         """Find the memories that one is related to, nearest first."""
-        desk = desk_of(ctx, setting, "related", QUERY)
-        first = await held(desk, memory_id.strip(), desk.seen)
-        wanted = None if relation == ALL else relation
-        found = await longterm.related(desk.store, first.id, desk.seen, wanted, depth=depth, limit=limit)
+        desk = tool_context(ctx, setting, "related", QUERY_CAPABILITY)
+        first = await require_entry(desk, memory_id.strip(), desk.read_scope)
+        wanted = None if relation == ALL_TYPES else relation
+        found = await longterm.related(
+            desk.store, first.id, desk.read_scope, wanted, depth=depth, limit=limit
+        )
         return {
             "related": [
                 {
-                    "memory": whole(one.entry),
+                    "memory": entry_details(one.entry),
                     "relation": one.relation,
                     "direction": one.direction,
                     "via": one.via,
@@ -302,44 +316,44 @@ def related_tool(setting: Setting) -> Action:
     return related
 
 
-def provenance_tool(setting: Setting) -> Action:
+def provenance_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
-    async def provenance(ctx: Call, memory_id: MemoryId, depth: Depth = 5) -> dict[str, Any]:
+    async def provenance(ctx: CallContext, memory_id: MemoryId, depth: Depth = 5) -> dict[str, Any]:
         """Show where a memory comes from, back to what was said, what a tool gave, or a document."""
-        desk = desk_of(ctx, setting, "provenance", QUERY)
-        entry = await held(desk, memory_id.strip(), desk.seen)
-        found = await longterm.provenance(desk.store, entry.id, desk.seen, depth=depth)
-        return {"tree": str(found), "sources": [_source(one) for one in found.sources()]}
+        desk = tool_context(ctx, setting, "provenance", QUERY_CAPABILITY)
+        entry = await require_entry(desk, memory_id.strip(), desk.read_scope)
+        found = await longterm.provenance(desk.store, entry.id, desk.read_scope, depth=depth)
+        return {"tree": str(found), "sources": [_source_fields(one) for one in found.sources()]}
 
     return provenance
 
 
-def restore_tool(setting: Setting) -> Action:
+def restore_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
-    async def restore(ctx: Call, memory_id: MemoryId) -> dict[str, Any]:
+    async def restore(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
         """Bring a forgotten memory back: it is recalled again, and what rests on it holds again."""
-        desk = desk_of(ctx, setting, "restore", WRITE)
-        entry = await held(desk, memory_id.strip(), desk.own)
-        back = await verbs.restore(desk.store, entry.id, desk.own)
+        desk = tool_context(ctx, setting, "restore", WRITE_CAPABILITY)
+        entry = await require_entry(desk, memory_id.strip(), desk.owned_scope)
+        back = await verbs.reinstate(desk.store, entry.id, desk.owned_scope)
         told = "It is recalled again." if entry.superseded_by else "It was not forgotten."
-        return {"restored": True, "memory": whole(back), "message": told}
+        return {"restored": True, "memory": entry_details(back), "message": told}
 
     return restore
 
 
-def whole(entry: Entry) -> dict[str, Any]:
+def entry_details(entry: Entry) -> dict[str, Any]:
     """A memory with what is known about whether it still holds."""
     gone = entry.superseded_by
-    return shown(
+    return entry_data(
         entry,
         rev=entry.rev,
         importance=entry.importance,
-        occurred_at=None if entry.occurred_at is None else moment(entry.occurred_at),
-        expires_at=None if entry.expires_at is None else moment(entry.expires_at),
+        occurred_at=None if entry.occurred_at is None else iso_time(entry.occurred_at),
+        expires_at=None if entry.expires_at is None else iso_time(entry.expires_at),
         forgotten=True if gone == DELETED else None,
         replaced_by=None if gone == DELETED else gone,
         reason=entry.superseded_reason,
@@ -347,33 +361,35 @@ def whole(entry: Entry) -> dict[str, Any]:
     )
 
 
-def _source(one: Traced) -> dict[str, Any]:
-    said = one.evidence.quote if one.said is None else str(one.said)
-    source = {"kind": one.evidence.kind, "ref": one.evidence.ref, "status": one.status, "said": said}
+def _source_fields(traced: TracedEvidence) -> dict[str, Any]:
+    said = traced.evidence.quote if traced.said is None else str(traced.said)
+    source = {"kind": traced.evidence.kind, "ref": traced.evidence.ref, "status": traced.status, "said": said}
     return {name: value for name, value in source.items() if value}
 
 
 # querying: How does a model ask its memory in SPARQL?
 
 
-def sparql_tool(setting: Setting) -> Action:
+def sparql_tool(setting: ToolConfig) -> Action:
     """The tool, set up as the program wants it."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
-    async def sparql(ctx: Call, query: Sparql, limit: Rows = 50) -> dict[str, Any]:
+    async def sparql(ctx: CallContext, query: Sparql, limit: Rows = 50) -> dict[str, Any]:
         """Ask the memories in SPARQL, as instances of the Jido ontology. A query cannot change anything."""
-        desk = desk_of(ctx, setting, "sparql", QUERY)
-        asked = text(query, "query", MOST_QUERY)
+        desk = tool_context(ctx, setting, "sparql", QUERY_CAPABILITY)
+        asked = bounded_text(query, "query", MAX_QUERY_LENGTH)
         if not asked:
             raise Invalid("query", "is empty", "write a SELECT, ASK, CONSTRUCT or DESCRIBE query")
-        graph = ctx.house.graph()
-        answer = await graph.sparql(asked, desk.seen, limit=limit, timeout=SECONDS, isolated=True)
+        graph = ctx.server.graph()
+        answer = await graph.sparql(
+            asked, desk.read_scope, limit=limit, timeout=SPARQL_TIMEOUT, isolated=True
+        )
         found: dict[str, Any] = {"kind": answer.kind}
         match answer.kind:
             case "truth":
                 found["truth"] = answer.truth
             case "rows":
-                found["rows"] = [_row(row) for row in answer.rows]
+                found["rows"] = [_row_values(row) for row in answer.rows]
             case _:
                 found["triples"] = [str(triple) for triple in answer.triples]
         return {**found, "more": True} if answer.truncated else found
@@ -381,7 +397,7 @@ def sparql_tool(setting: Setting) -> Action:
     return sparql
 
 
-def _row(row: Any) -> dict[str, str]:
+def _row_values(row: Any) -> dict[str, str]:
     terms = {name: row.term(name) for name in row}
     return {name: term.value for name, term in terms.items() if term is not None}
 
@@ -389,62 +405,64 @@ def _row(row: Any) -> dict[str, str]:
 # offers: Which tools does a server offer, and what may each of them do?
 
 
-READ = "read"
-OFFERED_WRITE = "write"
+READ_RIGHT = "read"
+WRITE_RIGHT = "write"
 
-Maker = Callable[[Setting], Action]
+ToolFactory = Callable[[ToolConfig], Action]
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class MCPToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """A tool, and what clients and people are told about it."""
 
-    make: Maker
+    make: ToolFactory
     title: str
-    shape: type[Answer]
-    right: str = READ
+    shape: type[ToolOutput]
+    right: str = READ_RIGHT
     """What a token has to allow."""
     destructive: bool = False
     """Whether something may be recalled no more after it."""
 
 
-def _memory_tool(name: str) -> Maker:
+def _memory_tool(name: str) -> ToolFactory:
     return lambda setting: memory_tools(name, reach=setting.reach, strict=setting.strict)[0]
 
 
-USUAL = {
-    "remember": Offer(
-        make=_memory_tool("remember"), title="Remember", shape=schemas.Remembered, right=OFFERED_WRITE
+DEFAULT_TOOLS = {
+    "remember": MCPToolDefinition(
+        make=_memory_tool("remember"), title="Remember", shape=schemas.RememberOutput, right=WRITE_RIGHT
     ),
-    "recall": Offer(make=_memory_tool("recall"), title="Recall", shape=schemas.Recalled),
-    "forget": Offer(
+    "recall": MCPToolDefinition(make=_memory_tool("recall"), title="Recall", shape=schemas.RecallOutput),
+    "forget": MCPToolDefinition(
         make=_memory_tool("forget"),
         title="Forget",
-        shape=schemas.Forgotten,
-        right=OFFERED_WRITE,
+        shape=schemas.ForgetOutput,
+        right=WRITE_RIGHT,
         destructive=True,
     ),
-    "memory_status": Offer(make=status_tool, title="Memory status", shape=schemas.Status),
-    "who_can": Offer(make=who_can_tool, title="Who can", shape=schemas.Choices),
+    "memory_status": MCPToolDefinition(make=status_tool, title="Memory status", shape=schemas.StatusOutput),
+    "who_can": MCPToolDefinition(make=who_can_tool, title="Who can", shape=schemas.WhoCanOutput),
 }
 """The tools that are always there."""
 
-FURTHER = {
-    "get": Offer(make=get_tool, title="Get a memory", shape=schemas.Got),
-    "list": Offer(make=list_tool, title="List memories", shape=schemas.Listed),
-    "relate": Offer(
+EXTRA_TOOLS = {
+    "get": MCPToolDefinition(make=get_tool, title="Get a memory", shape=schemas.GetOutput),
+    "list": MCPToolDefinition(make=list_tool, title="List memories", shape=schemas.ListOutput),
+    "relate": MCPToolDefinition(
         make=_memory_tool("relate"),
         title="Relate memories",
-        shape=schemas.Related,
-        right=OFFERED_WRITE,
+        shape=schemas.RelateOutput,
+        right=WRITE_RIGHT,
         destructive=True,
     ),
-    "related": Offer(make=related_tool, title="Related memories", shape=schemas.Relatives),
-    "provenance": Offer(make=provenance_tool, title="Provenance", shape=schemas.Origins),
-    "review": Offer(make=_memory_tool("review"), title="Review", shape=schemas.Reviewed),
-    "restore": Offer(make=restore_tool, title="Restore", shape=schemas.Restored, right=OFFERED_WRITE),
-    "history": Offer(make=history_tool, title="History", shape=schemas.Histories),
-    "sparql": Offer(make=sparql_tool, title="SPARQL", shape=schemas.Found),
+    "related": MCPToolDefinition(make=related_tool, title="Related memories", shape=schemas.RelatedOutput),
+    "provenance": MCPToolDefinition(make=provenance_tool, title="Provenance", shape=schemas.ProvenanceOutput),
+    "review": MCPToolDefinition(make=_memory_tool("review"), title="Review", shape=schemas.ReviewOutput),
+    "restore": MCPToolDefinition(
+        make=restore_tool, title="Restore", shape=schemas.RestoreOutput, right=WRITE_RIGHT
+    ),
+    "history": MCPToolDefinition(make=history_tool, title="History", shape=schemas.HistoryOutput),
+    "sparql": MCPToolDefinition(make=sparql_tool, title="SPARQL", shape=schemas.SparqlOutput),
 }
 """The tools that are there when asked for."""
 
-OFFERED_ALL = {**USUAL, **FURTHER}
+ALL_TOOLS = {**DEFAULT_TOOLS, **EXTRA_TOOLS}

@@ -7,7 +7,7 @@ transport brings it its signals, wherever that is.
 
 from __future__ import annotations
 
-from omoide.runtime.fleet.directory import Found, Place
+from omoide.runtime.fleet.directory import AgentLocation, FleetCandidate
 from omoide.runtime.fleet.fleet import Fleet
 
-__all__ = ["Fleet", "Found", "Place"]
+__all__ = ["Fleet", "FleetCandidate", "AgentLocation"]

@@ -18,7 +18,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from omoide import identity, ids
-from omoide.core.agent import Agent, by_experience, rank
+from omoide.core.agent import Agent, experience_sort_key, rank
 from omoide.core.checkpoint import Checkpoint, checkpoint, restore
 from omoide.core.codec import MapField
 from omoide.core.definition import Definition
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 # asking: How does an answer come back from another machine?
 
 
-REPLY = "omoidereply"
+REPLY_ATTRIBUTE = "omoidereply"
 """The attribute that says where the answer goes."""
-ANSWERED = "omoide.answered"
-MOST = 100
+REPLY_TYPE = "omoide.answered"
+MAX_CANDIDATES = 100
 """How many of its agents a runtime names at most."""
 
 log = logging.getLogger("omoide.runtime")
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FleetCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """An agent somewhere in the fleet that can do what was asked, and the reason to think so."""
 
     agent_id: str
@@ -60,19 +60,19 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What it shows of itself."""
 
 
-class Asking:
+class FleetRequests:
     """The questions of one runtime, and what it answers to others."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._address = ids.uuid7()
-        self._waiting: dict[str, MemoryObjectSendStream[Signal]] = {}
+        self._pending: dict[str, MemoryObjectSendStream[Signal]] = {}
         self._subscription: Subscription | None = None
 
     async def open(self) -> None:
         """Listen to answers."""
         transport = self._fleet.runtime.transport
-        self._subscription = await transport.subscribe(f"{ANSWERED}.{self._address}", self._heard)
+        self._subscription = await transport.subscribe(f"{REPLY_TYPE}.{self._address}", self._on_reply)
 
     async def close(self) -> None:
         """Listen no more."""
@@ -81,79 +81,85 @@ class Asking:
 
     # Asking
 
-    async def ask(self, id: str, signal: Signal, within: float) -> Signal:
+    async def ask(self, id: str, signal: Signal, timeout: float) -> Signal:
         """What comes back when an agent elsewhere has handled a signal, and was saved."""
-        with anyio.move_on_after(within):
-            async with self._answers(signal) as answers:
-                await self._fleet.hand_over(id, self._addressed(signal))
+        with anyio.move_on_after(timeout):
+            async with self._open_replies(signal) as answers:
+                await self._fleet.send_to_agent(id, self._with_reply_address(signal))
                 answer = await answers.receive()
-                return _checked(id, signal, answer)
-        raise TimedOut(f"signal {signal.type!r} to agent {id!r}", within)
+                return _check_reply(id, signal, answer)
+        raise TimedOut(f"signal {signal.type!r} to agent {id!r}", timeout)
 
     async def who_can(
-        self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any], within: float
-    ) -> list[Found]:
+        self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any], timeout: float
+    ) -> list[FleetCandidate]:
         """The agents of all runtimes that can do something, best first."""
         tags = [*tags]
-        found = self._own(action, tags, limits)
+        found = self._local_candidates(action, tags, limits)
         data = {"action": action, "tags": tags, "limits": {**limits}}
-        request = Signal(type=server.REQUEST, data=data, source=self._fleet.runtime.source)
-        async with self._answers(request) as answers:
-            await self._fleet.runtime.transport.publish(self._addressed(request))
-            with anyio.move_on_after(within):
+        request = Signal(type=server.CAPABILITIES_REQUEST, data=data, source=self._fleet.runtime.source)
+        async with self._open_replies(request) as answers:
+            await self._fleet.runtime.transport.publish(self._with_reply_address(request))
+            with anyio.move_on_after(timeout):
                 while True:
-                    found += _read(await answers.receive())
-        return sorted(found, key=lambda one: (by_experience(one.age), one.runtime, one.agent_id))
+                    found += _parse_candidates(await answers.receive())
+        return sorted(found, key=lambda one: (experience_sort_key(one.age), one.runtime, one.agent_id))
 
-    def _answers(self, signal: Signal) -> _Answers:
-        if signal.id in self._waiting:
+    def _open_replies(self, signal: Signal) -> _ReplyStream:
+        if signal.id in self._pending:
             raise Invalid("signal", f"{signal.id!r} is waiting for an answer", "ask with another one")
-        return _Answers(self._waiting, signal.id)
+        return _ReplyStream(self._pending, signal.id)
 
-    def _addressed(self, signal: Signal) -> Signal:
-        return signal.replace(extensions=signal.extensions.set(REPLY, self._address))
+    def _with_reply_address(self, signal: Signal) -> Signal:
+        return signal.replace(extensions=signal.extensions.set(REPLY_ATTRIBUTE, self._address))
 
-    async def _heard(self, answer: Signal) -> None:
-        waiting = None if answer.subject is None else self._waiting.get(answer.subject)
+    async def _on_reply(self, reply: Signal) -> None:
+        waiting = None if reply.subject is None else self._pending.get(reply.subject)
         if waiting is not None:  # otherwise it comes too late
-            waiting.send_nowait(answer)
+            waiting.send_nowait(reply)
 
     # Answering
 
-    async def answered(self, request: Signal, agent: Agent | None, error: Exception | None = None) -> None:
+    async def reply(self, request: Signal, agent: Agent | None, error: Exception | None = None) -> None:
         """Tell whoever asked what became of a signal."""
         data: dict[str, Any] = {"runtime": self._fleet.name}
         if agent is not None:
             data |= {"agent_id": agent.id, "name": agent.name, "state": checkpoint(agent).state}
         if error is not None:
             data["error"] = {"kind": type(error).__name__, "message": str(error)}
-        await self._tell(request, data)
+        await self._publish_reply(request, data)
 
-    async def introduce(self, request: Signal) -> None:
+    async def reply_with_candidates(self, request: Signal) -> None:
         """Name those of our agents that can do what is asked."""
-        if request.extensions.get(REPLY) == self._address:
+        if request.extensions.get(REPLY_ATTRIBUTE) == self._address:
             return
         asked = request.data if isinstance(request.data, FrozenMap) else EMPTY_MAP
         try:
-            found = self._own(asked.get("action"), asked.get("tags") or (), asked.get("limits") or {})
-            await self._named(request, found[:MOST])
+            found = self._local_candidates(
+                asked.get("action"), asked.get("tags") or (), asked.get("limits") or {}
+            )
+            await self._send_candidates(request, found[:MAX_CANDIDATES])
         except Invalid as error:  # to be asked the same again would not help
             log.warning("fleet: was asked what cannot be answered: %s", type(error).__name__)
 
-    async def _named(self, request: Signal, found: list[Found]) -> None:
+    async def _send_candidates(self, request: Signal, candidates: list[FleetCandidate]) -> None:
         while True:
             try:
-                await self._tell(request, {"found": [msgspec.structs.asdict(one) for one in found]})
+                await self._publish_reply(
+                    request, {"found": [msgspec.structs.asdict(one) for one in candidates]}
+                )
                 return
             except SignalTooLarge:
-                if not found:
+                if not candidates:
                     raise
-                found = found[: len(found) // 2]  # the best ones come first
+                candidates = candidates[: len(candidates) // 2]  # the best ones come first
 
-    def _own(self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any]) -> list[Found]:
+    def _local_candidates(
+        self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any]
+    ) -> list[FleetCandidate]:
         agents = self._fleet.runtime.agents()
         return [
-            Found(
+            FleetCandidate(
                 agent_id=one.agent.id,
                 name=one.agent.name,
                 runtime=self._fleet.name,
@@ -164,9 +170,9 @@ class Asking:
             for one in rank(agents, action, tags, limits)
         ]
 
-    async def _tell(self, request: Signal, data: dict[str, Any]) -> None:
+    async def _publish_reply(self, request: Signal, data: dict[str, Any]) -> None:
         answer = Signal(
-            type=f"{ANSWERED}.{request.extensions[REPLY]}",
+            type=f"{REPLY_TYPE}.{request.extensions[REPLY_ATTRIBUTE]}",
             data=data,
             subject=request.id,
             source=f"{self._fleet.runtime.source}/{self._fleet.name}",
@@ -174,34 +180,34 @@ class Asking:
         await self._fleet.runtime.transport.publish(answer)
 
 
-class _Answers:
+class _ReplyStream:
     """The answers to one question, as long as somebody waits for them."""
 
-    def __init__(self, waiting: dict[str, Any], id: str) -> None:
-        self._waiting, self._id = waiting, id
+    def __init__(self, pending: dict[str, Any], id: str) -> None:
+        self._pending, self._id = pending, id
         self._send, self._receive = anyio.create_memory_object_stream[Signal](1_000)
 
     async def __aenter__(self) -> MemoryObjectReceiveStream[Signal]:
-        self._waiting[self._id] = self._send
+        self._pending[self._id] = self._send
         return self._receive
 
     async def __aexit__(self, *_: object) -> None:
-        self._waiting.pop(self._id, None)
+        self._pending.pop(self._id, None)
         self._send.close()
         self._receive.close()
 
 
-def without_reply(signal: Signal) -> Signal:
+def without_reply_address(signal: Signal) -> Signal:
     """A signal as whoever asked made it."""
-    if REPLY not in signal.extensions:
+    if REPLY_ATTRIBUTE not in signal.extensions:
         return signal
-    return signal.replace(extensions=signal.extensions.delete(REPLY))
+    return signal.replace(extensions=signal.extensions.delete(REPLY_ATTRIBUTE))
 
 
-def as_agent(answer: Signal, kind: Callable[[str], Definition]) -> Agent:
+def as_agent(reply: Signal, definition_of: Callable[[str], Definition]) -> Agent:
     """The agent that an answer shows, without its thread, which is kept elsewhere."""
-    data: Any = answer.data
-    definition = kind(data["name"])
+    data: Any = reply.data
+    definition = definition_of(data["name"])
     saved = Checkpoint(
         id=data["agent_id"],
         name=data["name"],
@@ -211,20 +217,20 @@ def as_agent(answer: Signal, kind: Callable[[str], Definition]) -> Agent:
     return restore(saved, definition)
 
 
-def _checked(id: str, signal: Signal, answer: Signal) -> Signal:
-    error = answer.data.get("error") if isinstance(answer.data, FrozenMap) else None
+def _check_reply(id: str, signal: Signal, reply: Signal) -> Signal:
+    error = reply.data.get("error") if isinstance(reply.data, FrozenMap) else None
     if error is None:
-        return answer
+        return reply
     if error["kind"] == Unrouted.__name__:
         raise Unrouted(id, signal.type, error["message"].removeprefix(f"agent {id!r}: "))
     raise Dropped(id, signal.type, error["message"])
 
 
-def _read(answer: Signal) -> list[Found]:
+def _parse_candidates(reply: Signal) -> list[FleetCandidate]:
     """Whom an answer names; one that cannot be read names nobody."""
     try:
-        data: Any = answer.data
-        return [Found(**one) for one in data["found"]]
+        data: Any = reply.data
+        return [FleetCandidate(**one) for one in data["found"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         return []
 
@@ -232,11 +238,11 @@ def _read(answer: Signal) -> list[Found]:
 # places: Where does each agent of a fleet live?
 
 
-PLACE = "place"
-PAGE = 100
+LOCATION_KIND = "place"
+PAGE_SIZE = 100
 
 
-class Place(Value, frozen=True, kw_only=True):
+class AgentLocation(Value, frozen=True, kw_only=True):
     """Where an agent lives, or lived last."""
 
     id: Id
@@ -251,44 +257,48 @@ class Place(Value, frozen=True, kw_only=True):
     metadata: MapField = EMPTY_MAP
 
 
-class Places:
+class AgentDirectory:
     """The places of all agents in a store."""
 
     def __init__(self, store: Any, namespace: str) -> None:
         self._store = store
         self._namespace = namespace
 
-    async def find(self, id: str) -> tuple[Place | None, int]:
+    async def find(self, id: str) -> tuple[AgentLocation | None, int]:
         """The place of an agent, and the revision of what is written about it."""
-        document = await self._store.load(PLACE, id, self._scope(id))
-        return (None, 0) if document is None else (_places_read(document), document.rev)
+        document = await self._store.load(LOCATION_KIND, id, self._scope(id))
+        return (None, 0) if document is None else (_parse_location(document), document.rev)
 
-    async def put(self, place: Place, *, expected_rev: int) -> int:
+    async def save(self, location: AgentLocation, *, expected_rev: int) -> int:
         """Write a place down; `Conflict` where somebody else did so since."""
-        body = {field: getattr(place, field) for field in Place.__struct_fields__}
+        body = {field: getattr(location, field) for field in AgentLocation.__struct_fields__}
         document = Document(
-            kind=PLACE, id=place.id, namespace=self._namespace, agent_id=place.id, body=FrozenMap(body)
+            kind=LOCATION_KIND,
+            id=location.id,
+            namespace=self._namespace,
+            agent_id=location.id,
+            body=FrozenMap(body),
         )
         return int((await self._store.save(document, expected_rev=expected_rev)).rev)
 
-    async def taken(self, place: Place) -> int:
+    async def set_owner(self, location: AgentLocation) -> int:
         """Write down who lets an agent live; whoever lost it may be writing at the same time."""
         for _ in range(3):
-            _, rev = await self.find(place.id)
+            _, rev = await self.find(location.id)
             try:
-                return await self.put(place, expected_rev=rev)
+                return await self.save(location, expected_rev=rev)
             except Conflict:
                 continue
-        _, rev = await self.find(place.id)
-        return await self.put(place, expected_rev=rev)
+        _, rev = await self.find(location.id)
+        return await self.save(location, expected_rev=rev)
 
-    async def living(self) -> AsyncIterator[Place]:
+    async def iter_running(self) -> AsyncIterator[AgentLocation]:
         """The places of all agents that live, or would if their runtime did."""
         after: str | None = None
         scope = Scope(namespace=self._namespace)
-        while page := await self._store.documents(PLACE, scope, limit=PAGE, after=after):
+        while page := await self._store.documents(LOCATION_KIND, scope, limit=PAGE_SIZE, after=after):
             for document in page:
-                place = _places_read(document)
+                place = _parse_location(document)
                 if place is not None and place.runtime is not None:
                     yield place
             after = page[-1].id
@@ -297,9 +307,9 @@ class Places:
         return Scope(namespace=self._namespace, agent_id=id)
 
 
-def _places_read(document: Document) -> Place | None:
+def _parse_location(document: Document) -> AgentLocation | None:
     """What a document says; one that was emptied, or is something else, says nothing."""
     try:
-        return Place(**document.body) if isinstance(document.body, FrozenMap) else None
+        return AgentLocation(**document.body) if isinstance(document.body, FrozenMap) else None
     except (TypeError, ValueError):
         return None

@@ -36,12 +36,24 @@ from omoide.errors import (
     OwnedElsewhere,
     Unrouted,
 )
-from omoide.runtime.fleet.directory import REPLY, Asking, Place, Places, without_reply
-from omoide.runtime.fleet.leases import FencedVault, Held, Leases, Note, now
-from omoide.runtime.mailbox import Letter, Reply, Save
-from omoide.runtime.vaults import put_aside, taken_up
-from omoide.stores.protocols import Claims, Documents, ListsDocuments
-from omoide.verbs import offering
+from omoide.runtime.fleet.directory import (
+    REPLY_ATTRIBUTE,
+    AgentDirectory,
+    AgentLocation,
+    FleetRequests,
+    without_reply_address,
+)
+from omoide.runtime.fleet.leases import (
+    FencedCheckpointStore,
+    Leases,
+    OwnedAgent,
+    OwnershipRecord,
+    monotonic_now,
+)
+from omoide.runtime.mailbox import Envelope, PendingReply, SaveRequest
+from omoide.runtime.vaults import load_agent, save_agent
+from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments, SupportsLeases
+from omoide.verbs import require
 
 if TYPE_CHECKING:
     from omoide.runtime.runtime import Runtime
@@ -51,26 +63,26 @@ if TYPE_CHECKING:
 # arriving: When has a signal that came over the transport been handled?
 
 
-PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)
+RETRY_DELAYS_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 """How many seconds pass before something is tried again that was hindered."""
 
 log = logging.getLogger("omoide.runtime")
 
 
-class Arriving:
+class SignalReceiver:
     """The handler of what is told to one agent of a fleet."""
 
-    def __init__(self, fleet: Fleet, held: Held) -> None:
+    def __init__(self, fleet: Fleet, owned: OwnedAgent) -> None:
         self._fleet = fleet
-        self._held = held
+        self._owned = owned
 
     async def __call__(self, request: Signal) -> None:
         """Return when a signal is handled and saved; raise when it could not be, here."""
-        signal, tries = without_reply(request), 0
+        signal, tries = without_reply_address(request), 0
         lost: Unrouted | None = None
         while True:
             try:
-                agent = await self._handled(signal)
+                agent = await self._handle(signal)
             except Unrouted as error:
                 lost = error  # it was handled: the agent reported that it knows no such signal
                 continue  # what it did about that is not saved yet
@@ -81,46 +93,46 @@ class Arriving:
                 raise
             except Exception as error:
                 # The store, or the transport, is not there: the agent has handled it, and is saved later.
-                self._fleet.note_hindered(self._held, error)
+                self._fleet.log_save_delay(self._owned, error)
             else:
-                await self._answer(request, agent if lost is None else None, lost)
+                await self._reply(request, agent if lost is None else None, lost)
                 return
-            await anyio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+            await anyio.sleep(RETRY_DELAYS_S[min(tries, len(RETRY_DELAYS_S) - 1)])
             tries += 1
 
-    async def _handled(self, signal: Signal) -> Agent:
-        held = self._held
+    async def _handle(self, signal: Signal) -> Agent:
+        held = self._owned
         server = self._fleet.runtime.whereis(held.id)
-        if server is None or server.keeping.hold is not held or not held.holds():
-            await held.gone.wait()  # by then nobody listens here, and the next owner is told
+        if server is None or server.persistence.ownership is not held or not held.is_valid():
+            await held.done.wait()  # by then nobody listens here, and the next owner is told
             raise NotRunning(held.id)
-        if not held.knows(signal):
-            return await self._fleet.runtime.handled_by(held.id, Letter(signal, Reply()))
-        return server.agent if held.settled else await self._saved(server)
+        if not held.has_handled(signal):
+            return await self._fleet.runtime.deliver_and_wait(held.id, Envelope(signal, PendingReply()))
+        return server.agent if held.is_flushed else await self._save(server)
 
-    async def _saved(self, server: AgentServer) -> Agent:
-        reply = Reply()
-        if not server.mailbox.push(Save(reply)):
+    async def _save(self, server: AgentServer) -> Agent:
+        reply = PendingReply()
+        if not server.mailbox.put_internal(SaveRequest(reply)):
             raise Invalid("mailbox", "is full", "try again later")
         agent: Agent = await reply.wait()
         return agent
 
     def _is_ending(self) -> bool:
         """Whether the agent is about to end here, or has: then nothing is wrong with the signal."""
-        server = self._fleet.runtime.whereis(self._held.id)
-        return server is None or server.mailbox.closed or not self._held.holds()
+        server = self._fleet.runtime.whereis(self._owned.id)
+        return server is None or server.mailbox.closed or not self._owned.is_valid()
 
-    async def _answer(self, request: Signal, agent: Agent | None, error: Exception | None = None) -> None:
-        if REPLY not in request.extensions:
+    async def _reply(self, request: Signal, agent: Agent | None, error: Exception | None = None) -> None:
+        if REPLY_ATTRIBUTE not in request.extensions:
             return
         try:
             try:
-                await self._fleet.asking.answered(request, agent, error)
+                await self._fleet.requests.reply(request, agent, error)
             except Invalid as problem:  # a state that is too large to be sent
-                await self._fleet.asking.answered(request, None, problem)
+                await self._fleet.requests.reply(request, None, problem)
         except Exception as problem:
             # The signal was handled and saved: it did not fail because whoever asked cannot be told.
-            log.warning("agent %s: could not answer: %s", self._held.id, type(problem).__name__)
+            log.warning("agent %s: could not answer: %s", self._owned.id, type(problem).__name__)
 
 
 # fleet: Who lets which agent live, and who takes over from a runtime that is gone?
@@ -133,28 +145,28 @@ class Fleet:
     """What a runtime does as one of several."""
 
     def __init__(
-        self, runtime: Runtime, store: Any, name: str, lease_ms: int, look_ms: int | None = None
+        self, runtime: Runtime, store: Any, name: str, lease_ms: int, takeover_interval_ms: int | None = None
     ) -> None:
         if store is None:
             raise MissingStore("store")
-        for protocol in (Claims, Documents, ListsDocuments):
-            offering(store, protocol, "say who lets an agent live")
+        for protocol in (SupportsLeases, SupportsDocuments, SupportsDocumentList):
+            require(store, protocol, "say who lets an agent live")
         self.runtime = runtime
         self.store: Any = store
         self.name = check_text(name, "name")
         self.member = f"{self.name}@{ids.uuid7()}"
         """This life of the runtime: one that was started again has to wait until its old leases end."""
-        self.leases = Leases(store, self.member, lease_ms, self.lose)
-        self.places = Places(store, DEFAULT_NAMESPACE)
-        self.asking = Asking(self)
-        every = max(1, self.leases.ms // 3) if look_ms is None else look_ms
-        self._look_ms = check_positive(every, "look_ms")
-        self._seen: dict[str, float] = {}
-        self._looking = False
+        self.leases = Leases(store, self.member, lease_ms, self.lose_agent)
+        self.directory = AgentDirectory(store, DEFAULT_NAMESPACE)
+        self.requests = FleetRequests(self)
+        every = max(1, self.leases.lease_ms // 3) if takeover_interval_ms is None else takeover_interval_ms
+        self._takeover_interval_ms = check_positive(every, "look_ms")
+        self._running_until: dict[str, float] = {}
+        self._is_taking_over = False
         self._closing = False
 
     @property
-    def keeps(self) -> bool:
+    def has_durable_transport(self) -> bool:
         """Whether the transport keeps a signal until it was handled; then nobody is waited for in sending."""
         return bool(getattr(self.runtime.transport, "keeps", False))
 
@@ -162,187 +174,191 @@ class Fleet:
 
     async def open(self) -> None:
         """Listen to answers, keep leases, and look for agents that nobody lets live any more."""
-        await self.asking.open()
+        await self.requests.open()
         self.runtime.spawn(self.leases.run)
-        self._look_later()
+        self._schedule_takeover()
 
-    async def close(self, within: float) -> None:
+    async def close(self, timeout: float) -> None:
         """Give every agent back; all have ended by now."""
         self._closing = True
-        with move_on_after(within):
-            for held in [*self.leases.held.values()]:
-                await held.gone.wait()
-        self.leases.scope.cancel()
-        await self.asking.close()
+        with move_on_after(timeout):
+            for held in [*self.leases.owned.values()]:
+                await held.done.wait()
+        self.leases.cancel_scope.cancel()
+        await self.requests.close()
 
-    def _look_later(self) -> None:
+    def _schedule_takeover(self) -> None:
         def ring() -> None:
             if not self._closing:
-                self.runtime.spawn(self.look)
-                self._look_later()
+                self.runtime.spawn(self.take_over)
+                self._schedule_takeover()
 
-        self.runtime.timers.after(self._look_ms, ring)
+        self.runtime.timers.after(self._takeover_interval_ms, ring)
 
-    def lose(self, held: Held, reason: str) -> None:
+    def lose_agent(self, owned: OwnedAgent, reason: str) -> None:
         """Somebody else may let an agent live: it ends here, and nothing of it is saved or sent."""
-        held.lost = True
-        log.warning("agent %s: ended here: %s", held.id, reason)
-        server = self.runtime.whereis(held.id)
-        if server is not None and server.keeping.hold is held:
+        owned.is_lost = True
+        log.warning("agent %s: ended here: %s", owned.id, reason)
+        server = self.runtime.whereis(owned.id)
+        if server is not None and server.persistence.ownership is owned:
             server.kill()
 
-    async def _taken(self, id: str) -> Held:
-        held = await self.leases.take(id, self)
+    async def _claim(self, id: str) -> OwnedAgent:
+        held = await self.leases.acquire(id, self)
         if held is None:
-            place, _ = await self.places.find(id)
+            place, _ = await self.directory.find(id)
             raise OwnedElsewhere(id, (place and place.runtime) or "another runtime")
         return held
 
     # Agents
 
-    async def start(self, agent: Agent, terms: Mapping[str, Any]) -> AgentServer:
+    async def start(self, agent: Agent, options: Mapping[str, Any]) -> AgentServer:
         """Let a new agent live; it is saved at once, so that another runtime could take it up."""
-        held = await self._taken(agent.id)
+        held = await self._claim(agent.id)
         try:
-            note = Note(member=self.member, token=held.token)
-            rev = await put_aside(agent, FencedVault(self.store, note), expected_rev=0)
-            return await self._begin(held, agent, rev, terms)
+            note = OwnershipRecord(member=self.member, token=held.token)
+            rev = await save_agent(agent, FencedCheckpointStore(self.store, note), expected_rev=0)
+            return await self._start_owned(held, agent, rev, options)
         except BaseException:
-            await self._undo(held)
+            await self._release_unused(held)
             raise
 
-    async def thaw(self, id: str, definition: Definition, terms: Mapping[str, Any]) -> AgentServer:
+    async def thaw(self, id: str, definition: Definition, options: Mapping[str, Any]) -> AgentServer:
         """Take an agent up from the store; whoever had it before cannot save it any more."""
-        held = await self._taken(id)
+        held = await self._claim(id)
         try:
-            return await self._wake(held, definition, terms)
+            return await self._load_and_start(held, definition, options)
         except BaseException:
-            await self._undo(held)
+            await self._release_unused(held)
             raise
 
-    async def _wake(self, held: Held, definition: Definition, terms: Mapping[str, Any]) -> AgentServer:
-        vault = FencedVault(self.store, Note(member=self.member, token=held.token))
+    async def _load_and_start(
+        self, owned: OwnedAgent, definition: Definition, options: Mapping[str, Any]
+    ) -> AgentServer:
+        vault = FencedCheckpointStore(self.store, OwnershipRecord(member=self.member, token=owned.token))
         # Not before it is known that the agent can be taken up: one that cannot is left as it is.
-        await taken_up(held.id, definition, vault)
-        self._check(held)
-        note = await vault.fence(held.id)
-        agent, rev = await taken_up(held.id, definition, vault)
+        await load_agent(owned.id, definition, vault)
+        self._check_owned(owned)
+        note = await vault.fence(owned.id)
+        agent, rev = await load_agent(owned.id, definition, vault)
         if note is not None:
-            held.restore(note)
-        return await self._begin(held, agent, rev, terms)
+            owned.restore(note)
+        return await self._start_owned(owned, agent, rev, options)
 
-    async def _begin(self, held: Held, agent: Agent, rev: int, terms: Mapping[str, Any]) -> AgentServer:
-        place = Place(
-            id=held.id, kind=agent.definition.name, runtime=self.name, member=self.member, token=held.token
+    async def _start_owned(
+        self, owned: OwnedAgent, agent: Agent, rev: int, options: Mapping[str, Any]
+    ) -> AgentServer:
+        place = AgentLocation(
+            id=owned.id, kind=agent.definition.name, runtime=self.name, member=self.member, token=owned.token
         )
-        self._check(held)
-        held.place_rev = await self.places.taken(place)
-        self._check(held)
-        if self.runtime.terms.save_every is None:
-            terms = {"save_every": 1, **terms}
-        server = self.runtime.begin(agent, rev=rev, hold=held, **terms)
-        rested, held.rests = held.rests, True
+        self._check_owned(owned)
+        owned.location_rev = await self.directory.set_owner(place)
+        self._check_owned(owned)
+        if self.runtime.agent_options.save_every is None:
+            options = {"save_every": 1, **options}
+        server = self.runtime.start_local(agent, rev=rev, ownership=owned, **options)
+        rested, owned.hibernates_on_exit = owned.hibernates_on_exit, True
         try:
-            arriving = Arriving(self, held)
-            held.subscription = await self.runtime.transport.subscribe("**", arriving, agent=held.id)
+            arriving = SignalReceiver(self, owned)
+            owned.subscription = await self.runtime.transport.subscribe("**", arriving, agent=owned.id)
         except BaseException:
-            held.rests = rested
+            owned.hibernates_on_exit = rested
             server.kill()
             raise
         if server.ended.is_set():
             # Nobody knew of the subscription then: it would take the post of the next owner.
             with anyio.CancelScope(shield=True):
-                await held.subscription.close()
-            raise OwnedElsewhere(held.id, "another runtime")
-        held.wake()
+                await owned.subscription.close()
+            raise OwnedElsewhere(owned.id, "another runtime")
+        owned.wake()
         return server
 
-    def _check(self, held: Held) -> None:
-        if not held.holds():
-            raise OwnedElsewhere(held.id, "another runtime")
+    def _check_owned(self, owned: OwnedAgent) -> None:
+        if not owned.is_valid():
+            raise OwnedElsewhere(owned.id, "another runtime")
 
-    async def _undo(self, held: Held) -> None:
+    async def _release_unused(self, owned: OwnedAgent) -> None:
         """Give back what was taken in vain, unless the agent lived already and is given back by its end."""
-        server = self.runtime.whereis(held.id)
-        if (server is not None and server.keeping.hold is held) or held.leaving:
+        server = self.runtime.whereis(owned.id)
+        if (server is not None and server.persistence.ownership is owned) or owned.is_releasing:
             return
-        held.leaving = True
+        owned.is_releasing = True
         with anyio.CancelScope(shield=True):
-            await self._give_back(held)
+            await self._release(owned)
 
-    def ended(self, held: Held) -> None:
+    def on_agent_ended(self, owned: OwnedAgent) -> None:
         """An agent ended here; it is at rest, unless it was lost to another runtime."""
-        held.leaving = True
-        self.runtime.spawn(partial(self._give_back, held))
+        owned.is_releasing = True
+        self.runtime.spawn(partial(self._release, owned))
 
-    async def given_back(self, id: str) -> None:
+    async def wait_released(self, id: str) -> None:
         """Return when an agent that ended may be let live by another runtime."""
-        held = self.leases.held.get(id)
+        held = self.leases.owned.get(id)
         if held is not None:
-            await held.gone.wait()
+            await held.done.wait()
 
-    async def _give_back(self, held: Held) -> None:
+    async def _release(self, owned: OwnedAgent) -> None:
         try:
-            if held.subscription is not None:
-                await held.subscription.close()
-            if held.holds() and held.rests:
-                place, rev = await self.places.find(held.id)
-                if place is not None and rev == held.place_rev:
-                    await self.places.put(place.replace(runtime=None, member=None), expected_rev=rev)
-            await self.leases.release(held)
+            if owned.subscription is not None:
+                await owned.subscription.close()
+            if owned.is_valid() and owned.hibernates_on_exit:
+                place, rev = await self.directory.find(owned.id)
+                if place is not None and rev == owned.location_rev:
+                    await self.directory.save(place.replace(runtime=None, member=None), expected_rev=rev)
+            await self.leases.release(owned)
         except Exception as error:
-            log.warning("agent %s: could not be given back: %s", held.id, type(error).__name__)
+            log.warning("agent %s: could not be given back: %s", owned.id, type(error).__name__)
         finally:
-            self.leases.forget(held)
+            self.leases.remove(owned)
 
     # Takeover
 
-    async def look(self) -> list[str]:
+    async def take_over(self) -> list[str]:
         """Take up agents whose runtime is gone, as far as there is room; their ids."""
         taken: list[str] = []
-        if self._looking or self._closing:
+        if self._is_taking_over or self._closing:
             return taken
-        self._looking = True
+        self._is_taking_over = True
         try:
-            async for place in self.places.living():
-                if self._closing or not self.runtime.has_room:
+            async for place in self.directory.iter_running():
+                if self._closing or not self.runtime.has_capacity:
                     break
-                if place.id not in self.leases.held and place.kind in self.runtime.known.kinds:
-                    taken += await self._taken_over(place)
+                if place.id not in self.leases.owned and place.kind in self.runtime.registry.kinds:
+                    taken += await self._take_over_agent(place)
         except Exception as error:
             log.warning("fleet: could not look for agents: %s", type(error).__name__)
         finally:
-            self._looking = False
+            self._is_taking_over = False
         return taken
 
-    async def _taken_over(self, place: Place) -> list[str]:
+    async def _take_over_agent(self, location: AgentLocation) -> list[str]:
         try:
-            held = await self._taken(place.id)
+            held = await self._claim(location.id)
         except (OwnedElsewhere, IdTaken):
             return []
-        held.rests = False
+        held.hibernates_on_exit = False
         try:
-            found, _ = await self.places.find(place.id)
+            found, _ = await self.directory.find(location.id)
             if found is None or found.runtime is None:  # it was put to rest since
-                await self._undo(held)
+                await self._release_unused(held)
                 return []
-            await self._wake(held, self.runtime.known.kind(found.kind), {})
+            await self._load_and_start(held, self.runtime.registry.kind(found.kind), {})
         except Exception as error:
-            log.warning("agent %s: could not be taken over: %s", place.id, type(error).__name__)
-            await self._undo(held)
+            log.warning("agent %s: could not be taken over: %s", location.id, type(error).__name__)
+            await self._release_unused(held)
             return []
-        log.warning("agent %s: taken over from %s", place.id, place.runtime)
-        return [place.id]
+        log.warning("agent %s: taken over from %s", location.id, location.runtime)
+        return [location.id]
 
     # Signals
 
-    def note_hindered(self, held: Held, error: Exception) -> None:
+    def log_save_delay(self, owned: OwnedAgent, error: Exception) -> None:
         """Something that was handled could not be saved or sent yet."""
-        log.warning("agent %s: waits to be saved: %s", held.id, type(error).__name__)
+        log.warning("agent %s: waits to be saved: %s", owned.id, type(error).__name__)
 
-    async def where(self, id: str) -> str | None:
+    async def locate(self, id: str) -> str | None:
         """The name of the runtime that lets an agent live, or did until it was gone; None for one at rest."""
-        place, _ = await self.places.find(ids.check(id))
+        place, _ = await self.directory.find(ids.check(id))
         if place is None:
             raise NotFound("agent of the fleet", id, "start it")
         return place.runtime
@@ -352,19 +368,19 @@ class Fleet:
         if to is None:
             await self.runtime.transport.publish(signal)
         else:
-            await self.hand_over(to, signal)
+            await self.send_to_agent(to, signal)
 
-    async def hand_over(self, id: str, signal: Signal) -> None:
+    async def send_to_agent(self, id: str, signal: Signal) -> None:
         """Have a signal brought to an agent, wherever it lives, or is about to live."""
-        if self.runtime.whereis(id) is None and self._seen.get(id, 0.0) < now():
-            place, _ = await self.places.find(ids.check(id))
+        if self.runtime.whereis(id) is None and self._running_until.get(id, 0.0) < monotonic_now():
+            place, _ = await self.directory.find(ids.check(id))
             if place is None or place.runtime is None:
                 raise NotRunning(id)
-            self._remember(id)
+            self._cache_running(id)
         await self.runtime.transport.publish(signal, to=id)
 
-    def _remember(self, id: str) -> None:
+    def _cache_running(self, id: str) -> None:
         """That an agent lives somewhere is looked up once in the time of a lease."""
-        if len(self._seen) >= 10_000:
-            self._seen.clear()
-        self._seen[id] = now() + self.leases.ms / 1000
+        if len(self._running_until) >= 10_000:
+            self._running_until.clear()
+        self._running_until[id] = monotonic_now() + self.leases.lease_ms / 1000

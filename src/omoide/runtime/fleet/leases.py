@@ -38,9 +38,9 @@ from omoide.core.requests import check_positive
 from omoide.core.signal import Signal
 from omoide.core.value import Count, Name, Value
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound, OwnedElsewhere, RestoreFailed
-from omoide.runtime.vaults import put_aside, taken_up
-from omoide.runtime.vaults.protocol import Kept, read_checkpoint
-from omoide.runtime.vaults.store import CHECKPOINT, StoreVault
+from omoide.runtime.vaults import load_agent, save_agent
+from omoide.runtime.vaults.protocol import StoredCheckpoint, parse_checkpoint
+from omoide.runtime.vaults.store import CHECKPOINT_KIND, DocumentCheckpointStore
 
 if TYPE_CHECKING:
     from omoide.runtime.fleet.fleet import Fleet
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
 # fenced: What is saved with an agent of a fleet?
 
 
-Outgoing = tuple[str | None, Signal]
+OutgoingSignal = tuple[str | None, Signal]
 """A signal, and the agent it is for, or None where it is for all."""
 
 
-class Note(Value, frozen=True, kw_only=True):
+class OwnershipRecord(Value, frozen=True, kw_only=True):
     """What is written beside a checkpoint."""
 
     member: Name = "nobody"
     token: Count = 0
     handled: tuple[str, ...] = ()
-    outbox: tuple[Outgoing, ...] = ()
+    outbox: tuple[OutgoingSignal, ...] = ()
 
-    def written(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """The note as data."""
         outbox = [[to, signal.to_json().decode()] for to, signal in self.outbox]
         return {"member": self.member, "token": self.token, "handled": [*self.handled], "outbox": outbox}
 
     @classmethod
-    def read(cls, id: str, log: tuple[Any, ...]) -> Note:
+    def from_log(cls, id: str, log: tuple[Any, ...]) -> OwnershipRecord:
         """The note in a document; where there is none, nothing was handled."""
         if not log or not isinstance(log[-1], FrozenMap):
             return cls()
@@ -84,26 +84,26 @@ class Note(Value, frozen=True, kw_only=True):
             raise RestoreFailed(f"agent {id!r}", f"the note beside its checkpoint: {error}") from error
 
 
-class FencedVault(StoreVault):
+class FencedCheckpointStore(DocumentCheckpointStore):
     """A store that keeps an agent together with a note; made anew for each time it is saved."""
 
-    def __init__(self, store: Any, note: Note | None = None) -> None:
+    def __init__(self, store: Any, record: OwnershipRecord | None = None) -> None:
         super().__init__(store)
-        self.note = note or Note()
-        self.found = Note()
+        self.record = record or OwnershipRecord()
+        self.stored_record = OwnershipRecord()
         """The note that was there when it was loaded."""
         self._log: tuple[Any, ...] = ()
         self._rev = -1
 
-    async def load(self, id: str) -> Kept:
+    async def load(self, id: str) -> StoredCheckpoint:
         """What is kept of an agent."""
-        document = await self._store.load(CHECKPOINT, id, self._scope(id))
+        document = await self._store.load(CHECKPOINT_KIND, id, self._scope(id))
         if document is None:
-            return Kept()
+            return StoredCheckpoint()
         if not isinstance(document.body, str):
-            return Kept(rev=document.rev)
-        kept = Kept(read_checkpoint(id, document.body), document.rev)
-        self.found, self._log = Note.read(id, document.log), document.log
+            return StoredCheckpoint(rev=document.rev)
+        kept = StoredCheckpoint(parse_checkpoint(id, document.body), document.rev)
+        self.stored_record, self._log = OwnershipRecord.from_log(id, document.log), document.log
         self._rev = -1 if kept.checkpoint is None else kept.checkpoint.rev
         return kept
 
@@ -112,11 +112,11 @@ class FencedVault(StoreVault):
         body = None if checkpoint is None else codec.encode(checkpoint).decode()
         # An old checkpoint that is written once more keeps its note: nothing more was handled in it.
         same = checkpoint is None or checkpoint.rev == self._rev
-        log = self._log if same else (self.note.written(),)
-        document = self._document(CHECKPOINT, id, id, body).replace(log=log)
+        log = self._log if same else (self.record.to_data(),)
+        document = self._document(CHECKPOINT_KIND, id, id, body).replace(log=log)
         return int((await self._store.save(document, expected_rev=expected_rev)).rev)
 
-    async def fence(self, id: str) -> Note | None:
+    async def fence(self, id: str) -> OwnershipRecord | None:
         """Write the checkpoint under another revision, so that nobody who had it before can save it.
 
         The note that was there, which is kept with another owner; None where there is no checkpoint.
@@ -124,10 +124,10 @@ class FencedVault(StoreVault):
         kept = await self.load(id)
         if kept.checkpoint is None:
             return None
-        self.note = self.found.replace(member=self.note.member, token=self.note.token)
+        self.record = self.stored_record.replace(member=self.record.member, token=self.record.token)
         higher = kept.checkpoint.replace(rev=kept.checkpoint.rev + 1)
         await self.save(id, higher, expected_rev=kept.rev)
-        return self.found
+        return self.stored_record
 
 
 # recent: Was this signal here before?
@@ -136,40 +136,40 @@ class FencedVault(StoreVault):
 DIGEST_BYTES = 16
 
 
-def mark(signal: Signal, *about: str) -> str:
+def signal_digest(signal: Signal, *prefix: str) -> str:
     """A short text that stands for a signal, and for what else makes it another one.
 
     Neither a source nor an id holds a control character, so the parts cannot run into each other.
     """
-    parts = "\0".join((*about, signal.source, signal.id))
+    parts = "\0".join((*prefix, signal.source, signal.id))
     return urlsafe_b64encode(blake2b(parts.encode(), digest_size=DIGEST_BYTES).digest()).decode().rstrip("=")
 
 
-class Recent:
+class RecentSignals:
     """The marks of the last signals, oldest first."""
 
-    __slots__ = ("_marks", "size")
+    __slots__ = ("_digests", "size")
 
-    def __init__(self, size: int, marks: Iterable[str] = ()) -> None:
+    def __init__(self, size: int, digests: Iterable[str] = ()) -> None:
         self.size = size
-        self._marks = dict.fromkeys(marks)
+        self._digests = dict.fromkeys(digests)
 
-    def __contains__(self, one: str) -> bool:
-        return one in self._marks
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._digests
 
     def __len__(self) -> int:
-        return len(self._marks)
+        return len(self._digests)
 
-    def add(self, one: str) -> None:
+    def add(self, digest: str) -> None:
         """Remember a mark, and forget the oldest where there are too many."""
-        self._marks.pop(one, None)
-        self._marks[one] = None
-        while len(self._marks) > self.size:
-            del self._marks[next(iter(self._marks))]
+        self._digests.pop(digest, None)
+        self._digests[digest] = None
+        while len(self._digests) > self.size:
+            del self._digests[next(iter(self._digests))]
 
-    def marks(self) -> tuple[str, ...]:
+    def digests(self) -> tuple[str, ...]:
         """All of them, oldest first."""
-        return tuple(self._marks)
+        return tuple(self._digests)
 
 
 # held: May this agent live here, and what has it done that is not saved yet?
@@ -178,12 +178,12 @@ class Recent:
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
-def now() -> float:
+def monotonic_now() -> float:
     """Seconds on a clock that nobody sets, and that goes on while the machine sleeps, where it has one."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
-class Held:
+class OwnedAgent:
     """An agent that this runtime may let live, and what goes with its next save."""
 
     def __init__(self, fleet: Fleet, id: str, *, window: int) -> None:
@@ -191,117 +191,117 @@ class Held:
         self.token = 0
         """The token of the lease; 0 before there is one."""
         self.deadline = 0.0
-        self.lost = False
-        self.leaving = False
+        self.is_lost = False
+        self.is_releasing = False
         """Whether somebody gives it back already."""
-        self.released = anyio.Event()
+        self.renewal_stopped = anyio.Event()
         """Set when it is not renewed any more."""
-        self.renewing = 0
+        self.pending_renewals = 0
         """How many claims are under way."""
-        self.quiet = anyio.Event()
+        self.renewal_done = anyio.Event()
         """Set when one of them is answered."""
-        self.rests = True
+        self.hibernates_on_exit = True
         """Whether it is at rest when it ends here; one that is being taken over lives on elsewhere."""
-        self.place_rev = 0
+        self.location_rev = 0
         self.subscription: Subscription | None = None
-        self.gone = anyio.Event()
+        self.done = anyio.Event()
         self._fleet = fleet
-        self._recent = Recent(window)
-        self._fresh: deque[Outgoing] = deque()
+        self._recent = RecentSignals(window)
+        self._unsaved_outbox: deque[OutgoingSignal] = deque()
         """What is to be sent once it is saved."""
-        self._ready: deque[Outgoing] = deque()
+        self._outbox: deque[OutgoingSignal] = deque()
         """What is saved, and to be sent."""
-        self._stored: tuple[tuple[str, ...], tuple[Outgoing, ...]] = ((), ())
-        self._stuck = False
-        self._sending = anyio.Lock()
+        self._saved: tuple[tuple[str, ...], tuple[OutgoingSignal, ...]] = ((), ())
+        self._is_blocked = False
+        self._send_lock = anyio.Lock()
 
-    def restore(self, note: Note) -> None:
+    def restore(self, record: OwnershipRecord) -> None:
         """Go on from what is written beside the checkpoint."""
-        self._recent = Recent(self._recent.size, note.handled)
-        self._ready = deque(note.outbox)
-        self._stored = (note.handled, note.outbox)
+        self._recent = RecentSignals(self._recent.size, record.handled)
+        self._outbox = deque(record.outbox)
+        self._saved = (record.handled, record.outbox)
 
     # What the server of the agent asks
 
-    def holds(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the lease is still good."""
-        return not self.lost and now() < self.deadline
+        return not self.is_lost and monotonic_now() < self.deadline
 
-    def note(self, signal: Signal) -> None:
+    def record_handled(self, signal: Signal) -> None:
         """A signal was handled."""
-        self._recent.add(mark(signal))
+        self._recent.add(signal_digest(signal))
 
     def send(self, signal: Signal, to: str | None) -> None:
         """Have a signal sent once the agent is saved."""
-        self._fresh.append((to, signal))
-        self._stuck = False
+        self._unsaved_outbox.append((to, signal))
+        self._is_blocked = False
         self.wake()
 
-    def waits(self, *, idle: bool) -> bool:
+    def has_pending(self, *, idle: bool) -> bool:
         """Whether something is to be saved or sent now; when idle, what was sent is taken off the note."""
-        if self._stuck:
+        if self._is_blocked:
             return False
-        return bool(self._fresh or self._ready) or (idle and bool(self._stored[1]))
+        return bool(self._unsaved_outbox or self._outbox) or (idle and bool(self._saved[1]))
 
     async def save(self, agent: Agent, rev: int) -> int:
         """Save the agent with what it handled, and with what it sends."""
-        if not self.holds():
+        if not self.is_valid():
             raise OwnedElsewhere(self.id, "another runtime")
-        fresh = len(self._fresh)
-        now_stored = (self._recent.marks(), (*self._ready, *self._fresh))
-        vault = FencedVault(self._fleet.store, self._note(*now_stored))
-        self._stuck = True  # until it is done: what fails is not tried over and over
+        fresh = len(self._unsaved_outbox)
+        now_stored = (self._recent.digests(), (*self._outbox, *self._unsaved_outbox))
+        vault = FencedCheckpointStore(self._fleet.store, self._record(*now_stored))
+        self._is_blocked = True  # until it is done: what fails is not tried over and over
         try:
-            rev = await put_aside(agent, vault, expected_rev=rev, anew=now_stored != self._stored)
+            rev = await save_agent(agent, vault, expected_rev=rev, force=now_stored != self._saved)
         except Conflict:
-            self._fleet.lose(self, "somebody else saved it")
+            self._fleet.lose_agent(self, "somebody else saved it")
             raise
-        self._stored, self._stuck = now_stored, False
-        self._ready.extend(self._fresh.popleft() for _ in range(fresh))
+        self._saved, self._is_blocked = now_stored, False
+        self._outbox.extend(self._unsaved_outbox.popleft() for _ in range(fresh))
         return rev
 
     async def flush(self) -> None:
         """Send what is saved; where the transport keeps nothing, beside the agent's letters."""
-        if self._fleet.keeps:
-            await self._flushed()
-        elif self._ready:
-            self._fleet.runtime.spawn(self._flushed)
+        if self._fleet.has_durable_transport:
+            await self._send_outbox()
+        elif self._outbox:
+            self._fleet.runtime.spawn(self._send_outbox)
 
-    async def taken_up(self, definition: Definition) -> tuple[Agent, int]:
+    async def load(self, definition: Definition) -> tuple[Agent, int]:
         """The agent as it was saved last here; what another owner saved is no business of ours."""
-        vault = FencedVault(self._fleet.store)
-        found = await taken_up(self.id, definition, vault)
-        if vault.found.token != self.token:
-            self._fleet.lose(self, "somebody else took it up")
+        vault = FencedCheckpointStore(self._fleet.store)
+        found = await load_agent(self.id, definition, vault)
+        if vault.stored_record.token != self.token:
+            self._fleet.lose_agent(self, "somebody else took it up")
             raise OwnedElsewhere(self.id, "another runtime")
         return found
 
     def revert(self) -> None:
         """Forget what was not saved: the agent begins again as it was before that."""
-        self._recent = Recent(self._recent.size, self._stored[0])
-        self._fresh.clear()
+        self._recent = RecentSignals(self._recent.size, self._saved[0])
+        self._unsaved_outbox.clear()
 
     # What others ask
 
-    def knows(self, signal: Signal) -> bool:
+    def has_handled(self, signal: Signal) -> bool:
         """Whether a signal was handled before."""
-        return mark(signal) in self._recent
+        return signal_digest(signal) in self._recent
 
     @property
-    def is_deaf(self) -> bool:
+    def is_unsubscribed(self) -> bool:
         """Whether nothing is brought to it any more, though it lives."""
         closed = getattr(self.subscription, "closed", False) is True
-        return closed and not self.lost and not self.leaving
+        return closed and not self.is_lost and not self.is_releasing
 
     @property
-    def settled(self) -> bool:
+    def is_flushed(self) -> bool:
         """Whether all that was handled is saved, and sent."""
-        return not self._fresh and not self._ready and self._recent.marks() == self._stored[0]
+        return not self._unsaved_outbox and not self._outbox and self._recent.digests() == self._saved[0]
 
-    def unstick(self) -> None:
+    def retry(self) -> None:
         """Try again what failed."""
-        if self._stuck:
-            self._stuck = False
+        if self._is_blocked:
+            self._is_blocked = False
             self.wake()
 
     def wake(self) -> None:
@@ -310,23 +310,23 @@ class Held:
         if server is not None:
             server.mailbox.wake()
 
-    def _note(self, handled: tuple[str, ...], outbox: tuple[Outgoing, ...]) -> Note:
-        return Note(member=self._fleet.member, token=self.token, handled=handled, outbox=outbox)
+    def _record(self, handled: tuple[str, ...], outbox: tuple[OutgoingSignal, ...]) -> OwnershipRecord:
+        return OwnershipRecord(member=self._fleet.member, token=self.token, handled=handled, outbox=outbox)
 
-    async def _flushed(self) -> None:
-        async with self._sending:
-            while self._ready:
-                to, signal = self._ready[0]
+    async def _send_outbox(self) -> None:
+        async with self._send_lock:
+            while self._outbox:
+                to, signal = self._outbox[0]
                 try:
                     await self._fleet.deliver(signal, to)
                 except (Invalid, NotFound) as error:  # to try again does not help
-                    self._refused(to, signal, error)
+                    self._drop_undeliverable(to, signal, error)
                 except BaseException:
-                    self._stuck = True
+                    self._is_blocked = True
                     raise
-                self._ready.popleft()
+                self._outbox.popleft()
 
-    def _refused(self, to: str | None, signal: Signal, error: Exception) -> None:
+    def _drop_undeliverable(self, to: str | None, signal: Signal, error: Exception) -> None:
         runtime: Any = self._fleet.runtime
         runtime.dropped.add(to or "*", signal, str(error), accepted=False)
         server = runtime.whereis(self.id)
@@ -337,7 +337,7 @@ class Held:
 # leases: Which agents may this runtime let live, and until when?
 
 
-WINDOW = 512
+DEDUPLICATION_WINDOW = 512
 """How many signals are remembered with each agent, so that none of them is handled twice."""
 
 log = logging.getLogger("omoide.runtime")
@@ -346,91 +346,95 @@ log = logging.getLogger("omoide.runtime")
 class Leases:
     """The leases of one runtime, kept up from `run` to the end of its scope."""
 
-    def __init__(self, store: Any, member: str, lease_ms: int, lose: Callable[[Held, str], None]) -> None:
-        self.ms = check_positive(lease_ms, "lease_ms")
-        self.held: dict[str, Held] = {}
-        self.scope = anyio.CancelScope()
+    def __init__(
+        self, store: Any, member: str, lease_ms: int, on_lost: Callable[[OwnedAgent, str], None]
+    ) -> None:
+        self.lease_ms = check_positive(lease_ms, "lease_ms")
+        self.owned: dict[str, OwnedAgent] = {}
+        self.cancel_scope = anyio.CancelScope()
         self._store, self._member = store, member
-        self._lose = lose
+        self._on_lost = on_lost
 
     async def run(self) -> None:
         """Renew what is held, and let go of what could not be renewed in time."""
-        with self.scope:
+        with self.cancel_scope:
             async with create_task_group() as tasks:
-                tasks.start_soon(self._watch)
+                tasks.start_soon(self._expire)
                 while True:
-                    await anyio.sleep(self.ms / 3_000)
-                    for held in [*self.held.values()]:
-                        held.unstick()
-                        if held.is_deaf:
-                            self._lose(held, "its post is read elsewhere")
-                        if held.token and not held.lost:
+                    await anyio.sleep(self.lease_ms / 3_000)
+                    for held in [*self.owned.values()]:
+                        held.retry()
+                        if held.is_unsubscribed:
+                            self._on_lost(held, "its post is read elsewhere")
+                        if held.token and not held.is_lost:
                             tasks.start_soon(self._renew, held)
 
-    async def take(self, id: str, fleet: Fleet) -> Held | None:
+    async def acquire(self, id: str, fleet: Fleet) -> OwnedAgent | None:
         """The right to let an agent live; None while somebody else has it."""
-        if id in self.held:
+        if id in self.owned:
             raise IdTaken(id)
         # Written down at once, so that nobody here takes it a second time: for the store we are one.
-        held = self.held[id] = Held(fleet, id, window=WINDOW)
-        asked = now()
+        held = self.owned[id] = OwnedAgent(fleet, id, window=DEDUPLICATION_WINDOW)
+        asked = monotonic_now()
         try:
             lease = await self._claim(id)
         except BaseException:
-            self.forget(held)
+            self.remove(held)
             raise
         if lease is None:
-            self.forget(held)
+            self.remove(held)
             return None
-        held.token, held.deadline = lease.token, asked + self.ms / 1000
+        held.token, held.deadline = lease.token, asked + self.lease_ms / 1000
         return held
 
-    async def release(self, held: Held) -> None:
+    async def release(self, owned: OwnedAgent) -> None:
         """Let others have an agent; a lease that is another's already is no error."""
-        held.released.set()
+        owned.renewal_stopped.set()
         # For the store we are one: a claim that is under way could be answered after this, and be ours again.
-        with move_on_after(self.ms / 1000):
-            while held.renewing:
-                held.quiet = anyio.Event()
-                await held.quiet.wait()
-        await self._store.release(CHECKPOINT, held.id, _scope(held.id), owner=self._member)
+        with move_on_after(self.lease_ms / 1000):
+            while owned.pending_renewals:
+                owned.renewal_done = anyio.Event()
+                await owned.renewal_done.wait()
+        await self._store.release(CHECKPOINT_KIND, owned.id, _scope(owned.id), owner=self._member)
 
-    def forget(self, held: Held) -> None:
+    def remove(self, owned: OwnedAgent) -> None:
         """An agent is no business of ours any more."""
-        if self.held.get(held.id) is held:
-            del self.held[held.id]
-        held.gone.set()
+        if self.owned.get(owned.id) is owned:
+            del self.owned[owned.id]
+        owned.done.set()
 
     async def _claim(self, id: str) -> Any:
-        return await self._store.claim(CHECKPOINT, id, _scope(id), owner=self._member, ttl_ms=self.ms)
+        return await self._store.claim(
+            CHECKPOINT_KIND, id, _scope(id), owner=self._member, ttl_ms=self.lease_ms
+        )
 
-    async def _renew(self, held: Held) -> None:
-        if held.released.is_set():
+    async def _renew(self, owned: OwnedAgent) -> None:
+        if owned.renewal_stopped.is_set():
             return
-        asked = now()
-        held.renewing += 1
+        asked = monotonic_now()
+        owned.pending_renewals += 1
         try:
-            lease = await self._claim(held.id)
+            lease = await self._claim(owned.id)
         except Exception as error:
-            log.warning("agent %s: its lease could not be renewed: %s", held.id, type(error).__name__)
+            log.warning("agent %s: its lease could not be renewed: %s", owned.id, type(error).__name__)
             return
         finally:
-            held.renewing -= 1
-            held.quiet.set()
-        if held.released.is_set():
+            owned.pending_renewals -= 1
+            owned.renewal_done.set()
+        if owned.renewal_stopped.is_set():
             return
-        if lease is None or lease.token != held.token:
-            self._lose(held, "its lease is another's")
+        if lease is None or lease.token != owned.token:
+            self._on_lost(owned, "its lease is another's")
         else:  # an earlier claim may be answered after a later one
-            held.deadline = max(held.deadline, asked + self.ms / 1000)
+            owned.deadline = max(owned.deadline, asked + self.lease_ms / 1000)
 
-    async def _watch(self) -> None:
+    async def _expire(self) -> None:
         """End agents whose lease ran out while the store could not be asked."""
         while True:
-            await anyio.sleep(self.ms / 20_000)
-            for held in [*self.held.values()]:
-                if held.token and not held.lost and not held.holds():
-                    self._lose(held, "its lease ran out")
+            await anyio.sleep(self.lease_ms / 20_000)
+            for held in [*self.owned.values()]:
+                if held.token and not held.is_lost and not held.is_valid():
+                    self._on_lost(held, "its lease ran out")
 
 
 def _scope(id: str) -> Scope:

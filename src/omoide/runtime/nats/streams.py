@@ -18,110 +18,117 @@ import msgspec
 from omoide import ids
 from omoide.errors import OmoideError, OwnedElsewhere, ServiceFailed, Unreachable
 from omoide.runtime.nats import connection
-from omoide.runtime.nats.connection import Link, Settings
+from omoide.runtime.nats.connection import NatsConnection, NatsSettings
 
 # consumers: Who of a stream's readers stands where?
 
 
-IDLE_S = 300.0
+INACTIVE_TIMEOUT_S = 300.0
 """After how long a reader of what is told to all is forgotten, when its process is gone."""
-TRIES = 5
-_SUSPECT, _STRIKES = "omoide-suspect", "omoide-strikes"
+MAX_ATTEMPTS = 5
+_SUSPECT_METADATA, _CRASHES_METADATA = "omoide-suspect", "omoide-strikes"
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerRef(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer of JetStream, by its name."""
 
     stream: str
     name: str
-    suspect: int = 0
+    suspect_seq: int = 0
     """The number of the message that was being handled when another reader of the agent vanished."""
-    strikes: int = 0
+    crash_count: int = 0
     """How many readers vanished so."""
 
-    def before(self, number: int) -> int:
+    def prior_deliveries(self, seq: int) -> int:
         """How often a message was brought to readers that vanished over it."""
-        return self.strikes if number == self.suspect else 0
+        return self.crash_count if seq == self.suspect_seq else 0
 
 
-async def listening(link: Link, settings: Settings, subjects: list[str]) -> Reader:
+async def create_broadcast_consumer(
+    link: NatsConnection, settings: NatsSettings, subjects: list[str]
+) -> ConsumerRef:
     """A reader of what is told to all from now on."""
     from nats.js import api
 
     name = ids.uuid7()
-    config = _config(settings, name, subjects).evolve(
-        deliver_policy=api.DeliverPolicy.NEW, inactive_threshold=IDLE_S
+    config = _consumer_config(settings, name, subjects).evolve(
+        deliver_policy=api.DeliverPolicy.NEW, inactive_threshold=INACTIVE_TIMEOUT_S
     )
-    await link.asked(lambda js: js.add_consumer(settings.all, config))
-    return Reader(stream=settings.all, name=name)
+    await link.request(lambda js: js.add_consumer(settings.broadcast_stream, config))
+    return ConsumerRef(stream=settings.broadcast_stream, name=name)
 
 
-async def reading(link: Link, settings: Settings, agent: str, subject: str, *, take: bool) -> Reader:
+async def create_agent_consumer(
+    link: NatsConnection, settings: NatsSettings, agent: str, subject: str, *, takeover: bool
+) -> ConsumerRef:
     """The reader of an agent's post; `take` says that whoever reads it now is to stop."""
     suspect = strikes = 0
     last: OmoideError | None = None
-    for _ in range(TRIES):
+    for _ in range(MAX_ATTEMPTS):
         name = f"{sha256(agent.encode()).hexdigest()[:16]}-{ids.uuid7()}"
-        config = _config(settings, name, [subject]).evolve(
-            metadata={_SUSPECT: str(suspect), _STRIKES: str(strikes)}
+        config = _consumer_config(settings, name, [subject]).evolve(
+            metadata={_SUSPECT_METADATA: str(suspect), _CRASHES_METADATA: str(strikes)}
         )
         try:
-            await link.asked(lambda js, config=config: js.add_consumer(settings.to, config))  # type: ignore[misc]
-            return Reader(stream=settings.to, name=name, suspect=suspect, strikes=strikes)
+            await link.request(lambda js, config=config: js.add_consumer(settings.agent_stream, config))  # type: ignore[misc]
+            return ConsumerRef(
+                stream=settings.agent_stream, name=name, suspect_seq=suspect, crash_count=strikes
+            )
         except OmoideError as error:
-            if connection.code(error.__cause__ or error) not in connection.NOT_UNIQUE:
+            if connection.error_code(error.__cause__ or error) not in connection.NOT_UNIQUE:
                 raise
-            if not take:
+            if not takeover:
                 raise OwnedElsewhere(agent, "another reader") from error
             last = error
-        suspect, strikes = await _removed(link, settings, subject)
+        suspect, strikes = await _remove_consumers(link, settings, subject)
     raise OwnedElsewhere(agent, "another reader") from last
 
 
-async def dropped(link: Link, reader: Reader, *, within: float) -> None:
+async def delete_consumer(link: NatsConnection, consumer: ConsumerRef, *, timeout: float) -> None:
     """Remove a reader; one that is gone already is no error."""
     try:
-        await link.asked(lambda js: js.delete_consumer(reader.stream, reader.name), within=within)
+        await link.request(lambda js: js.delete_consumer(consumer.stream, consumer.name), timeout=timeout)
     except OmoideError as error:
-        if not connection.is_missing(error.__cause__ or error):
+        if not connection.is_not_found(error.__cause__ or error):
             raise
 
 
-async def is_there(link: Link, reader: Reader) -> bool:
+async def consumer_exists(link: NatsConnection, consumer: ConsumerRef) -> bool:
     """Whether the server knows a reader."""
     try:
-        await link.asked(lambda js: js.consumer_info(reader.stream, reader.name))
+        await link.request(lambda js: js.consumer_info(consumer.stream, consumer.name))
     except OmoideError as error:
-        if connection.is_missing(error.__cause__ or error):
+        if connection.is_not_found(error.__cause__ or error):
             return False
         raise
     return True
 
 
-async def _removed(link: Link, settings: Settings, subject: str) -> tuple[int, int]:
+async def _remove_consumers(link: NatsConnection, settings: NatsSettings, subject: str) -> tuple[int, int]:
     """Remove whoever reads a subject; the message it was about, and how many vanished over it so far."""
     suspect = strikes = offset = 0
-    while page := await link.asked(lambda js, at=offset: js.consumers_info(settings.to, offset=at)):  # type: ignore[misc]
+    stream = settings.agent_stream
+    while page := await link.request(lambda js, at=offset: js.consumers_info(stream, offset=at)):  # type: ignore[misc]
         offset += len(page)
         for info in page:
             if info.config.filter_subject == subject:
                 if info.num_ack_pending:
-                    suspect, strikes = info.delivered.stream_seq, _strikes(info)
-                reader = Reader(stream=settings.to, name=info.name)
-                await dropped(link, reader, within=settings.patience)
+                    suspect, strikes = info.delivered.stream_seq, _crash_count(info)
+                reader = ConsumerRef(stream=settings.agent_stream, name=info.name)
+                await delete_consumer(link, reader, timeout=settings.patience)
     return suspect, strikes
 
 
-def _strikes(info: Any) -> int:
+def _crash_count(info: Any) -> int:
     known = info.config.metadata or {}
     try:
-        same = int(known.get(_SUSPECT, 0)) == info.delivered.stream_seq
-        return (int(known.get(_STRIKES, 0)) if same else 0) + 1
+        same = int(known.get(_SUSPECT_METADATA, 0)) == info.delivered.stream_seq
+        return (int(known.get(_CRASHES_METADATA, 0)) if same else 0) + 1
     except ValueError:
         return 1
 
 
-def _config(settings: Settings, name: str, subjects: list[str]) -> Any:
+def _consumer_config(settings: NatsSettings, name: str, subjects: list[str]) -> Any:
     from nats.js import api
 
     config = api.ConsumerConfig(
@@ -139,32 +146,32 @@ def _config(settings: Settings, name: str, subjects: list[str]) -> Any:
 # streams: Where does NATS keep signals?
 
 
-async def opened(link: Link, settings: Settings) -> None:
+async def ensure_streams(link: NatsConnection, settings: NatsSettings) -> None:
     """Make the streams, or have them as they were set."""
-    for config in configs(settings):
+    for config in stream_configs(settings):
         try:
-            await link.asked(lambda js, config=config: js.add_stream(config), within=settings.connect)  # type: ignore[misc]
+            await link.request(lambda js, config=config: js.add_stream(config), timeout=settings.connect)  # type: ignore[misc]
         except OmoideError as error:
-            if connection.code(error.__cause__ or error) != connection.OTHER_CONFIG:
-                if not link.keeps and isinstance(error, Unreachable):
-                    raise connection.no_jetstream(link.where) from error
+            if connection.error_code(error.__cause__ or error) != connection.CONFIG_MISMATCH:
+                if not link.has_jetstream and isinstance(error, Unreachable):
+                    raise connection.no_jetstream_error(link.address) from error
                 raise
-            await _changed(link, settings, config)
+            await _update_stream(link, settings, config)
 
 
-async def _changed(link: Link, settings: Settings, config: Any) -> None:
+async def _update_stream(link: NatsConnection, settings: NatsSettings, config: Any) -> None:
     """Have a stream that is there as it was set; what kind of stream it is cannot change."""
     try:
-        await link.asked(lambda js: js.update_stream(config), within=settings.connect)
+        await link.request(lambda js: js.update_stream(config), timeout=settings.connect)
     except ServiceFailed as error:
         raise ServiceFailed(
-            link.where,
+            link.address,
             f"has a stream {config.name!r} of another kind ({error.problem})",
             "choose another prefix, or remove that stream",
         ) from error
 
 
-def configs(settings: Settings) -> list[Any]:
+def stream_configs(settings: NatsSettings) -> list[Any]:
     """How each stream is kept."""
     from nats.js import api
 
@@ -177,7 +184,7 @@ def configs(settings: Settings) -> list[Any]:
     discard = api.DiscardPolicy.NEW if settings.discard == "new" else api.DiscardPolicy.OLD
     return [
         api.StreamConfig(
-            name=settings.all,
+            name=settings.broadcast_stream,
             subjects=[f"{settings.prefix}.all.>"],
             retention=api.RetentionPolicy.INTEREST,
             discard=discard,
@@ -185,7 +192,7 @@ def configs(settings: Settings) -> list[Any]:
             **common,
         ),
         api.StreamConfig(
-            name=settings.to,
+            name=settings.agent_stream,
             subjects=[f"{settings.prefix}.to.>"],
             retention=api.RetentionPolicy.WORK_QUEUE,
             discard=discard,
@@ -193,7 +200,7 @@ def configs(settings: Settings) -> list[Any]:
             **common,
         ),
         api.StreamConfig(
-            name=settings.dead,
+            name=settings.dead_letter_stream,
             subjects=[f"{settings.prefix}.dead.>"],
             retention=api.RetentionPolicy.LIMITS,
             discard=api.DiscardPolicy.OLD,  # here the newest matter

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from omoide.runtime.providers.backends import Inline, StoreProvider, Table, drop_table, drop_tables_of
-from omoide.runtime.providers.protocol import NOT_FOUND, Answered, Failed, Outcome, Provider, Queries
-from omoide.runtime.providers.resolver import UNOPENED, Providers, Resolved, carried_out, refused
+from omoide.runtime.providers.backends import (
+    InlineProvider,
+    StoreProvider,
+    TableProvider,
+    drop_table,
+    drop_tables_of,
+)
+from omoide.runtime.providers.protocol import (
+    NOT_FOUND,
+    Outcome,
+    Provider,
+    ProviderFailure,
+    ProviderResult,
+    QueryableProvider,
+)
+from omoide.runtime.providers.resolver import (
+    UNOPENED,
+    Providers,
+    ResolvedProvider,
+    execute_directive,
+    refusal_data,
+)
 
 __all__ = [
     "NOT_FOUND",
     "UNOPENED",
-    "Answered",
-    "Failed",
-    "Inline",
+    "ProviderResult",
+    "ProviderFailure",
+    "InlineProvider",
     "Outcome",
     "Provider",
     "Providers",
-    "Queries",
-    "Resolved",
+    "QueryableProvider",
+    "ResolvedProvider",
     "StoreProvider",
-    "Table",
-    "carried_out",
+    "TableProvider",
+    "execute_directive",
     "drop_table",
     "drop_tables_of",
-    "refused",
+    "refusal_data",
 ]

@@ -29,56 +29,63 @@ from omoide.core.value import check_instance, check_texts
 from omoide.errors import Invalid, NotFound, OmoideError, WrongType
 from omoide.runtime.providers.protocol import (
     NOT_FOUND,
-    Answered,
-    Failed,
     Outcome,
+    ProviderFailure,
+    ProviderResult,
     check_fields,
     check_key,
     check_top_k,
-    matching,
+    filter_items,
 )
-from omoide.stores.async_store import hop
+from omoide.stores.async_store import run_in_thread
 from omoide.stores.factory import open_store
-from omoide.stores.protocols import Closes, Erases, Gets, Store, Supersedes, WritesVectors
+from omoide.stores.protocols import (
+    Store,
+    SupportsClose,
+    SupportsErase,
+    SupportsGet,
+    SupportsSupersede,
+    SupportsVectors,
+)
 
 # inline: How does an agent keep values in itself?
 
 
-Data = FrozenMap[str, Any]
+InlineData = FrozenMap[str, Any]
 
 
-class Inline:
+class InlineProvider:
     """Its state is the data: a frozen map, which lives in the agent's memory and is saved with it."""
 
     name = "inline"
     instant = True
     keeps_in_memory = True
 
-    def init(self, opts: Mapping[str, Any]) -> Data:
+    def init(self, opts: Mapping[str, Any]) -> InlineData:
         """No data yet."""
         return EMPTY_MAP
 
-    def get(self, state: Data, key: str, opts: Mapping[str, Any]) -> Outcome:
+    def get(self, state: InlineData, key: str, opts: Mapping[str, Any]) -> Outcome:
         """The value under a key."""
-        return Answered(state, state[key]) if key in state else Failed(state, NOT_FOUND)
+        return ProviderResult(state, state[key]) if key in state else ProviderFailure(state, NOT_FOUND)
 
-    def put(self, state: Data, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
+    def put(self, state: InlineData, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
         """The data with a value under a key; a vector is passed over, for nothing here compares any."""
         try:
-            return Answered(state.set(check_key(key), value))
+            return ProviderResult(state.set(check_key(key), value))
         except Invalid as error:
-            return Failed(state, str(error))
+            return ProviderFailure(state, str(error))
 
-    def delete(self, state: Data, key: str, opts: Mapping[str, Any]) -> Outcome:
+    def delete(self, state: InlineData, key: str, opts: Mapping[str, Any]) -> Outcome:
         """The data without a key."""
-        return Answered(state.delete(key))
+        return ProviderResult(state.delete(key))
 
-    def query(self, state: Data, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
+    def query(self, state: InlineData, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
         """The items by `prefix` and `where`, in the order of their keys."""
         try:
-            return Answered(state, matching(state, query))
+            return ProviderResult(state, filter_items(state, query))
         except Invalid as error:
-            return Failed(state, str(error))
+            return ProviderFailure(state, str(error))
 
 
 # store: How does a store of memories serve as a provider of values under keys?
@@ -87,12 +94,12 @@ class Inline:
 P = ParamSpec("P")
 Operation = Callable[Concatenate["StoreProvider", Any, P], Coroutine[Any, Any, Outcome]]
 
-_RESULTS = 5
-_NARROWING = ("types", "tags", "tags_any", "min_confidence", "since", "until")
-_FIELDS = ("text", "top_k", "type", *_NARROWING)
+_DEFAULT_TOP_K = 5
+_FILTER_FIELDS = ("types", "tags", "tags_any", "min_confidence", "since", "until")
+_QUERY_FIELDS = ("text", "top_k", "type", *_FILTER_FIELDS)
 
 
-def _answering(operation: Operation[P]) -> Operation[P]:
+def _catch_errors(operation: Operation[P]) -> Operation[P]:
     """An operation that answers with what goes wrong, instead of raising it."""
 
     @wraps(operation)
@@ -100,7 +107,7 @@ def _answering(operation: Operation[P]) -> Operation[P]:
         try:
             return await operation(self, state, *args, **kwargs)
         except OmoideError as error:
-            return Failed(state, str(error))
+            return ProviderFailure(state, str(error))
 
     return answering
 
@@ -121,7 +128,7 @@ class StoreProvider:
             raise WrongType("store", "a store or its URL", store)
         self.name = check_text(name, "name")
         self.scope = Scope() if scope is None else check_instance(scope, "scope", kind=Scope)
-        self.type = None if type is None else memory_types.check(type)
+        self.type = None if type is None else memory_types.check_memory_type(type)
         self.tags = check_texts(tags, "tags")
         self._url = store if isinstance(store, str) else None
         self._store = None if isinstance(store, str) else store
@@ -131,78 +138,79 @@ class StoreProvider:
         """The store, opened now if it was not."""
         async with self._lock:
             if self._store is None:
-                self._store = await hop(open_store, self._url or "")
+                self._store = await run_in_thread(open_store, self._url or "")
             return self._store
 
     async def close(self) -> None:
         """Close the store, if it was opened here."""
         async with self._lock:
             opened: object = None if self._url is None else self._store
-            if isinstance(opened, Closes):
+            if isinstance(opened, SupportsClose):
                 self._store = None
                 await opened.close()
 
     async def init(self, opts: Mapping[str, Any]) -> None:
         """Nothing but the store is kept; raises where it cannot be opened or the options name no place."""
-        self._place(opts)
+        self._resolve_scope(opts)
         await self.open()
 
-    @_answering
+    @_catch_errors
     async def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
         """The value under a key, or the content of the memory with this id."""
-        scope = self._place(opts)
-        for id in _ids(scope, key):
-            entry = await self._found(id, scope)
+        scope = self._resolve_scope(opts)
+        for id in _candidate_ids(scope, key):
+            entry = await self._find_entry(id, scope)
             if entry is not None and entry.is_live(clock.now()):
-                return Answered(state, _value(entry))
-        return Failed(state, NOT_FOUND)
+                return ProviderResult(state, _entry_value(entry))
+        return ProviderFailure(state, NOT_FOUND)
 
-    @_answering
+    @_catch_errors
     async def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
         """Keep a value as the next revision of its key's entry; what was deleted counts again.
 
         The options may say what the entry is: a `type`, more `tags`, and `metadata`.
         """
-        scope, store = self._place(opts), await self.open()
-        request = WriteRequest(entry=self._entry(scope, check_key(key), freeze(value, "value"), opts))
+        scope, store = self._resolve_scope(opts), await self.open()
+        request = WriteRequest(entry=self._build_entry(scope, check_key(key), freeze(value, "value"), opts))
         vector = opts.get("embedding")
         if vector is None:
             written = await store.write(request)
-        elif isinstance(store, WritesVectors):
+        elif isinstance(store, SupportsVectors):
             written = await store.write_with_vector(request, vector)
         else:
             raise Invalid("embedding", "is nothing that this store takes", "leave it out")
         if written.entry.superseded_by is not None:
-            if not isinstance(store, Supersedes):
+            if not isinstance(store, SupportsSupersede):
                 raise Invalid("key", "was forgotten, and this store cannot restore", "use another key")
-            await store.restore(written.entry.id, scope)
-        return Answered(state)
+            await store.reinstate(written.entry.id, scope)
+        return ProviderResult(state)
 
-    @_answering
+    @_catch_errors
     async def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
         """Forget what is under a key, or remove it for good where the options say `{"erase": True}`."""
-        scope = self._place(opts)
-        for id in _ids(scope, key):
-            entry = await self._found(id, scope)
+        scope = self._resolve_scope(opts)
+        for id in _candidate_ids(scope, key):
+            entry = await self._find_entry(id, scope)
             if entry is not None:
                 await self._remove(entry, scope, erase=opts.get("erase") is True)
-        return Answered(state)
+        return ProviderResult(state)
 
-    @_answering
+    @_catch_errors
     async def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
         """The memories that answer `text` best, at most `top_k`, among those of a type or with tags."""
-        check_fields(query, _FIELDS)
-        scope, store = self._place(opts), await self.open()
+        check_fields(query, _QUERY_FIELDS)
+        scope, store = self._resolve_scope(opts), await self.open()
         text = check_text(query.get("text"), "query.text")
-        top_k = check_top_k(query, _RESULTS)
-        asked = RecallRequest.within(scope, text, limit=top_k, filter=self._filter(query))
+        top_k = check_top_k(query, _DEFAULT_TOP_K)
+        asked = RecallRequest.for_scope(scope, text, limit=top_k, filter=self._build_filter(query))
         hits = sorted((await store.recall(asked)).hits, key=lambda hit: -hit.score)
         found = [
-            {"key": _key(hit.entry, scope), "score": hit.score, "value": _value(hit.entry)} for hit in hits
+            {"key": _entry_key(hit.entry, scope), "score": hit.score, "value": _entry_value(hit.entry)}
+            for hit in hits
         ]
-        return Answered(state, found[:top_k])
+        return ProviderResult(state, found[:top_k])
 
-    def _place(self, opts: Mapping[str, Any]) -> Scope:
+    def _resolve_scope(self, opts: Mapping[str, Any]) -> Scope:
         """Where an operation happens: what was configured, the asking agent, and an index inside of it."""
         agent = self.scope.agent_id or opts.get("agent_id")
         if agent is None:
@@ -214,7 +222,7 @@ class StoreProvider:
             session = ids.check(index, "index")
         return msgspec.structs.replace(self.scope, agent_id=ids.check(agent, "agent_id"), session_id=session)
 
-    def _entry(self, scope: Scope, key: str, value: Any, opts: Mapping[str, Any]) -> Entry:
+    def _build_entry(self, scope: Scope, key: str, value: Any, opts: Mapping[str, Any]) -> Entry:
         said = isinstance(value, str) and bool(value.strip())
         more = freeze_map(opts.get("metadata") or {}, "metadata")
         for name in ("key", "value"):
@@ -222,8 +230,8 @@ class StoreProvider:
                 raise Invalid(f"metadata.{name}", "is where the provider keeps its own", "use another name")
         kind = opts.get("type")
         return Entry(
-            id=_id(scope, key),
-            agent_id=scope.owner(),
+            id=_entry_id(scope, key),
+            agent_id=scope.require_agent_id(),
             session_id=scope.session_id,
             project_id=scope.project_id,
             namespace=scope.namespace,
@@ -233,8 +241,8 @@ class StoreProvider:
             tags=(*self.tags, *check_texts(opts.get("tags") or (), "tags")),
         )
 
-    def _filter(self, query: Mapping[str, Any]) -> Filter:
-        given = {name: query[name] for name in _NARROWING if query.get(name) is not None}
+    def _build_filter(self, query: Mapping[str, Any]) -> Filter:
+        given = {name: query[name] for name in _FILTER_FIELDS if query.get(name) is not None}
         if query.get("type") is not None:
             given["types"] = (*given.get("types", ()), query["type"])
         elif self.type is not None:
@@ -242,10 +250,10 @@ class StoreProvider:
         given["tags"] = (*self.tags, *check_texts(given.get("tags", ()), "query.tags"))
         return Filter.new(given)
 
-    async def _found(self, id: str, scope: Scope) -> Entry | None:
+    async def _find_entry(self, id: str, scope: Scope) -> Entry | None:
         """The entry with an id, whether it counts or not."""
         store = await self.open()
-        if not isinstance(store, Gets):
+        if not isinstance(store, SupportsGet):
             return next((entry for entry in await store.list_entries(scope) if entry.id == id), None)
         try:
             return await store.get(id, scope)
@@ -256,88 +264,88 @@ class StoreProvider:
         store = await self.open()
         try:
             if erase:
-                if not isinstance(store, Erases):
+                if not isinstance(store, SupportsErase):
                     raise Invalid("erase", "is nothing that this store can do", "delete without it")
                 await store.erase(scope, id=entry.id)
             elif entry.superseded_by is None:
-                if not isinstance(store, Supersedes):
+                if not isinstance(store, SupportsSupersede):
                     raise Invalid("key", "cannot be deleted: this store does not forget", "use another store")
                 await store.supersede(entry.id, scope)
         except NotFound:
             return  # somebody else was faster
 
 
-def _id(scope: Scope, key: str) -> str:
+def _entry_id(scope: Scope, key: str) -> str:
     """The id of the entry that a key means in a scope."""
     place = [scope.agent_id, scope.session_id, scope.project_id, key]
     return f"kv_{blake2b(msgspec.json.encode(place), digest_size=16).hexdigest()}"
 
 
-def _ids(scope: Scope, key: str) -> list[str]:
+def _candidate_ids(scope: Scope, key: str) -> list[str]:
     """The ids that a key can mean: that of its own entry, and that of a memory with this id."""
-    own = _id(scope, check_key(key))
+    own = _entry_id(scope, check_key(key))
     try:
         return [own, ids.check(key, "key")]
     except Invalid:
         return [own]
 
 
-def _key(entry: Entry, scope: Scope) -> str:
+def _entry_key(entry: Entry, scope: Scope) -> str:
     """The key under which an entry is found from this scope."""
     key = entry.metadata.get("key")
-    return key if isinstance(key, str) and entry.id == _id(scope, key) else entry.id
+    return key if isinstance(key, str) and entry.id == _entry_id(scope, key) else entry.id
 
 
-def _value(entry: Entry) -> Any:
+def _entry_value(entry: Entry) -> Any:
     """What was put, or what a memory says that came another way."""
     key = entry.metadata.get("key")
-    own = isinstance(key, str) and entry.id == _id(entry.scope, key)
+    own = isinstance(key, str) and entry.id == _entry_id(entry.scope, key)
     return entry.metadata["value"] if own and "value" in entry.metadata else entry.content
 
 
 # table: How do agents of one process share values that need not last?
 
 
-Place = tuple[str, ...]
+TableKey = tuple[str, ...]
 
 
-class Items:
+class TableItems:
     """The items of one table; every operation happens at once, from any thread."""
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._held: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
 
     def get(self, key: str, default: Any) -> Any:
         """The value under a key, or the default."""
         with self._lock:
-            return self._held.get(key, default)
+            return self._values.get(key, default)
 
     def put(self, key: str, value: Any) -> None:
         """Keep a frozen value."""
         with self._lock:
-            self._held[key] = value
+            self._values[key] = value
 
     def delete(self, key: str) -> None:
         """Remove a key."""
         with self._lock:
-            self._held.pop(key, None)
+            self._values.pop(key, None)
 
-    def seen(self) -> dict[str, Any]:
+    def copy(self) -> dict[str, Any]:
         """All items as they are in one moment."""
         with self._lock:
-            return self._held.copy()
+            return self._values.copy()
 
 
-_tables: dict[Place, Items] = {}
+_tables: dict[TableKey, TableItems] = {}
 _tables_lock = RLock()
 _ABSENT = object()
 
 
-def items_of(place: Place, *, make: bool = False) -> Items:
+def table_items(key: TableKey, *, create: bool = False) -> TableItems:
     """The table at a place; where there is none yet, an empty one, which lasts only if it is to be made."""
     with _tables_lock:
-        return _tables.setdefault(place, Items()) if make else _tables.get(place, Items())
+        return _tables.setdefault(key, TableItems()) if create else _tables.get(key, TableItems())
 
 
 def drop_table(name: str) -> bool:
@@ -353,7 +361,7 @@ def drop_tables_of(agent_id: str) -> None:
             del _tables[place]
 
 
-class Table:
+class TableProvider:
     """Values in tables of the process; `{"table": name}` among the options says which."""
 
     name = "table"
@@ -361,35 +369,35 @@ class Table:
 
     def init(self, opts: Mapping[str, Any]) -> None:
         """Nothing but the table is kept; raises where its name is none."""
-        _place(opts)
+        _table_key(opts)
 
     def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
         """The value under a key."""
-        found = items_of(_place(opts)).get(key, _ABSENT)
-        return Failed(state, NOT_FOUND) if found is _ABSENT else Answered(state, found)
+        found = table_items(_table_key(opts)).get(key, _ABSENT)
+        return ProviderFailure(state, NOT_FOUND) if found is _ABSENT else ProviderResult(state, found)
 
     def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
         """Keep a value, frozen; a vector is passed over, for nothing here compares any."""
         try:
-            items_of(_place(opts), make=True).put(check_key(key), freeze(value, "value"))
+            table_items(_table_key(opts), create=True).put(check_key(key), freeze(value, "value"))
         except Invalid as error:
-            return Failed(state, str(error))
-        return Answered(state)
+            return ProviderFailure(state, str(error))
+        return ProviderResult(state)
 
     def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
         """Remove a key."""
-        items_of(_place(opts)).delete(key)
-        return Answered(state)
+        table_items(_table_key(opts)).delete(key)
+        return ProviderResult(state)
 
     def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
         """The items by `prefix` and `where`, in the order of their keys."""
         try:
-            return Answered(state, matching(items_of(_place(opts)).seen(), query))
+            return ProviderResult(state, filter_items(table_items(_table_key(opts)).copy(), query))
         except Invalid as error:
-            return Failed(state, str(error))
+            return ProviderFailure(state, str(error))
 
 
-def _place(opts: Mapping[str, Any]) -> Place:
+def _table_key(opts: Mapping[str, Any]) -> TableKey:
     """Where a table is kept; what belongs to one agent has a place that no name leads to."""
     name = opts.get("table")
     if name is not None:

@@ -25,20 +25,20 @@ from omoide.errors import Invalid
 # items: Which of some keys and values does a question mean?
 
 
-MAX_KEY = 4096
+MAX_KEY_BYTES = 4096
 """Bytes that a key may have."""
 MAX_RESULTS = 1000
 """How many items one question may be answered with."""
 
-_FIELDS = ("prefix", "where", "top_k")
+_QUERY_FIELDS = ("prefix", "where", "top_k")
 
 
 def check_key(key: object) -> str:
     """A key itself, if it is text that can be kept and is not too long."""
     text = check_text(key, "key")
     size = len(text.encode())
-    if size > MAX_KEY:
-        raise Invalid("key", f"has {size} bytes", f"use at most {MAX_KEY}")
+    if size > MAX_KEY_BYTES:
+        raise Invalid("key", f"has {size} bytes", f"use at most {MAX_KEY_BYTES}")
     return text
 
 
@@ -57,26 +57,26 @@ def check_fields(query: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise Invalid(f"query.{name}"[:80], "is not understood here", f"use {', '.join(known)}")
 
 
-def matching(items: Mapping[str, Any], query: Mapping[str, Any]) -> list[dict[str, Any]]:
+def filter_items(items: Mapping[str, Any], query: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The items whose key begins with `prefix` and whose value has the fields of `where`, by their keys."""
-    check_fields(query, _FIELDS)
+    check_fields(query, _QUERY_FIELDS)
     prefix = check_str(query.get("prefix", ""), "prefix")
     where = freeze_map(query.get("where", {}), "where")
-    found = sorted(key for key, value in items.items() if key.startswith(prefix) and _has(value, where))
+    found = sorted(key for key, value in items.items() if key.startswith(prefix) and _matches(value, where))
     return [
         {"key": key, "score": 1.0, "value": items[key]} for key in found[: check_top_k(query, MAX_RESULTS)]
     ]
 
 
-def _has(value: Any, where: Mapping[str, Any]) -> bool:
+def _matches(value: Any, where: Mapping[str, Any]) -> bool:
     if not where:
         return True
     return isinstance(value, Mapping) and all(
-        name in value and _same(value[name], wanted) for name, wanted in where.items()
+        name in value and _is_same(value[name], wanted) for name, wanted in where.items()
     )
 
 
-def _same(value: Any, wanted: Any) -> bool:
+def _is_same(value: Any, wanted: Any) -> bool:
     """Equality, in which True is no 1."""
     return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
 
@@ -88,21 +88,21 @@ NOT_FOUND = "not_found"
 """Why a `get` failed that asked for a key which is not there."""
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ProviderResult(msgspec.Struct, frozen=True):
     """It was done: `value` is what `get` found, or the list that `query` found."""
 
     state: Any
     value: Any = None
 
 
-class Failed(msgspec.Struct, frozen=True):
+class ProviderFailure(msgspec.Struct, frozen=True):
     """It could not be done."""
 
     state: Any
     reason: str
 
 
-Outcome: TypeAlias = Answered | Failed
+Outcome: TypeAlias = ProviderResult | ProviderFailure
 
 
 @runtime_checkable
@@ -132,7 +132,7 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Queries(Protocol):
+class QueryableProvider(Protocol):
     """Answers questions."""
 
     def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Any:
@@ -143,21 +143,21 @@ class Queries(Protocol):
 # calling: How is a provider called so that nothing it does can hurt the caller?
 
 
-THREADS = 40
+MAX_THREADS = 40
 """How many plain methods may run at once; stores have threads of their own."""
-REASON = 300
+MAX_REASON_LENGTH = 300
 """How many characters a reason may have."""
 
 _limiter: RunVar[CapacityLimiter] = RunVar("omoide_providers")
 
 
-class Raised(NamedTuple):
+class CallFailure(NamedTuple):
     """A provider did not answer, but raised something."""
 
     reason: str
 
 
-async def called(provider: Any, name: str, *args: Any) -> Any:
+async def call_provider(provider: Any, name: str, *args: Any) -> Any:
     """What a method of a provider gives, or that it raised; one that hangs can be left behind."""
     try:
         method = getattr(provider, name)
@@ -166,27 +166,27 @@ async def called(provider: Any, name: str, *args: Any) -> Any:
         else:
             # The thread may never come back: whoever stops waiting goes on without it.
             given = await to_thread.run_sync(
-                partial(copy_context().run, method, *args), abandon_on_cancel=True, limiter=_threads()
+                partial(copy_context().run, method, *args), abandon_on_cancel=True, limiter=_thread_limiter()
             )
         return await given if isawaitable(given) else given
     except CancelledError:
         if is_cancelled():
             raise
-        return Raised(f"{name} gave up by itself")
+        return CallFailure(f"{name} gave up by itself")
     except Exception as error:
-        return Raised(described(error))
+        return CallFailure(error_reason(error))
 
 
-async def answered(provider: Any, name: str, state: Any, *args: Any) -> Outcome:
+async def call_operation(provider: Any, name: str, state: Any, *args: Any) -> Outcome:
     """What a provider answers; what it raises, and nonsense, is an answer that it failed."""
-    given = await called(provider, name, state, *args)
-    if isinstance(given, Raised):
-        return Failed(state, given.reason)
-    if isinstance(given, Failed):
-        return Failed(given.state, plain(given.reason))
-    if isinstance(given, Answered):
+    given = await call_provider(provider, name, state, *args)
+    if isinstance(given, CallFailure):
+        return ProviderFailure(state, given.reason)
+    if isinstance(given, ProviderFailure):
+        return ProviderFailure(given.state, reason_text(given.reason))
+    if isinstance(given, ProviderResult):
         return given
-    return Failed(state, f"{name} gave {type(given).__name__}, not Answered or Failed")
+    return ProviderFailure(state, f"{name} gave {type(given).__name__}, not Answered or Failed")
 
 
 def is_cancelled() -> bool:
@@ -195,28 +195,28 @@ def is_cancelled() -> bool:
     return get_current_task().has_pending_cancellation() or (task is not None and task.cancelling() > 0)
 
 
-def described(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """An error as a reason: its type and what it says."""
     try:
         said = str(error)
     except Exception:
         said = ""
     name = type(error).__name__
-    return plain(f"{name}: {said}" if said else name)
+    return reason_text(f"{name}: {said}" if said else name)
 
 
-def plain(reason: object) -> str:
+def reason_text(reason: object) -> str:
     """A reason as short text that every codec can hold."""
     if not isinstance(reason, str):
         return f"failed with {type(reason).__name__} for a reason"
     text = str.__str__(reason).encode(errors="replace").decode().replace("\0", "?")
-    return text if len(text) <= REASON else text[: REASON - 1] + "…"
+    return text if len(text) <= MAX_REASON_LENGTH else text[: MAX_REASON_LENGTH - 1] + "…"
 
 
-def _threads() -> CapacityLimiter:
+def _thread_limiter() -> CapacityLimiter:
     try:
         return _limiter.get()
     except LookupError:
-        limiter = CapacityLimiter(THREADS)
+        limiter = CapacityLimiter(MAX_THREADS)
         _limiter.set(limiter)
         return limiter

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from omoide.runtime.vaults.files import FileVault
-from omoide.runtime.vaults.protocol import Journal, Kept, Lists, Removes, Vault, put_aside, taken_up
-from omoide.runtime.vaults.store import StoreVault
+from omoide.runtime.vaults.files import FileCheckpointStore
+from omoide.runtime.vaults.protocol import (
+    CheckpointStore,
+    StoredCheckpoint,
+    SupportsCheckpointDelete,
+    SupportsCheckpointList,
+    ThreadJournal,
+    load_agent,
+    save_agent,
+)
+from omoide.runtime.vaults.store import DocumentCheckpointStore
 
 __all__ = [
-    "FileVault",
-    "Journal",
-    "Kept",
-    "Lists",
-    "Removes",
-    "StoreVault",
-    "Vault",
-    "put_aside",
-    "taken_up",
+    "FileCheckpointStore",
+    "ThreadJournal",
+    "StoredCheckpoint",
+    "SupportsCheckpointList",
+    "SupportsCheckpointDelete",
+    "DocumentCheckpointStore",
+    "CheckpointStore",
+    "save_agent",
+    "load_agent",
 ]

@@ -26,7 +26,13 @@ from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, StoreFailed
 from omoide.ids import check
-from omoide.runtime.vaults.protocol import Journal, Kept, damaged, read_checkpoint, read_entries
+from omoide.runtime.vaults.protocol import (
+    StoredCheckpoint,
+    ThreadJournal,
+    damaged_error,
+    parse_checkpoint,
+    parse_entries,
+)
 
 # disk: How is something written so that a crash leaves it whole, and what if the disk refuses?
 
@@ -34,79 +40,83 @@ from omoide.runtime.vaults.protocol import Journal, Kept, damaged, read_checkpoi
 if sys.platform != "win32":
     import fcntl
 
-LONGEST = 120
-LOCKS = ".locks"
-PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
+MAX_NAME_LENGTH = 120
+LOCK_FOLDER = ".locks"
+SAFE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
+DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+READ_ONLY_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def encoded(id: str) -> str:
+def file_name(id: str) -> str:
     """An id as the name of a file: no two share one, not even where case is ignored, and none leads away."""
-    name = "".join(chr(byte) if byte in PLAIN else f"%{byte:02x}" for byte in id.encode())
-    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}~{sha256(id.encode()).hexdigest()}"
+    name = "".join(chr(byte) if byte in SAFE_BYTES else f"%{byte:02x}" for byte in id.encode())
+    return (
+        name
+        if len(name) <= MAX_NAME_LENGTH
+        else f"{name[: MAX_NAME_LENGTH // 2]}~{sha256(id.encode()).hexdigest()}"
+    )
 
 
 @contextmanager
-def failing(name: str) -> Iterator[None]:
+def map_os_errors(name: str) -> Iterator[None]:
     """What the system says about files, in words of ours."""
     try:
         yield
     except OSError as error:
         told = error.strerror or str(error)
-        if error.errno in FULL:
+        if error.errno in DISK_FULL_ERRNOS:
             raise DiskFull(name, f"has no room left ({told})", "free some space and try again") from error
-        if error.errno in FORBIDDEN:
+        if error.errno in READ_ONLY_ERRNOS:
             raise ReadOnly(name, f"cannot be written to ({told})", "check who may use it") from error
         raise StoreFailed(name, f"cannot be used ({told})", "check the path") from error
 
 
 @contextmanager
-def locked(root: Path, name: str, wait: float, *, writing: bool) -> Iterator[None]:
+def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterator[None]:
     """A block in which no other thread or process is at the files of this name.
 
     The locks are files of their own, a few for all, so that none is ever removed while somebody waits for it.
     Whoever only reads does without where none can be made.
     """
-    path = root / LOCKS / sha256(name.encode()).hexdigest()[:2]
+    path = root / LOCK_FOLDER / sha256(name.encode()).hexdigest()[:2]
     try:
-        made(path.parent)
+        make_folder(path.parent)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        if writing or error.errno not in FORBIDDEN:
+        if writing or error.errno not in READ_ONLY_ERRNOS:
             raise
         yield
         return
     try:
-        _wait_for(lock, str(root), wait)
+        _acquire(lock, str(root), timeout)
         yield
     finally:
         os.close(lock)  # which unlocks it
 
 
-def _wait_for(lock: int, name: str, wait: float) -> None:
-    deadline = time.monotonic() + wait
+def _acquire(lock: int, name: str, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
     while sys.platform != "win32":
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise Busy(name, f"was in use for {wait} s", "try again, or wait longer") from None
+                raise Busy(name, f"was in use for {timeout} s", "try again, or wait longer") from None
             time.sleep(0.002)
         else:
             return
 
 
-def made(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder that is nobody else's business, and those above it."""
     if not folder.is_dir():
-        made(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
-        synced(folder.parent)
+        sync_folder(folder.parent)
 
 
-def synced(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """See to it that the names in a folder survive the machine."""
     if sys.platform != "win32":
         handle = os.open(folder, os.O_RDONLY)
@@ -116,13 +126,13 @@ def synced(folder: Path) -> None:
             os.close(handle)
 
 
-def replaced(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Put another file in place of one; a crash leaves the old or the new."""
     fresh = path.with_name(f".{path.name}.new")
     try:
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            _write(handle, data)
+            _write_all(handle, data)
         finally:
             os.close(handle)
         fresh.replace(path)
@@ -130,17 +140,17 @@ def replaced(path: Path, data: bytes) -> None:
         with suppress(OSError):
             fresh.unlink()
         raise
-    synced(path.parent)
+    sync_folder(path.parent)
 
 
-def added(path: Path, end: int, data: bytes) -> None:
+def append_at(path: Path, end: int, data: bytes) -> None:
     """Write at a place in a file and nothing after it; where that fails, nothing is there."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.ftruncate(handle, end)
         os.lseek(handle, end, os.SEEK_SET)
         try:
-            _write(handle, data)
+            _write_all(handle, data)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(handle, end)
@@ -148,17 +158,17 @@ def added(path: Path, end: int, data: bytes) -> None:
     finally:
         os.close(handle)
     if end == 0:
-        synced(path.parent)
+        sync_folder(path.parent)
 
 
-def _write(handle: int, data: bytes) -> None:
+def _write_all(handle: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(handle, left) :]
     os.fsync(handle)
 
 
-def complete(path: Path) -> int:
+def complete_length(path: Path) -> int:
     """How many bytes of a file of lines are whole lines; 0 where there is no file."""
     try:
         file = path.open("rb")
@@ -181,10 +191,10 @@ def complete(path: Path) -> int:
 
 T = TypeVar("T")
 
-CHECKPOINT = "checkpoint.json"
+CHECKPOINT_FILE = "checkpoint.json"
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _CheckpointFile(msgspec.Struct, forbid_unknown_fields=True):
     """What `checkpoint.json` holds."""
 
     id: str
@@ -192,30 +202,30 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     checkpoint: msgspec.Raw
 
 
-_decode = msgspec.json.Decoder(_File).decode
+_decode = msgspec.json.Decoder(_CheckpointFile).decode
 
 
-class FileVault:
+class FileCheckpointStore:
     """Agents at rest in a folder, which is made where it is missing and is readable for its owner only."""
 
-    def __init__(self, path: str | os.PathLike[str], *, wait: float = 10.0) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0) -> None:
         self._root = Path(path)
-        self._wait = wait
+        self._timeout = timeout
 
     def __repr__(self) -> str:
         return f"FileVault({str(self._root)!r})"
 
-    async def load(self, id: str) -> Kept:
+    async def load(self, id: str) -> StoredCheckpoint:
         """What is kept of an agent."""
-        return await self._alone(id, self._load, writing=False)
+        return await self._run_locked(id, self._load, writing=False)
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Put a checkpoint, or none, in place of the one of this revision."""
-        return await self._alone(id, self._save, checkpoint, expected_rev)
+        return await self._run_locked(id, self._save, checkpoint, expected_rev)
 
-    async def read_thread(self, id: str, thread_id: str) -> Journal:
+    async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """The journal of an agent's thread."""
-        return await self._alone(id, self._read, thread_id, writing=False)
+        return await self._run_locked(id, self._read_journal, thread_id, writing=False)
 
     async def append_thread(
         self,
@@ -227,52 +237,52 @@ class FileVault:
         after: int | None = None,
     ) -> int:
         """Add to a journal of this revision, after so many of its entries or all."""
-        return await self._alone(id, self._append, thread_id, entries, expected_rev, after)
+        return await self._run_locked(id, self._append, thread_id, entries, expected_rev, after)
 
     async def delete(self, id: str) -> bool:
         """Remove an agent and the journals of its threads; whether there was something to remove."""
-        return await self._alone(id, self._delete)
+        return await self._run_locked(id, self._delete)
 
     async def ids(self) -> list[str]:
         """The ids of the agents that can be taken up, in order."""
         return await to_thread.run_sync(self._ids)
 
-    async def _alone(self, id: str, step: Callable[..., T], *args: Any, writing: bool = True) -> T:
+    async def _run_locked(self, id: str, step: Callable[..., T], *args: Any, writing: bool = True) -> T:
         """What a step gives, taken in a worker thread while nobody else is at this agent's files."""
-        name = encoded(check(id))
+        name = file_name(check(id))
 
         def run() -> T:
-            with failing(str(self._root)), locked(self._root, name, self._wait, writing=writing):
+            with map_os_errors(str(self._root)), file_lock(self._root, name, self._timeout, writing=writing):
                 return step(id, self._root / name, *args)
 
         return await to_thread.run_sync(run)
 
-    def _load(self, id: str, folder: Path) -> Kept:
-        file = _file(id, folder / CHECKPOINT)
+    def _load(self, id: str, folder: Path) -> StoredCheckpoint:
+        file = _read_file(id, folder / CHECKPOINT_FILE)
         if file is None:
-            return Kept()
+            return StoredCheckpoint()
         held = bytes(file.checkpoint)
-        return Kept(None if held == b"null" else read_checkpoint(id, held), file.rev)
+        return StoredCheckpoint(None if held == b"null" else parse_checkpoint(id, held), file.rev)
 
     def _save(self, id: str, folder: Path, checkpoint: Checkpoint | None, expected_rev: int) -> int:
-        file = _file(id, folder / CHECKPOINT)
+        file = _read_file(id, folder / CHECKPOINT_FILE)
         rev = 0 if file is None else file.rev
         Conflict.check(f"checkpoint {id!r}", expected_rev, rev)
         held = b"null" if checkpoint is None else codec.encode(checkpoint)
-        new = _File(id=id, rev=rev + 1, checkpoint=msgspec.Raw(held))
-        made(folder)
-        replaced(folder / CHECKPOINT, msgspec.json.encode(new))
+        new = _CheckpointFile(id=id, rev=rev + 1, checkpoint=msgspec.Raw(held))
+        make_folder(folder)
+        replace_file(folder / CHECKPOINT_FILE, msgspec.json.encode(new))
         return rev + 1
 
-    def _read(self, id: str, folder: Path, thread_id: str) -> Journal:
-        path = _journal(folder, thread_id)
-        end = complete(path)
+    def _read_journal(self, id: str, folder: Path, thread_id: str) -> ThreadJournal:
+        path = _journal_path(folder, thread_id)
+        end = complete_length(path)
         if end == 0:
-            return Journal()
+            return ThreadJournal()
         head, *lines = path.read_bytes()[:end].splitlines()
-        if head != _head(id, thread_id):
-            raise damaged(id, f"thread_mismatch: the journal in place of {thread_id!r} is another")
-        return Journal(read_entries(id, lines), end)
+        if head != _journal_header(id, thread_id):
+            raise damaged_error(id, f"thread_mismatch: the journal in place of {thread_id!r} is another")
+        return ThreadJournal(parse_entries(id, lines), end)
 
     def _append(
         self,
@@ -283,50 +293,50 @@ class FileVault:
         expected_rev: int,
         after: int | None,
     ) -> int:
-        path = _journal(folder, thread_id)
-        end = complete(path)
+        path = _journal_path(folder, thread_id)
+        end = complete_length(path)
         Conflict.check(f"journal of {thread_id!r}", expected_rev, end)
-        lines = [] if end else [_head(id, thread_id)]
+        lines = [] if end else [_journal_header(id, thread_id)]
         lines += [] if after is None else [str(after).encode()]
         lines += [codec.encode(entry) for entry in entries]
         data = b"".join(line + b"\n" for line in lines)
-        made(folder)
-        added(path, end, data)
+        make_folder(folder)
+        append_at(path, end, data)
         return end + len(data)
 
     def _delete(self, id: str, folder: Path) -> bool:
         found = [*folder.iterdir()] if folder.is_dir() else []
-        found.sort(key=lambda path: path.name != CHECKPOINT)  # first, so that it never points to nothing
+        found.sort(key=lambda path: path.name != CHECKPOINT_FILE)  # first, so that it never points to nothing
         for path in found:
             path.unlink()
         if folder.is_dir():
             folder.rmdir()
-            synced(self._root)
+            sync_folder(self._root)
         return bool(found)
 
     def _ids(self) -> list[str]:
-        with failing(str(self._root)):
+        with map_os_errors(str(self._root)):
             folders = [*self._root.iterdir()] if self._root.is_dir() else []
-            found = [_listed(folder) for folder in folders if folder.name != LOCKS]
+            found = [_agent_id_of(folder) for folder in folders if folder.name != LOCK_FOLDER]
         return sorted(id for id in found if id is not None)
 
 
-def _file(id: str, path: Path) -> _File | None:
+def _read_file(id: str, path: Path) -> _CheckpointFile | None:
     try:
         file = _decode(path.read_bytes())
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise damaged(id, f"its checkpoint is not readable ({error})") from error
+        raise damaged_error(id, f"its checkpoint is not readable ({error})") from error
     if file.id != id:
-        raise damaged(id, f"the checkpoint in its place is of {file.id!r}")
+        raise damaged_error(id, f"the checkpoint in its place is of {file.id!r}")
     return file
 
 
-def _listed(folder: Path) -> str | None:
+def _agent_id_of(folder: Path) -> str | None:
     """The id of the agent in a folder, if there is one; a damaged one is there, too."""
     try:
-        file = _decode((folder / CHECKPOINT).read_bytes())
+        file = _decode((folder / CHECKPOINT_FILE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (msgspec.MsgspecError, UnicodeError):
@@ -334,10 +344,10 @@ def _listed(folder: Path) -> str | None:
     return None if bytes(file.checkpoint) == b"null" else file.id
 
 
-def _journal(folder: Path, thread_id: str) -> Path:
-    return folder / f"thread-{encoded(check(thread_id, 'thread id'))}.jsonl"
+def _journal_path(folder: Path, thread_id: str) -> Path:
+    return folder / f"thread-{file_name(check(thread_id, 'thread id'))}.jsonl"
 
 
-def _head(id: str, thread_id: str) -> bytes:
+def _journal_header(id: str, thread_id: str) -> bytes:
     """The first line of a journal."""
     return msgspec.json.encode({"agent": id, "thread": thread_id})

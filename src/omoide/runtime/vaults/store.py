@@ -18,44 +18,54 @@ from omoide.core.entry import DEFAULT_NAMESPACE, Scope
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Conflict, NotFound
 from omoide.ids import MAX_BYTES
-from omoide.runtime.vaults.protocol import Journal, Kept, damaged, read_checkpoint, read_entries
-from omoide.stores.protocols import Documents, ListsDocuments
+from omoide.runtime.vaults.protocol import (
+    StoredCheckpoint,
+    ThreadJournal,
+    damaged_error,
+    parse_checkpoint,
+    parse_entries,
+)
+from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments
 from omoide.stores.records import Document
-from omoide.verbs import offering
+from omoide.verbs import require
 
-CHECKPOINT = "checkpoint"
-THREAD = "thread"
-PAGE = 100
+CHECKPOINT_KIND = "checkpoint"
+THREAD_KIND = "thread"
+PAGE_SIZE = 100
 
 
-class StoreVault:
+class DocumentCheckpointStore:
     """Agents at rest in a store that keeps documents."""
 
     def __init__(self, store: Any, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store: Any = offering(store, Documents, "keep agents at rest")
+        self._store: Any = require(store, SupportsDocuments, "keep agents at rest")
         self._namespace = Scope(namespace=namespace).namespace
 
-    async def load(self, id: str) -> Kept:
+    async def load(self, id: str) -> StoredCheckpoint:
         """What is kept of an agent."""
-        document = await self._store.load(CHECKPOINT, id, self._scope(id))
+        document = await self._store.load(CHECKPOINT_KIND, id, self._scope(id))
         if document is None:
-            return Kept()
+            return StoredCheckpoint()
         if document.body is None:
-            return Kept(rev=document.rev)
+            return StoredCheckpoint(rev=document.rev)
         if not isinstance(document.body, str):
-            raise damaged(id, "its checkpoint is something else")
-        return Kept(read_checkpoint(id, document.body), document.rev)
+            raise damaged_error(id, "its checkpoint is something else")
+        return StoredCheckpoint(parse_checkpoint(id, document.body), document.rev)
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Put a checkpoint, or none, in place of the one of this revision."""
         body = None if checkpoint is None else codec.encode(checkpoint).decode()
-        document = self._document(CHECKPOINT, id, id, body)
+        document = self._document(CHECKPOINT_KIND, id, id, body)
         return int((await self._store.save(document, expected_rev=expected_rev)).rev)
 
-    async def read_thread(self, id: str, thread_id: str) -> Journal:
+    async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """The journal of an agent's thread."""
-        document = await self._store.load(THREAD, _name(id, thread_id), self._scope(id))
-        return Journal() if document is None else Journal(read_entries(id, document.log), document.rev)
+        document = await self._store.load(THREAD_KIND, _journal_id(id, thread_id), self._scope(id))
+        return (
+            ThreadJournal()
+            if document is None
+            else ThreadJournal(parse_entries(id, document.log), document.rev)
+        )
 
     async def append_thread(
         self,
@@ -68,13 +78,15 @@ class StoreVault:
     ) -> int:
         """Add to a journal of this revision, after so many of its entries or all."""
         lines = [codec.encode(entry).decode() for entry in entries]
-        name, scope = _name(id, thread_id), self._scope(id)
+        name, scope = _journal_id(id, thread_id), self._scope(id)
         if after is None and expected_rev:
             try:
-                return int(await self._store.append(THREAD, name, lines, scope, expected_rev=expected_rev))
+                return int(
+                    await self._store.append(THREAD_KIND, name, lines, scope, expected_rev=expected_rev)
+                )
             except NotFound as error:
                 raise Conflict(f"journal of {thread_id!r}", expected_rev, 0) from error
-        document = self._document(THREAD, name, id, {"thread": thread_id})
+        document = self._document(THREAD_KIND, name, id, {"thread": thread_id})
         if after:
             known = (await self.read_thread(id, thread_id)).entries[:after]
             lines = [*(codec.encode(entry).decode() for entry in known), *lines]
@@ -84,9 +96,9 @@ class StoreVault:
     async def delete(self, id: str) -> bool:
         """Empty what is kept of an agent; whether there was something. Its memories are not touched."""
         found = False
-        for kind in (CHECKPOINT, THREAD):
-            async for document in self._listed(kind, self._scope(id)):
-                if _is_of(document, id):
+        for kind in (CHECKPOINT_KIND, THREAD_KIND):
+            async for document in self._iter_documents(kind, self._scope(id)):
+                if _belongs_to(document, id):
                     await self._store.save(document.replace(body=None, log=()), expected_rev=document.rev)
                     found = True
         return found
@@ -94,12 +106,14 @@ class StoreVault:
     async def ids(self) -> list[str]:
         """The ids of the agents that can be taken up, in order."""
         everything = Scope(namespace=self._namespace)
-        return [one.id async for one in self._listed(CHECKPOINT, everything) if one.body is not None]
+        return [
+            one.id async for one in self._iter_documents(CHECKPOINT_KIND, everything) if one.body is not None
+        ]
 
-    async def _listed(self, kind: str, scope: Scope) -> AsyncIterator[Document]:
-        offering(self._store, ListsDocuments, "say whom it keeps")
+    async def _iter_documents(self, kind: str, scope: Scope) -> AsyncIterator[Document]:
+        require(self._store, SupportsDocumentList, "say whom it keeps")
         after: str | None = None
-        while page := await self._store.documents(kind, scope, limit=PAGE, after=after):
+        while page := await self._store.documents(kind, scope, limit=PAGE_SIZE, after=after):
             for document in page:
                 yield document
             after = page[-1].id
@@ -111,15 +125,15 @@ class StoreVault:
         return Scope(namespace=self._namespace, agent_id=id)
 
 
-def _is_of(document: Document, id: str) -> bool:
+def _belongs_to(document: Document, id: str) -> bool:
     """Whether a document is something kept of an agent: transcripts of its sessions are threads, too."""
-    if document.kind == CHECKPOINT:
+    if document.kind == CHECKPOINT_KIND:
         return document.id == id and document.body is not None
     thread_id = document.body.get("thread") if isinstance(document.body, Mapping) else None
-    return isinstance(thread_id, str) and document.id == _name(id, thread_id)
+    return isinstance(thread_id, str) and document.id == _journal_id(id, thread_id)
 
 
-def _name(id: str, thread_id: str) -> str:
+def _journal_id(id: str, thread_id: str) -> str:
     """The name of a journal: agents that were made from one another may share the id of their thread."""
     name = f"{quote(thread_id, safe='')}@{quote(id, safe='')}"
     return name if len(name) <= MAX_BYTES else sha256(name.encode()).hexdigest()

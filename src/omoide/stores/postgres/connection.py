@@ -38,32 +38,32 @@ from omoide.errors import (
     Uncertain,
 )
 from omoide.stores.postgres import schema as tables
-from omoide.stores.sql.database import Found, Hold, Words
+from omoide.stores.sql.database import AdvisoryLock, Cursor, Dialect
 
 # failures: What does an error of PostgreSQL's mean to the caller?
 
 
-_ROOM = "free some space and try again; nothing was lost"
-_CROWDED = ("too many clients", "too many connections", "remaining connection slots")
-_FINAL = ("authentication", "does not exist", "no pg_hba", "resolve", "translate host")
+_DISK_FULL_REMEDY = "free some space and try again; nothing was lost"
+_TOO_MANY_CONNECTIONS = ("too many clients", "too many connections", "remaining connection slots")
+_PERMANENT_FAILURES = ("authentication", "does not exist", "no pg_hba", "resolve", "translate host")
 
 
-def translated(error: psycopg.Error, name: str, *, committing: bool = False) -> StoreFailed:
+def map_error(error: psycopg.Error, name: str, *, committing: bool = False) -> StoreFailed:
     """Our error for one of the driver's; while a commit is under way, its fate may be unknown."""
-    text = _text(error)
-    if is_lost(error):
+    text = _error_text(error)
+    if is_connection_lost(error):
         if committing:
             return Uncertain(
                 name,
                 f"was lost while it was to keep something ({text})",
                 "read it again, or write it again with the same id or idempotency key",
             )
-        return _unreachable(error, name, text)
+        return _connection_failed(error, name, text)
     match error:
         case errors.DiskFull() | errors.OutOfMemory():
-            return DiskFull(name, f"has no room left ({text})", _ROOM)
+            return DiskFull(name, f"has no room left ({text})", _DISK_FULL_REMEDY)
         case errors.TooManyConnections() | errors.ConfigurationLimitExceeded():
-            return _crowded(name, text)
+            return _too_many_connections(name, text)
         case errors.LockNotAvailable() | errors.QueryCanceled():
             return Busy(
                 name, f"did not answer in time ({text})", "try again, or open it with a longer timeout"
@@ -83,11 +83,11 @@ def translated(error: psycopg.Error, name: str, *, committing: bool = False) -> 
         case _:
             pass
     if "No space left on device" in text:
-        return DiskFull(name, f"has no room left ({text})", _ROOM)
+        return DiskFull(name, f"has no room left ({text})", _DISK_FULL_REMEDY)
     return StoreFailed(name, f"failed ({text})", "`omoide doctor` says more")
 
 
-def is_lost(error: psycopg.Error) -> bool:
+def is_connection_lost(error: psycopg.Error) -> bool:
     """Whether there is no server at the other end, or not any more."""
     if isinstance(error, (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)):
         return True
@@ -96,15 +96,17 @@ def is_lost(error: psycopg.Error) -> bool:
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
 
 
-def is_worth_waiting(error: psycopg.Error) -> bool:
+def is_transient(error: psycopg.Error) -> bool:
     """Whether a server that does not answer now may answer in a moment: it starts, or starts again."""
     text = str(error)
-    return is_lost(error) and not any(sign in text for sign in _FINAL)
+    return is_connection_lost(error) and not any(sign in text for sign in _PERMANENT_FAILURES)
 
 
-def _unreachable(error: psycopg.Error, name: str, text: str) -> StoreFailed:
-    if any(sign in text for sign in _CROWDED):  # a connection that is refused comes without a code
-        return _crowded(name, text)
+def _connection_failed(error: psycopg.Error, name: str, text: str) -> StoreFailed:
+    if any(
+        sign in text for sign in _TOO_MANY_CONNECTIONS
+    ):  # a connection that is refused comes without a code
+        return _too_many_connections(name, text)
     if "password authentication failed" in text or "no password supplied" in text:
         return StoreUnreachable(name, f"does not let us in ({text})", "check user and password in its URL")
     if "does not exist" in text:
@@ -124,7 +126,7 @@ def _unreachable(error: psycopg.Error, name: str, text: str) -> StoreFailed:
     return StoreUnreachable(name, f"cannot be reached ({text})", "check host and port, and that it runs")
 
 
-def _crowded(name: str, text: str) -> Busy:
+def _too_many_connections(name: str, text: str) -> Busy:
     return Busy(
         name,
         f"has no connection left ({text})",
@@ -132,7 +134,7 @@ def _crowded(name: str, text: str) -> Busy:
     )
 
 
-def _text(error: psycopg.Error) -> str:
+def _error_text(error: psycopg.Error) -> str:
     """What an error says, in one line."""
     primary = error.diag.message_primary
     return " ".join((primary or str(error) or type(error).__name__).split())
@@ -149,48 +151,50 @@ logging.getLogger("psycopg").addFilter(lambda record: "error ignored" not in str
 _INHERITED: list[object] = []
 """Connections that came across a fork: never used, and never closed, which would end the parent's."""
 
-PATIENCE = 5.0
+RECONNECT_TIMEOUT = 5.0
 """Seconds for a server that was there before, and may be starting again."""
 
-_PAUSE = 0.05
-_LONGER = 1.25  # times that the server may wait for others: it is the one to say that they held on too long
-_PREPARED = 24  # parameters up to which a statement comes again and is worth preparing
-_STATEMENTS = 512  # that a connection keeps prepared
+_RETRY_DELAY = 0.05
+_TIMEOUT_FACTOR = (
+    1.25  # times that the server may wait for others: it is the one to say that they held on too long
+)
+_MAX_PREPARED_PARAMETERS = 24  # parameters up to which a statement comes again and is worth preparing
+_MAX_PREPARED_STATEMENTS = 512  # that a connection keeps prepared
 
-_TABLES = pattern(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE|ON)\s+({'|'.join(tables.TABLES)})\b(?!\.)")
+_TABLE_REFERENCE = pattern(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE|ON)\s+({'|'.join(tables.TABLES)})\b(?!\.)")
 
-_NUMBERS = pattern(r"INSERT INTO (postings) \(([^)]*)\) VALUES \([?,]+\)")
+_POSTINGS_INSERT = pattern(r"INSERT INTO (postings) \(([^)]*)\) VALUES \([?,]+\)")
 
-_LIST = pattern(rf"\b(no|key) IN \(\?(?:,\?){{{_PREPARED},}}\)")
+_NUMBER_LIST = pattern(rf"\b(no|key) IN \(\?(?:,\?){{{_MAX_PREPARED_PARAMETERS},}}\)")
 
-_DEAD = pattern(r"\d+")  # how many rows are dead and cannot be removed comes first in a detail of VACUUM
+_DEAD_ROWS = pattern(r"\d+")  # how many rows are dead and cannot be removed comes first in a detail of VACUUM
 
-WORDS = Words(
-    contains="position(? IN body) > 0",
-    while_there="FOR KEY SHARE",
-    unless_held="FOR UPDATE SKIP LOCKED",
-    lateral=True,
-    codes=True,
+DIALECT = Dialect(
+    contains_bytes="position(? IN body) > 0",
+    key_share_lock="FOR KEY SHARE",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+    supports_lateral=True,
+    stores_codes=True,
 )
 
 
-class _Connection(psycopg.Connection[tuple[Any, ...]]):
+class _PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose server has to answer within a time."""
 
-    patience: float | None = None
+    answer_timeout: float | None = None
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:
-            return super().wait(gen, interval, self.patience if timeout is None else timeout)
+            return super().wait(gen, interval, self.answer_timeout if timeout is None else timeout)
         except psycopg.errors._WaitTimeout as error:
             # Whatever comes later would be taken for the answer to another question.
             self.pgconn.finish()
             raise psycopg.errors.ConnectionTimeout(
-                f"timeout: no answer within {self.patience:g} s"
+                f"timeout: no answer within {self.answer_timeout:g} s"
             ) from error
 
 
-class _Bits(Loader):
+class _BitsLoader(Loader):
     """Bits as bytes, the first bit of a byte first."""
 
     format = pq.Format.BINARY
@@ -199,7 +203,7 @@ class _Bits(Loader):
         return bytes(data[4:])  # after their number
 
 
-class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
+class _PostgresCursor(psycopg.Cursor[tuple[Any, ...]]):
     """What a statement found, which may still be on its way."""
 
     @property
@@ -210,35 +214,35 @@ class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
         return self._rowcount
 
 
-class Session:
+class PostgresSession:
     """A connection inside of a transaction, as the statements see it."""
 
-    def __init__(self, connection: _Connection, schema: str, words: Words) -> None:
+    def __init__(self, connection: _PostgresConnection, schema: str, dialect: Dialect) -> None:
         self.connection = connection
         self.schema = schema
-        self.words = words
+        self.dialect = dialect
         self.owners: dict[tuple[str, str], int] = {}
-        self._met: object = None
+        self._tables: object = None
 
-    def meet(self, tables: object) -> None:
+    def check_tables(self, tables: object) -> None:
         """Forget what is known of other tables than these: they may have been dropped and made anew."""
-        if self._met != tables:
+        if self._tables != tables:
             self.owners.clear()
-            self._met = tables
+            self._tables = tables
 
-    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Found:
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
         """Carry a statement out; while something is changed, only who wants to know waits for the answer."""
-        cursor = _Cursor(self.connection)
+        cursor = _PostgresCursor(self.connection)
         cursor.format = pq.Format.BINARY
-        statement, parameters = gathered(statement, parameters)
-        prepare = None if len(parameters) <= _PREPARED else False
-        cursor.execute(said(statement, self.schema), parameters, prepare=prepare)
+        statement, parameters = collapse_number_list(statement, parameters)
+        prepare = None if len(parameters) <= _MAX_PREPARED_PARAMETERS else False
+        cursor.execute(qualify_statement(statement, self.schema), parameters, prepare=prepare)
         return cursor
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object:
         """Carry a statement out once for each of these parameters."""
         given = [*parameters]
-        numbers = _NUMBERS.fullmatch(statement)
+        numbers = _POSTINGS_INSERT.fullmatch(statement)
         if numbers is not None and given:
             # Many rows of nothing but numbers travel as a column each.
             columns = ", ".join(["?::bigint[]"] * (numbers[2].count(",") + 1))
@@ -246,12 +250,12 @@ class Session:
             self.execute(into, [f"{{{','.join(map(str, column))}}}" for column in zip(*given, strict=True)])
         elif given:
             with self.connection.cursor() as cursor:
-                cursor.executemany(said(statement, self.schema), given)
+                cursor.executemany(qualify_statement(statement, self.schema), given)
         return None
 
-    def hold(self, *holds: Hold) -> None:
+    def lock(self, *locks: AdvisoryLock) -> None:
         """Keep others from what is held until the transaction ends."""
-        for statement in held(self.schema, holds):
+        for statement in lock_statements(self.schema, locks):
             self.connection.execute(statement)
 
     def prepare_search(self, count: int) -> None:
@@ -261,7 +265,7 @@ class Session:
         )
 
 
-class Connections:
+class PostgresConnections:
     """The connections of one store to its server."""
 
     def __init__(
@@ -283,68 +287,73 @@ class Connections:
         self._size = size
         self._timeout = timeout
         self._prepare = prepare
-        self._which = f"SELECT to_regclass('\"{schema}\".owners')::oid"
-        self.words = WORDS
-        self.patience = 0.0  # one that was never there is not waited for
-        self.terms: tuple[str, ...] = ()
+        self._tables_query = f"SELECT to_regclass('\"{schema}\".owners')::oid"
+        self.dialect = DIALECT
+        self.reconnect_timeout = 0.0  # one that was never there is not waited for
+        self.transaction_settings: tuple[str, ...] = ()
         """Statements that hold for each transaction that changes something, found when it was opened."""
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = Lock()
-        self._idle: list[Session] = []
-        self._places = BoundedSemaphore(self._size)
+        self._idle: list[PostgresSession] = []
+        self._pool_slots = BoundedSemaphore(self._size)
         self._process = os.getpid()  # last: from now on other threads use the rest
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def read_transaction(self) -> Iterator[PostgresSession]:
         """A block that sees the store as it is at one moment."""
-        with self._lent("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as db:
+        with self._borrow("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as db:
             yield db
 
     @contextmanager
-    def writing(self, *holds: Hold) -> Iterator[Session]:
+    def write_transaction(self, *locks: AdvisoryLock) -> Iterator[PostgresSession]:
         """A block that changes the store as a whole, or not at all."""
         if self.read_only:
             self._check_open()
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
         # What is held is in the same breath as the begin, and no statement sees what was before.
         patience = f"SET LOCAL lock_timeout = {max(1, int(self._timeout * 1_000))}"
-        begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", patience, *self.terms, *held(self.schema, holds)]
-        with self._lent("; ".join(begin), commits=False) as db:
+        begin = [
+            "BEGIN ISOLATION LEVEL READ COMMITTED",
+            patience,
+            *self.transaction_settings,
+            *lock_statements(self.schema, locks),
+        ]
+        with self._borrow("; ".join(begin), commits=False) as db:
             connection, committed, sent = db.connection, None, False
             try:
                 with connection.pipeline():
                     yield db
                     sent = True  # it may get there, and the answer not back
                     committed = connection.execute("COMMIT")
-                    for hold in holds:
+                    for hold in locks:
                         if hold.namespace is not None:
-                            connection.execute(told(self.schema, hold.namespace))
+                            connection.execute(notify_statement(self.schema, hold.namespace))
             except psycopg.Error as error:
                 if not sent:
                     raise
                 if committed is None or committed.statusmessage != "COMMIT":
                     db.owners.clear()  # one of them may just have been undone
-                    raise translated(error, self.name, committing=True) from error
+                    raise map_error(error, self.name, committing=True) from error
                 # It is kept; only those who wait were not told at once.
             if committed is not None and committed.statusmessage != "COMMIT":
                 raise StoreFailed(self.name, "undid what was to be kept", "try again; nothing was changed")
 
-    def glance(self, look: Callable[[Session], T]) -> T:
+    def read_once(self, read: Callable[[PostgresSession], T]) -> T:
         """What one statement finds, which needs no transaction of its own."""
-        deadline = time.monotonic() + min(self.patience, self._timeout)
+        deadline = time.monotonic() + min(self.reconnect_timeout, self._timeout)
         while True:
             try:
-                with self._lent(None) as db:
-                    return look(db)
+                with self._borrow(None) as db:
+                    return read(db)
             except StoreUnreachable as error:
                 # Nothing said before that the connection was lost while nobody used it.
-                lost = isinstance(error.__cause__, psycopg.Error) and is_worth_waiting(error.__cause__)
+                lost = isinstance(error.__cause__, psycopg.Error) and is_transient(error.__cause__)
                 if not lost or time.monotonic() > deadline:
                     raise
-                if not self._let_go_of_idle():
-                    time.sleep(_PAUSE)
+                if not self._close_idle():
+                    time.sleep(_RETRY_DELAY)
 
     def close(self) -> None:
         """Let go of the server."""
@@ -354,161 +363,161 @@ class Connections:
         with self._lock:
             idle, self._idle = self._idle, []
         for db in idle:
-            _drop(db)
+            _close(db)
 
-    def connected(self, **options: Any) -> _Connection:
+    def connect_outside_pool(self, **options: Any) -> _PostgresConnection:
         """A connection beside the pool."""
         try:
             return self._connect(**options)
         except psycopg.Error as error:
-            raise translated(error, self.name) from error
+            raise map_error(error, self.name) from error
 
-    def rewritten(self, names: Iterable[str]) -> list[str]:
+    def rewrite_tables(self, names: Iterable[str]) -> list[str]:
         """Have tables written anew, without what was deleted; what could not be left out, and why."""
         left: list[str] = []
         try:
             with self._connect() as connection:
-                connection.patience = None  # it takes as long as there is to write
+                connection.answer_timeout = None  # it takes as long as there is to write
                 if self._prepare:  # a pooler would pass it on to others
                     connection.execute(f"SET lock_timeout = {int(self._timeout * 1_000)}")
-                connection.add_notice_handler(lambda told: left.extend(_kept_back(told)))
+                connection.add_notice_handler(lambda told: left.extend(_vacuum_warnings(told)))
                 for name in names:
                     connection.execute(f'VACUUM (FULL, VERBOSE) "{self.schema}".{name}')
         except psycopg.Error as error:
-            raise translated(error, self.name) from error
+            raise map_error(error, self.name) from error
         return left
 
     @contextmanager
-    def _lent(self, begin: str | None, *, commits: bool = True) -> Iterator[Session]:
+    def _borrow(self, begin: str | None, *, commits: bool = True) -> Iterator[PostgresSession]:
         self._check_open()
-        places = self._places
+        places = self._pool_slots
         if not places.acquire(timeout=self._timeout):
             raise Busy(
                 self.name,
                 f"has all its {self._size} connections in use for {self._timeout:g} s",
                 "try again, or open it with a larger ?pool=",
             )
-        db: Session | None = None
+        db: PostgresSession | None = None
         try:
-            db = self._begun(begin)
+            db = self._begin_transaction(begin)
             yield db
             if begin is not None and commits:
                 db.connection.execute("COMMIT")
         except psycopg.Error as error:
-            raise translated(error, self.name) from error
+            raise map_error(error, self.name) from error
         finally:
             if db is not None:
-                self._give(db)
+                self._release(db)
             places.release()
 
-    def _begun(self, begin: str | None) -> Session:
+    def _begin_transaction(self, begin: str | None) -> PostgresSession:
         """A connection in a new transaction; one that was lost meanwhile is replaced."""
-        deadline = time.monotonic() + min(self.patience, self._timeout)
+        deadline = time.monotonic() + min(self.reconnect_timeout, self._timeout)
         while True:
-            db: Session | None = None
+            db: PostgresSession | None = None
             try:
-                db = self._take()
+                db = self._acquire()
                 if begin is not None:
-                    found = db.connection.execute(f"{begin}; {self._which}")
+                    found = db.connection.execute(f"{begin}; {self._tables_query}")
                     while found.nextset():
                         pass
-                    db.meet(found.fetchone())
+                    db.check_tables(found.fetchone())
                 return db
             except psycopg.Error as error:
                 if db is not None:
-                    _drop(db)
-                if not is_worth_waiting(error) or time.monotonic() > deadline:
+                    _close(db)
+                if not is_transient(error) or time.monotonic() > deadline:
                     raise
-                if not self._let_go_of_idle():
-                    time.sleep(_PAUSE)
+                if not self._close_idle():
+                    time.sleep(_RETRY_DELAY)
 
-    def _take(self) -> Session:
+    def _acquire(self) -> PostgresSession:
         with self._lock:
             if self._idle:
                 db = self._idle.pop()
-                db.words = self.words  # found out after the first connection was made
+                db.dialect = self.dialect  # found out after the first connection was made
                 return db
-        return Session(self._connect(), self.schema, self.words)
+        return PostgresSession(self._connect(), self.schema, self.dialect)
 
-    def _let_go_of_idle(self) -> bool:
+    def _close_idle(self) -> bool:
         """Drop all that wait: where one was lost, the others most likely are; whether there were any."""
         with self._lock:
             idle, self._idle = self._idle, []
         for db in idle:
-            _drop(db)
+            _close(db)
         return bool(idle)
 
-    def _give(self, db: Session) -> None:
-        if not _ended(db):
-            _drop(db)
+    def _release(self, db: PostgresSession) -> None:
+        if not _leave_transaction(db):
+            _close(db)
             return
         with self._lock:
             if not self.closed and self._process == os.getpid():
                 self._idle.append(db)
                 return
-        _drop(db)
+        _close(db)
 
     def _check_open(self) -> None:
         if self.closed:
             raise Closed(self.name, "is closed", "open it again")
         if self._process != os.getpid():
             _INHERITED.extend(self._idle)
-            self._begin()
+            self._reset()
 
-    def _connect(self, **options: Any) -> _Connection:
-        connection = _Connection.connect(self._conninfo, autocommit=True, **options)
-        connection.patience = _LONGER * self._timeout
+    def _connect(self, **options: Any) -> _PostgresConnection:
+        connection = _PostgresConnection.connect(self._conninfo, autocommit=True, **options)
+        connection.answer_timeout = _TIMEOUT_FACTOR * self._timeout
         connection.prepare_threshold = 5 if self._prepare else None
-        connection.prepared_max = _STATEMENTS
+        connection.prepared_max = _MAX_PREPARED_STATEMENTS
         connection.adapters.register_dumper(int, Int8BinaryDumper)  # one kind of number, one plan
-        connection.adapters.register_loader("varbit", _Bits)
+        connection.adapters.register_loader("varbit", _BitsLoader)
         return connection
 
 
-def _kept_back(told: psycopg.errors.Diagnostic) -> Iterator[str]:
+def _vacuum_warnings(notice: psycopg.errors.Diagnostic) -> Iterator[str]:
     """What the server says it could not leave out of a table, while others may still look at it."""
-    dead = _DEAD.match(told.message_detail or "")
-    if told.severity_nonlocalized == "WARNING":
-        yield f"{told.message_primary}"
+    dead = _DEAD_ROWS.match(notice.message_detail or "")
+    if notice.severity_nonlocalized == "WARNING":
+        yield f"{notice.message_primary}"
     elif dead is not None and int(dead[0]):
-        yield f"rows that a transaction may still see, until the next scrub(): {told.message_primary}"
+        yield f"rows that a transaction may still see, until the next scrub(): {notice.message_primary}"
 
 
-def held(schema: str, holds: Iterable[Hold]) -> list[str]:
+def lock_statements(schema: str, locks: Iterable[AdvisoryLock]) -> list[str]:
     """The statements that hold something, always in the same order, so that no two wait for each other."""
-    keys = sorted({(key(schema, hold.name), hold.shared) for hold in holds})
+    keys = sorted({(lock_key(schema, hold.name), hold.shared) for hold in locks})
     return [f"SELECT pg_advisory_xact_lock{'_shared' * shared}({key})" for key, shared in keys]
 
 
-def channel(schema: str) -> str:
+def notify_channel(schema: str) -> str:
     """Where a store tells that something changed."""
-    return f"omoide_{key(schema, 'changes') & 0xFFFF_FFFF:08x}"
+    return f"omoide_{lock_key(schema, 'changes') & 0xFFFF_FFFF:08x}"
 
 
-def message(schema: str, namespace: str) -> str:
+def notify_payload(schema: str, namespace: str) -> str:
     """What is told of a namespace; whoever listens and does not know its name learns nothing."""
-    return f"{key(schema, f'changes {namespace}'):x}"
+    return f"{lock_key(schema, f'changes {namespace}'):x}"
 
 
-def told(schema: str, namespace: str) -> str:
+def notify_statement(schema: str, namespace: str) -> str:
     """The statement that tells that something changed.
 
     It comes after the commit: inside of the transaction, the server would let all who tell anything commit
     one after the other.
     """
-    return f"SELECT pg_notify('{channel(schema)}', '{message(schema, namespace)}')"
+    return f"SELECT pg_notify('{notify_channel(schema)}', '{notify_payload(schema, namespace)}')"
 
 
 @lru_cache(4_096)
-def key(schema: str, name: str) -> int:
+def lock_key(schema: str, name: str) -> int:
     """The number by which something is held."""
     digest = blake2b(f"{schema} {name}".encode(), digest_size=8, person=b"omoide").digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
-def gathered(statement: str, parameters: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+def collapse_number_list(statement: str, parameters: Sequence[Any]) -> tuple[str, Sequence[Any]]:
     """A statement in which a long list of numbers is one parameter, so that it is read and planned once."""
-    many = _LIST.search(statement) if len(parameters) > _PREPARED else None
+    many = _NUMBER_LIST.search(statement) if len(parameters) > _MAX_PREPARED_PARAMETERS else None
     if many is None:
         return statement, parameters
     before = statement.count("?", 0, many.start())
@@ -519,13 +528,13 @@ def gathered(statement: str, parameters: Sequence[Any]) -> tuple[str, Sequence[A
 
 
 @lru_cache(2_048)
-def said(statement: str, schema: str) -> str:
+def qualify_statement(statement: str, schema: str) -> str:
     """A statement as the server wants it: with the schema of each table, and its own signs for parameters."""
-    whole = _TABLES.sub(rf'\1 "{schema}".\2', statement.replace("%", "%%"))
+    whole = _TABLE_REFERENCE.sub(rf'\1 "{schema}".\2', statement.replace("%", "%%"))
     return whole.replace("?", "%s")
 
 
-def _ended(db: Session) -> bool:
+def _leave_transaction(db: PostgresSession) -> bool:
     """Whether a connection is out of its transaction, and may be used again."""
     connection = db.connection
     if connection.closed or connection.broken:
@@ -540,6 +549,6 @@ def _ended(db: Session) -> bool:
     return True
 
 
-def _drop(db: Session) -> None:
+def _close(db: PostgresSession) -> None:
     with suppress(psycopg.Error):
         db.connection.close()

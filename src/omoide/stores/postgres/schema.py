@@ -14,7 +14,7 @@ from omoide import ids
 from omoide.errors import Corrupted, StoreFailed, WrongVersion
 from omoide.retrieval import features
 from omoide.stores.sql import rows
-from omoide.stores.sql.database import Database, Hold
+from omoide.stores.sql.database import AdvisoryLock, Database
 
 TABLES = (
     "access",
@@ -36,13 +36,13 @@ TABLES = (
     "versions",
 )
 
-MIGRATING = Hold("schema")
+MIGRATION_LOCK = AdvisoryLock("schema")
 
 # "C" compares bytes, whatever the language of the database.
 _TEXT = 'TEXT COLLATE "C"'
 
 # The server keeps samples of what is in a column, also of what was erased since: of these it takes none.
-_UNSAMPLED = ";".join(
+_NO_STATISTICS = ";".join(
     f"ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS 0"
     for table, columns in {
         "entries": ("speaker", "twin", "body", "features"),
@@ -124,7 +124,7 @@ MIGRATIONS: tuple[str, ...] = (
         UNIQUE (namespace, kind, id));
     CREATE TABLE document_log (
         document BIGINT NOT NULL, n BIGINT NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (document, n));
-    {_UNSAMPLED};
+    {_NO_STATISTICS};
     CREATE TABLE leases (
         namespace {_TEXT} NOT NULL, kind {_TEXT} NOT NULL, id {_TEXT} NOT NULL, owner {_TEXT} NOT NULL,
         until BIGINT NOT NULL, token BIGINT NOT NULL, PRIMARY KEY (namespace, kind, id));
@@ -149,7 +149,7 @@ def version(db: Database, schema: str) -> int:
     return int(number) if "life" in noted and number.isascii() and number.isdigit() else 0
 
 
-def check_known(found: int, name: str) -> None:
+def check_version(found: int, name: str) -> None:
     """Raise where a schema is one of the future."""
     if found > VERSION:
         raise WrongVersion(
@@ -159,7 +159,7 @@ def check_known(found: int, name: str) -> None:
         )
 
 
-def check_whole(db: Database, schema: str, name: str) -> None:
+def check_tables(db: Database, schema: str, name: str) -> None:
     """Raise where somebody has dropped a table."""
     there = db.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = ?", (schema,))
     gone = sorted({*TABLES} - {table for (table,) in there})
@@ -167,7 +167,7 @@ def check_whole(db: Database, schema: str, name: str) -> None:
         raise Corrupted(name, f"lacks its tables {', '.join(gone)}", "restore a backup")
 
 
-def check_text(db: Database, name: str) -> None:
+def check_encoding(db: Database, name: str) -> None:
     """Raise where the database cannot hold every letter."""
     (encoding,) = db.execute("SELECT current_setting('server_encoding')").fetchone()
     if encoding not in ("UTF8", "SQL_ASCII"):  # the latter keeps whatever it is given
@@ -177,11 +177,11 @@ def check_text(db: Database, name: str) -> None:
 
 def migrate(db: Database, schema: str, name: str) -> None:
     """Carry the schema forward to the newest, inside the caller's transaction."""
-    db.hold(MIGRATING)  # whoever starts at the same time waits, and finds it done
+    db.lock(MIGRATION_LOCK)  # whoever starts at the same time waits, and finds it done
     found = version(db, schema)
-    check_known(found, name)
+    check_version(found, name)
     if found == 0:
-        _check_free(db, schema, name)
+        _check_no_foreign_tables(db, schema, name)
         there = db.execute("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ?", (schema,))
         if not there.fetchone()[0]:  # a role that may not make schemas can be given one
             db.execute(f'CREATE SCHEMA "{schema}"')
@@ -190,15 +190,15 @@ def migrate(db: Database, schema: str, name: str) -> None:
             if statement.strip():
                 db.execute(statement)
     if found < VERSION:
-        rows.put(db, "schema", str(VERSION))
+        rows.put_setting(db, "schema", str(VERSION))
     if found == 0:
         # No two stores number their owners alike: a number remembered from one that was dropped is nobody's.
         db.execute(f"ALTER TABLE owners ALTER COLUMN no RESTART WITH {1 + randbelow(1 << 52)}")
-        rows.put(db, "life", ids.uuid7())
-        rows.put(db, "features", str(features.VERSION))
+        rows.put_setting(db, "life", ids.uuid7())
+        rows.put_setting(db, "features", str(features.VERSION))
 
 
-def _check_free(db: Database, schema: str, name: str) -> None:
+def _check_no_foreign_tables(db: Database, schema: str, name: str) -> None:
     """Raise where the schema holds tables of somebody else's."""
     taken = db.execute(
         "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = ? ORDER BY tablename", (schema,)

@@ -28,48 +28,56 @@ import psycopg
 from anyio import from_thread
 from anyio.lowlevel import current_token
 
-from omoide.stores.async_store import LocalStore, hop
-from omoide.stores.config import Settings
+from omoide.stores.async_store import AsyncStore, run_in_thread
+from omoide.stores.config import StoreSettings
 from omoide.stores.postgres import schema
 from omoide.stores.postgres import schema as tables
-from omoide.stores.postgres.connection import PATIENCE, WORDS, Connections, Session, channel, key, message
+from omoide.stores.postgres.connection import (
+    DIALECT,
+    RECONNECT_TIMEOUT,
+    PostgresConnections,
+    PostgresSession,
+    lock_key,
+    notify_channel,
+    notify_payload,
+)
 from omoide.stores.records import EraseReceipt, Finding
-from omoide.stores.redaction import masked
+from omoide.stores.redaction import mask_url
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.sql.store import SQLStore
-from omoide.stores.url import Address, embedder_for
+from omoide.stores.url import StoreURL, embedder_for
 
 # waking: Who is told at once when something changes?
 
 
-LOOK_S = 2.0
+POLL_INTERVAL_S = 2.0
 """How often who waits looks by himself."""
 
-_PORTION_S = 0.2  # that the listener waits before it sees whether it is still needed
+_LISTEN_TIMEOUT_S = 0.2  # that the listener waits before it sees whether it is still needed
 _IDLE_S = 30.0  # that it stays when nobody waits
-_JOIN_S = 2.0  # it may be about to ring for the very thread that waits for it
-_AGAIN_S = 0.5  # until it tries again to reach a server that is gone
+_JOIN_TIMEOUT_S = 2.0  # it may be about to ring for the very thread that waits for it
+_RETRY_DELAY_S = 0.5  # until it tries again to reach a server that is gone
 
-Ring = Callable[[], object]
+WakeCallback = Callable[[], object]
 
 
-class Bells:
+class ChangeListener:
     """Rings for those who wait for a change."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: PostgresConnections) -> None:
         self._connections = connections
         self._lock = Lock()
-        self._waiting: dict[str, list[Ring]] = {}
+        self._subscribers: dict[str, list[WakeCallback]] = {}
         self._thread: Thread | None = None
         self._closed = False
 
     @contextmanager
-    def hung(self, namespace: str, ring: Ring) -> Iterator[None]:
+    def subscribe(self, namespace: str, wake: WakeCallback) -> Iterator[None]:
         """Ring inside the block when a namespace changes, and sometimes without need."""
-        key = message(self._connections.schema, namespace)
+        key = notify_payload(self._connections.schema, namespace)
         with self._lock:
-            self._waiting.setdefault(key, []).append(ring)
+            self._subscribers.setdefault(key, []).append(wake)
             if self._thread is None and not self._closed:
                 self._thread = Thread(target=self._listen, name="omoide-listens", daemon=True)
                 self._thread.start()
@@ -77,83 +85,83 @@ class Bells:
             yield
         finally:
             with self._lock:
-                self._waiting[key].remove(ring)
-                if not self._waiting[key]:
-                    del self._waiting[key]
+                self._subscribers[key].remove(wake)
+                if not self._subscribers[key]:
+                    del self._subscribers[key]
 
     def close(self) -> None:
         """Listen no more."""
         with self._lock:
             self._closed, thread = True, self._thread
         if thread is not None:
-            thread.join(_JOIN_S)
+            thread.join(_JOIN_TIMEOUT_S)
 
     def _listen(self) -> None:
         while not self._closed:
             try:
-                with self._connections.connected() as connection:
-                    connection.execute(f"LISTEN {channel(self._connections.schema)}")
-                    self._ring(None)  # something may have changed before
-                    if self._hear(connection):
+                with self._connections.connect_outside_pool() as connection:
+                    connection.execute(f"LISTEN {notify_channel(self._connections.schema)}")
+                    self._wake(None)  # something may have changed before
+                    if self._receive(connection):
                         return
             except (psycopg.Error, OmoideError):
-                if self._over(time.monotonic()):
+                if self._stop_if_idle(time.monotonic()):
                     return
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_DELAY_S)
 
-    def _hear(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+    def _receive(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
         """Ring for what is heard; whether nobody has waited for long."""
         used = time.monotonic()
         while not self._closed:
-            for told in connection.notifies(timeout=_PORTION_S, stop_after=1):
-                self._ring(told.payload)
-            if self._waiting:
+            for told in connection.notifies(timeout=_LISTEN_TIMEOUT_S, stop_after=1):
+                self._wake(told.payload)
+            if self._subscribers:
                 used = time.monotonic()
-            elif self._over(used + _IDLE_S):
+            elif self._stop_if_idle(used + _IDLE_S):
                 return True
         return True
 
-    def _over(self, until: float) -> bool:
+    def _stop_if_idle(self, until: float) -> bool:
         """Whether nobody waits, and a time has passed; then the next one starts another listener."""
         with self._lock:
-            over = not self._waiting and time.monotonic() >= until
+            over = not self._subscribers and time.monotonic() >= until
             if over:
                 self._thread = None
             return over
 
-    def _ring(self, key: str | None) -> None:
+    def _wake(self, key: str | None) -> None:
         with self._lock:
-            chosen = self._waiting.values() if key is None else [self._waiting.get(key, [])]
+            chosen = self._subscribers.values() if key is None else [self._subscribers.get(key, [])]
             rings = [ring for some in chosen for ring in some]
         for ring in rings:
             with suppress(RuntimeError):  # whose event loop is over waits no more
                 ring()
 
 
-class WakingStore(LocalStore):
+class AsyncPostgresStore(AsyncStore):
     """A store whose users can wait for a change."""
 
     def __init__(self, sync: PostgresStore, url: str) -> None:
         super().__init__(sync, url)
-        self._core = sync
+        self._postgres = sync
 
-    async def wait(self, namespace: str, *, after: int, within: float) -> bool:
+    async def wait(self, namespace: str, *, after: int, timeout: float) -> bool:
         """Wait for a change after a sequence number, at most so many seconds; whether there is one."""
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + timeout
         token = current_token()
         rung = anyio.Event()
 
         def ring() -> None:
             from_thread.run_sync(rung.set, token=token)
 
-        with self._core.bells.hung(namespace, ring):
+        with self._postgres.listener.subscribe(namespace, ring):
             while True:
-                if await hop(self._core.last_change, namespace) > after:
+                if await run_in_thread(self._postgres.last_seq, namespace) > after:
                     return True
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                with anyio.move_on_after(min(left, LOOK_S)):
+                with anyio.move_on_after(min(left, POLL_INTERVAL_S)):
                     await rung.wait()
                 rung = anyio.Event()
 
@@ -161,46 +169,46 @@ class WakingStore(LocalStore):
 # store: How does a PostgreSQL server answer what a store is asked?
 
 
-PENDING = "the space of deleted rows, until the server uses it again: scrub() has the tables rewritten"
+PENDING_SCRUB = "the space of deleted rows, until the server uses it again: scrub() has the tables rewritten"
 
-_LEFT = ("the server's write-ahead log and its archives", "replicas that lag behind")
+_UNREACHABLE = ("the server's write-ahead log and its archives", "replicas that lag behind")
 
 
 class PostgresStore(SQLStore):
     """Memories in a schema of a PostgreSQL database, for many machines at once."""
 
-    _db: Connections
+    _db: PostgresConnections
 
-    def _begin(self) -> None:
-        super()._begin()
-        self.bells = Bells(self._db)
+    def _reset(self) -> None:
+        super()._reset()
+        self.listener = ChangeListener(self._db)
         """Ring for those who wait for a change."""
 
-    def last_change(self, namespace: str) -> int:
+    def last_seq(self, namespace: str) -> int:
         """The number of the newest change in a namespace, or 0."""
-        return self._db.glance(lambda db: rows.state(db, namespace))[1]
+        return self._db.read_once(lambda db: rows.latest_change(db, namespace))[1]
 
     def close(self) -> None:
         """Write what is buffered and let go of the server."""
-        self.bells.close()
+        self.listener.close()
         super().close()
 
     def findings(self) -> list[Finding]:
         """What there is to know about the server."""
-        with self._db.reading() as db:
-            found = {name: db.execute(statement).fetchone()[0] for name, statement in _ASKED.items()}
-        return [*_told(found)]
+        with self._db.read_transaction() as db:
+            found = {name: db.execute(statement).fetchone()[0] for name, statement in _SERVER_QUERIES.items()}
+        return [*_server_findings(found)]
 
     def scrub(self) -> EraseReceipt:
         """Write every table anew without what was erased; others wait for each of them meanwhile."""
         receipt = super().scrub()
         if self.settings.read_only:
             raise ReadOnly(self._db.name, "was opened for reading only", "open it without mode=ro")
-        left = self._db.rewritten(schema.TABLES)
+        left = self._db.rewrite_tables(schema.TABLES)
         return receipt.replace(scrubbed=not left, pending=tuple(left))
 
-    def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
-        return receipt.replace(pending=(PENDING,), unreachable=(*receipt.unreachable, *_LEFT))
+    def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
+        return receipt.replace(pending=(PENDING_SCRUB,), unreachable=(*receipt.unreachable, *_UNREACHABLE))
 
     def _size_bytes(self, db: Database) -> int:
         (size,) = db.execute(
@@ -212,7 +220,7 @@ class PostgresStore(SQLStore):
         return int(size)
 
 
-_ASKED: dict[str, str] = {
+_SERVER_QUERIES: dict[str, str] = {
     "version": "SELECT current_setting('server_version')",
     "fsync": "SELECT current_setting('fsync')",
     "synchronous": "SELECT current_setting('synchronous_commit')",
@@ -221,7 +229,7 @@ _ASKED: dict[str, str] = {
 }
 
 
-def _told(found: dict[str, Any]) -> list[Finding]:
+def _server_findings(found: dict[str, Any]) -> list[Finding]:
     told = [
         Finding("server", "ok", f"PostgreSQL {found['version']}"),
         Finding("version", "ok", f"schema {schema.VERSION}, the newest known"),
@@ -250,32 +258,32 @@ def _told(found: dict[str, Any]) -> list[Finding]:
 # opening: Which server, which database and which schema does a URL mean?
 
 
-_OWN = ("schema", "pool", "prepare")
-_SERVER = ("application_name", "connect_timeout", "host", "hostaddr", "keepalives", "keepalives_count",
+_STORE_OPTIONS = ("schema", "pool", "prepare")
+_DRIVER_OPTIONS = ("application_name", "connect_timeout", "host", "hostaddr", "keepalives", "keepalives_count",
            "keepalives_idle", "keepalives_interval", "options", "passfile", "port", "service", "sslcert",
            "sslcrl", "sslkey", "sslmode", "sslrootcert", "target_session_attrs",
            "tcp_user_timeout", "user")  # fmt: skip
-OPTIONS = (*_OWN, *_SERVER)
+OPTIONS = (*_STORE_OPTIONS, *_DRIVER_OPTIONS)
 """What a URL may say beside the settings that all stores have."""
 
-SCHEMA = "omoide"
-POOL = 16
+DEFAULT_SCHEMA = "omoide"
+DEFAULT_POOL_SIZE = 16
 """Connections that one store has at most."""
 
-_CONNECT_S = 10
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_CONNECT_TIMEOUT_S = 10
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
-def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
+def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncStore:
     """The store in a schema of a database; whoever opens it first makes its tables."""
     options = dict(address.options)
-    schema = _schema(options.pop("schema", SCHEMA))
-    size = _size(options.pop("pool", str(POOL)))
-    prepare = _switch(options.pop("prepare", "1"))
-    name = masked(address.url.partition("?")[0])
-    connections = Connections(
+    schema = _parse_schema(options.pop("schema", DEFAULT_SCHEMA))
+    size = _parse_pool_size(options.pop("pool", str(DEFAULT_POOL_SIZE)))
+    prepare = _parse_flag(options.pop("prepare", "1"))
+    name = mask_url(address.url.partition("?")[0])
+    connections = PostgresConnections(
         _conninfo(address, options, settings.timeout),
-        name if schema == SCHEMA else f"{name}?schema={schema}",
+        name if schema == DEFAULT_SCHEMA else f"{name}?schema={schema}",
         schema=schema,
         size=size,
         timeout=settings.timeout,
@@ -283,47 +291,47 @@ def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
         read_only=settings.read_only,
     )
     try:
-        kept = _prepared(connections, settings)
+        kept = _prepare(connections, settings)
         core = PostgresStore(connections, embedder_for(connections.name, embedder, kept), settings)
     except BaseException:
         connections.close()
         raise
-    return WakingStore(core, address.url)
+    return AsyncPostgresStore(core, address.url)
 
 
-def _prepared(connections: Connections, settings: Settings) -> str | None:
+def _prepare(connections: PostgresConnections, settings: StoreSettings) -> str | None:
     """See that the tables are there and of our version; the embedder whose vectors they hold."""
     schema, name = connections.schema, connections.name
-    with connections.reading() as db:
+    with connections.read_transaction() as db:
         found = tables.version(db, schema)
-        tables.check_text(db, name)
-        tables.check_known(found, name)
+        tables.check_encoding(db, name)
+        tables.check_version(found, name)
         if found == tables.VERSION:
-            tables.check_whole(db, schema, name)
+            tables.check_tables(db, schema, name)
     if found != tables.VERSION:
         if settings.read_only:
             problem = "has an older schema" if found else f"holds no memories in schema {schema!r}"
             raise ReadOnly(name, problem, "open it once without mode=ro")
-        with connections.writing() as db:
+        with connections.write_transaction() as db:
             tables.migrate(db, schema, name)
-            tables.check_whole(db, schema, name)  # what failed is known from here on
-            _check_holds(connections)
-    connections.patience = PATIENCE
-    with connections.reading() as db:
-        connections.words = WORDS._replace(near=_near(db, schema))
+            tables.check_tables(db, schema, name)  # what failed is known from here on
+            _check_advisory_locks(connections)
+    connections.reconnect_timeout = RECONNECT_TIMEOUT
+    with connections.read_transaction() as db:
+        connections.dialect = DIALECT._replace(distance_expression=_distance_expression(db, schema))
         (commit,) = db.execute("SELECT current_setting('synchronous_commit')").fetchone()
         if commit == "off":  # then the server answers before anything is on its disk
-            connections.terms = ("SET LOCAL synchronous_commit = local",)
+            connections.transaction_settings = ("SET LOCAL synchronous_commit = local",)
         row = db.execute(
             "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
         ).fetchone()
     return None if row is None else str(row[0])
 
 
-def _check_holds(connections: Connections) -> None:
+def _check_advisory_locks(connections: PostgresConnections) -> None:
     """Raise where the server, being another than PostgreSQL itself, only pretends to hold anything."""
-    number = key(connections.schema, tables.MIGRATING.name)
-    with connections.connected() as beside:
+    number = lock_key(connections.schema, tables.MIGRATION_LOCK.name)
+    with connections.connect_outside_pool() as beside:
         (taken,) = beside.execute(f"SELECT pg_try_advisory_xact_lock({number})").fetchone() or (True,)
     if taken:
         raise StoreFailed(
@@ -333,7 +341,7 @@ def _check_holds(connections: Connections) -> None:
         )
 
 
-def _near(db: Session, schema: str) -> str:
+def _distance_expression(db: PostgresSession, schema: str) -> str:
     """How codes are compared by an index of pgvector's, where somebody made one."""
     row = db.execute(
         "SELECT n.nspname FROM pg_catalog.pg_extension e"
@@ -347,9 +355,9 @@ def _near(db: Session, schema: str) -> str:
     return f'v.code::bit({{dim}}) OPERATOR("{row[0]}".<~>) ?::bit({{dim}})'
 
 
-def _conninfo(address: Address, options: dict[str, Any], timeout: float) -> str:
+def _conninfo(address: StoreURL, options: dict[str, Any], timeout: float) -> str:
     given = {
-        "connect_timeout": str(min(_CONNECT_S, ceil(timeout))),
+        "connect_timeout": str(min(_CONNECT_TIMEOUT_S, ceil(timeout))),
         "application_name": "omoide",
         **options,
         "client_encoding": "utf8",  # whatever the database is in
@@ -361,24 +369,24 @@ def _conninfo(address: Address, options: dict[str, Any], timeout: float) -> str:
         return psycopg.conninfo.make_conninfo(urlunsplit(parts))
     except psycopg.Error:
         # What the driver says may repeat a part of the password, which then is not where it belongs.
-        problem = f"{masked(''.join(address.url.split()))!r} cannot be read"
+        problem = f"{mask_url(''.join(address.url.split()))!r} cannot be read"
         remedy = "use postgresql://user:password@host:5432/database, with %40 for @ and the like"
         raise Invalid("url", problem, remedy) from None
 
 
-def _schema(name: str) -> str:
-    if not _NAME.fullmatch(name) or name.startswith("pg_"):
+def _parse_schema(name: str) -> str:
+    if not _SCHEMA_NAME.fullmatch(name) or name.startswith("pg_"):
         raise Invalid("schema", f"is {name!r}", "use small letters, digits and _, at most 63")
     return name
 
 
-def _size(text: str) -> int:
+def _parse_pool_size(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 1_000:
         raise Invalid("pool", f"is {text!r}", "pass a number of connections from 1 to 1000")
     return int(text)
 
 
-def _switch(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     if text not in ("0", "1"):
         raise Invalid("prepare", f"is {text!r}", "use 1, or 0 behind a pooler that cannot prepare")
     return text == "1"

@@ -22,57 +22,59 @@ from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array
 from omoide.stores import semantics
 from omoide.stores.pool import TOKEN_DIM
-from omoide.stores.recall import Candidates, Read
+from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.redis import layout
-from omoide.stores.redis.connection import Ask, Key
-from omoide.stores.redis.layout import dimension, texts
-from omoide.stores.redis.snapshot import portions
-from omoide.stores.redis.transaction import Work
-from omoide.stores.sql.cache import Shelf
+from omoide.stores.redis.connection import Command, KeyArgument
+from omoide.stores.redis.layout import decode_ids, partition_for
+from omoide.stores.redis.snapshot import batches
+from omoide.stores.redis.transaction import TransactionRunner
+from omoide.stores.sql.cache import ScopeCache
 
-MANY = 10_000
+RECOMMENDED_SCOPE_SIZE = 10_000
 """Entries of a scope up to which this store is meant to be used."""
 
-HELD = 200_000
+MAX_CACHED_ENTRIES = 200_000
 """Entries that all shelves of a store hold together, at most."""
 
-PLACES = 4_096
-_AT_ONCE = 1_000  # entries that the server hands over in one step
+MAX_CACHED_SCOPES = 4_096
+_SYNC_LIMIT = 1_000  # entries that the server hands over in one step
 
-_ALL = Filter()
-_GIVEN_AWAY = "the store holds another embedder's vectors: open it again to recall by meaning"
+_NO_FILTER = Filter()
+_EMBEDDER_CHANGED_NOTICE = "the store holds another embedder's vectors: open it again to recall by meaning"
 
-Apart = Callable[[Scope, Filter, int, int, Read], AbstractContextManager[Candidates | None]]
+UncachedCandidates = Callable[
+    [Scope, Filter, int, int, QueryEncoder], AbstractContextManager[Candidates | None]
+]
 
 
-class ScopeShelf(Shelf):
+class RedisScopeCache(ScopeCache):
     """A scope as columns, with its entries."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(0, dim)
         self.epoch = -1
         self.horizon = -1
-        self.given_away = False
+        self.has_foreign_vectors = False
         self.entries: dict[int, Entry] = {}
         self._numbers: dict[str, int] = {}
         self._tokens: dict[int, bytes] = {}
-        self.pool.tokens = None
+        self.pool.token_loader = None
 
-    def hold(self, id: str, entry: Entry, no: int, tokens: bytes | None) -> None:
+    def add_entry(self, id: str, entry: Entry, number: int, tokens: bytes | None) -> None:
         """Keep an entry beside its columns."""
-        self.entries[no], self._numbers[id] = entry, no
+        self.entries[number], self._numbers[id] = entry, number
         if tokens is not None:
-            self._tokens[no] = tokens
+            self._tokens[number] = tokens
 
-    def let_go(self, id: str) -> None:
+    def discard_entry(self, id: str) -> None:
         """Hold an entry no more, if it is here."""
         no = self._numbers.pop(id, None)
         if no is not None:
-            self.drop(no)
+            self.remove(no)
             self.entries.pop(no, None)
             self._tokens.pop(no, None)
 
-    def read_tokens(self) -> None:
+    def attach_tokens(self) -> None:
         """Let the pool find token vectors here, if there are any."""
         empty = np.zeros((0, TOKEN_DIM), np.int8)
 
@@ -83,183 +85,187 @@ class ScopeShelf(Shelf):
                 for blob in blobs
             ]
 
-        self.pool.tokens = read if self._tokens else None
+        self.pool.token_loader = read if self._tokens else None
 
 
-class Place:
+class RedisCacheSlot:
     """What is held of one scope, and the lock for it."""
 
     def __init__(self) -> None:
         self.lock = RLock()
-        self.shelf: ScopeShelf | None = None
+        self.cache: RedisScopeCache | None = None
         self.speakers: Sequence[str] = ()
 
 
-class RedisSource:
+class RedisCandidateSource:
     """The candidates of a server, with what is held of it in memory."""
 
-    def __init__(self, work: Work, embedder: Embedder | None, apart: Apart) -> None:
-        self._work = work
+    def __init__(self, work: TransactionRunner, embedder: Embedder | None, apart: UncachedCandidates) -> None:
+        self._transactions = work
         self._model = work.model
         self._dim = 0 if embedder is None else embedder.dim
-        self._apart = apart
+        self._uncached_candidates = apart
         self._lock = Lock()
-        self._places: OrderedDict[Scope, Place] = OrderedDict()
+        self._slots: OrderedDict[Scope, RedisCacheSlot] = OrderedDict()
 
     def speakers(self, scope: Scope) -> Sequence[str]:
         """Who spoke in a scope when it was last asked about."""
-        place = self._places.get(scope)
+        place = self._slots.get(scope)
         return () if place is None else place.speakers
 
     @contextmanager
     def candidates(
-        self, scope: Scope, filter: Filter, at: int, limit: int, read: Read
+        self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
     ) -> Iterator[Candidates | None]:
         """The candidates of a scope, as it is when the block begins."""
-        place = self._place(scope)
+        place = self._slot(scope)
         with place.lock:
             shelf = None
             if not (filter.include_superseded or filter.include_stale or filter.include_expired):
-                shelf = self._up_to_date(place, scope)
+                shelf = self._current_cache(place, scope)
                 now = clock.now()
-                other = at < max(shelf.lost_until, shelf.horizon)
+                other = at < max(shelf.expired_until, shelf.horizon)
                 if other or (at > now and shelf.expires_between(now, at)):
                     shelf = None  # another moment than the one the shelf is kept for
                 else:
                     shelf.expire(min(at, now))
                     place.speakers = shelf.speakers()
             if shelf is None:
-                with self._apart(scope, filter, at, limit, read) as found:
+                with self._uncached_candidates(scope, filter, at, limit, encode_query) as found:
                     yield found
             else:
-                yield _candidates(shelf, filter, at, read)
+                yield _candidates(shelf, filter, at, encode_query)
 
-    def _place(self, scope: Scope) -> Place:
+    def _slot(self, scope: Scope) -> RedisCacheSlot:
         with self._lock:
-            place = self._places.pop(scope, None)
+            place = self._slots.pop(scope, None)
             if place is None:
-                place = Place()
-                self._trim()
-            self._places[scope] = place
+                place = RedisCacheSlot()
+                self._evict()
+            self._slots[scope] = place
             return place
 
-    def _trim(self) -> None:
+    def _evict(self) -> None:
         """Let go of the places used longest ago, once all of them hold too much."""
-        held = sum(one.shelf.pool.size for one in self._places.values() if one.shelf)
-        while self._places and (held > HELD or len(self._places) >= PLACES):
-            _, old = self._places.popitem(last=False)
-            held -= old.shelf.pool.size if old.shelf else 0
+        held = sum(one.cache.pool.size for one in self._slots.values() if one.cache)
+        while self._slots and (held > MAX_CACHED_ENTRIES or len(self._slots) >= MAX_CACHED_SCOPES):
+            _, old = self._slots.popitem(last=False)
+            held -= old.cache.pool.size if old.cache else 0
 
-    def _up_to_date(self, place: Place, scope: Scope) -> ScopeShelf:
+    def _current_cache(self, slot: RedisCacheSlot, scope: Scope) -> RedisScopeCache:
         """The shelf of a scope, as the server has it now."""
         while True:
-            shelf, epoch = place.shelf, self._work.server.epoch
+            shelf, epoch = slot.cache, self._transactions.server.epoch
             if shelf is None or shelf.epoch != epoch or shelf.is_sparse():
-                shelf = place.shelf = ScopeShelf(self._dim)
+                shelf = slot.cache = RedisScopeCache(self._dim)
                 shelf.epoch = epoch
-            done = self._brought_up(shelf, scope)
-            if epoch != self._work.server.epoch:
+            done = self._sync(shelf, scope)
+            if epoch != self._transactions.server.epoch:
                 continue  # it was perhaps another server that answered
             if done:
                 return shelf
             if done is None:
-                place.shelf = None  # begin anew
+                slot.cache = None  # begin anew
 
-    def _brought_up(self, shelf: ScopeShelf, scope: Scope) -> bool | None:
+    def _sync(self, cache: RedisScopeCache, scope: Scope) -> bool | None:
         """Apply what changed; False if more has to be fetched, None if the shelf is of no use."""
-        keys, name, cold = self._work.keys(scope.namespace), dimension(scope), shelf.life is None
+        keys, name, cold = (
+            self._transactions.keys(scope.namespace),
+            partition_for(scope),
+            cache.generation is None,
+        )
         rows, found = keys("rows"), keys("found")
-        since = "-1" if cold else str(shelf.covers)
-        asks: list[Ask] = [
+        since = "-1" if cold else str(cache.covered_seq)
+        asks: list[Command] = [
             ["HMGET", keys("meta"), "tick", "life", "horizon", "model", "vectors"],
-            ["SINCE", keys("all", name), Key(rows), Key(found), since, _AT_ONCE],
+            ["SINCE", keys("all", name), KeyArgument(rows), KeyArgument(found), since, _SYNC_LIMIT],
         ]
         if not cold:
             asks.append(["ZRANGEBYSCORE", keys("gone"), f"({since}", "+inf"])
-        (tick, life, horizon, model, vectors), changed, *gone = self._work.server.read(asks)
+        (tick, life, horizon, model, vectors), changed, *gone = self._transactions.server.read(asks)
         now = int(tick or 0)
-        if not cold and (shelf.life != (life or b"").decode() or now < shelf.covers):
+        if not cold and (cache.generation != (life or b"").decode() or now < cache.covered_seq):
             return None
-        for id in texts(gone[0]) if gone else ():
-            shelf.let_go(id)
-        ids = texts(changed[0])
+        for id in decode_ids(gone[0]) if gone else ():
+            cache.discard_entry(id)
+        ids = decode_ids(changed[0])
         ours = (model or b"").decode() in ("", self._model)
-        shelf.given_away = bool(self._dim) and not ours and int(vectors or 0) > 0
-        values = changed[1:] or self._fetched(rows, found, ids)
-        if not self._apply(shelf, scope, ids, *values):
+        cache.has_foreign_vectors = bool(self._dim) and not ours and int(vectors or 0) > 0
+        values = changed[1:] or self._fetch(rows, found, ids)
+        if not self._apply_rows(cache, scope, ids, *values):
             return None
-        shelf.life, shelf.covers, shelf.horizon = (life or b"").decode(), now, int(horizon or -1)
+        cache.generation, cache.covered_seq, cache.horizon = (life or b"").decode(), now, int(horizon or -1)
         return len(changed) > 1
 
-    def _fetched(self, rows: bytes, found: bytes, ids: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    def _fetch(self, rows: bytes, found: bytes, ids: Sequence[str]) -> tuple[list[Any], list[Any]]:
         """What many entries are, a portion at a time; what changes meanwhile comes with the next step."""
         pairs = [
-            self._work.server.read([["HMGET", rows, *some], ["HMGET", found, *some]])
-            for some in portions(ids)
+            self._transactions.server.read([["HMGET", rows, *some], ["HMGET", found, *some]])
+            for some in batches(ids)
         ]
         return [raw for raws, _ in pairs for raw in raws], [raw for _, raws in pairs for raw in raws]
 
-    def _apply(
-        self, shelf: ScopeShelf, scope: Scope, ids: Sequence[str], raws: list[Any], founds: list[Any]
+    def _apply_rows(
+        self, cache: RedisScopeCache, scope: Scope, ids: Sequence[str], raws: list[Any], founds: list[Any]
     ) -> bool:
         fresh = []
         for id, raw, blob in zip(ids, raws, founds, strict=True):
-            shelf.let_go(id)
+            cache.discard_entry(id)
             if raw is None or blob is None:
                 continue
-            row = layout.row(raw, id)
+            row = layout.decode_row(raw, id)
             entry = row.version.entry
             # What went out since it was listed comes again with what is gone.
-            if entry is None or not scope.holds(entry):
+            if entry is None or not scope.contains(entry):
                 continue
-            model, said = layout.found(blob)
+            model, said = layout.decode_index_data(blob)
             mine = bool(model) and model == self._model
-            shelf.hold(id, entry, row.no, said.tokens if mine else None)
+            cache.add_entry(id, entry, row.number, said.tokens if mine else None)
             fresh.append(_columns(entry, row, said.features, said.pooled if mine else None))
         fresh.sort(key=lambda found: found[11])
-        if fresh and shelf.written and fresh[0][11] < shelf.written[-1]:
+        if fresh and cache.write_order and fresh[0][11] < cache.write_order[-1]:
             return False  # something came back that belongs before others
-        if shelf.written:
+        if cache.write_order:
             for found in fresh:
-                shelf.put(found)
+                cache.append(found)
         else:
-            shelf.fill(fresh)
-        shelf.read_tokens()
+            cache.fill(fresh)
+        cache.attach_tokens()
         return True
 
 
-def _columns(entry: Entry, row: layout.Row, features: bytes, pooled: bytes | None) -> tuple[Any, ...]:
+def _columns(entry: Entry, row: layout.EntryRow, features: bytes, pooled: bytes | None) -> tuple[Any, ...]:
     said = entry.message
     thread, seq, role, speaker = (None, 0, None, None)
     if said is not None:
         thread, seq, role, speaker = said.thread, said.seq, said.role, said.speaker
     return (
-        row.no, features, semantics.time_of(entry), thread, seq, role, speaker, entry.confidence,
-        entry.importance, entry.expires_at, pooled, row.written,
+        row.number, features, semantics.time_of(entry), thread, seq, role, speaker, entry.confidence,
+        entry.importance, entry.expires_at, pooled, row.written_seq,
     )  # fmt: skip
 
 
-def _candidates(shelf: ScopeShelf, filter: Filter, at: int, read: Read) -> Candidates | None:
-    if not shelf.numbers:
+def _candidates(cache: RedisScopeCache, filter: Filter, at: int, read: QueryEncoder) -> Candidates | None:
+    if not cache.numbers:
         return None
     allowed = None
-    if filter != _ALL:
-        passes = semantics.passing(filter, at)
-        held = (shelf.entries.get(no) for no in shelf.numbers)
+    if filter != _NO_FILTER:
+        passes = semantics.entry_predicate(filter, at)
+        held = (cache.entries.get(no) for no in cache.numbers)
         allowed = np.array([entry is not None and passes(entry) for entry in held], np.bool_)
     notices = []
-    if shelf.given_away:
-        notices.append(_GIVEN_AWAY)
-    if len(shelf.entries) > MANY:
+    if cache.has_foreign_vectors:
+        notices.append(_EMBEDDER_CHANGED_NOTICE)
+    if len(cache.entries) > RECOMMENDED_SCOPE_SIZE:
         notices.append(
-            f"this scope holds {len(shelf.entries)} memories, and redis:// is made for {MANY}: "
+            f"this scope holds {len(cache.entries)} memories, and redis:// is made for {RECOMMENDED_SCOPE_SIZE}: "
             "use postgresql:// for more"
         )
     return Candidates(
-        shelf.pool,
-        read(shelf.speakers()),
+        cache.pool,
+        read(cache.speakers()),
         allowed,
-        shelf.written,
-        lambda places: [shelf.entries[shelf.numbers[place]] for place in places],
+        cache.write_order,
+        lambda places: [cache.entries[cache.numbers[place]] for place in places],
         tuple(notices),
     )

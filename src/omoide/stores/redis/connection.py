@@ -46,7 +46,7 @@ from omoide.stores.redis.layout import pack
 # failures: What does an error of Redis' mean to the caller?
 
 
-FOREIGN = (
+CLIENT_ERRORS = (
     exceptions.RedisError,
     exceptions.RedisClusterException,
     exceptions.ChildDeadlockedError,
@@ -54,9 +54,9 @@ FOREIGN = (
 )
 """All that the client may raise."""
 
-REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+AUTH_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
-_WORDS: tuple[tuple[type[Exception], str], ...] = (
+_CODE_BY_TYPE: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.NoPermissionError, "NOPERM"),
     (exceptions.OutOfMemoryError, "OOM"),
     (exceptions.BusyLoadingError, "LOADING"),
@@ -69,7 +69,7 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 )
 """The words that the client takes off an answer before it raises an error of its own for it."""
 
-_BY_WORD: dict[str, tuple[type[StoreFailed], str, str]] = {
+_ERROR_BY_CODE: dict[str, tuple[type[StoreFailed], str, str]] = {
     "OOM": (
         DiskFull,
         "has no memory left",
@@ -107,17 +107,17 @@ _BY_WORD: dict[str, tuple[type[StoreFailed], str, str]] = {
 """What the first word of an answer means."""
 
 
-def translated(error: Exception, name: str) -> StoreFailed:
+def map_error(error: Exception, name: str) -> StoreFailed:
     """Our error for one of Redis'."""
     if isinstance(error, exceptions.TimeoutError):
         return StoreUnreachable(
             name, "does not answer in time", "try again, or open it with a longer timeout"
         )
-    word = _word(error)
-    if word in _BY_WORD:
-        kind, problem, remedy = _BY_WORD[word]
+    word = _error_code(error)
+    if word in _ERROR_BY_CODE:
+        kind, problem, remedy = _ERROR_BY_CODE[word]
         return kind(name, problem, remedy)
-    if isinstance(error, REFUSED) or word in ("NOAUTH", "WRONGPASS"):
+    if isinstance(error, AUTH_ERRORS) or word in ("NOAUTH", "WRONGPASS"):
         return StoreUnreachable(
             name, "refuses the name or the password", "write redis://user:password@host with the right ones"
         )
@@ -127,7 +127,7 @@ def translated(error: Exception, name: str) -> StoreFailed:
     return StoreFailed(name, f"failed ({error})", "`omoide doctor` says more")
 
 
-def uncertain(name: str) -> Uncertain:
+def uncertain_commit_error(name: str) -> Uncertain:
     """Our error for a commit that was sent and never answered."""
     return Uncertain(
         name,
@@ -138,12 +138,12 @@ def uncertain(name: str) -> Uncertain:
 
 def was_sent(error: Exception) -> bool:
     """Whether a command may have reached the server before something went wrong."""
-    return not isinstance(error, REFUSED) and "connecting to" not in str(error)
+    return not isinstance(error, AUTH_ERRORS) and "connecting to" not in str(error)
 
 
-def _word(error: Exception) -> str:
+def _error_code(error: Exception) -> str:
     """The word that says what kind of error it is; inside a script, it is not always the first one."""
-    for kind, word in _WORDS:
+    for kind, word in _CODE_BY_TYPE:
         if isinstance(error, kind):
             return word
     said = str(error).split(" ")
@@ -157,18 +157,18 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def translating(name: str) -> Iterator[None]:
+def map_errors(name: str) -> Iterator[None]:
     """A block in which errors of Redis become ours."""
     try:
         yield
-    except FOREIGN as error:
-        raise translated(error, name) from error
+    except CLIENT_ERRORS as error:
+        raise map_error(error, name) from error
 
 
 # scripts: What does the server do in one step?
 
 
-READ = """
+READ_SCRIPT = """
 local job, out = cmsgpack.unpack(ARGV[1]), {}
 
 local function many(key, fields)
@@ -202,7 +202,7 @@ end
 return out
 """
 
-COMMIT = """
+COMMIT_SCRIPT = """
 local job = cmsgpack.unpack(ARGV[1])
 local number, done = job.number, KEYS[job.done]
 
@@ -296,7 +296,7 @@ redis.call('SET', done, string.format('%.0f ', number) .. table.concat(told, ' '
 return {'done', table.concat(told, ' ')}
 """
 
-LEAVE = """
+UNLOCK_SCRIPT = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
@@ -305,22 +305,22 @@ return 0
 # connections: How does a process talk to the server?
 
 
-Ask = Sequence[Any]
+Command = Sequence[Any]
 """A command: its word, its key, and what else it needs; further keys as bytes in a `Key`."""
 
-_POOL = 64
-_TRIES = 4
-_PAUSE_S = 0.02
-_KEEP_S = 600.0
+_POOL_SIZE = 64
+_MAX_ATTEMPTS = 4
+_RETRY_DELAY_S = 0.02
+_COMMIT_RECORD_TTL_S = 600.0
 
 _log = logging.getLogger("omoide")
 
 
-class Key(bytes):
+class KeyArgument(bytes):
     """A key among the arguments of a command."""
 
 
-class Writer:
+class CommitWriter:
     """One who commits one thing after another, each under the next number."""
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class Writer:
         self.number = 0
 
 
-class Connections:
+class RedisConnections:
     """The server, as one process sees it."""
 
     def __init__(
@@ -344,99 +344,104 @@ class Connections:
             "socket_timeout": timeout,
             "socket_connect_timeout": min(timeout, 10.0),
             "retry": Retry(NoBackoff(), 0),
-            "redis_connect_func": self._connected,
+            "redis_connect_func": self._on_connect,
             **options,
         }
-        self._met: WeakSet[Any] = WeakSet()
+        self._seen_connections: WeakSet[Any] = WeakSet()
         self.client: Any
-        with translating(name):
+        with map_errors(name):
             if cluster:
                 self.client = RedisCluster.from_url(url, **given)
             else:
-                pool = BlockingConnectionPool.from_url(url, max_connections=_POOL, timeout=timeout, **given)
+                pool = BlockingConnectionPool.from_url(
+                    url, max_connections=_POOL_SIZE, timeout=timeout, **given
+                )
                 self.client = Redis(connection_pool=pool)
-        self.begin()
+        self.reset()
 
-    def _connected(self, connection: Any) -> None:
+    def _on_connect(self, connection: Any) -> None:
         """Note that a connection is new: the client replaces those that broke while idle without a word."""
         if not self.cluster:  # whose client has greeted the server already
             connection.on_connect()
-        if self.cluster or connection in self._met:
+        if self.cluster or connection in self._seen_connections:
             self.epoch += 1
-        self._met.add(connection)
+        self._seen_connections.add(connection)
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Begin anew, as a forked process does: numbers of commits are its own."""
-        self._writers: deque[Writer] = deque()
+        self._writers: deque[CommitWriter] = deque()
 
     def close(self) -> None:
         """Let go of all connections."""
         self.closed = True
-        with translating(self.name):
+        with map_errors(self.name):
             self.client.close()
             if not self.cluster:  # a pool that is given to a client is not closed with it
                 self.client.connection_pool.disconnect()
 
     @contextmanager
-    def writer(self) -> Iterator[Writer]:
+    def writer(self) -> Iterator[CommitWriter]:
         """Somebody to commit as, whom nobody else is meanwhile."""
         try:
             one = self._writers.pop()
         except IndexError:
-            one = Writer()
+            one = CommitWriter()
         try:
             yield one
         finally:
             self._writers.append(one)
 
-    def read(self, asks: Sequence[Ask]) -> list[Any]:
+    def read(self, commands: Sequence[Command]) -> list[Any]:
         """The answers to some questions about keys of one namespace, at one moment."""
         keys: dict[bytes, int] = {}
-        job = [[ask[0], _place(keys, ask[1]), *(_placed(keys, part) for part in ask[2:])] for ask in asks]
-        found: list[Any] = self._run(READ, [*keys], _args(job))
+        job = [
+            [ask[0], _key_index(keys, ask[1]), *(_to_argument(keys, part) for part in ask[2:])]
+            for ask in commands
+        ]
+        found: list[Any] = self._run_script(READ_SCRIPT, [*keys], _script_args(job))
         return found
 
-    def commit(self, writer: Writer, keys: Sequence[bytes], job: dict[str, Any]) -> list[bytes]:
+    def commit(self, writer: CommitWriter, keys: Sequence[bytes], job: dict[str, Any]) -> list[bytes]:
         """Do a job at most once; what the server said."""
         writer.number += 1
         job.update(
             number=writer.number,
             writer=writer.token,
             life=ids.uuid7(),
-            keep=int(1_000 * max(_KEEP_S, 4 * self.timeout)),
+            keep=int(1_000 * max(_COMMIT_RECORD_TTL_S, 4 * self.timeout)),
         )
-        told: list[bytes] = self._run(COMMIT, keys, _args(job), changing=not job["look"])
+        told: list[bytes] = self._run_script(COMMIT_SCRIPT, keys, _script_args(job), is_write=not job["look"])
         return told
 
-    def enter(self, gate: bytes, writer: Writer, ms: int) -> bool:
+    def acquire_lock(self, key: bytes, writer: CommitWriter, ttl_ms: int) -> bool:
         """Whether a writer may now write alone for a while."""
-        with translating(self.name):
-            return bool(self.client.set(gate, writer.token, nx=True, px=ms)) or (
-                self.client.get(gate) == writer.token.encode()
+        with map_errors(self.name):
+            return bool(self.client.set(key, writer.token, nx=True, px=ttl_ms)) or (
+                self.client.get(key) == writer.token.encode()
             )
 
-    def leave(self, gate: bytes, writer: Writer) -> None:
+    def release_lock(self, key: bytes, writer: CommitWriter) -> None:
         """Let the others write again."""
-        self._run(LEAVE, [gate], [writer.token.encode()])
+        self._run_script(UNLOCK_SCRIPT, [key], [writer.token.encode()])
 
-    def ask(self, *command: Any) -> Any:
+    def execute(self, *command: Any) -> Any:
         """The answer to a plain command that changes nothing, or nothing that counts when done twice."""
-        return self._trying(lambda: self.client.execute_command(*command), changing=False)
+        return self._retry(lambda: self.client.execute_command(*command), is_write=False)
 
-    def _run(
-        self, script: str, keys: Sequence[bytes], args: Sequence[bytes], *, changing: bool = False
+    def _run_script(
+        self, script: str, keys: Sequence[bytes], args: Sequence[bytes], *, is_write: bool = False
     ) -> Any:
         def run() -> Any:
             try:
-                return self.client.evalsha(_digest(script), len(keys), *keys, *args)
+                return self.client.evalsha(_script_digest(script), len(keys), *keys, *args)
             except exceptions.NoScriptError:
                 return self.client.eval(script, len(keys), *keys, *args)
 
-        return self._trying(run, changing=changing)
+        return self._retry(run, is_write=is_write)
 
-    def _trying(self, run: Callable[[], Any], *, changing: bool) -> Any:
+    def _retry(self, run: Callable[[], Any], *, is_write: bool) -> Any:
         """Ask again when a connection breaks; but not when the server takes too long, which helps nobody."""
-        sent, left = False, _TRIES
+        sent, left = False, _MAX_ATTEMPTS
         while True:
             if self.closed:
                 raise Closed(self.name, "is closed", "open it again")
@@ -446,24 +451,26 @@ class Connections:
                 self.epoch += 1
                 left -= 1
                 sent = sent or was_sent(error)
-                if left and not isinstance(error, (exceptions.TimeoutError, *REFUSED)):
+                if left and not isinstance(error, (exceptions.TimeoutError, *AUTH_ERRORS)):
                     _log.info("%s: connection lost (%s), trying again", self.name, type(error).__name__)
-                    time.sleep(_PAUSE_S * (_TRIES - left))
+                    time.sleep(_RETRY_DELAY_S * (_MAX_ATTEMPTS - left))
                     continue
-                raise (uncertain(self.name) if changing and sent else translated(error, self.name)) from error
-            except FOREIGN as error:
-                raise translated(error, self.name) from error
+                raise (
+                    uncertain_commit_error(self.name) if is_write and sent else map_error(error, self.name)
+                ) from error
+            except CLIENT_ERRORS as error:
+                raise map_error(error, self.name) from error
 
 
-def _place(keys: dict[bytes, int], key: bytes) -> int:
+def _key_index(keys: dict[bytes, int], key: bytes) -> int:
     return keys.setdefault(bytes(key), len(keys) + 1)
 
 
-def _placed(keys: dict[bytes, int], part: Any) -> Any:
-    return _place(keys, part) if isinstance(part, Key) else part
+def _to_argument(keys: dict[bytes, int], part: Any) -> Any:
+    return _key_index(keys, part) if isinstance(part, KeyArgument) else part
 
 
-def _args(job: Any) -> list[bytes]:
+def _script_args(job: Any) -> list[bytes]:
     """A job as a script takes it: packed, and after it the bytes that it mentions."""
     blobs: list[bytes] = []
 
@@ -479,11 +486,11 @@ def _args(job: Any) -> list[bytes]:
     return [packed, *blobs]
 
 
-def _digest(script: str) -> str:
-    found = _DIGESTS.get(script)
+def _script_digest(script: str) -> str:
+    found = _DIGEST_CACHE.get(script)
     if found is None:
-        found = _DIGESTS[script] = sha1(script.encode(), usedforsecurity=False).hexdigest()
+        found = _DIGEST_CACHE[script] = sha1(script.encode(), usedforsecurity=False).hexdigest()
     return found
 
 
-_DIGESTS: dict[str, str] = {}
+_DIGEST_CACHE: dict[str, str] = {}

@@ -21,10 +21,10 @@ from omoide.core.entry import Entry, Scope
 from omoide.core.requests import WriteRequest
 from omoide.stores import codec as bodies
 from omoide.stores import semantics
-from omoide.stores.codec import Indexed
+from omoide.stores.codec import IndexData
 from omoide.stores.records import Document, Lease, Version
 from omoide.stores.state import DocumentKey, Receipt
-from omoide.stores.truth import Flip
+from omoide.stores.truth import StaleTransition
 
 # keys: Where does what is kept lie?
 
@@ -32,7 +32,7 @@ from omoide.stores.truth import Flip
 SEPARATOR = "\x1f"
 """Stands between ids, which hold no control characters."""
 
-KINDS = {
+KEY_TYPES = {
     "meta": "hash",
     "rows": "hash",
     "found": "hash",
@@ -75,42 +75,42 @@ may write; `done` what a writer did last.
 """
 
 
-class Keys:
+class NamespaceKeys:
     """The keys of one namespace."""
 
     def __init__(self, prefix: str, namespace: str) -> None:
-        self._head = f"{prefix}{{n{tag(namespace)}}}:"
+        self._prefix = f"{prefix}{{n{escape_namespace(namespace)}}}:"
 
     def __call__(self, name: str, part: str = "") -> bytes:
-        return f"{self._head}{name}{':' if part else ''}{part}".encode()
+        return f"{self._prefix}{name}{':' if part else ''}{part}".encode()
 
-    def kind(self, key: bytes) -> str:
+    def type_of(self, key: bytes) -> str:
         """What a key of these holds."""
-        return KINDS[key[len(self._head.encode()) :].split(b":", 1)[0].decode()]
+        return KEY_TYPES[key[len(self._prefix.encode()) :].split(b":", 1)[0].decode()]
 
 
-def of_store(prefix: str, name: str) -> bytes:
+def store_key(prefix: str, name: str) -> bytes:
     """A key of the store as a whole."""
     return f"{prefix}{{store}}:{name}".encode()
 
 
-def tag(namespace: str) -> str:
+def escape_namespace(namespace: str) -> str:
     """A namespace in letters that mean nothing to Redis, another for each."""
     return quote(namespace, safe="")
 
 
-def is_prefix(text: str) -> bool:
+def is_valid_prefix(text: str) -> bool:
     """Whether text can stand before all keys of a store: what is in braces has a meaning to a cluster."""
     return bool(re.fullmatch(r"[^{}\s\x00-\x1f\x7f]{1,64}", text))
 
 
-def dimensions(entry: Entry) -> list[str]:
+def partitions_of(entry: Entry) -> list[str]:
     """The lists that an entry is in: everybody's, its agent's, its session's and its project's."""
     own = (("a", entry.agent_id), ("s", entry.session_id), ("p", entry.project_id))
     return ["*", *(f"{letter}{id}" for letter, id in own if id is not None)]
 
 
-def dimension(scope: Scope) -> str:
+def partition_for(scope: Scope) -> str:
     """The shortest list that holds all that a scope does."""
     for letter, id in (("s", scope.session_id), ("p", scope.project_id), ("a", scope.agent_id)):
         if id is not None:
@@ -118,110 +118,110 @@ def dimension(scope: Scope) -> str:
     return "*"
 
 
-def about(id: str) -> str:
+def watch_field(id: str) -> str:
     """The name under which `watch` notes that something about an id changed beside its row."""
     return f"i{id}"
 
 
-def joined(*parts: str) -> bytes:
+def join_ids(*parts: str) -> bytes:
     """Ids in one field; only the last part may be any text."""
     return SEPARATOR.join(parts).encode()
 
 
-def parted(field: bytes, parts: int) -> list[str]:
+def split_ids(field: bytes, parts: int) -> list[str]:
     """The parts of a field."""
     return field.decode().split(SEPARATOR, parts - 1)
 
 
-def texts(found: Iterable[bytes]) -> list[str]:
+def decode_ids(raw_ids: Iterable[bytes]) -> list[str]:
     """Ids as they came from the server."""
-    return [one.decode() for one in found]
+    return [one.decode() for one in raw_ids]
 
 
 # packing: How is what is kept written down in Redis?
 
 
-STAMP = 16
-NOW = 0
+STAMP_LENGTH = 16
+COMMIT_TICK = 0
 """In a command, stands for the number of the commit; a number above it for that of a change in it."""
 
-Arg = bytes | str | int | list[bytes | int]
+Argument = bytes | str | int | list[bytes | int]
 
 pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
 
-def digits(number: int) -> bytes:
+def to_digits(number: int) -> bytes:
     """A number as stamps are written."""
     return b"%016d" % number
 
 
-class Row(NamedTuple):
+class EntryRow(NamedTuple):
     """An entry as it is kept."""
 
-    written: int
-    no: int
-    first: int
+    written_seq: int
+    number: int
+    first_rev: int
     version: Version
     model: str
-    given: bool
-    flips: list[Flip]
+    has_custom_vector: bool
+    transitions: list[StaleTransition]
 
 
-def row(raw: bytes, id: str) -> Row:
+def decode_row(raw: bytes, id: str) -> EntryRow:
     """The entry in a value of `rows`."""
-    first, at, model, given, flips, body = _unpack(raw[3 * STAMP :])
-    entry = bodies.unpack(body)
-    return Row(
-        int(raw[STAMP : 2 * STAMP]),
-        int(raw[2 * STAMP : 3 * STAMP]),
+    first, at, model, given, flips, body = _unpack(raw[3 * STAMP_LENGTH :])
+    entry = bodies.decode_entry(body)
+    return EntryRow(
+        int(raw[STAMP_LENGTH : 2 * STAMP_LENGTH]),
+        int(raw[2 * STAMP_LENGTH : 3 * STAMP_LENGTH]),
         first,
-        version(id, at, entry),
+        version_of(id, at, entry),
         model,
         given,
-        [Flip(*flip) for flip in flips],
+        [StaleTransition(*flip) for flip in flips],
     )
 
 
-def put_row(
-    first: int, last: Version, model: str, given: bool, flips: Sequence[Flip]
+def encode_row(
+    first_rev: int, last: Version, model: str, has_custom_vector: bool, transitions: Sequence[StaleTransition]
 ) -> bytes:  # fmt: skip
     """What stands in `rows` after the three numbers."""
     assert last.entry is not None
-    return pack([first, last.at, model, given, flips, bodies.pack(last.entry)])
+    return pack([first_rev, last.at, model, has_custom_vector, transitions, bodies.encode_entry(last.entry)])
 
 
-def version(id: str, at: int, entry: Entry) -> Version:
+def version_of(id: str, at: int, entry: Entry) -> Version:
     """A version of an entry."""
     return Version(id=id, rev=entry.rev, at=at, entry=entry)
 
 
-def past(raw: bytes, id: str) -> Version:
+def decode_version(raw: bytes, id: str) -> Version:
     """The version in a value of `past`."""
     at, body = _unpack(raw)
-    return version(id, at, bodies.unpack(body))
+    return version_of(id, at, bodies.decode_entry(body))
 
 
-def put_past(old: Version) -> bytes:
+def encode_version(old: Version) -> bytes:
     """A version that is not the last one any more."""
     assert old.entry is not None
-    return pack([old.at, bodies.pack(old.entry)])
+    return pack([old.at, bodies.encode_entry(old.entry)])
 
 
-def found(raw: bytes | None) -> tuple[str, Indexed]:
+def decode_index_data(raw: bytes | None) -> tuple[str, IndexData]:
     """Whose vectors a value of `found` holds, and what an entry is found by."""
     if raw is None:
-        return "", Indexed(b"", ())
+        return "", IndexData(b"", ())
     model, features, pooled, tokens, given = _unpack(raw)
-    return model, Indexed(features, (), pooled or None, tokens or None, given)
+    return model, IndexData(features, (), pooled or None, tokens or None, given)
 
 
-def put_found(model: str, one: Indexed) -> bytes:
+def encode_index_data(model: str, record: IndexData) -> bytes:
     """What an entry is found by."""
-    return pack([model, one.features, one.pooled or b"", one.tokens or b"", one.given])
+    return pack([model, record.features, record.pooled or b"", record.tokens or b"", record.given])
 
 
-def stones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, Version]]:
+def decode_tombstones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, Version]]:
     """The tombstones in a value of `stones`, each with an empty entry that says whose it was."""
     return [
         (
@@ -231,37 +231,37 @@ def stones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, Version]]:
             ),
             Version(id=id, rev=rev, at=at, reason=reason),
         )
-        for agent, session, project, rev, at, reason in _unpack(raw[STAMP:])
+        for agent, session, project, rev, at, reason in _unpack(raw[STAMP_LENGTH:])
     ]  # fmt: skip
 
 
-def put_stones(told: Sequence[tuple[Entry, Version]]) -> list[bytes | int]:
+def encode_tombstones(tombstones: Sequence[tuple[Entry, Version]]) -> list[bytes | int]:
     """The tombstones of an id."""
     plain = [
         (like.agent_id, like.session_id, like.project_id, stone.rev, stone.at, stone.reason)
-        for like, stone in told
+        for like, stone in tombstones
     ]
-    return [NOW, pack(plain)]
+    return [COMMIT_TICK, pack(plain)]
 
 
-def receipt(raw: bytes) -> Receipt:
+def decode_receipt(raw: bytes) -> Receipt:
     """What was answered under an idempotency key."""
-    print_, outcome, at, stale, body = _unpack(raw[STAMP:])
-    entry = bodies.unpack(body)
-    entry = semantics.changed(entry, stale=True) if stale else entry
-    return print_, semantics.receipt(WriteRequest(entry=entry), entry, outcome), at
+    print_, outcome, at, stale, body = _unpack(raw[STAMP_LENGTH:])
+    entry = bodies.decode_entry(body)
+    entry = semantics.replace_unchecked(entry, stale=True) if stale else entry
+    return print_, semantics.write_result(WriteRequest(entry=entry), entry, outcome), at
 
 
-def put_receipt(given: Receipt) -> list[bytes | int]:
+def encode_receipt(receipt: Receipt) -> list[bytes | int]:
     """What is remembered of an answer."""
-    print_, result, at = given
+    print_, result, at = receipt
     entry = result.entry
-    return [NOW, pack([print_, result.outcome, at, entry.stale, bodies.pack(entry)])]
+    return [COMMIT_TICK, pack([print_, result.outcome, at, entry.stale, bodies.encode_entry(entry)])]
 
 
-def document(raw: bytes, key: DocumentKey) -> Document:
+def decode_document(raw: bytes, key: DocumentKey) -> Document:
     """A document without its log."""
-    agent, session, rev, at, body = _unpack(raw[STAMP:])
+    agent, session, rev, at, body = _unpack(raw[STAMP_LENGTH:])
     namespace, kind, id = key
     return Document(
         kind=kind,
@@ -271,37 +271,48 @@ def document(raw: bytes, key: DocumentKey) -> Document:
         session_id=session,
         rev=rev,
         updated_at=at,
-        body=item(body),
+        body=decode_item(body),
     )
 
 
-def put_document(one: Document) -> list[bytes | int]:
+def encode_document(document: Document) -> list[bytes | int]:
     """What is kept of a document."""
-    return [NOW, pack([one.agent_id, one.session_id, one.rev, one.updated_at, codec.encode(one.body)])]
+    return [
+        COMMIT_TICK,
+        pack(
+            [
+                document.agent_id,
+                document.session_id,
+                document.rev,
+                document.updated_at,
+                codec.encode(document.body),
+            ]
+        ),
+    ]
 
 
-def item(raw: bytes) -> Any:
+def decode_item(raw: bytes) -> Any:
     """One thing that was appended to a document."""
     return codec.decode(raw, codec.Frozen)
 
 
-def lease(raw: bytes) -> Lease:
+def decode_lease(raw: bytes) -> Lease:
     """Who holds a document."""
-    owner, until, token = _unpack(raw[STAMP:])
+    owner, until, token = _unpack(raw[STAMP_LENGTH:])
     return Lease(owner=owner, until=until, token=token)
 
 
-def put_lease(one: Lease) -> list[bytes | int]:
+def encode_lease(lease: Lease) -> list[bytes | int]:
     """What is kept of a lease."""
-    return [NOW, pack([one.owner, one.until, one.token])]
+    return [COMMIT_TICK, pack([lease.owner, lease.until, lease.token])]
 
 
-def note(id: str, op: str, rev: int, at: int) -> bytes:
+def encode_change(id: str, op: str, rev: int, at: int) -> bytes:
     """A change, as the log tells it."""
     return pack([id, op, rev, at])
 
 
-def noted(raw: bytes) -> tuple[str, str, int, int]:
+def decode_change(raw: bytes) -> tuple[str, str, int, int]:
     """The change in a line of the log."""
     id, op, rev, at = _unpack(raw)
     return id, op, rev, at

@@ -17,295 +17,302 @@ from omoide.core import codec
 from omoide.core.entry import Entry, Scope
 from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
 from omoide.stores import semantics, truth
-from omoide.stores.codec import Indexed
+from omoide.stores.codec import IndexData
 from omoide.stores.records import Document, Lease, Link, Version
 from omoide.stores.redis import layout
-from omoide.stores.redis.connection import Ask, Connections, Writer
-from omoide.stores.redis.layout import SEPARATOR, Keys, about, joined, parted, texts
-from omoide.stores.redis.snapshot import FRESH, Looking, Part, held, portions
-from omoide.stores.state import DocumentKey, Kept, LinkKey, Receipt, State
-from omoide.stores.state import Key as Name
+from omoide.stores.redis.connection import Command, CommitWriter, RedisConnections
+from omoide.stores.redis.layout import SEPARATOR, NamespaceKeys, decode_ids, join_ids, split_ids, watch_field
+from omoide.stores.redis.snapshot import UNASSIGNED, NamespaceChanges, RedisSnapshot, as_fetched, batches
+from omoide.stores.state import DocumentKey, LinkKey, Receipt, StoredEntry, StoreState
+from omoide.stores.state import EntryKey as Name
 from omoide.stores.truth import INVALIDATED_BY
 
 # changing: What will an operation change?
 
 
-class Changing(Looking):
+class EntryTransaction(RedisSnapshot):
     """Entries, and what becomes of them."""
 
     @property
-    def changes(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether anything is to be changed."""
-        return any(part.changes for part in self.parts.values())
+        return any(part.has_changes for part in self.namespaces.values())
 
-    def note(self, entry: Entry, op: str, now: int) -> int:
+    def log_change(self, entry: Entry, op: str, now: int) -> int:
         """Write a change into the log; its number is not known before the commit."""
-        notes = self.part(entry.namespace).notes
-        notes.append(layout.note(entry.id, op, entry.rev, now))
-        return FRESH + len(notes)
+        notes = self.changes_in(entry.namespace).log_records
+        notes.append(layout.encode_change(entry.id, op, entry.rev, now))
+        return UNASSIGNED + len(notes)
 
-    def add(self, entry: Entry, found: Indexed, now: int) -> Kept:
+    def add(self, entry: Entry, index_data: IndexData, now: int) -> StoredEntry:
         """Keep a new entry."""
-        one = super().add(entry, self._claimed(entry.namespace, found), now)
+        one = super().add(entry, self._accept_vectors(entry.namespace, index_data), now)
         self._absent.discard((entry.namespace, entry.id))
-        self.part(entry.namespace).dirty[entry.id] = held(one)
+        self.changes_in(entry.namespace).changed_entries[entry.id] = as_fetched(one)
         return one
 
-    def revise(self, one: Kept, new: Entry, op: str, now: int, found: Indexed | None = None) -> None:
+    def revise(
+        self, stored: StoredEntry, new: Entry, op: str, now: int, index_data: IndexData | None = None
+    ) -> None:
         """Keep the next version of an entry, with what is found of it if that was written anew."""
-        mine = held(one)
-        mine.older.append(mine.versions[-1])
-        if found is not None:
-            found = self._claimed(new.namespace, found)
-            mine.renewed = True
-            mine.model, mine.given = self._model if found.pooled is not None else "", found.given
-        super().revise(one, new, op, now, found)
-        self.part(new.namespace).dirty[new.id] = mine
+        mine = as_fetched(stored)
+        mine.replaced_versions.append(mine.versions[-1])
+        if index_data is not None:
+            index_data = self._accept_vectors(new.namespace, index_data)
+            mine.is_index_changed = True
+            mine.model, mine.has_custom_vector = (
+                self._model if index_data.pooled is not None else "",
+                index_data.given,
+            )
+        super().revise(stored, new, op, now, index_data)
+        self.changes_in(new.namespace).changed_entries[new.id] = mine
 
-    def _claimed(self, namespace: str, found: Indexed) -> Indexed:
+    def _accept_vectors(self, namespace: str, found: IndexData) -> IndexData:
         """What an entry is found by, without vectors where the namespace holds those of another embedder."""
         if found.pooled is None:
             return found
-        part = self.part(namespace)
+        part = self.changes_in(namespace)
         if namespace not in self._models:
-            (told,) = self.ask([["HMGET", part.keys("meta"), "model", "vectors"]])
-            self._know_model(namespace, told)
+            (told,) = self.fetch([["HMGET", part.keys("meta"), "model", "vectors"]])
+            self._cache_model(namespace, told)
         model, vectors = self._models[namespace]
-        part.check_whole("meta", "model", model.encode())
+        part.expect_whole("meta", "model", model.encode())
         if model == self._model:
             return found
         if int(vectors or 0) > 0:
             if found.given:
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
             return found._replace(pooled=None, tokens=None)
-        part.check_whole("meta", "vectors", vectors)
-        part.do("HSET", part.keys("meta"), "model", self._model)
+        part.expect_whole("meta", "vectors", vectors)
+        part.command("HSET", part.keys("meta"), "model", self._model)
         self._models[namespace] = (self._model, vectors)
         return found
 
-    def flip(self, one: Kept, now: int, *, stale: bool) -> None:
+    def set_stale(self, stored: StoredEntry, now: int, *, stale: bool) -> None:
         """Note that an entry is stale from now on, or current again."""
-        super().flip(one, now, stale=stale)
-        self.part(one.entry.namespace).dirty[one.entry.id] = held(one)
+        super().set_stale(stored, now, stale=stale)
+        self.changes_in(stored.entry.namespace).changed_entries[stored.entry.id] = as_fetched(stored)
 
-    def use(self, one: Kept, count: int, last: int | None) -> None:
+    def record_use(self, stored: StoredEntry, count: int, last: int | None) -> None:
         """Note that an entry was used so many times more."""
-        part, id = self.part(one.entry.namespace), one.entry.id
-        part.do("HINCRBY", part.keys("access"), id, str(count))
+        part, id = self.changes_in(stored.entry.namespace), stored.entry.id
+        part.command("HINCRBY", part.keys("access"), id, str(count))
         if last is not None:
-            part.do("ZADD", part.keys("used"), str(last), id)
+            part.command("ZADD", part.keys("used"), str(last), id)
 
-    def remove(self, one: Kept, stone: Version) -> list[LinkKey]:
+    def remove(self, stored: StoredEntry, tombstone: Version) -> list[LinkKey]:
         """Leave nothing of an entry but a tombstone; the links that went with it."""
-        entry = one.entry
-        part, versions = self.part(entry.namespace), [*one.versions]
-        cut = super().remove(one, stone)
-        part.remove(held(one), versions)
+        entry = stored.entry
+        part, versions = self.changes_in(entry.namespace), [*stored.versions]
+        cut = super().remove(stored, tombstone)
+        part.remove_entry(as_fetched(stored), versions)
         ever = {ref for old in versions if old.entry is not None for ref in truth.premises(old.entry)}
         for premise in ever:
-            part.do("ZREM", part.keys("on", premise), entry.id)
+            part.command("ZREM", part.keys("on", premise), entry.id)
         self._removed.add((entry.namespace, entry.id))
         self._absent.add((entry.namespace, entry.id))
         return cut
 
-    def bury(self, like: Entry, stone: Version) -> None:
+    def add_tombstone(self, like: Entry, tombstone: Version) -> None:
         """Keep a tombstone that belongs to whom an entry belongs."""
-        self.erased(like.namespace, [stone.id])
-        super().bury(like, stone)
-        part = self.part(like.namespace)
-        told = self.stones[like.namespace, stone.id]
-        part.do("HSET", part.keys("stones"), stone.id, layout.put_stones(told))
-        part.count("stones", 1)
+        self.erased_ids(like.namespace, [tombstone.id])
+        super().add_tombstone(like, tombstone)
+        part = self.changes_in(like.namespace)
+        told = self.tombstones[like.namespace, tombstone.id]
+        part.command("HSET", part.keys("stones"), tombstone.id, layout.encode_tombstones(told))
+        part.increment("stones", 1)
 
-    def rest(self, old: Entry | None, new: Entry | None) -> None:
+    def update_dependencies(self, old: Entry | None, new: Entry | None) -> None:
         """Note what an entry rests on now, instead of what it rested on."""
         before = frozenset[str]() if old is None else truth.premises(old)
         after = frozenset[str]() if new is None else truth.premises(new)
         entry = new if new is not None else old
         assert entry is not None
-        part = self.part(entry.namespace)
+        part = self.changes_in(entry.namespace)
         for premise in sorted(before ^ after):
             key, present = (entry.namespace, premise), premise in after
-            self._rested.setdefault(key, {})[entry.id] = present
-            if key in self.resting:
-                (self.resting[key].add if present else self.resting[key].discard)(entry.id)
-            part.do("ZADD", part.keys("on", premise), "1" if present else "0", entry.id)
-            part.watch(about(premise))
+            self._dependency_changes.setdefault(key, {})[entry.id] = present
+            if key in self.dependents:
+                (self.dependents[key].add if present else self.dependents[key].discard)(entry.id)
+            part.command("ZADD", part.keys("on", premise), "1" if present else "0", entry.id)
+            part.touch(watch_field(premise))
 
     def add_link(self, key: LinkKey, link: Link) -> None:
         """Keep a link."""
         namespace, source, relation, target = key
         self.links[key] = link
-        self._unlinked.discard(key)
-        part, field = self.part(namespace), joined(source, target, relation)
-        part.do("HSET", part.keys("links"), field, str(link.created_at))
+        self._removed_links.discard(key)
+        part, field = self.changes_in(namespace), join_ids(source, target, relation)
+        part.command("HSET", part.keys("links"), field, str(link.created_at))
         for end in {source, target}:
-            part.do("SADD", part.keys("ends", end), field)
-            part.watch(about(end))
+            part.command("SADD", part.keys("ends", end), field)
+            part.touch(watch_field(end))
         if relation == INVALIDATED_BY:
-            self._invalidate(namespace, source, 1)
+            self._count_invalidation(namespace, source, 1)
 
-    def drop_link(self, key: LinkKey) -> bool:
+    def remove_link(self, key: LinkKey) -> bool:
         """Remove a link; whether there was one."""
-        if self.link_of(key) is None:
+        if self.find_link(key) is None:
             return False
         namespace, source, relation, target = key
         del self.links[key]
-        self._unlinked.add(key)
-        part, field = self.part(namespace), joined(source, target, relation)
-        part.free("HDEL", part.keys("links"), [field])
+        self._removed_links.add(key)
+        part, field = self.changes_in(namespace), join_ids(source, target, relation)
+        part.delete("HDEL", part.keys("links"), [field])
         for end in {source, target}:
-            part.free("SREM", part.keys("ends", end), [field])
-            part.watch(about(end))
+            part.delete("SREM", part.keys("ends", end), [field])
+            part.touch(watch_field(end))
         if relation == INVALIDATED_BY:
-            self._invalidate(namespace, source, -1)
+            self._count_invalidation(namespace, source, -1)
         return True
 
-    def _invalidate(self, namespace: str, id: str, by: int) -> None:
-        self.invalidated(namespace, [id])
-        count = self._invalid[namespace, id] = self._invalid[namespace, id] + by
-        part = self.part(namespace)
+    def _count_invalidation(self, namespace: str, id: str, by: int) -> None:
+        self.invalidated_ids(namespace, [id])
+        count = self._invalidation_counts[namespace, id] = self._invalidation_counts[namespace, id] + by
+        part = self.changes_in(namespace)
         if count > 0:
-            part.do("HSET", part.keys("invalid"), id, str(count))
+            part.command("HSET", part.keys("invalid"), id, str(count))
         else:
-            part.do("HDEL", part.keys("invalid"), id)
+            part.command("HDEL", part.keys("invalid"), id)
 
-    def keep_receipt(self, name: Name, receipt: Receipt) -> None:
+    def add_receipt(self, key: Name, receipt: Receipt) -> None:
         """Remember what was answered under an idempotency key, and forget what is too old."""
-        namespace, key = name
+        namespace, name = key
         _, result, at = receipt
         id = result.entry.id
-        self.receipts[name] = receipt
-        part = self.part(namespace)
+        self.receipts[key] = receipt
+        part = self.changes_in(namespace)
         keys = part.keys
-        for old, of, kept in self._oldest.pop(namespace, []):
-            if kept < at - semantics.KEY_LIFETIME_MS and old != key:
-                part.do("HDEL", keys("receipts"), old)
-                part.do("SREM", keys("keys", of), old)
-                part.do("ZREM", keys("kept"), joined(old, of))
-        part.do("HSET", keys("receipts"), key, layout.put_receipt(receipt))
-        part.do("SADD", keys("keys", id), key)
-        part.do("ZADD", keys("kept"), str(at), joined(key, id))
-        part.watch(about(id))
+        for old, of, kept in self._oldest_receipts.pop(namespace, []):
+            if kept < at - semantics.KEY_LIFETIME_MS and old != name:
+                part.command("HDEL", keys("receipts"), old)
+                part.command("SREM", keys("keys", of), old)
+                part.command("ZREM", keys("kept"), join_ids(old, of))
+        part.command("HSET", keys("receipts"), name, layout.encode_receipt(receipt))
+        part.command("SADD", keys("keys", id), name)
+        part.command("ZADD", keys("kept"), str(at), join_ids(name, id))
+        part.touch(watch_field(id))
 
-    def drop_receipts(self, of: Name) -> None:
+    def remove_receipts(self, entry_key: Name) -> None:
         """Forget what was answered about an entry."""
-        namespace, id = of
-        self._look_around(namespace, [id])
-        part = self.part(namespace)
-        names = self._answered[of]
+        namespace, id = entry_key
+        self._fetch_references(namespace, [id])
+        part = self.changes_in(namespace)
+        names = self._receipt_keys[entry_key]
         if names:
-            part.free("HDEL", part.keys("receipts"), names)
-            part.free("ZREM", part.keys("kept"), [joined(name, id) for name in names])
-            part.forget(part.keys("keys", id))
-            part.watch(about(id))
+            part.delete("HDEL", part.keys("receipts"), names)
+            part.delete("ZREM", part.keys("kept"), [join_ids(name, id) for name in names])
+            part.delete_key(part.keys("keys", id))
+            part.touch(watch_field(id))
 
 
 # units: How does an operation find and change documents?
 
 
-_PAGE = 200
-_DOCUMENTS = "documents"  # what `watch` calls them; no other name begins with a d
+_PAGE_SIZE = 200
+_DOCUMENTS_FIELD = "documents"  # what `watch` calls them; no other name begins with a d
 
 
-class Unit(Changing):
+class RedisTransaction(EntryTransaction):
     """The part of the state that one operation has asked for, and what becomes of it."""
 
-    def document(self, key: DocumentKey) -> Document | None:
+    def find_document(self, key: DocumentKey) -> Document | None:
         """A document without its log, if there is one."""
-        part, field = self.part(key[0]), joined(*key[1:])
-        (raw,) = self.ask([["HGET", part.keys("docs"), field]])
-        part.check("docs", field, raw)
-        return None if raw is None else layout.document(raw, key)
+        part, field = self.changes_in(key[0]), join_ids(*key[1:])
+        (raw,) = self.fetch([["HGET", part.keys("docs"), field]])
+        part.expect("docs", field, raw)
+        return None if raw is None else layout.decode_document(raw, key)
 
-    def log_of(self, key: DocumentKey) -> tuple[Any, ...]:
+    def document_log(self, key: DocumentKey) -> tuple[Any, ...]:
         """What was appended to a document."""
-        (found,) = self.ask([["LRANGE", _log(self.part(key[0]), key), "0", "-1"]])
-        return tuple(layout.item(raw) for raw in found)
+        (found,) = self.fetch([["LRANGE", _log_key(self.changes_in(key[0]), key), "0", "-1"]])
+        return tuple(layout.decode_item(raw) for raw in found)
 
-    def listed(self, kind: str, namespace: str, after: str | None) -> Iterator[Document]:
+    def documents_of_kind(self, kind: str, namespace: str, after: str | None) -> Iterator[Document]:
         """The documents of a kind after an id, in the order of their ids."""
-        keys = self.part(namespace).keys
+        keys = self.changes_in(namespace).keys
         low = "-" if after is None else b"(" + after.encode()
         while True:
-            ask: Ask = ["ZRANGEBYLEX", keys("kind", kind), low, "+", "LIMIT", "0", str(_PAGE)]
-            names = texts(self.ask([ask])[0])
+            ask: Command = ["ZRANGEBYLEX", keys("kind", kind), low, "+", "LIMIT", "0", str(_PAGE_SIZE)]
+            names = decode_ids(self.fetch([ask])[0])
             if not names:
                 return
-            (found,) = self.ask([["HMGET", keys("docs"), *(joined(kind, id) for id in names)]])
+            (found,) = self.fetch([["HMGET", keys("docs"), *(join_ids(kind, id) for id in names)]])
             for id, raw in zip(names, found, strict=True):
                 if raw is not None:
-                    yield layout.document(raw, (namespace, kind, id))
+                    yield layout.decode_document(raw, (namespace, kind, id))
             low = b"(" + names[-1].encode()
 
-    def owners(self, namespace: str) -> dict[DocumentKey, Scope]:
+    def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
         """All documents of a namespace, with whose they are."""
-        part = self.part(namespace)
-        flat, stamp = self.ask([["HGETALL", part.keys("owners")], ["HGET", part.keys("watch"), _DOCUMENTS]])
-        part.check("watch", _DOCUMENTS, stamp)
+        part = self.changes_in(namespace)
+        flat, stamp = self.fetch(
+            [["HGETALL", part.keys("owners")], ["HGET", part.keys("watch"), _DOCUMENTS_FIELD]]
+        )
+        part.expect("watch", _DOCUMENTS_FIELD, stamp)
         found: dict[DocumentKey, Scope] = {}
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
-            kind, id = parted(field, 2)
+            kind, id = split_ids(field, 2)
             key = (namespace, kind, id)
-            if key not in self._dropped:
+            if key not in self._removed_documents:
                 agent, session = (text or None for text in raw.decode().split(SEPARATOR))
                 found[key] = Scope(namespace=namespace, agent_id=agent, session_id=session)
         return found
 
     def put_document(self, key: DocumentKey, document: Document, log: Sequence[Any]) -> None:
         """Replace a document and its log."""
-        part, field = self.part(key[0]), joined(*key[1:])
+        part, field = self.changes_in(key[0]), join_ids(*key[1:])
         keys = part.keys
-        part.do("HSET", keys("docs"), field, layout.put_document(document))
-        part.do("DEL", _log(part, key))
-        self._append(part, key, log)
+        part.command("HSET", keys("docs"), field, layout.encode_document(document))
+        part.command("DEL", _log_key(part, key))
+        self._append_log(part, key, log)
         if document.rev == 1:
             owner = f"{document.agent_id or ''}{SEPARATOR}{document.session_id or ''}"
-            part.do("HSET", keys("owners"), field, owner)
-            part.do("ZADD", keys("kind", key[1]), "0", key[2])
-            part.do("SADD", keys("kinds"), key[1])
-            part.watch(_DOCUMENTS)
+            part.command("HSET", keys("owners"), field, owner)
+            part.command("ZADD", keys("kind", key[1]), "0", key[2])
+            part.command("SADD", keys("kinds"), key[1])
+            part.touch(_DOCUMENTS_FIELD)
 
     def append_document(self, key: DocumentKey, document: Document, added: Sequence[Any]) -> None:
         """Replace a document and add to its log."""
-        part = self.part(key[0])
-        part.do("HSET", part.keys("docs"), joined(*key[1:]), layout.put_document(document))
-        self._append(part, key, added)
+        part = self.changes_in(key[0])
+        part.command("HSET", part.keys("docs"), join_ids(*key[1:]), layout.encode_document(document))
+        self._append_log(part, key, added)
 
-    def _append(self, part: Part, key: DocumentKey, added: Sequence[Any]) -> None:
-        for some in portions([codec.encode(item) for item in added]):
-            part.do("RPUSH", _log(part, key), *some)
+    def _append_log(self, part: NamespaceChanges, key: DocumentKey, added: Sequence[Any]) -> None:
+        for some in batches([codec.encode(item) for item in added]):
+            part.command("RPUSH", _log_key(part, key), *some)
 
-    def drop_document(self, key: DocumentKey) -> None:
+    def remove_document(self, key: DocumentKey) -> None:
         """Remove a document with its log and its lease."""
-        part, field = self.part(key[0]), joined(*key[1:])
+        part, field = self.changes_in(key[0]), join_ids(*key[1:])
         for name in ("docs", "owners", "leases"):
-            part.free("HDEL", part.keys(name), [field])
-        part.free("ZREM", part.keys("kind", key[1]), [key[2]])
-        part.forget(_log(part, key))
-        part.watch(_DOCUMENTS)
-        self._dropped.add(key)
+            part.delete("HDEL", part.keys(name), [field])
+        part.delete("ZREM", part.keys("kind", key[1]), [key[2]])
+        part.delete_key(_log_key(part, key))
+        part.touch(_DOCUMENTS_FIELD)
+        self._removed_documents.add(key)
 
-    def lease(self, key: DocumentKey) -> Lease | None:
+    def find_lease(self, key: DocumentKey) -> Lease | None:
         """Who holds a document, or held it last."""
-        part, field = self.part(key[0]), joined(*key[1:])
-        (raw,) = self.ask([["HGET", part.keys("leases"), field]])
-        part.check("leases", field, raw)
-        return None if raw is None else layout.lease(raw)
+        part, field = self.changes_in(key[0]), join_ids(*key[1:])
+        (raw,) = self.fetch([["HGET", part.keys("leases"), field]])
+        part.expect("leases", field, raw)
+        return None if raw is None else layout.decode_lease(raw)
 
     def put_lease(self, key: DocumentKey, lease: Lease) -> None:
         """Note who holds a document."""
-        part = self.part(key[0])
-        part.do("HSET", part.keys("leases"), joined(*key[1:]), layout.put_lease(lease))
+        part = self.changes_in(key[0])
+        part.command("HSET", part.keys("leases"), join_ids(*key[1:]), layout.encode_lease(lease))
 
-    def drop_leases(self, namespace: str) -> None:
+    def remove_leases(self, namespace: str) -> None:
         """Forget who holds what in a namespace."""
-        part = self.part(namespace)
-        part.forget(part.keys("leases"))
+        part = self.changes_in(namespace)
+        part.delete_key(part.keys("leases"))
 
 
-def _log(part: Part, key: DocumentKey) -> bytes:
-    return part.keys("doclog", joined(*key[1:]).decode())
+def _log_key(part: NamespaceChanges, key: DocumentKey) -> bytes:
+    return part.keys("doclog", join_ids(*key[1:]).decode())
 
 
 # working: How does an operation become one commit?
@@ -313,53 +320,53 @@ def _log(part: Part, key: DocumentKey) -> bytes:
 
 T = TypeVar("T")
 
-_PATIENCE = 3
+_MAX_CONFLICTS = 3
 """Times that an operation is overtaken before it asks the others to wait."""
-_ALONE_MS = 5_000
-_PAUSE_S = 0.001
-_LOOKS = 5
+_LOCK_TTL_MS = 5_000
+_RETRY_DELAY_S = 0.001
+_READ_ATTEMPTS = 5
 
 
-class Work:
+class TransactionRunner:
     """The operations of one process on one store."""
 
-    def __init__(self, server: Connections, prefix: str, *, read_only: bool = False) -> None:
+    def __init__(self, server: RedisConnections, prefix: str, *, read_only: bool = False) -> None:
         self.server = server
         self.prefix = prefix
         self.model = ""
         """Whose vectors this process writes."""
         self._read_only = read_only
-        self._known: dict[str, Keys] = {}
+        self._keys_by_namespace: dict[str, NamespaceKeys] = {}
         self._registered: tuple[int, set[str]] = (-1, set())
 
-    def keys(self, namespace: str) -> Keys:
+    def keys(self, namespace: str) -> NamespaceKeys:
         """The keys of a namespace."""
-        found = self._known.get(namespace)
+        found = self._keys_by_namespace.get(namespace)
         if found is None:
-            if len(self._known) > 10_000:
-                self._known.clear()
-            found = self._known[namespace] = Keys(self.prefix, namespace)
+            if len(self._keys_by_namespace) > 10_000:
+                self._keys_by_namespace.clear()
+            found = self._keys_by_namespace[namespace] = NamespaceKeys(self.prefix, namespace)
         return found
 
-    def unit(self) -> Unit:
+    def begin(self) -> RedisTransaction:
         """What a new operation knows: nothing."""
-        return Unit(self.server, self.keys, self.model)
+        return RedisTransaction(self.server, self.keys, self.model)
 
-    def look(self, work: Callable[[State], T]) -> T:
+    def run_read(self, operation: Callable[[StoreState], T]) -> T:
         """Do something that changes nothing, on what was so at one moment."""
-        for left in reversed(range(_LOOKS)):
-            unit = self.unit()
+        for left in reversed(range(_READ_ATTEMPTS)):
+            unit = self.begin()
             try:
-                found = work(unit)
+                found = operation(unit)
             except Exception:
-                if unit.trips > 1 and left and not self._holds(unit):
+                if unit.round_trips > 1 and left and not self._is_unchanged(unit):
                     continue
                 raise
-            if unit.trips < 2 or not left or self._holds(unit):
+            if unit.round_trips < 2 or not left or self._is_unchanged(unit):
                 return found
         raise AssertionError("the last look is taken as it is")
 
-    def do(self, work: Callable[[State], T]) -> T:
+    def run_write(self, operation: Callable[[StoreState], T]) -> T:
         """Do something that may change the state, once and completely or not at all."""
         if self._read_only:
             raise ReadOnly(self.server.name, "was opened to be read only", "open it without mode=ro")
@@ -369,53 +376,61 @@ class Work:
             gates: list[bytes] = []
             try:
                 while True:
-                    unit = self.unit()
-                    found, error = _tried(work, unit)
-                    told = self._handed_in(writer, unit, failed=error is not None, alone=bool(gates))
+                    unit = self.begin()
+                    found, error = _attempt(operation, unit)
+                    told = self._commit(writer, unit, failed=error is not None, locked=bool(gates))
                     if told == "done":
-                        gates = [] if unit.changes and error is None else gates
+                        gates = [] if unit.has_changes and error is None else gates
                         if error is not None:
                             raise error
                         return found  # type: ignore[return-value]  # there was no error
                     attempt += told == "changed"
                     if time.monotonic() > until:
                         raise Busy(self.server.name, "is changed by others all the time", "try again")
-                    time.sleep(min(_PAUSE_S * (attempt + 1), 0.02) if attempt > 1 or told == "wait" else 0)
-                    if attempt >= _PATIENCE:
-                        gates = self._alone(unit, writer)
+                    time.sleep(
+                        min(_RETRY_DELAY_S * (attempt + 1), 0.02) if attempt > 1 or told == "wait" else 0
+                    )
+                    if attempt >= _MAX_CONFLICTS:
+                        gates = self._lock_namespaces(unit, writer)
             finally:
                 for gate in gates:
-                    self.server.leave(gate, writer)
+                    self.server.release_lock(gate, writer)
 
-    def _holds(self, unit: Unit) -> bool:
+    def _is_unchanged(self, unit: RedisTransaction) -> bool:
         """Whether what was read in several steps is still so."""
         with self.server.writer() as writer:
-            return self._handed_in(writer, unit, failed=True) == "done"
+            return self._commit(writer, unit, failed=True) == "done"
 
-    def _handed_in(self, writer: Writer, unit: Unit, *, failed: bool, alone: bool = False) -> str:
+    def _commit(
+        self, writer: CommitWriter, unit: RedisTransaction, *, failed: bool, locked: bool = False
+    ) -> str:
         """Commit what a unit wants, or only make sure of what it read; what the server said."""
-        look = failed or not unit.changes
-        if not unit.parts or (look and unit.trips < 2):
+        look = failed or not unit.has_changes
+        if not unit.namespaces or (look and unit.round_trips < 2):
             return "done"
-        if self.server.cluster and len(unit.parts) > 1:
-            raise Invalid("requests", f"lie in {len(unit.parts)} namespaces", "write one namespace at a time")
+        if self.server.cluster and len(unit.namespaces) > 1:
+            raise Invalid(
+                "requests", f"lie in {len(unit.namespaces)} namespaces", "write one namespace at a time"
+            )
         if not look:
-            self._register(unit)
+            self._register_namespaces(unit)
         place: dict[bytes, int] = {}
 
         def number(key: bytes) -> int:
             return place.setdefault(key, len(place) + 1)
 
-        first = next(iter(unit.parts.values()))
-        wanted = {name: part for name, part in unit.parts.items() if part.changes or part.checks or look}
+        first = next(iter(unit.namespaces.values()))
+        wanted = {
+            name: part for name, part in unit.namespaces.items() if part.has_changes or part.checks or look
+        }
         if look:
-            parts = [_checking(part.keys, part.checks, number) for part in wanted.values()]
+            parts = [_check_job(part.keys, part.checks, number) for part in wanted.values()]
         else:
-            parts = [part.built(number) for part in wanted.values()]
+            parts = [part.to_job(number) for part in wanted.values()]
         job: dict[str, Any] = {
             "done": number(first.keys("done", writer.token)),
             "look": int(look),
-            "alone": int(alone),
+            "alone": int(locked),
             "parts": parts,
         }
         told, *more = self.server.commit(writer, [*place], job)
@@ -425,34 +440,34 @@ class Work:
                 f"holds something else under {more[0]!r}",
                 "let nobody else write under its prefix, or choose another with ?prefix=",
             )
-        if not look and told == b"done" and layout.digits(0) in more[0].split():
+        if not look and told == b"done" and layout.to_digits(0) in more[0].split():
             self._registered = (-1, set())  # a namespace began: was the server emptied, and its list too?
-            self._register(unit)
+            self._register_namespaces(unit)
         return told.decode()
 
-    def _alone(self, unit: Unit, writer: Writer) -> list[bytes]:
+    def _lock_namespaces(self, unit: RedisTransaction, writer: CommitWriter) -> list[bytes]:
         """Ask everybody else to wait with the namespaces of a unit; the keys of those who wait."""
         mine: list[bytes] = []
-        for gate in (self.keys(name)("gate") for name in sorted(unit.parts)):
-            if not self.server.enter(gate, writer, _ALONE_MS):
+        for gate in (self.keys(name)("gate") for name in sorted(unit.namespaces)):
+            if not self.server.acquire_lock(gate, writer, _LOCK_TTL_MS):
                 for other in mine:  # who waits while others wait for him would wait for long
-                    self.server.leave(other, writer)
+                    self.server.release_lock(other, writer)
                 return []
             mine.append(gate)
         return mine
 
-    def _register(self, unit: Unit) -> None:
+    def _register_namespaces(self, unit: RedisTransaction) -> None:
         """Note that the namespaces exist, before anything is in them: too early does no harm."""
         epoch, known = self._registered
         if epoch != self.server.epoch:
             known = set()
-        new = unit.parts.keys() - known
+        new = unit.namespaces.keys() - known
         if new:
-            self.server.ask("SADD", layout.of_store(self.prefix, "namespaces"), *new)
+            self.server.execute("SADD", layout.store_key(self.prefix, "namespaces"), *new)
             self._registered = (self.server.epoch, known | new)
 
 
-def _tried(work: Callable[[State], T], unit: Unit) -> tuple[T | None, Exception | None]:
+def _attempt(work: Callable[[StoreState], T], unit: RedisTransaction) -> tuple[T | None, Exception | None]:
     """What an operation gives, or why it does not."""
     try:
         return work(unit), None
@@ -462,7 +477,9 @@ def _tried(work: Callable[[State], T], unit: Unit) -> tuple[T | None, Exception 
         return None, error
 
 
-def _checking(keys: Keys, checks: dict[tuple[bytes, bytes], bytes], place: Callable[[bytes], int]) -> Any:
+def _check_job(
+    keys: NamespaceKeys, checks: dict[tuple[bytes, bytes], bytes], place: Callable[[bytes], int]
+) -> Any:
     return {
         "gate": place(keys("nobody")),
         "checks": [[place(key), field, value] for (key, field), value in checks.items()],

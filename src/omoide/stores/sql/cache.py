@@ -12,45 +12,47 @@ from typing import Any
 
 import numpy as np
 
-from omoide.retrieval.pool import Array, Pool, Row, Statistics
+from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics
 from omoide.stores import truth
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
 
-SHELF = 10_000
+MAX_CACHED_ENTRIES = 10_000
 """Entries that a shelf holds at most; larger scopes are searched by `wide`."""
 
-_MANY = 2_000  # changes from which on a shelf is filled anew
+_MAX_CHANGES = 2_000  # changes from which on a shelf is filled anew
 
 _SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
     e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
 
-Found = tuple[Any, ...]
+CacheRow = tuple[Any, ...]
 
 
-class Shelf:
+class ScopeCache:
     """A scope as columns, and the change that it covers."""
 
     def __init__(self, slot: int, dim: int) -> None:
         self.slot = slot
-        self.pool = Pool(dim=dim)
-        self.life: str | None = None
-        self.covers = 0
+        self.pool = CandidatePool(dim=dim)
+        self.generation: str | None = None
+        self.covered_seq = 0
         self.numbers: list[int] = []
-        self.written: list[int] = []
-        self.lost_until = 0
+        self.write_order: list[int] = []
+        self.expired_until = 0
         """The latest moment at which something on the shelf expired; earlier ones cannot be asked about."""
-        self._places: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
         self._expires: dict[int, int] = {}
 
-    def fill(self, found: Sequence[Found], statistics: Statistics | None = None, reach: int = 8) -> None:
+    def fill(
+        self, cache_rows: Sequence[CacheRow], statistics: ScopeStatistics | None = None, reach: int = 8
+    ) -> None:
         """Hold these rows and nothing else."""
-        columns = [*zip(*found, strict=True)] if found else [()] * 12
+        columns = [*zip(*cache_rows, strict=True)] if cache_rows else [()] * 12
         no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
             columns
         )
-        self.pool = Pool.build(
+        self.pool = CandidatePool.build(
             features,
             time=time,
             thread=thread,
@@ -62,19 +64,19 @@ class Shelf:
             vectors=[vector or b"" for vector in pooled],
             dim=self.pool.dim,
             statistics=statistics,
-            reach=reach,
+            max_gap=reach,
         )
         self.numbers = [*no]
-        self.written = [*written]
-        self._places = dict(zip(no, range(len(no)), strict=True))
+        self.write_order = [*written]
+        self._positions = dict(zip(no, range(len(no)), strict=True))
         self._expires = {number: at for number, at in zip(no, expires, strict=True) if at is not None}
 
-    def put(self, found: Found) -> None:
+    def append(self, values: CacheRow) -> None:
         """Hold one more row."""
         no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
-            found
+            values
         )
-        row = Row(
+        row = PoolRow(
             features=features,
             time=time,
             thread=thread,
@@ -85,15 +87,15 @@ class Shelf:
             importance=importance,
             vectors=pooled or b"",
         )
-        self._places[no] = self.pool.append(row)
+        self._positions[no] = self.pool.append(row)
         self.numbers.append(no)
-        self.written.append(written)
+        self.write_order.append(written)
         if expires is not None:
             self._expires[no] = expires
 
-    def drop(self, number: int) -> None:
+    def remove(self, number: int) -> None:
         """Hold one row less, if it is here."""
-        place = self._places.pop(number, None)
+        place = self._positions.pop(number, None)
         self._expires.pop(number, None)
         if place is not None:
             self.pool.drop(place)
@@ -102,12 +104,12 @@ class Shelf:
         """Let go of what has expired by a moment."""
         for number, end in [*self._expires.items()]:
             if end <= at:
-                self.lost_until = max(self.lost_until, end)
-                self.drop(number)
+                self.expired_until = max(self.expired_until, end)
+                self.remove(number)
 
     def is_sparse(self) -> bool:
         """Whether most of its rows are gone."""
-        return self.pool.size > 2 * len(self._places) + 64
+        return self.pool.size > 2 * len(self._positions) + 64
 
     def expires_between(self, earlier: int, later: int) -> bool:
         """Whether something on it expires after one moment and until another."""
@@ -116,12 +118,12 @@ class Shelf:
     def speakers(self) -> list[str]:
         """Who speaks here, by number; nobody in the place of one whose words are all gone."""
         names = self.pool.speakers
-        if len(self._places) == self.pool.size:
+        if len(self._positions) == self.pool.size:
             return names
         held = {*np.unique(self.pool.column("speaker")[self.pool.live]).tolist()}
         return [name if code in held else "" for code, name in enumerate(names)]
 
-    def tokens(self, db: Database) -> None:
+    def attach_token_reader(self, db: Database) -> None:
         """Read token vectors through this connection from now on."""
 
         def read(places: Array) -> list[Array]:
@@ -136,90 +138,92 @@ class Shelf:
                 for key in keys
             ]
 
-        self.pool.tokens = read if self._has_tokens(db) else None
+        self.pool.token_loader = read if self._has_tokens(db) else None
 
     def _has_tokens(self, db: Database) -> bool:
         return bool(self.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
 
 
-def bring_up(db: Database, shelf: Shelf, inside: rows.Where, namespace: str) -> bool:
+def refresh(db: Database, cache: ScopeCache, where: rows.WhereClause, namespace: str) -> bool:
     """Apply what changed since the shelf was last used; False if the scope is too large for one."""
-    life, last = rows.state(db, namespace)
-    if shelf.life != life or not _apply(db, shelf, inside, namespace, last):
-        if _is_large(db, inside):
+    life, last = rows.latest_change(db, namespace)
+    if cache.generation != life or not _apply_changes(db, cache, where, namespace, last):
+        if _exceeds_limit(db, where):
             return False
-        shelf.lost_until = 0
-        shelf.fill(read(db, inside, shelf.slot))
-    shelf.life, shelf.covers = life, last
+        cache.expired_until = 0
+        cache.fill(read_rows(db, where, cache.slot))
+    cache.generation, cache.covered_seq = life, last
     return True
 
 
-def _apply(db: Database, shelf: Shelf, inside: rows.Where, namespace: str, last: int) -> bool:
+def _apply_changes(
+    db: Database, cache: ScopeCache, where: rows.WhereClause, namespace: str, last: int
+) -> bool:
     """Apply single changes, if they are not too many."""
-    if last == shelf.covers:
+    if last == cache.covered_seq:
         return True
-    numbers = changed_since(db, namespace, shelf.covers, _MANY)
-    if last < shelf.covers or numbers is None or shelf.is_sparse():
+    numbers = changed_numbers(db, namespace, cache.covered_seq, _MAX_CHANGES)
+    if last < cache.covered_seq or numbers is None or cache.is_sparse():
         return False
     for number in numbers:
-        shelf.drop(number)
-    for found in read(db, inside, shelf.slot, numbers=numbers):
-        if shelf.written and _written(found) < shelf.written[-1]:
+        cache.remove(number)
+    for found in read_rows(db, where, cache.slot, numbers=numbers):
+        if cache.write_order and _write_order_of(found) < cache.write_order[-1]:
             return False  # something came back that belongs before others
-        shelf.put(found)
-    return shelf.pool.size <= SHELF + _MANY
+        cache.append(found)
+    return cache.pool.size <= MAX_CACHED_ENTRIES + _MAX_CHANGES
 
 
-def changed_since(db: Database, namespace: str, covers: int, limit: int) -> list[int] | None:
+def changed_numbers(db: Database, namespace: str, after: int, limit: int) -> list[int] | None:
     """The numbers of the entries of a namespace that changed since; None after too many changes."""
     found = db.execute(
         "SELECT no FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
-        (namespace, covers, limit + 1),
+        (namespace, after, limit + 1),
     ).fetchall()
     return None if len(found) > limit else [*dict.fromkeys(no for (no,) in found)]
 
 
-def _is_large(db: Database, inside: rows.Where) -> bool:
+def _exceeds_limit(db: Database, where: rows.WhereClause) -> bool:
     """Whether a scope holds more than fits on a shelf, found before any of it is read."""
-    condition, parameters = inside
+    condition, parameters = where
     (count,) = db.execute(
         f"SELECT count(*) FROM (SELECT 1 FROM entries e WHERE {condition} AND live = 1 LIMIT ?) AS held",
-        (*parameters, SHELF + 1),
+        (*parameters, MAX_CACHED_ENTRIES + 1),
     ).fetchone()
-    return int(count) > SHELF
+    return int(count) > MAX_CACHED_ENTRIES
 
 
-def read(
+def read_rows(
     db: Database,
-    inside: rows.Where,
+    where: rows.WhereClause,
     slot: int,
     *,
     numbers: Sequence[int] | None = None,
-    lives: Sequence[int] = (truth.LIVE,),
-) -> list[Found]:
+    statuses: Sequence[int] = (truth.LIVE,),
+) -> list[CacheRow]:
     """The rows of a scope that count, or some of them, in the order in which they were last written."""
-    condition, parameters = inside
-    condition += rows.standing_in(lives)
+    condition, parameters = where
+    condition += rows.status_condition(statuses)
     if numbers is None:
         found = db.execute(f"{_SELECT}{condition}", (slot, *parameters)).fetchall()
     else:
-        found = [*_some(db, condition, parameters, slot, numbers)]
-    found.sort(key=_written)
+        found = [*_read_numbers(db, condition, parameters, slot, numbers)]
+    found.sort(key=_write_order_of)
     return found
 
 
-def _some(
+def _read_numbers(
     db: Database, condition: str, parameters: Sequence[Any], slot: int, numbers: Sequence[int]
-) -> Iterator[Found]:
+) -> Iterator[CacheRow]:
     for some in rows.batches(sorted(numbers)):
         marks = ",".join("?" * len(some))
         # Otherwise SQLite walks an index of the scope instead of looking the numbers up.
-        mark = db.words.unindexed
+        mark = db.dialect.no_index_prefix
         looser = condition.replace("owner", f"{mark}owner", 1).replace("session=", f"{mark}session=")
         statement = f"{_SELECT}e.no IN ({marks}) AND {looser}"
         yield from db.execute(statement, (slot, *some, *parameters))
 
 
-def _written(found: Found) -> int:
-    written: int = found[11]
+def _write_order_of(row: CacheRow) -> int:
+    written: int = row[11]
     return written

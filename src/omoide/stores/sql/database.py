@@ -17,30 +17,30 @@ SLOTS = 8
 """How many embedders' vectors can be held at once; a vector's key is `no * SLOTS + slot`."""
 
 
-class Words(NamedTuple):
+class Dialect(NamedTuple):
     """What one database says differently from the other."""
 
-    contains: str
+    contains_bytes: str
     """The condition that some bytes are in a body."""
-    in_order: str = ""
+    table_order_hint: str = ""
     """Said after a table that is best read in its own order, though an index would do."""
-    as_given: str = ""
+    join_order_hint: str = ""
     """Said between two tables that are best joined in the order in which they are named."""
-    unindexed: str = ""
+    no_index_prefix: str = ""
     """Said before a column whose index is not to be used."""
-    lateral: bool = False
+    supports_lateral: bool = False
     """Whether the newest of several kinds can be asked for at once, each from its own stretch of an index."""
-    codes: bool = False
+    stores_codes: bool = False
     """Whether a vector is kept with its code beside it."""
-    near: str = ""
+    distance_expression: str = ""
     """How far a code is from another, where an index knows; `{dim}` is how many bits they have."""
-    while_there: str = ""
+    key_share_lock: str = ""
     """Said after a query of rows that must not go away before the transaction ends."""
-    unless_held: str = ""
+    skip_locked: str = ""
     """Said after a query of rows that are about to go, all but those that others are changing."""
 
 
-class Found(Protocol):
+class Cursor(Protocol):
     """What a statement found."""
 
     @property
@@ -70,11 +70,11 @@ class Database(Protocol):
     """The numbers of owners, which never change once they are committed."""
 
     @property
-    def words(self) -> Words:
+    def dialect(self) -> Dialect:
         """How it speaks."""
         ...
 
-    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Found:
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
         """Carry a statement out."""
         ...
 
@@ -82,7 +82,7 @@ class Database(Protocol):
         """Carry a statement out once for each of these parameters."""
         ...
 
-    def hold(self, *holds: Hold) -> None:
+    def lock(self, *locks: AdvisoryLock) -> None:
         """Keep others from what is held until the transaction ends."""
         ...
 
@@ -91,7 +91,7 @@ class Database(Protocol):
         ...
 
 
-class Hold(NamedTuple):
+class AdvisoryLock(NamedTuple):
     """Something that only one transaction at a time may change, or only such as share it."""
 
     name: str
@@ -100,31 +100,31 @@ class Hold(NamedTuple):
     """Whose feed has something new once the transaction is committed."""
 
 
-MODELS = Hold("models")
+MODELS_LOCK = AdvisoryLock("models")
 """Which embedder's vectors the database holds."""
 
 
-VECTORS = Hold("vectors", shared=True)
+VECTORS_LOCK = AdvisoryLock("vectors", shared=True)
 """That the embedder whose vectors are kept stays the same; held by itself, before `MODELS`, to change it."""
 
 
-def entries_in(namespace: str) -> Hold:
+def entries_lock(namespace: str) -> AdvisoryLock:
     """All entries of a namespace, with its part of the log, whose order is the order of commits."""
-    return Hold(f"entries {namespace}", namespace=namespace)
+    return AdvisoryLock(f"entries {namespace}", namespace=namespace)
 
 
-def everything_in(namespace: str) -> tuple[Hold, Hold]:
+def namespace_locks(namespace: str) -> tuple[AdvisoryLock, AdvisoryLock]:
     """All entries and all documents of a namespace."""
-    return Hold(f"documents {namespace}"), entries_in(namespace)
+    return AdvisoryLock(f"documents {namespace}"), entries_lock(namespace)
 
 
-def one_document(namespace: str, kind: str, id: str) -> tuple[Hold, Hold]:
+def document_locks(namespace: str, kind: str, id: str) -> tuple[AdvisoryLock, AdvisoryLock]:
     """One document, while others may change others."""
     key = " ".join(f"{len(part)} {part}" for part in (namespace, kind, id))
-    return Hold(f"documents {namespace}", shared=True), Hold(f"document {key}")
+    return AdvisoryLock(f"documents {namespace}", shared=True), AdvisoryLock(f"document {key}")
 
 
-class Connections(Protocol):
+class SQLConnections(Protocol):
     """The connections of one store to its database."""
 
     @property
@@ -137,15 +137,15 @@ class Connections(Protocol):
         """Whether it was let go of."""
         ...
 
-    def reading(self) -> AbstractContextManager[Database]:
+    def read_transaction(self) -> AbstractContextManager[Database]:
         """A block that sees the store as it is at one moment."""
         ...
 
-    def writing(self, *holds: Hold) -> AbstractContextManager[Database]:
+    def write_transaction(self, *locks: AdvisoryLock) -> AbstractContextManager[Database]:
         """A block that changes the store as a whole, or not at all."""
         ...
 
-    def glance(self, look: Callable[[Database], T]) -> T:
+    def read_once(self, read: Callable[[Database], T]) -> T:
         """What one statement finds, which needs no transaction of its own."""
         ...
 

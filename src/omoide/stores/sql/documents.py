@@ -11,7 +11,7 @@ from omoide.errors import Conflict, IdTaken, NotFound
 from omoide.stores.records import Document, Lease
 from omoide.stores.sql.database import Database
 
-Row = tuple[int, str | None, str | None, int]
+DocumentRow = tuple[int, str | None, str | None, int]
 
 
 def load(db: Database, kind: str, id: str, scope: Scope) -> Document | None:
@@ -22,10 +22,12 @@ def load(db: Database, kind: str, id: str, scope: Scope) -> Document | None:
     no, agent, session, rev = row
     at, body = db.execute("SELECT at, body FROM documents WHERE no=?", (no,)).fetchone()
     log = db.execute("SELECT body FROM document_log WHERE document=? ORDER BY n", (no,)).fetchall()
-    return _document(kind, scope, (id, agent, session, rev, at, body), tuple(_read(item) for (item,) in log))
+    return _document(
+        kind, scope, (id, agent, session, rev, at, body), tuple(_decode(item) for (item,) in log)
+    )
 
 
-def listed(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
+def list_documents(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
     """The documents of a kind after an id, by their ids, without their logs."""
     condition, parameters = "namespace=? AND kind=? AND id > ?", [scope.namespace, kind, after or ""]
     for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
@@ -60,7 +62,7 @@ def _document(
         session_id=session,
         rev=rev,
         updated_at=at,
-        body=_read(body),
+        body=_decode(body),
         log=log,
     )
 
@@ -167,8 +169,8 @@ def _check_claimable(db: Database, kind: str, id: str, scope: Scope) -> None:
         raise NotFound(kind, id, "check the id and the scope")
 
 
-def _find(db: Database, kind: str, id: str, scope: Scope) -> Row | None:
-    row: Row | None = db.execute(
+def _find(db: Database, kind: str, id: str, scope: Scope) -> DocumentRow | None:
+    row: DocumentRow | None = db.execute(
         "SELECT no, agent, session, rev FROM documents WHERE namespace=? AND kind=? AND id=?",
         (scope.namespace, kind, id),
     ).fetchone()
@@ -177,7 +179,7 @@ def _find(db: Database, kind: str, id: str, scope: Scope) -> Row | None:
     return row
 
 
-def _read(body: bytes) -> Any:
+def _decode(body: bytes) -> Any:
     return codec.decode(body, codec.Frozen)
 
 

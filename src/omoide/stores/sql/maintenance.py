@@ -11,15 +11,22 @@ from omoide.stores import codec
 from omoide.stores import truth as standing
 from omoide.stores.records import Stats
 from omoide.stores.sql import rows, truth
-from omoide.stores.sql.database import MODELS, SLOTS, VECTORS, Connections, Database, entries_in
-from omoide.stores.sql.writes import terms_in
+from omoide.stores.sql.database import (
+    MODELS_LOCK,
+    SLOTS,
+    VECTORS_LOCK,
+    Database,
+    SQLConnections,
+    entries_lock,
+)
+from omoide.stores.sql.writes import decode_terms
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Told how much of how much is done."""
 
 _BATCH = 256
 
-_AGREE = {
+_CONSISTENCY_CHECKS = {
     "entries whose owner is unknown": """
         SELECT count(*) FROM entries WHERE owner NOT IN (SELECT no FROM owners)""",
     "postings of entries that do not exist or do not count": """
@@ -50,7 +57,7 @@ _AGREE = {
 }
 
 
-def is_current(db: Database) -> bool:
+def is_index_current(db: Database) -> bool:
     """Whether the terms in a store are those that this version of Omoide would look for."""
     row = db.execute("SELECT value FROM settings WHERE name='features'").fetchone()
     return row is None or row[0] == str(features.VERSION)
@@ -58,10 +65,10 @@ def is_current(db: Database) -> bool:
 
 def check(db: Database) -> list[str]:
     """What is wrong with a store: parts that do not agree; empty when it is sound."""
-    if not is_current(db):
+    if not is_index_current(db):
         return ["the terms of all entries are those of another version: reindex"]
     problems = []
-    for name, statement in _AGREE.items():
+    for name, statement in _CONSISTENCY_CHECKS.items():
         count = db.execute(statement).fetchone()[0]
         if count:
             problems.append(f"{name}: {count}")
@@ -73,13 +80,13 @@ def check(db: Database) -> list[str]:
 
 
 def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob: bytes) -> list[str]:
-    entry = codec.unpack(body)
+    entry = codec.decode_entry(body)
     problems = []
-    if features.read(codec.text_of(entry)).to_bytes() != blob:
+    if features.extract_features(codec.text_of(entry)).to_bytes() != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
     if standing.is_superseded(live) != (entry.superseded_by is not None):
         problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
-    wanted = set() if standing.is_superseded(live) else {*terms_in(blob)}
+    wanted = set() if standing.is_superseded(live) else {*decode_terms(blob)}
     for term in wanted:
         row = db.execute(
             "SELECT 1 FROM postings WHERE owner=? AND term=? AND no=?", (owner, term, no)
@@ -104,7 +111,7 @@ def namespaces(db: Database) -> list[str]:
 
 def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
     """Figures about a scope of a store of some size."""
-    condition, parameters = rows.where(db, scope) or ("1=0", [])
+    condition, parameters = rows.scope_condition(db, scope) or ("1=0", [])
     by_type, entries, live, stale, expired = {}, 0, 0, 0, 0
     for name, count, counting, resting, over in db.execute(
         "SELECT type, count(*), count(CASE WHEN live = 1 THEN 1 END), count(CASE WHEN live = 2 THEN 1 END),"
@@ -122,7 +129,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
         f"SELECT count(*) FROM links WHERE namespace=? AND source IN ({names})",
         (scope.namespace, *parameters),
     ).fetchone()
-    model, without = rows.serving(db), 0
+    model, without = rows.serving_model(db), 0
     if model is not None:
         (without,) = db.execute(
             f"SELECT count(*) FROM entries e WHERE {condition} AND live = 1 AND NOT EXISTS"
@@ -146,63 +153,63 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
 
 
 def reindex(
-    connections: Connections, embedder: Embedder | None, progress: Progress | None = None
-) -> rows.Model | None:
+    connections: SQLConnections, embedder: Embedder | None, progress: ProgressCallback | None = None
+) -> rows.EmbeddingModel | None:
     """Give every entry new terms, and new vectors beside the ones that serve, a portion at a time.
 
     Nothing waits for it, and when it is interrupted it goes on where it was; the new vectors take over once
     every entry has them.
     """
     model = None
-    with connections.writing(MODELS) as db:
+    with connections.write_transaction(MODELS_LOCK) as db:
         if embedder is not None:
-            model = rows.add(db, embedder)
+            model = rows.add_model(db, embedder)
         (total,) = db.execute("SELECT count(*) FROM entries").fetchone()
     while True:
-        _pass(connections, embedder, model, total, progress)
-        with connections.writing(VECTORS._replace(shared=False)) as db:
-            db.hold(MODELS)
+        _reindex_pass(connections, embedder, model, total, progress)
+        with connections.write_transaction(VECTORS_LOCK._replace(shared=False)) as db:
+            db.lock(MODELS_LOCK)
             if embedder is not None:
-                model = rows.add(db, embedder)  # somebody may have given its place away
-            if model is not None and _is_missing(db, model):
+                model = rows.add_model(db, embedder)  # somebody may have given its place away
+            if model is not None and _has_missing_vectors(db, model):
                 continue  # somebody wrote meanwhile
-            rows.put(db, "features", str(features.VERSION))
+            rows.put_setting(db, "features", str(features.VERSION))
             if model is not None and not model.serving:
-                rows.take_over(db, model)
-            rows.renew(db)
+                rows.activate_model(db, model)
+            rows.renew_generation(db)
             return model
 
 
-def _pass(
-    connections: Connections,
+def _reindex_pass(
+    connections: SQLConnections,
     embedder: Embedder | None,
-    model: rows.Model | None,
+    model: rows.EmbeddingModel | None,
     total: int,
-    progress: Progress | None,
+    progress: ProgressCallback | None,
 ) -> None:
     last, done = -1, 0
     while True:
-        with connections.reading() as db:
+        with connections.read_transaction() as db:
             found = db.execute(
                 "SELECT no, body, namespace FROM entries WHERE no > ? ORDER BY no LIMIT ?", (last, _BATCH)
             ).fetchall()
-            todo = [row for row in found if not _is_done(db, row[0], row[1], model)]
+            todo = [row for row in found if not _is_indexed(db, row[0], row[1], model)]
         if not found:
             return
         if todo:
-            fresh = codec.index([codec.unpack(body) for _, body, _ in todo], embedder)
+            fresh = codec.index_entries([codec.decode_entry(body) for _, body, _ in todo], embedder)
             namespaces = sorted({namespace for _, _, namespace in todo})
-            with connections.writing(VECTORS, *map(entries_in, namespaces)) as db:
-                if model is not None and not rows.is_known(db, model):
+            with connections.write_transaction(VECTORS_LOCK, *map(entries_lock, namespaces)) as db:
+                if model is not None and not rows.has_model(db, model):
                     return
                 for (no, body, _), indexed in zip(todo, fresh, strict=True):
-                    _renew(db, no, body, indexed, model)
+                    _update_index(db, no, body, indexed, model)
         last, done = found[-1][0], done + len(found)
         if progress is not None:
             progress(done, max(total, done))
 
 
-def _is_missing(db: Database, model: rows.Model) -> bool:
+def _has_missing_vectors(db: Database, model: rows.EmbeddingModel) -> bool:
     found = db.execute(
         "SELECT 1 FROM entries e WHERE NOT EXISTS"
         " (SELECT 1 FROM vectors v WHERE v.key = e.no * ? + ?) LIMIT 1",
@@ -211,25 +218,27 @@ def _is_missing(db: Database, model: rows.Model) -> bool:
     return found.fetchone() is not None
 
 
-def _is_done(db: Database, no: int, body: bytes, model: rows.Model | None) -> bool:
+def _is_indexed(db: Database, no: int, body: bytes, model: rows.EmbeddingModel | None) -> bool:
     (blob,) = db.execute("SELECT features FROM entries WHERE no=?", (no,)).fetchone()
     if model is not None:
         key = no * SLOTS + model.slot
         if db.execute("SELECT 1 FROM vectors WHERE key=?", (key,)).fetchone() is None:
             return False
-    return bool(features.read(codec.text_of(codec.unpack(body))).to_bytes() == blob)
+    return bool(features.extract_features(codec.text_of(codec.decode_entry(body))).to_bytes() == blob)
 
 
-def _renew(db: Database, no: int, body: bytes, found: codec.Indexed, model: rows.Model | None) -> None:
+def _update_index(
+    db: Database, no: int, body: bytes, fresh: codec.IndexData, model: rows.EmbeddingModel | None
+) -> None:
     row = db.execute("SELECT owner, live, features FROM entries WHERE no=? AND body=?", (no, body)).fetchone()
     # Changed meanwhile, or erased and its number given to another entry: what was read must leave no trace.
     if row is None:
         return
     owner, live, blob = row
-    if blob != found.features:
+    if blob != fresh.features:
         if not standing.is_superseded(live):
-            rows.unpost(db, owner, no, terms_in(blob))
-            rows.post(db, found.postings(owner, no))
-        db.execute("UPDATE entries SET features=? WHERE no=?", (found.features, no))
+            rows.delete_postings(db, owner, no, decode_terms(blob))
+            rows.insert_postings(db, fresh.postings(owner, no))
+        db.execute("UPDATE entries SET features=? WHERE no=?", (fresh.features, no))
     if model is not None:
-        rows.put_vectors(db, no, model, found)
+        rows.put_vectors(db, no, model, fresh)

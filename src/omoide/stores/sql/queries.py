@@ -15,20 +15,20 @@ from typing import Any
 
 import msgspec
 
-from omoide.core.entry import MEMORY_TYPES, ROOT, Entry, Scope
-from omoide.core.value import copied, force
+from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Scope
+from omoide.core.value import set_field, shallow_copy
 from omoide.errors import Erased
 from omoide.stores import codec, records, semantics
 from omoide.stores import truth as standing
 from omoide.stores.records import Access, Change, Feed, Link, Page, Query, Version
 from omoide.stores.sql import rows, truth
 from omoide.stores.sql.database import Database
-from omoide.stores.truth import Flip
+from omoide.stores.truth import StaleTransition
 
 # feeding: What changed, and what did it become?
 
 
-_LINK = Link(source="-", relation="-", target="-", created_at=0)
+_EMPTY_LINK = Link(source="-", relation="-", target="-", created_at=0)
 
 
 def changes(db: Database, namespace: str, after: int, limit: int) -> list[Change]:
@@ -42,86 +42,88 @@ def changes(db: Database, namespace: str, after: int, limit: int) -> list[Change
     ]
 
 
-class _Told:
+class _LoggedEntry:
     """What the log says of one id: the row it has now, whether it was erased, and its first revision."""
 
-    __slots__ = ("erased", "no", "written")
+    __slots__ = ("erased", "first_rev", "no")
 
     def __init__(self, no: int) -> None:
         self.no = no
         self.erased = False
-        self.written: int | None = None
+        self.first_rev: int | None = None
 
 
-def changed(db: Database, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
+def change_feed(db: Database, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
     """What changed after a sequence number, as it is at this moment."""
-    life, last = rows.state(db, namespace)
-    until, more = _portion(db, namespace, after, limit)
-    whole = after == 0 and more and _is_small(db, namespace, limit)
+    life, last = rows.latest_change(db, namespace)
+    until, more = _batch_end(db, namespace, after, limit)
+    whole = after == 0 and more and _fits(db, namespace, limit)
     if whole or not more:
         until, more = max(last, after), False
-    told = _told(db, namespace, after, until)
-    found = _rows(db, namespace, told)
-    access = _figures(db, [told[id].no for id in found]) if found else {}
+    told = _logged_entries(db, namespace, after, until)
+    found = _changed_entries(db, namespace, told)
+    access = _access_of(db, [told[id].no for id in found]) if found else {}
     if used_since is not None:
-        access.update(_used(db, namespace, used_since))
-    born = {id for id, (_, first) in found.items() if told[id].written == first}
+        access.update(_used_since(db, namespace, used_since))
+    born = {id for id, (_, first) in found.items() if told[id].first_rev == first}
     return Feed(
-        life=life,
+        generation=life,
         seq=until,
-        since=_mark(db, after),
-        mark=_mark(db, until),
+        after_fingerprint=_fingerprint(db, after),
+        seq_fingerprint=_fingerprint(db, until),
         more=more,
         entries=tuple(entry for entry, _ in found.values()),
         links=tuple(_links(db, namespace, found)),
         access=access,
-        gone=tuple(id for id, one in told.items() if one.erased),
-        fresh=frozenset(born - _buried(db, namespace, born)),
+        erased_ids=tuple(id for id, one in told.items() if one.erased),
+        new_ids=frozenset(born - _with_tombstone(db, namespace, born)),
     )
 
 
-def _told(db: Database, namespace: str, after: int, until: int) -> dict[str, _Told]:
+def _logged_entries(db: Database, namespace: str, after: int, until: int) -> dict[str, _LoggedEntry]:
     """What the log says between two numbers, by id, in the order of the last changes.
 
     Read row by row, and put together here: one pass over the log costs less than to group and join it.
     """
-    found: dict[str, _Told] = {}
+    found: dict[str, _LoggedEntry] = {}
     for id, no, op, rev in db.execute(
         "SELECT id, no, op, rev FROM log WHERE namespace = ? AND seq > ? AND seq <= ? ORDER BY seq",
         (namespace, after, until),
     ):
-        one = found.pop(id, None) or _Told(no)
+        one = found.pop(id, None) or _LoggedEntry(no)
         found[id] = one
         one.no = no
         if op == "erase":
             one.erased = True
-        elif op == "write" and (one.written is None or rev < one.written):
-            one.written = rev
+        elif op == "write" and (one.first_rev is None or rev < one.first_rev):
+            one.first_rev = rev
     return found
 
 
-def _rows(db: Database, namespace: str, told: dict[str, _Told]) -> dict[str, tuple[Entry, int]]:
+def _changed_entries(
+    db: Database, namespace: str, logged: dict[str, _LoggedEntry]
+) -> dict[str, tuple[Entry, int]]:
     """The entries that are told of and still there, each with the first revision kept here."""
     kept: dict[str, tuple[Entry, int]] = {}
-    for some in rows.batches(one.no for one in told.values()):
+    for some in rows.batches(one.no for one in logged.values()):
         marks = ",".join("?" * len(some))
         for id, body, live, first in db.execute(
             f"SELECT id, body, live, first FROM entries WHERE no IN ({marks}) AND namespace = ?",
             (*some, namespace),
         ):
-            if id in told:  # numbers are used again
+            if id in logged:  # numbers are used again
                 kept[id] = rows.entry_of(body, live), first
-    for id in told.keys() - kept.keys():  # erased, and perhaps written anew since: under another number
+    for id in logged.keys() - kept.keys():  # erased, and perhaps written anew since: under another number
         row = db.execute(
             "SELECT no, body, live, first FROM entries WHERE namespace = ? AND id = ?", (namespace, id)
         ).fetchone()
         if row is not None:
-            told[id].no = row[0]
+            logged[id].no = row[0]
             kept[id] = rows.entry_of(row[1], row[2]), row[3]
-    return {id: kept[id] for id in told if id in kept}
+    return {id: kept[id] for id in logged if id in kept}
 
 
-def _figures(db: Database, numbers: list[int]) -> dict[str, Access]:
+def _access_of(db: Database, numbers: list[int]) -> dict[str, Access]:
     found: dict[str, Access] = {}
     for some in rows.batches(numbers):
         marks = ",".join("?" * len(some))
@@ -134,7 +136,7 @@ def _figures(db: Database, numbers: list[int]) -> dict[str, Access]:
     return found
 
 
-def _buried(db: Database, namespace: str, ids: set[str]) -> set[str]:
+def _with_tombstone(db: Database, namespace: str, ids: set[str]) -> set[str]:
     """Those of some ids under which something else was erased before."""
     one = db.execute("SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (namespace,)).fetchone()
     if one is None:
@@ -148,12 +150,12 @@ def _buried(db: Database, namespace: str, ids: set[str]) -> set[str]:
     }
 
 
-def _mark(db: Database, seq: int) -> str:
+def _fingerprint(db: Database, seq: int) -> str:
     row = db.execute("SELECT namespace, id, op, rev, at FROM log WHERE seq = ?", (seq,)).fetchone()
     return "" if row is None else blake2b(msgspec.json.encode(row), digest_size=8).hexdigest()
 
 
-def _portion(db: Database, namespace: str, after: int, limit: int) -> tuple[int, bool]:
+def _batch_end(db: Database, namespace: str, after: int, limit: int) -> tuple[int, bool]:
     """The number that some changes reach, and whether there are more."""
     found = db.execute(
         "SELECT seq FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT 2 OFFSET ?",
@@ -162,7 +164,7 @@ def _portion(db: Database, namespace: str, after: int, limit: int) -> tuple[int,
     return (found[0][0] if found else after), len(found) == 2
 
 
-def _is_small(db: Database, namespace: str, limit: int) -> bool:
+def _fits(db: Database, namespace: str, limit: int) -> bool:
     """Whether everything there is fits into one portion, however often it changed."""
     (count,) = db.execute(
         "SELECT (SELECT count(*) FROM (SELECT 1 FROM entries WHERE namespace=? LIMIT ?) AS kept)"
@@ -181,20 +183,20 @@ def _links(db: Database, namespace: str, ids: Iterable[str]) -> Iterable[Link]:
             " ORDER BY relation, target",
             (namespace, id),
         ):
-            link = copied(_LINK)  # checked when it was kept
+            link = shallow_copy(_EMPTY_LINK)  # checked when it was kept
             for name, value in (
                 ("source", source),
                 ("relation", relation),
                 ("target", target),
                 ("created_at", at),
             ):
-                force(link, name, value)
+                set_field(link, name, value)
             yield link
 
 
-def _used(db: Database, namespace: str, since: int) -> dict[str, Access]:
+def _used_since(db: Database, namespace: str, since: int) -> dict[str, Access]:
     found = db.execute(
-        f"SELECT e.id, a.count, a.last FROM access a {db.words.as_given} JOIN entries e ON e.no = a.no"
+        f"SELECT e.id, a.count, a.last FROM access a {db.dialect.join_order_hint} JOIN entries e ON e.no = a.no"
         " WHERE a.last >= ? AND e.namespace = ?",
         (since, namespace),
     )
@@ -204,54 +206,54 @@ def _used(db: Database, namespace: str, since: int) -> dict[str, Access]:
 # querying: Which entries fit, newest first?
 
 
-_LAST = (1 << 63) - 1
-_PORTION = 4_096
-_ALL_TYPES = (ROOT, *MEMORY_TYPES)
+_MAX_INT64 = (1 << 63) - 1
+_MAX_BATCH = 4_096
+_ALL_TYPES = (ROOT_TYPE, *MEMORY_TYPES)
 
-Placed = tuple[int, int, bytes, int]
+OrderedRow = tuple[int, int, bytes, int]
 
 
-def query(db: Database, asked: Query) -> Page:
+def query(db: Database, request: Query) -> Page:
     """A page of the entries that fit."""
-    if asked.as_of is not None:
-        return _as_of(db, asked, asked.as_of)
-    place = (_LAST, _LAST) if asked.cursor is None else records.read(asked.cursor)
-    filter = asked.filter
+    if request.as_of is not None:
+        return _query_as_of(db, request, request.as_of)
+    place = (_MAX_INT64, _MAX_INT64) if request.cursor is None else records.decode_cursor(request.cursor)
+    filter = request.filter
     # The database has looked at types, times, expiry and what is forgotten already.
     rest = filter.tags or filter.tags_any or filter.min_confidence
-    passes = semantics.passing(filter, asked.at) if rest else None
+    passes = semantics.entry_predicate(filter, request.at) if rest else None
     found: list[Entry] = []
     last = place
-    for time, no, body, live in _newest(db, asked, place):
-        if passes is None and len(found) == asked.limit:
-            return Page(entries=tuple(found), cursor=records.write(*last))
+    for time, no, body, live in _newest(db, request, place):
+        if passes is None and len(found) == request.limit:
+            return Page(entries=tuple(found), cursor=records.encode_cursor(*last))
         entry = rows.entry_of(body, live)
         if passes is None or passes(entry):
-            if len(found) == asked.limit:
-                return Page(entries=tuple(found), cursor=records.write(*last))
+            if len(found) == request.limit:
+                return Page(entries=tuple(found), cursor=records.encode_cursor(*last))
             found.append(entry)
             last = (time, no)
     return Page(entries=tuple(found))
 
 
-def _newest(db: Database, asked: Query, place: tuple[int, ...]) -> Iterator[Placed]:
-    inside = rows.where(db, asked.scope)
-    types = semantics.wanted_types(asked.filter)
-    lives = rows.lives(asked.filter)
+def _newest(db: Database, request: Query, place: tuple[int, ...]) -> Iterator[OrderedRow]:
+    inside = rows.scope_condition(db, request.scope)
+    types = semantics.filter_types(request.filter)
+    lives = rows.allowed_statuses(request.filter)
     if inside is None:
         return iter(())
-    if asked.scope.agent_id is None:
+    if request.scope.agent_id is None:
         # Many owners: one statement that sorts is better than a stretch for each of them.
         wanted = types or _ALL_TYPES
         marks = ",".join("?" * len(wanted))
-        return _stretch(
-            db, asked, (f"{inside[0]} AND type IN ({marks})", [*inside[1], *wanted]), lives, place
+        return _scan_index(
+            db, request, (f"{inside[0]} AND type IN ({marks})", [*inside[1], *wanted]), lives, place
         )
-    if db.words.lateral:
-        return _at_once(db, asked, inside, types or _ALL_TYPES, lives, place)
+    if db.dialect.supports_lateral:
+        return _scan_lateral(db, request, inside, types or _ALL_TYPES, lives, place)
     condition, parameters = inside
     stretches = [
-        _stretch(db, asked, (f"{condition} AND type=?", [*parameters, type_]), (live,), place)
+        _scan_index(db, request, (f"{condition} AND type=?", [*parameters, type_]), (live,), place)
         for type_ in types or _ALL_TYPES
         for live in lives
     ]
@@ -260,61 +262,61 @@ def _newest(db: Database, asked: Query, place: tuple[int, ...]) -> Iterator[Plac
     return merge(*stretches, key=lambda placed: placed[:2], reverse=True)
 
 
-def _stretch(
-    db: Database, asked: Query, inside: rows.Where, lives: tuple[int, ...], place: tuple[int, ...]
-) -> Iterator[Placed]:
+def _scan_index(
+    db: Database, request: Query, where: rows.WhereClause, statuses: tuple[int, ...], place: tuple[int, ...]
+) -> Iterator[OrderedRow]:
     """The entries that a condition names, newest first, a portion at a time."""
-    marks = "live=?" if len(lives) == 1 else f"live IN ({','.join('?' * len(lives))})"
-    statement = _statement(f"{inside[0]} AND {marks}", asked.filter.include_expired)
-    return _portions(db, asked, statement, [*inside[1], *lives], place)
+    marks = "live=?" if len(statuses) == 1 else f"live IN ({','.join('?' * len(statuses))})"
+    statement = _statement(f"{where[0]} AND {marks}", request.filter.include_expired)
+    return _scan_batches(db, request, statement, [*where[1], *statuses], place)
 
 
-def _at_once(
+def _scan_lateral(
     db: Database,
-    asked: Query,
-    inside: rows.Where,
+    request: Query,
+    where: rows.WhereClause,
     types: Sequence[str],
-    lives: tuple[int, ...],
+    statuses: tuple[int, ...],
     place: tuple[int, ...],
-) -> Iterator[Placed]:
+) -> Iterator[OrderedRow]:
     """The same of several types, where the database itself can merge their stretches."""
-    kinds = [*product(types, lives)]
-    each = _statement(f"{inside[0]} AND type = kind AND live = life", asked.filter.include_expired)
+    kinds = [*product(types, statuses)]
+    each = _statement(f"{where[0]} AND type = kind AND live = life", request.filter.include_expired)
     statement = (
         "SELECT n.time, n.no, n.body, n.live FROM unnest(CAST(? AS text[]), CAST(? AS smallint[]))"
         f" AS kinds (kind, life) CROSS JOIN LATERAL ({each}) AS n ORDER BY n.time DESC, n.no DESC LIMIT ?"
     )
-    fixed = [[type_ for type_, _ in kinds], [life for _, life in kinds], *inside[1]]
-    return _portions(db, asked, statement, fixed, place, cuts=2)
+    fixed = [[type_ for type_, _ in kinds], [life for _, life in kinds], *where[1]]
+    return _scan_batches(db, request, statement, fixed, place, limits=2)
 
 
-def _portions(
+def _scan_batches(
     db: Database,
-    asked: Query,
+    request: Query,
     statement: str,
     fixed: Sequence[Any],
     place: tuple[int, ...],
     *,
-    cuts: int = 1,
-) -> Iterator[Placed]:
+    limits: int = 1,
+) -> Iterator[OrderedRow]:
     """What a statement finds, a portion at a time; it is told `cuts` times how many that are."""
-    portion = min(asked.limit, _PORTION) + 1
-    filter = asked.filter
-    until = _LAST if filter.until is None else filter.until
+    portion = min(request.limit, _MAX_BATCH) + 1
+    filter = request.filter
+    until = _MAX_INT64 if filter.until is None else filter.until
     since = -1 if filter.since is None else filter.since
-    given = [*fixed, *([] if filter.include_expired else [asked.at]), since]
+    given = [*fixed, *([] if filter.include_expired else [request.at]), since]
     while True:
-        many = [portion] * cuts
+        many = [portion] * limits
         found = db.execute(statement, (*given, min(until, place[0]), *place, *many)).fetchall()
         yield from found
         if len(found) < portion:
             return
-        place, portion = found[-1][:2], min(portion * 2, _PORTION)
+        place, portion = found[-1][:2], min(portion * 2, _MAX_BATCH)
 
 
 @lru_cache(256)
-def _statement(condition: str, expired: bool) -> str:
-    if not expired:
+def _statement(condition: str, include_expired: bool) -> str:
+    if not include_expired:
         condition += " AND (expires IS NULL OR expires > ?)"
     return (
         f"SELECT time, no, body, live FROM entries WHERE {condition}"
@@ -322,15 +324,15 @@ def _statement(condition: str, expired: bool) -> str:
     )
 
 
-def is_glance(asked: Query) -> bool:
+def is_single_statement(request: Query) -> bool:
     """Whether one look at one index answers, so that no transaction is needed to see one state."""
-    types = semantics.wanted_types(asked.filter)
+    types = semantics.filter_types(request.filter)
     return (
-        asked.as_of is None
-        and asked.scope.agent_id is not None
+        request.as_of is None
+        and request.scope.agent_id is not None
         and types is not None
         and len(types) == 1
-        and not (asked.filter.include_superseded or asked.filter.include_stale)
+        and not (request.filter.include_superseded or request.filter.include_stale)
     )
 
 
@@ -339,8 +341,8 @@ def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
     if as_of is None:
         return rows.get(db, id, scope)[1]
     found = rows.find(db, scope.namespace, id)
-    if found is not None and scope.holds(found[1]):
-        flips = truth.flips(db, "= ?", [found[0]])
+    if found is not None and scope.contains(found[1]):
+        flips = truth.stale_transitions(db, "= ?", [found[0]])
         past = _version_at(db, found[0], as_of, flips.get(found[0], ()))
         if past is not None:
             return past
@@ -349,10 +351,10 @@ def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
         # Of several lives of one id, the one that ended first after that moment is meant.
         stone = next((stone for stone in stones if stone.at >= as_of), stones[-1])
         raise Erased("entry", id, stone.at, stone.reason)
-    raise semantics.missing(id)
+    raise semantics.entry_not_found(id)
 
 
-def _version_at(db: Database, no: int, as_of: int, flips: Sequence[Flip]) -> Entry | None:
+def _version_at(db: Database, no: int, as_of: int, transitions: Sequence[StaleTransition]) -> Entry | None:
     changed, body = db.execute("SELECT changed, body FROM entries WHERE no=?", (no,)).fetchone()
     if changed > as_of:
         row = db.execute(
@@ -361,19 +363,23 @@ def _version_at(db: Database, no: int, as_of: int, flips: Sequence[Flip]) -> Ent
         if row is None:
             return None
         body = row[0]
-    entry = codec.unpack(body)
-    return semantics.changed(entry, stale=True) if flips and standing.stale_at(flips, as_of) else entry
+    entry = codec.decode_entry(body)
+    return (
+        semantics.replace_unchecked(entry, stale=True)
+        if transitions and standing.was_stale_at(transitions, as_of)
+        else entry
+    )
 
 
-def _as_of(db: Database, asked: Query, as_of: int) -> Page:
+def _query_as_of(db: Database, request: Query, as_of: int) -> Page:
     """A page of an older state; every entry of the scope is looked at."""
-    place = (_LAST, _LAST) if asked.cursor is None else records.read(asked.cursor)
-    inside = rows.where(db, asked.scope)
+    place = (_MAX_INT64, _MAX_INT64) if request.cursor is None else records.decode_cursor(request.cursor)
+    inside = rows.scope_condition(db, request.scope)
     if inside is None:
         return Page()
     numbers = db.execute(f"SELECT no FROM entries WHERE {inside[0]}", inside[1]).fetchall()
-    flips = truth.flips(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
-    passes = semantics.passing(asked.filter, as_of)
+    flips = truth.stale_transitions(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
+    passes = semantics.entry_predicate(request.filter, as_of)
     found = []
     for (no,) in numbers:
         entry = _version_at(db, no, as_of, flips.get(no, ()))
@@ -382,16 +388,17 @@ def _as_of(db: Database, asked: Query, as_of: int) -> Page:
             if at < place:
                 found.append((at, entry))
     found.sort(key=lambda pair: pair[0], reverse=True)
-    shown = found[: asked.limit]
+    shown = found[: request.limit]
     more = len(found) > len(shown)
     return Page(
-        entries=tuple(entry for _, entry in shown), cursor=records.write(*shown[-1][0]) if more else None
+        entries=tuple(entry for _, entry in shown),
+        cursor=records.encode_cursor(*shown[-1][0]) if more else None,
     )
 
 
 def list_entries(db: Database, scope: Scope) -> list[Entry]:
     """Everything in a scope, oldest first."""
-    inside = rows.where(db, scope)
+    inside = rows.scope_condition(db, scope)
     if inside is None:
         return []
     found = db.execute(f"SELECT body, live FROM entries WHERE {inside[0]} ORDER BY written", inside[1])
@@ -404,17 +411,19 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
         Version(id=id, rev=stone.rev, at=stone.at, reason=stone.reason) for stone in tombstones(db, id, scope)
     ]
     found = rows.find(db, scope.namespace, id)
-    if found is None or not scope.holds(found[1]):
+    if found is None or not scope.contains(found[1]):
         if not stones:
-            raise semantics.missing(id)
+            raise semantics.entry_not_found(id)
         return stones
     no, entry = found
     old = db.execute("SELECT rev, changed, body FROM versions WHERE no=? ORDER BY rev", (no,)).fetchall()
     (changed,) = db.execute("SELECT changed FROM entries WHERE no=?", (no,)).fetchone()
-    flips = truth.flips(db, "= ?", [no]).get(no, ())
+    flips = truth.stale_transitions(db, "= ?", [no]).get(no, ())
 
     def past(rev: int, body: bytes) -> Entry:
-        return semantics.changed(codec.unpack(body), stale=standing.stale_in(flips, rev))
+        return semantics.replace_unchecked(
+            codec.decode_entry(body), stale=standing.was_stale_in_rev(flips, rev)
+        )
 
     return [
         *stones,

@@ -11,25 +11,25 @@ from typing import Any, NamedTuple, TypeVar
 from omoide import ids
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter
-from omoide.core.value import force
+from omoide.core.value import set_field
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged
 from omoide.stores import codec, semantics, truth
-from omoide.stores.codec import Indexed
+from omoide.stores.codec import IndexData
 from omoide.stores.records import Access
-from omoide.stores.sql.database import MODELS, SLOTS, VECTORS, Database
+from omoide.stores.sql.database import MODELS_LOCK, SLOTS, VECTORS_LOCK, Database
 
 # rows: How do entries become rows, and rows entries?
 
 
 T = TypeVar("T")
 
-Where = tuple[str, list[Any]]
+WhereClause = tuple[str, list[Any]]
 """A condition of SQL and its parameters."""
 
-_OWNERS = 10_000  # whose numbers a connection remembers
+_MAX_CACHED_OWNERS = 10_000  # whose numbers a connection remembers
 
-BURY = """INSERT INTO tombstones (namespace, id, agent, session, project, rev, at, reason)
+INSERT_TOMBSTONE = """INSERT INTO tombstones (namespace, id, agent, session, project, rev, at, reason)
     VALUES (?,?,?,?,?,?,?,?)"""
 """Notes that an entry was erased, by whom it was owned, when and why."""
 
@@ -53,7 +53,7 @@ def owner_of(db: Database, namespace: str, agent: str) -> int | None:
         if row is None:
             return None
         no = known[namespace, agent] = int(row[0])
-        if len(known) > _OWNERS:
+        if len(known) > _MAX_CACHED_OWNERS:
             known.clear()
     return no
 
@@ -69,7 +69,7 @@ def make_owner(db: Database, namespace: str, agent: str) -> int:
     return int(no)
 
 
-def where(db: Database, scope: Scope) -> Where | None:
+def scope_condition(db: Database, scope: Scope) -> WhereClause | None:
     """The condition that a row lies in a scope, for SQL, and its parameters; None if it can hold nothing."""
     condition, parameters = ANY_OWNER, list[Any]([scope.namespace])
     if scope.agent_id is not None:
@@ -84,17 +84,19 @@ def where(db: Database, scope: Scope) -> Where | None:
     return condition, parameters
 
 
-def lives(filter: Filter) -> tuple[int, ...]:
+def allowed_statuses(filter: Filter) -> tuple[int, ...]:
     """How the rows may stand that a filter lets pass."""
-    return truth.wanted(superseded=filter.include_superseded, stale=filter.include_stale)
+    return truth.allowed_statuses(superseded=filter.include_superseded, stale=filter.include_stale)
 
 
-def standing_in(lives: Sequence[int]) -> str:
+def status_condition(statuses: Sequence[int]) -> str:
     """The condition that a row stands in one of these ways, to be added to another."""
-    return f" AND live IN ({','.join(map(str, lives))})" if len(lives) > 1 else f" AND live={lives[0]}"
+    return (
+        f" AND live IN ({','.join(map(str, statuses))})" if len(statuses) > 1 else f" AND live={statuses[0]}"
+    )
 
 
-def columns(entry: Entry, owner: int, at: int, seq: int, found: Indexed) -> tuple[Any, ...]:
+def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexData) -> tuple[Any, ...]:
     """The row of an entry."""
     message = entry.message
     said = (
@@ -104,9 +106,9 @@ def columns(entry: Entry, owner: int, at: int, seq: int, found: Indexed) -> tupl
     )
     return (
         entry.namespace, entry.id, owner, entry.session_id, entry.project_id, semantics.type_of(entry),
-        truth.of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
-        entry.importance, *said, entry.rev, at, seq, semantics.content_key(entry), codec.pack(entry),
-        found.features,
+        truth.status_of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
+        entry.importance, *said, entry.rev, at, seq, semantics.content_key(entry), codec.encode_entry(entry),
+        indexed.features,
     )  # fmt: skip
 
 
@@ -121,13 +123,13 @@ def update(db: Database, no: int, row: tuple[Any, ...]) -> None:
     db.execute(_UPDATE, (*row, no))
 
 
-def post(db: Database, postings: list[tuple[int, int, int, int]]) -> None:
+def insert_postings(db: Database, postings: list[tuple[int, int, int, int]]) -> None:
     """Make entries findable by their terms."""
     postings.sort()
     db.executemany("INSERT INTO postings (owner, term, no, count) VALUES (?,?,?,?)", postings)
 
 
-def unpost(db: Database, owner: int, no: int, terms: Iterable[int]) -> None:
+def delete_postings(db: Database, owner: int, no: int, terms: Iterable[int]) -> None:
     """Make an entry unfindable by its terms."""
     db.executemany(
         "DELETE FROM postings WHERE owner=? AND term=? AND no=?", [(owner, term, no) for term in {*terms}]
@@ -140,7 +142,7 @@ def given_vector(db: Database, key: int) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
-def support(db: Database, entry: Entry, no: int) -> None:
+def update_premises(db: Database, entry: Entry, no: int) -> None:
     """Note the entries that an entry rests on; what an old version rested on stays noted."""
     if entry.rev > 1:
         db.execute("UPDATE supports SET present = 0 WHERE no=?", (no,))
@@ -151,14 +153,14 @@ def support(db: Database, entry: Entry, no: int) -> None:
     )
 
 
-def drop_vectors(db: Database, no: int, *, but_given: bool = False) -> None:
+def delete_vectors(db: Database, no: int, *, keep_given: bool = False) -> None:
     """Remove all vectors of an entry, or all but one that was given."""
     between = (no * SLOTS, (no + 1) * SLOTS)
-    db.execute(f"DELETE FROM vectors WHERE key >= ? AND key < ?{' AND given=0' * but_given}", between)
+    db.execute(f"DELETE FROM vectors WHERE key >= ? AND key < ?{' AND given=0' * keep_given}", between)
     db.execute("DELETE FROM tokens WHERE key >= ? AND key < ?", between)
 
 
-def log(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
+def log_change(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
     """Note a change."""
     db.execute(
         "INSERT INTO log (namespace, id, no, op, rev, at) VALUES (?,?,?,?,?,?)",
@@ -166,7 +168,7 @@ def log(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
     )
 
 
-def state(db: Database, namespace: str) -> tuple[str, int]:
+def latest_change(db: Database, namespace: str) -> tuple[str, int]:
     """What tells whether anything changed: a namespace's newest change, and which life of the store it is of.
 
     Numbers grow with the commits inside of a namespace; what other namespaces have says nothing about it.
@@ -185,9 +187,9 @@ def last_seq(db: Database) -> int:
 
 def entry_of(body: bytes, live: int) -> Entry:
     """The entry of a row."""
-    entry = codec.unpack(body)
+    entry = codec.decode_entry(body)
     if live >= truth.STALE:
-        force(entry, "stale", True)
+        set_field(entry, "stale", True)
     return entry
 
 
@@ -207,8 +209,8 @@ def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
 def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:
     """An entry that the scope holds, and its number."""
     found = find(db, scope.namespace, id)
-    if found is None or not scope.holds(found[1]):
-        raise semantics.missing(id)
+    if found is None or not scope.contains(found[1]):
+        raise semantics.entry_not_found(id)
     return found
 
 
@@ -227,15 +229,15 @@ def batches(keys: Iterable[T], size: int = 500) -> Iterator[list[T]]:
 # models: Whose vectors does the database hold?
 
 
-_PUT = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
+_PUT_VECTOR = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
     ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given"""
-_PUT_CODED = """INSERT INTO vectors (key, pooled, given, code) VALUES (?,?,?,CAST(? AS BIT VARYING))
+_PUT_CODED_VECTOR = """INSERT INTO vectors (key, pooled, given, code) VALUES (?,?,?,CAST(? AS BIT VARYING))
     ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given, code = excluded.code"""
 _PUT_TOKENS = """INSERT INTO tokens (key, tokens) VALUES (?,?)
     ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens"""
 
 
-class Model(NamedTuple):
+class EmbeddingModel(NamedTuple):
     """An embedder whose vectors are kept."""
 
     slot: int
@@ -244,64 +246,64 @@ class Model(NamedTuple):
     serving: bool
 
 
-def serving(db: Database) -> Model | None:
+def serving_model(db: Database) -> EmbeddingModel | None:
     """The embedder whose vectors answer questions."""
-    return next((model for model in known(db) if model.serving), None)
+    return next((model for model in list_models(db) if model.serving), None)
 
 
-def of(db: Database, embedder: Embedder | None) -> Model | None:
+def model_of(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
     """The place of an embedder's vectors, if it serves."""
     if embedder is None:
         return None
     row = db.execute(
         "SELECT slot FROM models WHERE name=? AND dim=? AND serving=1", (embedder.name, embedder.dim)
     ).fetchone()
-    return None if row is None else Model(int(row[0]), embedder.name, embedder.dim, True)
+    return None if row is None else EmbeddingModel(int(row[0]), embedder.name, embedder.dim, True)
 
 
-def is_known(db: Database, model: Model) -> bool:
+def has_model(db: Database, model: EmbeddingModel) -> bool:
     """Whether the place of an embedder's vectors is still its own."""
-    return any(one[:3] == model[:3] for one in known(db))
+    return any(one[:3] == model[:3] for one in list_models(db))
 
 
-def known(db: Database) -> list[Model]:
+def list_models(db: Database) -> list[EmbeddingModel]:
     """All whose vectors are kept."""
     found = db.execute("SELECT slot, name, dim, serving FROM models ORDER BY slot")
-    return [Model(slot, name, dim, bool(on)) for slot, name, dim, on in found]
+    return [EmbeddingModel(slot, name, dim, bool(on)) for slot, name, dim, on in found]
 
 
-def check(db: Database, embedder: Embedder, name: str) -> None:
+def check_embedder(db: Database, embedder: Embedder, name: str) -> None:
     """Raise when a store holds vectors of another embedder."""
-    current = serving(db)
+    current = serving_model(db)
     if current is None or (current.name, current.dim) == (embedder.name, embedder.dim):
         return
     if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
         raise EmbedderChanged(name, current.name, current.dim, embedder.name, embedder.dim)
 
 
-def claim(db: Database, embedder: Embedder | None) -> Model | None:
+def claim_model(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
     """The place for an embedder's vectors; a store without vectors becomes its own. None: it is another's."""
-    found = of(db, embedder)
+    found = model_of(db, embedder)
     if found is not None:
         return found
     if embedder is None:
         return None
-    db.hold(MODELS)
-    found = of(db, embedder)  # somebody may have been faster
+    db.lock(MODELS_LOCK)
+    found = model_of(db, embedder)  # somebody may have been faster
     if found is not None:
         return found
-    if serving(db) is not None:  # whoever serves may be about to keep a first vector
-        db.hold(VECTORS._replace(shared=False))
+    if serving_model(db) is not None:  # whoever serves may be about to keep a first vector
+        db.lock(VECTORS_LOCK._replace(shared=False))
     if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
         return None
     db.execute("DELETE FROM models WHERE serving=1")  # one that is being filled keeps its slot
-    renew(db)
-    return add(db, embedder, serving=True)
+    renew_generation(db)
+    return add_model(db, embedder, serving=True)
 
 
-def add(db: Database, embedder: Embedder, *, serving: bool = False) -> Model:
+def add_model(db: Database, embedder: Embedder, *, serving: bool = False) -> EmbeddingModel:
     """A slot for an embedder, the one it had if it was here before."""
-    models = known(db)
+    models = list_models(db)
     for model in models:
         if (model.name, model.dim) == (embedder.name, embedder.dim):
             return model
@@ -310,45 +312,47 @@ def add(db: Database, embedder: Embedder, *, serving: bool = False) -> Model:
     if slot is None:  # given up half-way, all but one of them
         slot = next(model.slot for model in models if not model.serving)
         db.execute("DELETE FROM models WHERE slot=?", (slot,))
-    _drop(db, f"key % {SLOTS} = ?", slot)  # whatever lies there is another's
+    _delete_slot_vectors(db, f"key % {SLOTS} = ?", slot)  # whatever lies there is another's
     db.execute(
         "INSERT INTO models (slot, name, dim, serving) VALUES (?,?,?,?)",
         (slot, embedder.name, embedder.dim, int(serving)),
     )
-    return Model(slot, embedder.name, embedder.dim, serving)
+    return EmbeddingModel(slot, embedder.name, embedder.dim, serving)
 
 
-def take_over(db: Database, model: Model) -> None:
+def activate_model(db: Database, model: EmbeddingModel) -> None:
     """Let an embedder's vectors answer from now on, and drop those of all others."""
     db.execute("UPDATE models SET serving = CASE WHEN slot = ? THEN 1 ELSE 0 END", (model.slot,))
-    _drop(db, f"key % {SLOTS} != ?", model.slot)
+    _delete_slot_vectors(db, f"key % {SLOTS} != ?", model.slot)
     db.execute("DELETE FROM models WHERE slot != ?", (model.slot,))
 
 
-def put_vectors(db: Database, no: int, model: Model, found: Indexed, *, fresh: bool = False) -> None:
+def put_vectors(
+    db: Database, no: int, model: EmbeddingModel, indexed: IndexData, *, fresh: bool = False
+) -> None:
     """Keep an entry's vectors, if it has any; those of the embedder never replace one that was given."""
     key = no * SLOTS + model.slot
-    if found.pooled is None:
+    if indexed.pooled is None:
         return
-    if not found.given and not fresh and given_vector(db, key) is not None:
+    if not indexed.given and not fresh and given_vector(db, key) is not None:
         return
-    vector: tuple[object, ...] = (key, found.pooled, int(found.given))
-    if db.words.codes:
+    vector: tuple[object, ...] = (key, indexed.pooled, int(indexed.given))
+    if db.dialect.stores_codes:
         from omoide.retrieval import arms as coding  # needs NumPy, as every embedder does
 
-        db.execute(_PUT_CODED, (*vector, coding.written(found.pooled, model.dim)))
+        db.execute(_PUT_CODED_VECTOR, (*vector, coding.to_bit_string(indexed.pooled, model.dim)))
     else:
-        db.execute(_PUT, vector)
-    if found.tokens is not None:
-        db.execute(_PUT_TOKENS, (key, found.tokens))
+        db.execute(_PUT_VECTOR, vector)
+    if indexed.tokens is not None:
+        db.execute(_PUT_TOKENS, (key, indexed.tokens))
 
 
-def renew(db: Database) -> None:
+def renew_generation(db: Database) -> None:
     """Tell everybody who holds something of the store in memory that it does not count any more."""
-    put(db, "life", ids.uuid7())
+    put_setting(db, "life", ids.uuid7())
 
 
-def put(db: Database, name: str, value: str) -> None:
+def put_setting(db: Database, name: str, value: str) -> None:
     """Note something about the store itself."""
     db.execute(
         "INSERT INTO settings (name, value) VALUES (?,?)"
@@ -357,6 +361,6 @@ def put(db: Database, name: str, value: str) -> None:
     )
 
 
-def _drop(db: Database, condition: str, slot: int) -> None:
+def _delete_slot_vectors(db: Database, condition: str, slot: int) -> None:
     db.execute(f"DELETE FROM vectors WHERE {condition}", (slot,))
     db.execute(f"DELETE FROM tokens WHERE {condition}", (slot,))

@@ -17,14 +17,14 @@ from omoide import clock
 from omoide.stores import codec, truth
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
-from omoide.stores.truth import BOTH, INVALIDATED_BY, LIVE, STALE, Flip
+from omoide.stores.truth import INVALIDATED_BY, LIVE, STALE, SUPERSEDED_AND_STALE, StaleTransition
 
-_FLIPS = "op IN ('stale', 'current', 'erase')"  # as in the index
-_NEEDED = 3
+_TRANSITION_OPS = "op IN ('stale', 'current', 'erase')"  # as in the index
+_STALE_SCHEMA = 3
 """The schema since which files know what is stale."""
 
 
-class Ledger:
+class SQLDependencyIndex:
     """The entries of one namespace."""
 
     def __init__(self, db: Database, namespace: str) -> None:
@@ -32,53 +32,55 @@ class Ledger:
         self._namespace = namespace
         self._rows: dict[str, tuple[int, int]] = {}
 
-    def standing(self, ids: Collection[str]) -> dict[str, int]:
+    def statuses(self, ids: Collection[str]) -> dict[str, int]:
         """How each of these stands that exists."""
-        return self._read("SELECT id, live, no, rev FROM entries WHERE namespace=? AND id IN ({marks})", ids)
+        return self._read_statuses(
+            "SELECT id, live, no, rev FROM entries WHERE namespace=? AND id IN ({marks})", ids
+        )
 
-    def resting(self, ids: Collection[str]) -> dict[str, int]:
+    def dependents(self, ids: Collection[str]) -> dict[str, int]:
         """The entries that now rest on any of these, and how they stand."""
-        return self._read(
-            f"SELECT e.id, e.live, e.no, e.rev FROM supports s {self._db.words.as_given} JOIN entries e"
+        return self._read_statuses(
+            f"SELECT e.id, e.live, e.no, e.rev FROM supports s {self._db.dialect.join_order_hint} JOIN entries e"
             " ON e.no = s.no WHERE s.namespace=? AND s.id IN ({marks}) AND s.present = 1",
             ids,
         )
 
-    def _read(self, statement: str, ids: Collection[str]) -> dict[str, int]:
+    def _read_statuses(self, statement: str, ids: Collection[str]) -> dict[str, int]:
         found = {}
-        for id, live, no, rev in self._each(statement, ids):
+        for id, live, no, rev in self._select(statement, ids):
             found[id] = live
             self._rows[id] = no, rev
         return found
 
     def premises(self, ids: Collection[str]) -> Iterable[tuple[str, str]]:
         """Each of these with each of the ids it now rests on."""
-        return self._each(
-            f"SELECT e.id, s.id FROM entries e {self._db.words.as_given} JOIN supports s"
+        return self._select(
+            f"SELECT e.id, s.id FROM entries e {self._db.dialect.join_order_hint} JOIN supports s"
             " ON s.no = e.no AND s.present = 1 WHERE e.namespace=? AND e.id IN ({marks})",
             ids,
         )
 
-    def invalidated(self, ids: Collection[str]) -> set[str]:
+    def invalidated_ids(self, ids: Collection[str]) -> set[str]:
         """Those of these at which a link begins that says so."""
-        found = self._each(
+        found = self._select(
             "SELECT source FROM links WHERE namespace=? AND source IN ({marks})"
             f" AND relation='{INVALIDATED_BY}'",
             ids,
         )
         return {id for (id,) in found}
 
-    def erased(self, ids: Collection[str]) -> set[str]:
+    def erased_ids(self, ids: Collection[str]) -> set[str]:
         """Those of these, none of which exists, that did exist."""
-        found = self._each("SELECT id FROM tombstones WHERE namespace=? AND id IN ({marks})", ids)
+        found = self._select("SELECT id FROM tombstones WHERE namespace=? AND id IN ({marks})", ids)
         return {id for (id,) in found}
 
-    def _each(self, statement: str, ids: Collection[str]) -> Iterator[Any]:
+    def _select(self, statement: str, ids: Collection[str]) -> Iterator[Any]:
         for some in rows.batches(ids):
             marks = ",".join("?" * len(some))
             yield from self._db.execute(statement.format(marks=marks), (self._namespace, *some))
 
-    def write(self, changed: Mapping[str, int], now: int) -> None:
+    def save_statuses(self, changed: Mapping[str, int], now: int) -> None:
         """Let entries that were looked at stand otherwise."""
         flips = [(*self._rows[id], id, live) for id, live in changed.items()]
         self._db.executemany(
@@ -93,12 +95,12 @@ class Ledger:
         )
 
 
-def settle(db: Database, namespace: str, was_out: Mapping[str, bool], now: int) -> Mapping[str, int]:
+def propagate(db: Database, namespace: str, was_out: Mapping[str, bool], now: int) -> Mapping[str, int]:
     """Bring what rests on some entries in line with how they are now; how those stand that changed."""
-    ledger = Ledger(db, namespace)
-    changed = truth.settle(ledger, was_out)
+    ledger = SQLDependencyIndex(db, namespace)
+    changed = truth.propagate(ledger, was_out)
     if changed:
-        ledger.write(changed, now)
+        ledger.save_statuses(changed, now)
     return changed
 
 
@@ -110,7 +112,7 @@ def is_premise(db: Database, namespace: str, id: str) -> bool:
     return found.fetchone() is not None
 
 
-def has_reason(db: Database, no: int) -> bool:
+def has_stale_reason(db: Database, no: int) -> bool:
     """Whether an entry rests on anything that is out."""
     found = db.execute(
         "SELECT 1 FROM supports s LEFT JOIN entries p ON p.namespace = s.namespace AND p.id = s.id"
@@ -127,20 +129,23 @@ def is_erased(db: Database, namespace: str, id: str) -> bool:
     return found.fetchone() is not None
 
 
-def flips(db: Database, condition: str, parameters: Iterable[Any]) -> dict[int, list[Flip]]:
+def stale_transitions(
+    db: Database, condition: str, parameters: Iterable[Any]
+) -> dict[int, list[StaleTransition]]:
     """When the entries whose numbers a condition names became stale or current; of erased ones nothing."""
-    found: dict[int, list[Flip]] = {}
+    found: dict[int, list[StaleTransition]] = {}
     for no, op, rev, at in db.execute(
-        f"SELECT no, op, rev, at FROM log WHERE {_FLIPS} AND no {condition} ORDER BY seq", [*parameters]
+        f"SELECT no, op, rev, at FROM log WHERE {_TRANSITION_OPS} AND no {condition} ORDER BY seq",
+        [*parameters],
     ):
         if op == "erase":
             found.pop(no, None)  # the number may be another's now
         else:
-            found.setdefault(no, []).append(Flip(rev, at, op == "stale"))
+            found.setdefault(no, []).append(StaleTransition(rev, at, op == "stale"))
     return found
 
 
-def stale(db: Database, namespace: str) -> set[str]:
+def stale_ids(db: Database, namespace: str) -> set[str]:
     """The ids of the entries that have to be stale, found from nothing but what is kept."""
     resting: dict[str, list[str]] = {}
     for premise, id in db.execute(
@@ -149,15 +154,15 @@ def stale(db: Database, namespace: str) -> set[str]:
         (namespace,),
     ):
         resting.setdefault(premise, []).append(id)
-    ledger = Ledger(db, namespace)
-    known = ledger.standing(resting)
-    erased = ledger.erased([id for id in resting if id not in known])
+    ledger = SQLDependencyIndex(db, namespace)
+    known = ledger.statuses(resting)
+    erased = ledger.erased_ids([id for id in resting if id not in known])
     superseded = {id for id, live in known.items() if truth.is_superseded(live)}
     linked = db.execute(
         f"SELECT DISTINCT source FROM links WHERE namespace=? AND relation='{INVALIDATED_BY}'", (namespace,)
     )
     invalidated = {id for (id,) in linked}
-    return invalidated | truth.reached([*invalidated, *superseded, *erased], resting)
+    return invalidated | truth.reachable([*invalidated, *superseded, *erased], resting)
 
 
 def check(db: Database) -> list[str]:
@@ -165,22 +170,24 @@ def check(db: Database) -> list[str]:
     problems = []
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
         marked = db.execute("SELECT id FROM entries WHERE namespace=? AND live >= ?", (namespace, STALE))
-        wrong = {id for (id,) in marked} ^ stale(db, namespace)
+        wrong = {id for (id,) in marked} ^ stale_ids(db, namespace)
         if wrong:
             problems.append(f"entries that are stale and should not be, or the other way round: {len(wrong)}")
     return problems
 
 
-def carry(db: Database, found: int) -> None:
+def migrate_staleness(db: Database, version: int) -> None:
     """Find out what is stale in a file that was made before files knew."""
-    if not 0 < found < _NEEDED:
+    if not 0 < version < _STALE_SCHEMA:
         return
     resting = db.execute("SELECT no, body FROM entries WHERE no IN (SELECT no FROM supports)").fetchall()
     for no, body in resting:
         with suppress(msgspec.DecodeError):  # damage is not found here
-            rows.support(db, codec.unpack(body), no)
+            rows.update_premises(db, codec.decode_entry(body), no)
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
-        ids = sorted(stale(db, namespace))
-        ledger = Ledger(db, namespace)
-        lives = ledger.standing(ids)
-        ledger.write({id: STALE if lives[id] == LIVE else BOTH for id in ids}, clock.now())
+        ids = sorted(stale_ids(db, namespace))
+        ledger = SQLDependencyIndex(db, namespace)
+        lives = ledger.statuses(ids)
+        ledger.save_statuses(
+            {id: STALE if lives[id] == LIVE else SUPERSEDED_AND_STALE for id in ids}, clock.now()
+        )

@@ -20,58 +20,58 @@ from omoide.core.requests import WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
 from omoide.stores import codec, semantics, validation
 from omoide.stores import truth as standing
-from omoide.stores.codec import Indexed, indexed
+from omoide.stores.codec import IndexData, index_entry
 from omoide.stores.records import Access, EraseReceipt, Link
 from omoide.stores.sql import rows, truth
 from omoide.stores.sql.database import SLOTS, Database
-from omoide.stores.sql.rows import Model
+from omoide.stores.sql.rows import EmbeddingModel
 
 # linking: How are links kept?
 
 
-def link(db: Database, given: Link, scope: Scope, now: int) -> Link:
+def link(db: Database, new: Link, scope: Scope, now: int) -> Link:
     """Keep a link; the scope must hold both ends."""
-    source = rows.get(db, given.source, scope)
-    rows.get(db, given.target, scope)
-    link = add(db, given, scope.namespace, source, now)
-    _settle(db, given, scope, source[1], now)
+    source = rows.get(db, new.source, scope)
+    rows.get(db, new.target, scope)
+    link = insert_link(db, new, scope.namespace, source, now)
+    _propagate_link(db, new, scope, source[1], now)
     return link
 
 
-def add(db: Database, given: Link, namespace: str, source: tuple[int, Entry], now: int) -> Link:
+def insert_link(db: Database, link: Link, namespace: str, source: tuple[int, Entry], now: int) -> Link:
     """Keep a link between entries that are known to be there."""
-    key = (namespace, given.source, given.relation, given.target)
+    key = (namespace, link.source, link.relation, link.target)
     known = db.execute(
         "SELECT at FROM links WHERE namespace=? AND source=? AND relation=? AND target=?", key
     ).fetchone()
     if known is not None:
-        return given.replace(created_at=known[0])
+        return link.replace(created_at=known[0])
     db.execute(
         "INSERT INTO links (namespace, source, relation, target, at) VALUES (?,?,?,?,?)",
-        (*key, given.created_at),
+        (*key, link.created_at),
     )
-    rows.log(db, source[1], source[0], "link", now)
-    return given
+    rows.log_change(db, source[1], source[0], "link", now)
+    return link
 
 
-def unlink(db: Database, given: Link, scope: Scope, now: int) -> bool:
+def unlink(db: Database, old: Link, scope: Scope, now: int) -> bool:
     """Remove a link; whether there was one."""
-    no, entry = rows.get(db, given.source, scope)
-    rows.get(db, given.target, scope)
+    no, entry = rows.get(db, old.source, scope)
+    rows.get(db, old.target, scope)
     done = db.execute(
         "DELETE FROM links WHERE namespace=? AND source=? AND relation=? AND target=?",
-        (scope.namespace, given.source, given.relation, given.target),
+        (scope.namespace, old.source, old.relation, old.target),
     )
     if done.rowcount == 0:
         return False
-    rows.log(db, entry, no, "unlink", now)
-    _settle(db, given, scope, entry, now)
+    rows.log_change(db, entry, no, "unlink", now)
+    _propagate_link(db, old, scope, entry, now)
     return True
 
 
-def _settle(db: Database, given: Link, scope: Scope, source: Entry, now: int) -> None:
-    if given.relation == standing.INVALIDATED_BY:
-        truth.settle(db, scope.namespace, {source.id: standing.of(source) != standing.LIVE}, now)
+def _propagate_link(db: Database, link: Link, scope: Scope, source: Entry, now: int) -> None:
+    if link.relation == standing.INVALIDATED_BY:
+        truth.propagate(db, scope.namespace, {source.id: standing.status_of(source) != standing.LIVE}, now)
 
 
 def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Link]:
@@ -86,7 +86,7 @@ def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Lin
     kept = []
     for source, name, target, at in found:
         other = rows.find(db, scope.namespace, target if source == id else source)
-        if relation in (None, name) and other is not None and scope.holds(other[1]):
+        if relation in (None, name) and other is not None and scope.contains(other[1]):
             kept.append(Link(source=source, relation=name, target=target, created_at=at))
     return kept
 
@@ -94,28 +94,28 @@ def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Lin
 # writing: How is a write carried out?
 
 
-class Batch:
+class WriteBatch:
     """Some writes in one transaction; terms are indexed together, in the order of the index."""
 
-    def __init__(self, db: Database, *, model: Model | None, limit: int | None, now: int) -> None:
+    def __init__(self, db: Database, *, model: EmbeddingModel | None, limit: int | None, now: int) -> None:
         self._db = db
         self._model = model
         self._limit = limit
         self._now = now
-        self._first = self._seq = rows.last_seq(db)
-        self._terms: list[tuple[int, int, int, int]] = []
-        self._settled = False
+        self._first_seq = self._seq = rows.last_seq(db)
+        self._postings: list[tuple[int, int, int, int]] = []
+        self._propagated = False
 
-    def write(self, request: WriteRequest, found: Indexed) -> WriteResult:
+    def write(self, request: WriteRequest, indexed: IndexData) -> WriteResult:
         """Keep an entry, and say what became of it."""
         key = request.idempotency_key
         if key is None:
-            return self._write(request, found)
-        db, namespace, print_ = self._db, request.entry.namespace, semantics.fingerprint(request)
-        known = _receipt(db, request, key, print_, self._now)
+            return self._write(request, indexed)
+        db, namespace, print_ = self._db, request.entry.namespace, semantics.request_fingerprint(request)
+        known = _stored_result(db, request, key, print_, self._now)
         if known is not None:
             return known
-        result = self._write(request, found)
+        result = self._write(request, indexed)
         db.execute(
             "INSERT INTO receipts VALUES (?,?,?,?,?,?,?) ON CONFLICT (namespace, key) DO UPDATE SET"
             " print = excluded.print, id = excluded.id, rev = excluded.rev,"
@@ -124,43 +124,47 @@ class Batch:
         )
         db.execute(
             "DELETE FROM receipts WHERE (namespace, key) IN"
-            f" (SELECT namespace, key FROM receipts WHERE at < ? {db.words.unless_held})",
+            f" (SELECT namespace, key FROM receipts WHERE at < ? {db.dialect.skip_locked})",
             (self._now - semantics.KEY_LIFETIME_MS,),
         )
         return result
 
-    def take(self, entry: Entry, found: Indexed) -> int:
+    def import_entry(self, entry: Entry, indexed: IndexData) -> int:
         """Keep an entry that is not here exactly as it is; its number."""
-        no = self._store(entry, None, found)
+        no = self._save(entry, None, indexed)
         if entry.rev != 1:
             self._db.execute("UPDATE entries SET first=? WHERE no=?", (entry.rev, no))
         return no
 
-    def finish(self) -> None:
+    def flush_postings(self) -> None:
         """Index what is still to be indexed."""
-        if self._terms:
-            rows.post(self._db, self._terms)
-            self._terms = []
+        if self._postings:
+            rows.insert_postings(self._db, self._postings)
+            self._postings = []
 
-    def _write(self, request: WriteRequest, found: Indexed) -> WriteResult:
+    def _write(self, request: WriteRequest, indexed: IndexData) -> WriteResult:
         given = request.entry
         kept = rows.find(self._db, given.namespace, given.id)
         if request.dedupe and kept is None and request.supersedes is None:
-            twin = _twin(self._db, given, self._now)
+            twin = _find_duplicate(self._db, given, self._now)
             if twin is not None:
-                return semantics.receipt(request, twin, "duplicate_of")
-        renewed = kept is not None and found.given and self._is_new(kept[0], found)
-        outcome, entry = semantics.decide(request, None if kept is None else kept[1], renewed=renewed)
+                return semantics.write_result(request, twin, "duplicate_of")
+        renewed = kept is not None and indexed.given and self._is_new_vector(kept[0], indexed)
+        outcome, entry = semantics.decide_write(
+            request, None if kept is None else kept[1], vector_changed=renewed
+        )
         if outcome == "stored":
             same = kept is not None and kept[1].content == entry.content
-            no = self._store(entry, None if kept is None else kept[0], found, but_given=same)
+            no = self._save(entry, None if kept is None else kept[0], indexed, keep_given=same)
             if kept is None:
-                self._settle_new(entry, no)
+                self._propagate_new(entry, no)
             elif standing.premises(entry) != standing.premises(kept[1]):
-                self._settle(entry.namespace, entry.id, was_out=standing.of(kept[1]) != standing.LIVE)
+                self._propagate(
+                    entry.namespace, entry.id, was_out=standing.status_of(kept[1]) != standing.LIVE
+                )
         if request.supersedes is not None:
-            self.finish()
-            self._settled = True
+            self.flush_postings()
+            self._propagated = True
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
             supersede(
                 self._db,
@@ -175,61 +179,63 @@ class Batch:
             outcome = "superseded"
         if self._limit is not None:
             check_session(self._db, entry, self._limit)
-        return semantics.receipt(request, entry, outcome)
+        return semantics.write_result(request, entry, outcome)
 
-    def _settle_new(self, entry: Entry, no: int) -> None:
+    def _propagate_new(self, entry: Entry, no: int) -> None:
         """Find out whether a new entry is stale, or others are because of it; most often neither."""
         db, namespace, id = self._db, entry.namespace, entry.id
-        if truth.is_premise(db, namespace, id) or (standing.premises(entry) and truth.has_reason(db, no)):
-            self._settle(namespace, id, was_out=truth.is_erased(db, namespace, id))
+        if truth.is_premise(db, namespace, id) or (
+            standing.premises(entry) and truth.has_stale_reason(db, no)
+        ):
+            self._propagate(namespace, id, was_out=truth.is_erased(db, namespace, id))
 
-    def _settle(self, namespace: str, id: str, *, was_out: bool) -> None:
-        self._settled = True
-        truth.settle(self._db, namespace, {id: was_out}, self._now)
+    def _propagate(self, namespace: str, id: str, *, was_out: bool) -> None:
+        self._propagated = True
+        truth.propagate(self._db, namespace, {id: was_out}, self._now)
         self._seq = rows.last_seq(self._db)
 
-    def told(self, results: list[WriteResult]) -> list[WriteResult]:
+    def with_current_status(self, results: list[WriteResult]) -> list[WriteResult]:
         """The receipts, each saying whether its entry is stale once all is written."""
-        if not self._settled:
+        if not self._propagated:
             return results
         flipped = self._db.execute(
-            "SELECT 1 FROM log WHERE seq > ? AND op IN ('stale', 'current') LIMIT 1", (self._first,)
+            "SELECT 1 FROM log WHERE seq > ? AND op IN ('stale', 'current') LIMIT 1", (self._first_seq,)
         )
-        return results if flipped.fetchone() is None else [self._retold(result) for result in results]
+        return results if flipped.fetchone() is None else [self._with_status(result) for result in results]
 
-    def _retold(self, result: WriteResult) -> WriteResult:
+    def _with_status(self, result: WriteResult) -> WriteResult:
         kept = rows.find(self._db, result.entry.namespace, result.entry.id)
         if kept is None or kept[1].stale == result.entry.stale:
             return result
-        return semantics.receipt(
-            result.request, semantics.changed(result.entry, stale=kept[1].stale), result.outcome
+        return semantics.write_result(
+            result.request, semantics.replace_unchecked(result.entry, stale=kept[1].stale), result.outcome
         )
 
-    def _is_new(self, no: int, found: Indexed) -> bool:
+    def _is_new_vector(self, no: int, indexed: IndexData) -> bool:
         """Whether a vector is another than the one that was given before."""
         model = self._model
-        return model is not None and rows.given_vector(self._db, no * SLOTS + model.slot) != found.pooled
+        return model is not None and rows.given_vector(self._db, no * SLOTS + model.slot) != indexed.pooled
 
-    def _store(self, entry: Entry, no: int | None, found: Indexed, *, but_given: bool = False) -> int:
+    def _save(self, entry: Entry, no: int | None, indexed: IndexData, *, keep_given: bool = False) -> int:
         db = self._db
         self._seq += 1
         owner = rows.make_owner(db, entry.namespace, entry.agent_id)
-        row = rows.columns(entry, owner, self._now, self._seq, found)
+        row = rows.entry_columns(entry, owner, self._now, self._seq, indexed)
         fresh = no is None
         if no is None:
             no = rows.insert(db, row)
         else:
-            self.finish()
-            archive(db, no)
+            self.flush_postings()
+            archive_version(db, no)
             rows.update(db, no, row)
-            rows.drop_vectors(db, no, but_given=but_given and not found.given)
+            rows.delete_vectors(db, no, keep_given=keep_given and not indexed.given)
         if entry.superseded_by is None:
-            self._terms += found.postings(owner, no)
+            self._postings += indexed.postings(owner, no)
         if self._model is not None:
-            rows.put_vectors(db, no, self._model, found, fresh=fresh)
+            rows.put_vectors(db, no, self._model, indexed, fresh=fresh)
         if entry.evidence or entry.rev > 1:
-            rows.support(db, entry, no)
-        rows.log(db, entry, no, "write", self._now)
+            rows.update_premises(db, entry, no)
+        rows.log_change(db, entry, no, "write", self._now)
         return no
 
 
@@ -251,7 +257,9 @@ def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) ->
             check_session(db, entry, limit)
 
 
-def _receipt(db: Database, request: WriteRequest, key: str, print_: bytes, now: int) -> WriteResult | None:
+def _stored_result(
+    db: Database, request: WriteRequest, key: str, print_: bytes, now: int
+) -> WriteResult | None:
     row = db.execute(
         "SELECT print, id, rev, outcome FROM receipts WHERE namespace=? AND key=? AND at >= ?",
         (request.entry.namespace, key, now - semantics.KEY_LIFETIME_MS),
@@ -266,31 +274,35 @@ def _receipt(db: Database, request: WriteRequest, key: str, print_: bytes, now: 
     no, entry = kept
     if entry.rev != row[2]:
         body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
-        entry = entry if body is None else semantics.changed(codec.unpack(body[0]), stale=entry.stale)
-    return semantics.receipt(request, entry, row[3])
+        entry = (
+            entry
+            if body is None
+            else semantics.replace_unchecked(codec.decode_entry(body[0]), stale=entry.stale)
+        )
+    return semantics.write_result(request, entry, row[3])
 
 
-def _twin(db: Database, given: Entry, now: int) -> Entry | None:
+def _find_duplicate(db: Database, given: Entry, now: int) -> Entry | None:
     found = db.execute(
         "SELECT body FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
         (semantics.content_key(given), given.namespace),
     )
     for (body,) in found:
-        entry = codec.unpack(body)
-        if semantics.is_twin(entry, given, now):
+        entry = codec.decode_entry(body)
+        if semantics.is_duplicate(entry, given, now):
             return entry
     return None
 
 
-def archive(db: Database, no: int) -> None:
+def archive_version(db: Database, no: int) -> None:
     """Keep the present version of an entry as an old one, and take its terms out of the index."""
     db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
     owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
     if not standing.is_superseded(live):
-        rows.unpost(db, owner, no, terms_in(blob))
+        rows.delete_postings(db, owner, no, decode_terms(blob))
 
 
-def terms_in(blob: bytes) -> list[int]:
+def decode_terms(blob: bytes) -> list[int]:
     """The terms that were indexed, as they were then."""
     numbers = array("q")
     numbers.frombytes(blob)
@@ -313,33 +325,37 @@ def supersede(
     other = (
         None if by is None else rows.get(db, by, Scope(namespace=scope.namespace, agent_id=entry.agent_id))[1]
     )
-    new = semantics.superseded(entry, other, reason, now)
+    new = semantics.as_superseded(entry, other, reason, now)
     if entry.superseded_by == new.superseded_by:
         return entry
-    return _changed(db, no, entry, new, "supersede", now)
+    return _save_revision(db, no, entry, new, "supersede", now)
 
 
-def restore(db: Database, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
+def reinstate(db: Database, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
     """Bring a superseded entry back."""
     no, entry = rows.get(db, id, scope)
     Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
     if entry.superseded_by is None:
         return entry
-    return _changed(db, no, entry, semantics.restored(entry), "restore", now)
+    return _save_revision(db, no, entry, semantics.as_reinstated(entry), "restore", now)
 
 
-def _changed(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
+def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
     """Keep a new version whose words are the old ones."""
     owner, written = db.execute("SELECT owner, written FROM entries WHERE no=?", (no,)).fetchone()
-    archive(db, no)
-    found = indexed(new)
-    rows.update(db, no, rows.columns(new, owner, now, written, found))
+    archive_version(db, no)
+    found = index_entry(new)
+    rows.update(db, no, rows.entry_columns(new, owner, now, written, found))
     if new.superseded_by is None:
-        rows.post(db, found.postings(owner, no))
-    rows.log(db, new, no, op, now)
-    changed = truth.settle(db, new.namespace, {new.id: standing.of(old) != standing.LIVE}, now)
+        rows.insert_postings(db, found.postings(owner, no))
+    rows.log_change(db, new, no, op, now)
+    changed = truth.propagate(db, new.namespace, {new.id: standing.status_of(old) != standing.LIVE}, now)
     # It may rest on itself, through others.
-    return semantics.changed(new, stale=changed[new.id] >= standing.STALE) if new.id in changed else new
+    return (
+        semantics.replace_unchecked(new, stale=changed[new.id] >= standing.STALE)
+        if new.id in changed
+        else new
+    )
 
 
 # erasing: How does content leave the file for good?
@@ -361,10 +377,10 @@ def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now
     else:
         numbers = _numbers(db, scope)
         documents = _erase_documents(db, scope)
-    said = semantics.transcripts_named(_versions(db, numbers), documents)
+    said = semantics.remaining_transcripts(_versions(db, numbers), documents)
     erased = [_erase_one(db, no, scope.namespace, reason, now) for no in numbers]
     ids = tuple(one.id for one in erased)
-    _erasing_settle(db, scope.namespace, erased, now)
+    _propagate_erasure(db, scope.namespace, erased, now)
     return EraseReceipt(
         ids=ids,
         versions=sum(one.versions for one in erased),
@@ -372,12 +388,12 @@ def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now
         documents=len(documents),
         at=now,
         reason=reason,
-        unreachable=(*_quoting(db, scope, ids), *said, *UNREACHABLE),
+        unreachable=(*_remaining_copies(db, scope, ids), *said, *UNREACHABLE),
     )
 
 
 def _numbers(db: Database, scope: Scope) -> list[int]:
-    inside = rows.where(db, scope)
+    inside = rows.scope_condition(db, scope)
     if inside is None:
         return []
     found = db.execute(f"SELECT no FROM entries WHERE {inside[0]} ORDER BY no", inside[1])
@@ -394,10 +410,10 @@ def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
         )
         for _, body in found:
             with suppress(msgspec.DecodeError):  # a damaged old version does not stand in the way
-                yield codec.unpack(body)
+                yield codec.decode_entry(body)
 
 
-def _quoting(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
+def _remaining_copies(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
     """What is left in the store that may repeat what was erased."""
     found = []
     for id in ids:
@@ -405,16 +421,16 @@ def _quoting(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
             "SELECT e.id FROM supports s JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id=?",
             (scope.namespace, id),
         )
-        found += [semantics.quoting(other, id) for (other,) in resting]
+        found += [semantics.derived_entry_notice(other, id) for (other,) in resting]
     whose = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
     (documents,) = db.execute(
         f"SELECT count(*) FROM documents WHERE namespace=?{whose}",
         (scope.namespace, *([] if scope.agent_id is None else [scope.agent_id])),
     ).fetchone()
-    return semantics.named(found, documents)
+    return semantics.remaining_copies(found, documents)
 
 
-class _Erased(NamedTuple):
+class _ErasedEntry(NamedTuple):
     """An entry that is gone."""
 
     id: str
@@ -425,14 +441,14 @@ class _Erased(NamedTuple):
     """The ids and relations of the links that led to it."""
 
 
-def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: int) -> _Erased:
+def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: int) -> _ErasedEntry:
     owner, live, blob, body = db.execute(
         "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
     ).fetchone()
-    entry = codec.unpack(body)
+    entry = codec.decode_entry(body)
     if not standing.is_superseded(live):
-        rows.unpost(db, owner, no, terms_in(blob))
-    rows.drop_vectors(db, no)
+        rows.delete_postings(db, owner, no, decode_terms(blob))
+    rows.delete_vectors(db, no)
     versions = db.execute("DELETE FROM versions WHERE no=?", (no,)).rowcount + 1
     sources = db.execute(
         "SELECT source, relation FROM links WHERE namespace=? AND target=?", (namespace, entry.id)
@@ -446,24 +462,24 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     db.execute("DELETE FROM entries WHERE no=?", (no,))
     db.execute("DELETE FROM access WHERE no=?", (no,))
     db.execute(
-        rows.BURY,
+        rows.INSERT_TOMBSTONE,
         (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
     )
-    rows.log(db, entry, no, "erase", now)
-    return _Erased(entry.id, versions, links, live != standing.LIVE, sources)
+    rows.log_change(db, entry, no, "erase", now)
+    return _ErasedEntry(entry.id, versions, links, live != standing.LIVE, sources)
 
 
-def _erasing_settle(db: Database, namespace: str, erased: Sequence[_Erased], now: int) -> None:
+def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEntry], now: int) -> None:
     """Note which entries lost a link, and which have lost what they rest on."""
     was_out = {one.id: one.was_out for one in erased}
     sources = sorted({pair for one in erased for pair in one.sources if pair[0] not in was_out})
     for source in sorted({id for id, _ in sources}):
         found = rows.find(db, namespace, source)
         if found is not None:
-            rows.log(db, found[1], found[0], "unlink", now)
+            rows.log_change(db, found[1], found[0], "unlink", now)
     # Whatever was invalidated was out.
     was_out.update((id, True) for id, relation in sources if relation == standing.INVALIDATED_BY)
-    truth.settle(db, namespace, was_out, now)
+    truth.propagate(db, namespace, was_out, now)
 
 
 def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
@@ -492,72 +508,77 @@ def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
 # taking: How are entries taken over from another store?
 
 
-def unknown(db: Database, entries: Sequence[Entry]) -> list[Entry]:
+def not_stored(db: Database, entries: Sequence[Entry]) -> list[Entry]:
     """Those of the entries that are not here as they are."""
-    found = ((entry, _kept(db, entry)) for entry in entries)
+    found = ((entry, _existing(db, entry)) for entry in entries)
     return [entry for entry, kept in found if kept is None or not validation.is_same(entry, kept)]
 
 
-def _kept(db: Database, entry: Entry) -> Entry | None:
+def _existing(db: Database, entry: Entry) -> Entry | None:
     found = rows.find(db, entry.namespace, entry.id)
     return None if found is None else found[1]
 
 
-def take(
+def import_entries(
     db: Database,
-    batch: Batch,
-    fresh: Sequence[tuple[Entry, Indexed]],
+    batch: WriteBatch,
+    fresh: Sequence[tuple[Entry, IndexData]],
     access: Mapping[str, Access],
 ) -> list[Entry]:
     """Keep entries exactly as they are, with their figures; those that were still new."""
     new = []
     for entry, found in fresh:
-        if not validation.is_new(entry, _kept(db, entry)):
+        if not validation.is_new(entry, _existing(db, entry)):
             continue
-        no = batch.take(entry, found)
+        no = batch.import_entry(entry, found)
         new.append(entry)
         used = access.get(entry.id)
         if used is not None and used.count:
             last = -1 if used.last is None else used.last
             db.execute("INSERT INTO access (no, count, last) VALUES (?,?,?)", (no, used.count, last))
-    batch.finish()
+    batch.flush_postings()
     return new
 
 
-def leave(db: Database, namespace: str, left: Mapping[str, Entry], now: int) -> list[str]:
+def insert_missing_tombstones(
+    db: Database, namespace: str, missing: Mapping[str, Entry], now: int
+) -> list[str]:
     """Count what was left behind as erased, where it is not here; the ids of it."""
     gone = []
-    for id, entry in left.items():
+    for id, entry in missing.items():
         if rows.find(db, namespace, id) is None and not truth.is_erased(db, namespace, id):
             whose = (entry.agent_id, entry.session_id, entry.project_id)
             db.execute(
-                rows.BURY,
-                (namespace, id, *whose, 0, now, validation.LEFT_BEHIND),
+                rows.INSERT_TOMBSTONE,
+                (namespace, id, *whose, 0, now, validation.MISSING_PREMISE_REASON),
             )
             gone.append(id)
     return gone
 
 
-def settle(
+def propagate_import(
     db: Database,
     namespace: str,
     new: Sequence[Entry],
     links: Sequence[Link],
-    left: Sequence[str],
+    missing: Sequence[str],
     now: int,
 ) -> None:
     """Find out what is stale, now that all is here."""
     linked = [link.source for link in links if link.relation == standing.INVALIDATED_BY]
-    was_out = {id: live != standing.LIVE for id, live in truth.Ledger(db, namespace).standing(linked).items()}
+    was_out = {
+        id: live != standing.LIVE
+        for id, live in truth.SQLDependencyIndex(db, namespace).statuses(linked).items()
+    }
     was_out.update((entry.id, truth.is_erased(db, namespace, entry.id)) for entry in new)
-    was_out.update((id, False) for id in left)
-    truth.settle(db, namespace, was_out, now)
+    was_out.update((id, False) for id in missing)
+    truth.propagate(db, namespace, was_out, now)
 
 
-def take_links(db: Database, namespace: str, links: Sequence[Link], now: int) -> None:
+def import_links(db: Database, namespace: str, links: Sequence[Link], now: int) -> None:
     """Keep links as they are; both ends must be here by now."""
     for link in links:
         source = rows.find(db, namespace, link.source)
         if source is None or rows.find(db, namespace, link.target) is None:
-            raise semantics.missing(link.source if source is None else link.target)
-        add(db, link, namespace, source, now)
+            raise semantics.entry_not_found(link.source if source is None else link.target)
+        insert_link(db, link, namespace, source, now)

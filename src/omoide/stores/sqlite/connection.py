@@ -22,13 +22,13 @@ from urllib.parse import quote
 from omoide.errors import Busy, Closed, Corrupted, DiskFull, ReadOnly, StoreFailed
 from omoide.retrieval import features
 from omoide.stores.sql import truth
-from omoide.stores.sql.database import Hold, Words
+from omoide.stores.sql.database import AdvisoryLock, Dialect
 from omoide.stores.sqlite import schema
 
 # failures: What does an error of SQLite's mean to the caller?
 
 
-_WRITING = {
+_WRITE_ERRORS = {
     sqlite3.SQLITE_IOERR_WRITE,
     sqlite3.SQLITE_IOERR_FSYNC,
     sqlite3.SQLITE_IOERR_TRUNCATE,
@@ -41,12 +41,12 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
-def translated(error: sqlite3.Error, name: str) -> StoreFailed:
+def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
     """Our error for one of SQLite's."""
     full, code = getattr(error, "sqlite_errorcode", 0) or 0, _code(error)
     if is_busy(error):
         return Busy(name, "is held by another process", "try again, or open it with a longer timeout")
-    if code == sqlite3.SQLITE_FULL or full in _WRITING:
+    if code == sqlite3.SQLITE_FULL or full in _WRITE_ERRORS:
         return DiskFull(
             name, f"has no room left ({error})", "free some space and try again; nothing was lost"
         )
@@ -62,12 +62,12 @@ def translated(error: sqlite3.Error, name: str) -> StoreFailed:
 
 
 @contextmanager
-def translating(name: str) -> Iterator[None]:
+def map_errors(name: str) -> Iterator[None]:
     """A block in which SQLite's errors become ours."""
     try:
         yield
     except sqlite3.Error as error:
-        raise translated(error, name) from error
+        raise map_error(error, name) from error
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -82,13 +82,18 @@ T = TypeVar("T")
 _INHERITED: list[object] = []
 """Connections that came across a fork: never used, and never closed, which would touch the parent's files."""
 
-_PATIENCE = 5.0  # seconds that SQLite itself waits for others; ours is above it
+_BUSY_TIMEOUT = 5.0  # seconds that SQLite itself waits for others; ours is above it
 
 
-_WORDS = Words(contains="instr(body, ?) > 0", in_order="NOT INDEXED", as_given="CROSS", unindexed="+")
+_DIALECT = Dialect(
+    contains_bytes="instr(body, ?) > 0",
+    table_order_hint="NOT INDEXED",
+    join_order_hint="CROSS",
+    no_index_prefix="+",
+)
 
 
-class Connection(sqlite3.Connection):
+class SQLiteConnection(sqlite3.Connection):
     """A connection that remembers the numbers of owners, which never change once they are committed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -96,18 +101,18 @@ class Connection(sqlite3.Connection):
         self.owners: dict[tuple[str, str], int] = {}
 
     @property
-    def words(self) -> Words:
+    def dialect(self) -> Dialect:
         """What SQLite says differently."""
-        return _WORDS
+        return _DIALECT
 
-    def hold(self, *holds: Hold) -> None:
+    def lock(self, *locks: AdvisoryLock) -> None:
         """Keep others from something; nobody else writes meanwhile."""
 
     def prepare_search(self, count: int) -> None:
         """Prepare an index; there is none."""
 
 
-class Connections:
+class SQLiteConnections:
     """The connections of one store to its file."""
 
     def __init__(
@@ -126,64 +131,64 @@ class Connections:
         self._max_pages = max_pages
         self._timeout = timeout
         self.closed = False
-        self._begin()
+        self._reset()
         if not read_only:
-            make_private(path)
+            create_private_file(path)
         try:
-            with translating(self.name):
+            with map_errors(self.name):
                 self._prepare()
         except BaseException:
             self.close()
             raise
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._process = os.getpid()
         self._lock = RLock()
         self._idle_lock = Lock()
-        self._idle: list[Connection] = []
-        self._writer: Connection | None = None
+        self._idle: list[SQLiteConnection] = []
+        self._writer: SQLiteConnection | None = None
 
     def _prepare(self) -> None:
         if self.read_only:
-            db = self._take()
+            db = self._acquire()
             if schema.version(db) != schema.VERSION:
                 raise ReadOnly(
                     self.name, "has an older schema", "open it once for writing to carry it forward"
                 )
-            self._give(db)
+            self._release(db)
             return
-        with self.writing() as db:
+        with self.write_transaction() as db:
             found = schema.migrate(db, self.name)
-            truth.carry(db, found)
+            truth.migrate_staleness(db, found)
             if found == 0:
                 db.execute("INSERT INTO settings VALUES ('features', ?)", (str(features.VERSION),))
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read_transaction(self) -> Iterator[SQLiteConnection]:
         """A block that sees the store as it is at one moment."""
-        db = self._take()
+        db = self._acquire()
         try:
-            self._patiently(db, "BEGIN")
+            self._execute_with_retry(db, "BEGIN")
             yield db
             db.execute("COMMIT")
         except sqlite3.Error as error:
-            raise translated(error, self.name) from error
+            raise map_error(error, self.name) from error
         finally:
-            if _ended(db):
-                self._give(db)
+            if _leave_transaction(db):
+                self._release(db)
 
-    def glance(self, look: Callable[[Connection], T]) -> T:
+    def read_once(self, read: Callable[[SQLiteConnection], T]) -> T:
         """What one statement finds, which needs no transaction of its own."""
-        db = self._take()
+        db = self._acquire()
         try:
-            return look(db)
+            return read(db)
         except sqlite3.Error as error:
-            raise translated(error, self.name) from error
+            raise map_error(error, self.name) from error
         finally:
-            self._give(db)
+            self._release(db)
 
     @contextmanager
-    def writing(self, *holds: Hold) -> Iterator[Connection]:
+    def write_transaction(self, *locks: AdvisoryLock) -> Iterator[SQLiteConnection]:
         """A block that changes the store as a whole, or not at all."""
         self._check_open()
         if self.read_only:
@@ -192,20 +197,20 @@ class Connections:
             self._check_open()  # it may have been closed while others were writing
             try:
                 db = self._writer = self._writer or self._connect(writer=True)
-                self._patiently(db, "BEGIN IMMEDIATE")
+                self._execute_with_retry(db, "BEGIN IMMEDIATE")
                 yield db
-                self._patiently(db, "COMMIT")
+                self._execute_with_retry(db, "COMMIT")
             except sqlite3.Error as error:
-                raise translated(error, self.name) from error
+                raise map_error(error, self.name) from error
             finally:
-                if self._writer is not None and not _ended(self._writer):
+                if self._writer is not None and not _leave_transaction(self._writer):
                     self._writer = None
 
     @contextmanager
-    def alone(self) -> Iterator[Connection]:
+    def exclusive_writer(self) -> Iterator[SQLiteConnection]:
         """The writer outside of a transaction, for what SQLite only does there."""
         self._check_open()
-        with self._lock, translating(self.name):
+        with self._lock, map_errors(self.name):
             self._check_open()
             self._writer = self._writer or self._connect(writer=True)
             yield self._writer
@@ -223,7 +228,7 @@ class Connections:
                 self._writer.close()
                 self._writer = None
 
-    def _patiently(self, db: sqlite3.Connection, statement: str) -> None:
+    def _execute_with_retry(self, db: sqlite3.Connection, statement: str) -> None:
         """Run a statement that others may hold up, until our own patience ends."""
         deadline = time.monotonic() + self._timeout
         while True:
@@ -240,15 +245,15 @@ class Connections:
                         "try again, or open it with a longer timeout",
                     ) from error
 
-    def _take(self) -> Connection:
+    def _acquire(self) -> SQLiteConnection:
         self._check_open()
         with self._idle_lock:
             if self._idle:
                 return self._idle.pop()
-        with translating(self.name):
+        with map_errors(self.name):
             return self._connect(writer=False)
 
-    def _give(self, db: Connection) -> None:
+    def _release(self, db: SQLiteConnection) -> None:
         with self._idle_lock:
             if self.closed:
                 db.close()
@@ -260,9 +265,9 @@ class Connections:
             raise Closed(self.name, "is closed", "open it again")
         if self._process != os.getpid():
             _INHERITED.extend([*self._idle, self._writer])
-            self._begin()
+            self._reset()
 
-    def _connect(self, *, writer: bool) -> Connection:
+    def _connect(self, *, writer: bool) -> SQLiteConnection:
         mode = "ro" if self.read_only else "rwc"
         deadline = time.monotonic() + self._timeout
         while True:
@@ -272,16 +277,16 @@ class Connections:
                     uri=True,
                     isolation_level=None,
                     check_same_thread=False,
-                    timeout=min(_PATIENCE, self._timeout),
+                    timeout=min(_BUSY_TIMEOUT, self._timeout),
                     cached_statements=256,
-                    factory=Connection,
+                    factory=SQLiteConnection,
                 )
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 continue
             try:
-                self._set_up(db, writer=writer)
+                self._configure(db, writer=writer)
                 return db
             except sqlite3.OperationalError as error:
                 db.close()
@@ -291,8 +296,8 @@ class Connections:
                 db.close()
                 raise
 
-    def _set_up(self, db: sqlite3.Connection, *, writer: bool) -> None:
-        schema.check_ours(db, self.name)  # before anything is changed
+    def _configure(self, db: sqlite3.Connection, *, writer: bool) -> None:
+        schema.check_application(db, self.name)  # before anything is changed
         if not self.read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
@@ -309,7 +314,7 @@ class Connections:
             db.execute("PRAGMA query_only = ON")
 
 
-def _ended(db: Connection) -> bool:
+def _leave_transaction(db: SQLiteConnection) -> bool:
     """Whether a connection is out of its transaction; one that cannot leave it is closed, which undoes it."""
     if not db.in_transaction:
         return True
@@ -322,7 +327,7 @@ def _ended(db: Connection) -> bool:
     return True
 
 
-def make_private(path: Path) -> None:
+def create_private_file(path: Path) -> None:
     """Make a new file that nobody but its owner can read; what SQLite puts beside it gets the same rights."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

@@ -11,7 +11,7 @@ import sqlite3
 
 from omoide.errors import StoreFailed, WrongVersion
 
-APPLICATION = 0x6F6D6F69  # "omoi", in the header of every file of ours
+APPLICATION_ID = 0x6F6D6F69  # "omoi", in the header of every file of ours
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -100,12 +100,12 @@ def version(db: sqlite3.Connection) -> int:
     return found
 
 
-def check_ours(db: sqlite3.Connection, name: str) -> None:
+def check_application(db: sqlite3.Connection, name: str) -> None:
     """Raise for somebody else's database, and for one that a newer Omoide made."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+    if application != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         raise StoreFailed(name, "is another program's database", "choose another path")
-    if application == APPLICATION and version(db) > VERSION:
+    if application == APPLICATION_ID and version(db) > VERSION:
         raise WrongVersion(
             name,
             f"has schema {version(db)}, and this Omoide knows schemas up to {VERSION}",
@@ -115,7 +115,7 @@ def check_ours(db: sqlite3.Connection, name: str) -> None:
 
 def migrate(db: sqlite3.Connection, name: str) -> int:
     """Carry a file forward to the newest schema, inside the caller's transaction; which one it had, or 0."""
-    check_ours(db, name)  # again: another process may have been faster
+    check_application(db, name)  # again: another process may have been faster
     found = version(db)
     for number in range(found, VERSION):
         for statement in MIGRATIONS[number].split(";"):
@@ -123,5 +123,5 @@ def migrate(db: sqlite3.Connection, name: str) -> int:
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {number + 1}")
     if found < VERSION:
-        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     return found

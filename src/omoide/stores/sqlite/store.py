@@ -14,25 +14,30 @@ from urllib.parse import quote, unquote
 from omoide import ids
 from omoide.embedders import Embedder
 from omoide.errors import Corrupted, Invalid, StoreFailed
-from omoide.ids import has_controls
-from omoide.stores.async_store import LocalStore
-from omoide.stores.config import Settings
+from omoide.ids import has_control_characters
+from omoide.stores.async_store import AsyncStore
+from omoide.stores.config import StoreSettings
 from omoide.stores.records import EraseReceipt, Finding
-from omoide.stores.redaction import masked
+from omoide.stores.redaction import mask_url
 from omoide.stores.sql import rows, truth
-from omoide.stores.sql.maintenance import Progress
+from omoide.stores.sql.maintenance import ProgressCallback
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.sqlite import schema
-from omoide.stores.sqlite.connection import Connection, Connections, make_private, translating
-from omoide.stores.url import REMEDY, Address, embedder_for, read
+from omoide.stores.sqlite.connection import (
+    SQLiteConnection,
+    SQLiteConnections,
+    create_private_file,
+    map_errors,
+)
+from omoide.stores.url import URL_REMEDY, StoreURL, embedder_for, parse_url
 
 # upkeep: Is the file sound, and how is all of it copied?
 
 
-_PATIENCE_MS = 300  # for readers; whoever reads longer leaves something for scrub()
+_CHECKPOINT_TIMEOUT_MS = 300  # for readers; whoever reads longer leaves something for scrub()
 
 
-def damage(db: sqlite3.Connection) -> list[str]:
+def integrity_errors(db: sqlite3.Connection) -> list[str]:
     """What SQLite itself finds wrong with a file."""
     return [text for (text,) in db.execute("PRAGMA integrity_check(20)") if text != "ok"]
 
@@ -43,13 +48,13 @@ def size_bytes(db: sqlite3.Connection) -> int:
     return int(pages * size)
 
 
-def backup(connections: Connections, target: Path, progress: Progress | None) -> None:
+def backup(connections: SQLiteConnections, target: Path, progress: ProgressCallback | None) -> None:
     """Copy the whole store to another file while it is in use."""
     if target.exists():
         raise StoreFailed(str(target), "exists already", "choose another path, or remove it first")
     part = target.with_name(f"{target.name}.{ids.uuid7()[-8:]}.part")
     try:
-        with connections.reading() as db, translating(str(part)):
+        with connections.read_transaction() as db, map_errors(str(part)):
             rows.last_seq(db)  # from now on one state is seen, whoever writes meanwhile
             _copy(db, part, progress)
         part.rename(target)
@@ -60,14 +65,14 @@ def backup(connections: Connections, target: Path, progress: Progress | None) ->
             part.unlink()
 
 
-def _copy(db: sqlite3.Connection, target: Path, progress: Progress | None) -> None:
-    make_private(target)
+def _copy(db: sqlite3.Connection, target: Path, progress: ProgressCallback | None) -> None:
+    create_private_file(target)
     with closing(sqlite3.connect(target)) as copy:
-        db.backup(copy, pages=2_000, progress=_told(progress))
+        db.backup(copy, pages=2_000, progress=_backup_progress(progress))
         copy.execute("PRAGMA journal_mode = DELETE")
 
 
-def restore_backup(connections: Connections, source: Path, progress: Progress | None) -> None:
+def restore_backup(connections: SQLiteConnections, source: Path, progress: ProgressCallback | None) -> None:
     """Put a backup in the place of everything that the store holds, at one stroke."""
     if not source.is_file():
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
@@ -75,16 +80,16 @@ def restore_backup(connections: Connections, source: Path, progress: Progress | 
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
     fresh = connections.path.with_name(f"{connections.path.name}.{ids.uuid7()[-8:]}.restored")
     try:
-        with translating(str(source)), closing(_opened(source)) as kept:
+        with map_errors(str(source)), closing(_open_read_only(source)) as kept:
             _check_backup(kept, source)
             _copy(kept, fresh, None)
         # What others hold in memory must not outlive the copy: the copy is another life of the file.
-        with translating(str(fresh)), closing(_alone(fresh)) as copy:
+        with map_errors(str(fresh)), closing(_open_exclusive(fresh)) as copy:
             copy.execute("BEGIN")
-            truth.carry(copy, schema.migrate(copy, str(fresh)))
-            rows.renew(copy)
+            truth.migrate_staleness(copy, schema.migrate(copy, str(fresh)))
+            rows.renew_generation(copy)
             copy.execute("COMMIT")
-            with connections.alone() as db:
+            with connections.exclusive_writer() as db:
                 copy.backup(db, pages=-1)
                 db.execute("PRAGMA journal_mode = WAL")  # the copy's header said otherwise
     finally:
@@ -94,31 +99,31 @@ def restore_backup(connections: Connections, source: Path, progress: Progress | 
 
 
 def _check_backup(db: sqlite3.Connection, source: Path) -> None:
-    schema.check_ours(db, str(source))
+    schema.check_application(db, str(source))
     damage = [text for (text,) in db.execute("PRAGMA integrity_check(5)") if text != "ok"]
     if damage or not schema.version(db):
         problem = "; ".join(damage) or "it is empty"
         raise Corrupted(str(source), f"is no sound backup ({problem})", "use another")
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
 
 
-def _told(progress: Progress | None) -> Callable[[int, int, int], None] | None:
+def _backup_progress(progress: ProgressCallback | None) -> Callable[[int, int, int], None] | None:
     if progress is None:
         return None
     return lambda _status, remaining, total: progress(total - remaining, total)
 
 
-def _alone(path: Path) -> Connection:
-    return sqlite3.connect(path, isolation_level=None, factory=Connection)
+def _open_exclusive(path: Path) -> SQLiteConnection:
+    return sqlite3.connect(path, isolation_level=None, factory=SQLiteConnection)
 
 
-def empty_log(db: sqlite3.Connection) -> bool:
+def truncate_wal(db: sqlite3.Connection) -> bool:
     """Empty the write-ahead log, outside of a transaction; whether nobody stood in the way."""
     (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
-    db.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+    db.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_TIMEOUT_MS}")
     try:
         busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
@@ -129,7 +134,7 @@ def empty_log(db: sqlite3.Connection) -> bool:
 # store: How does a file answer what a store is asked?
 
 
-upkeep_damage = damage
+upkeep_damage = integrity_errors
 upkeep_backup = backup
 upkeep_restore_backup = restore_backup
 
@@ -137,11 +142,11 @@ upkeep_restore_backup = restore_backup
 class SQLiteStore(SQLStore):
     """Memories in one SQLite file, for several threads and processes at once."""
 
-    _db: Connections
+    _db: SQLiteConnections
 
-    def __init__(self, path: Path, embedder: Embedder | None, settings: Settings) -> None:
+    def __init__(self, path: Path, embedder: Embedder | None, settings: StoreSettings) -> None:
         self.path = path
-        connections = Connections(
+        connections = SQLiteConnections(
             path,
             power_safe=settings.durability == "power",
             read_only=settings.read_only,
@@ -156,22 +161,22 @@ class SQLiteStore(SQLStore):
 
     def check(self) -> list[str]:
         """What is wrong with the file; empty when it is sound."""
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             damage = upkeep_damage(db)
         return damage or super().check()
 
-    def backup(self, target: Path | str, progress: Progress | None = None) -> None:
+    def backup(self, target: Path | str, progress: ProgressCallback | None = None) -> None:
         """Copy the store to another file while it is in use."""
         upkeep_backup(self._db, Path(target), progress)
 
-    def restore_backup(self, source: Path | str, progress: Progress | None = None) -> None:
+    def restore_backup(self, source: Path | str, progress: ProgressCallback | None = None) -> None:
         """Put a backup in the place of everything that is here."""
         upkeep_restore_backup(self._db, Path(source), progress)
 
-    def _scrubbed(self, receipt: EraseReceipt) -> EraseReceipt:
+    def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
         try:
-            with self._db.alone() as db:
-                done = empty_log(db)
+            with self._db.exclusive_writer() as db:
+                done = truncate_wal(db)
         except StoreFailed as error:  # what was erased stays erased
             return receipt.replace(pending=(f"the write-ahead log ({error}): call scrub() later",))
         if done:
@@ -188,35 +193,47 @@ class SQLiteStore(SQLStore):
 OPTIONS: tuple[str, ...] = ()
 """What a URL may say beside the settings that all stores have."""
 
-_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "ncpfs")
-_NAME_BYTES = 200  # of a file's name; SQLite puts others beside it
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "fuse.sshfs",
+    "ncpfs",
+)
+_MAX_NAME_BYTES = 200  # of a file's name; SQLite puts others beside it
 
 _log = logging.getLogger("omoide")
 
 
-def open_at(address: Address, embedder: Any, settings: Settings) -> LocalStore:
+def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncStore:
     """The store in a file."""
-    return LocalStore(_open_file(path_of(address.url), embedder, settings), address.url)
+    return AsyncStore(_open_file(path_of(address.url), embedder, settings), address.url)
 
 
 def path_of(url: str) -> Path:
     """The file that a `sqlite:` URL names."""
-    parts = read(url).parts
+    parts = parse_url(url).parts
     if parts.netloc:
-        raise Invalid("url", f"{masked(url)!r} names a host", "use three slashes: sqlite:///file.db")
+        raise Invalid("url", f"{mask_url(url)!r} names a host", "use three slashes: sqlite:///file.db")
     try:
         name = unquote(parts.path.removeprefix("/"), errors="strict")
         path = Path(name).expanduser().absolute()
     except (UnicodeError, RuntimeError) as error:
-        raise Invalid("url", f"{url!r} names no file ({error})", REMEDY) from error
-    if not name or name.endswith("/") or has_controls(name):
-        raise Invalid("url", f"{url!r} names no file", REMEDY)
-    if len(os.fsencode(path.name)) > _NAME_BYTES:
-        raise Invalid("url", f"names a file of {len(os.fsencode(path.name))} bytes", f"use {_NAME_BYTES}")
+        raise Invalid("url", f"{url!r} names no file ({error})", URL_REMEDY) from error
+    if not name or name.endswith("/") or has_control_characters(name):
+        raise Invalid("url", f"{url!r} names no file", URL_REMEDY)
+    if len(os.fsencode(path.name)) > _MAX_NAME_BYTES:
+        raise Invalid("url", f"names a file of {len(os.fsencode(path.name))} bytes", f"use {_MAX_NAME_BYTES}")
     return path
 
 
-def _open_file(path: Path, embedder: Any, settings: Settings) -> SQLiteStore:
+def _open_file(path: Path, embedder: Any, settings: StoreSettings) -> SQLiteStore:
     if path.is_dir():
         raise StoreFailed(str(path), "is a folder", "name a file in it")
     if not settings.read_only:
@@ -236,11 +253,11 @@ def _open_file(path: Path, embedder: Any, settings: Settings) -> SQLiteStore:
             path,
             kind,
         )
-    kept = kept_in(path) if embedder == "auto" and path.exists() else None
+    kept = stored_embedder(path) if embedder == "auto" and path.exists() else None
     return SQLiteStore(path, embedder_for(str(path), embedder, kept), settings)
 
 
-def kept_in(path: Path) -> str | None:
+def stored_embedder(path: Path) -> str | None:
     """The name of the embedder whose vectors a file holds, if it is a file of ours and holds any."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as db:
@@ -267,4 +284,4 @@ def network_file_system(path: Path) -> str | None:
             inside = where == mount or where.startswith(mount.rstrip("/") + "/")
             if inside and len(mount) >= len(best):
                 best, kind = mount, fields[2]
-    return kind if kind in _NETWORK else None
+    return kind if kind in _NETWORK_FILE_SYSTEMS else None

@@ -13,27 +13,27 @@ case; tests of what a store does not offer are skipped, unless the class sets `c
 
 from __future__ import annotations
 
-from omoide.testing.store_suite.exchange import Following, Holding, Taking
-from omoide.testing.store_suite.lifecycle import Erasing, Forgetting, Linking
-from omoide.testing.store_suite.reads import Finding, Recalling
-from omoide.testing.store_suite.truth import Doubting
-from omoide.testing.store_suite.writes import Counting, Keeping, Telling
+from omoide.testing.store_suite.exchange import DocumentSuite, ImportSuite, ProjectionSuite
+from omoide.testing.store_suite.lifecycle import EraseSuite, ForgetSuite, LinkSuite
+from omoide.testing.store_suite.reads import QuerySuite, RecallSuite
+from omoide.testing.store_suite.truth import StalenessSuite
+from omoide.testing.store_suite.writes import ChangeFeedSuite, StatsSuite, WriteSuite
 
 __all__ = ["StoreSuite"]
 
 
 class StoreSuite(
-    Keeping,
-    Recalling,
-    Finding,
-    Forgetting,
-    Doubting,
-    Telling,
-    Following,
-    Taking,
-    Linking,
-    Counting,
-    Holding,
-    Erasing,
+    WriteSuite,
+    RecallSuite,
+    QuerySuite,
+    ForgetSuite,
+    StalenessSuite,
+    ChangeFeedSuite,
+    ProjectionSuite,
+    ImportSuite,
+    LinkSuite,
+    StatsSuite,
+    DocumentSuite,
+    EraseSuite,
 ):
     """All that a store has to do, and what it does if it offers more."""

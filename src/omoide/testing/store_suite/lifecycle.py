@@ -8,45 +8,55 @@ from omoide import clock
 from omoide.core.entry import Scope
 from omoide.errors import Conflict, Erased, Invalid, NotFound
 from omoide.stores.protocols import (
-    Claims,
-    Documents,
-    Erases,
-    Feeds,
-    Gets,
-    KeepsHistory,
-    Links,
-    Queries,
-    RecordsAccess,
     Store,
-    Supersedes,
+    SupportsAccess,
+    SupportsChanges,
+    SupportsDocuments,
+    SupportsErase,
+    SupportsGet,
+    SupportsHistory,
+    SupportsLeases,
+    SupportsLinks,
+    SupportsQuery,
+    SupportsSupersede,
 )
 from omoide.stores.records import Access, Document, Link
 from omoide.testing import FrozenClock
-from omoide.testing.store_suite.base import ADA, BOB, ELSEWHERE, Full, Offered, found, keep, listed, recall
+from omoide.testing.store_suite.base import (
+    ADA,
+    BOB,
+    ELSEWHERE,
+    FullStore,
+    StoreFixtures,
+    list_ids,
+    query_ids,
+    recall_ids,
+    write_entry,
+)
 
 # erasing: Is what was erased gone from everything a store can be asked?
 
 
-class Erasing(Offered):
+class EraseSuite(StoreFixtures):
     """Erasing."""
 
     async def test_an_erased_entry_is_gone(self, store: Store) -> None:
         """Listing and recalling do not see it any more; the receipt says what went."""
-        full = self.offering(store, Erases)
-        await keep(full, "Tea.", id="a")
-        await keep(full, "Coffee.", id="a")
-        await keep(full, "Cocoa.", id="b")
-        with clock.using(FrozenClock(7_000)):
+        full = self.require(store, SupportsErase)
+        await write_entry(full, "Tea.", id="a")
+        await write_entry(full, "Coffee.", id="a")
+        await write_entry(full, "Cocoa.", id="b")
+        with clock.override(FrozenClock(7_000)):
             receipt = await full.erase(ADA, id="a", reason="asked to")
         assert (receipt.ids, receipt.versions, receipt.at, receipt.reason) == (("a",), 2, 7_000, "asked to")
-        assert await listed(full) == ["b"]
-        assert await recall(full, "coffee") == ["b"]
+        assert await list_ids(full) == ["b"]
+        assert await recall_ids(full, "coffee") == ["b"]
 
     async def test_an_erased_entry_leaves_a_tombstone_without_content(self, store: Store) -> None:
         """Its history ends in a version that has the time and the reason and nothing else."""
-        full = self.offering(store, Erases, KeepsHistory, Gets, Queries)
-        with clock.using(FrozenClock(1_000)) as time:
-            await keep(full, "Tea.", id="a")
+        full = self.require(store, SupportsErase, SupportsHistory, SupportsGet, SupportsQuery)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, "Tea.", id="a")
             time.advance(100)
             await full.erase(ADA, id="a", reason="asked to")
             told = await full.history("a", ADA)
@@ -57,13 +67,13 @@ class Erasing(Offered):
             with pytest.raises(Erased) as caught:
                 await full.get("a", ADA, as_of=1_050)
             assert (caught.value.at, caught.value.reason) == (1_100, "asked to")
-            assert await found(full, as_of=1_050) == []
+            assert await query_ids(full, as_of=1_050) == []
 
     async def test_a_tombstone_is_shown_to_those_whose_entry_it_was(self, store: Store) -> None:
         """Another scope hears that there is nothing, and not that something was erased."""
-        full = self.offering(store, Erases, KeepsHistory, Gets)
-        with clock.using(FrozenClock(1_000)):
-            await keep(full, id="a", session_id="s")
+        full = self.require(store, SupportsErase, SupportsHistory, SupportsGet)
+        with clock.override(FrozenClock(1_000)):
+            await write_entry(full, id="a", session_id="s")
             await full.erase(ADA, id="a")
             for scope in (BOB, ELSEWHERE, Scope(agent_id="ada", session_id="t")):
                 with pytest.raises(NotFound):
@@ -75,37 +85,37 @@ class Erasing(Offered):
 
     async def test_only_what_the_scope_holds_can_be_erased(self, store: Store) -> None:
         """Ids from elsewhere, and ids that are gone already, are not found."""
-        full = self.offering(store, Erases)
-        await keep(full, id="a")
+        full = self.require(store, SupportsErase)
+        await write_entry(full, id="a")
         for scope, id in ((BOB, "a"), (ELSEWHERE, "a"), (ADA, "nobody's")):
             with pytest.raises(NotFound):
                 await full.erase(scope, id=id)
-        assert await listed(full) == ["a"]
+        assert await list_ids(full) == ["a"]
         await full.erase(ADA, id="a")
         with pytest.raises(NotFound):
             await full.erase(ADA, id="a")
 
     async def test_a_scope_can_be_erased_as_a_whole(self, store: Store) -> None:
         """Session, agent or namespace: what lies inside goes, all else stays; nothing inside is fine."""
-        full = self.offering(store, Erases)
-        await keep(full, id="a", session_id="s")
-        await keep(full, id="b", session_id="t")
-        await keep(full, id="c", agent_id="bob", session_id="s")
-        await keep(full, id="d", namespace="elsewhere", session_id="s")
+        full = self.require(store, SupportsErase)
+        await write_entry(full, id="a", session_id="s")
+        await write_entry(full, id="b", session_id="t")
+        await write_entry(full, id="c", agent_id="bob", session_id="s")
+        await write_entry(full, id="d", namespace="elsewhere", session_id="s")
         assert (await full.erase(Scope(agent_id="ada", session_id="s"))).ids == ("a",)
-        assert await listed(full, Scope()) == ["b", "c"]
+        assert await list_ids(full, Scope()) == ["b", "c"]
         assert (await full.erase(ADA)).ids == ("b",)
         assert (await full.erase(ADA)).ids == ()
         assert (await full.erase(Scope())).ids == ("c",)
-        assert await listed(full, ELSEWHERE) == ["d"]
+        assert await list_ids(full, ELSEWHERE) == ["d"]
 
     async def test_an_erased_id_can_be_written_anew(self, store: Store) -> None:
         """By anybody in the namespace, from revision one; it has nothing of the one before."""
-        full = self.offering(store, Erases, Gets)
-        await keep(full, "Tea.", id="a", idempotency_key="k")
-        await keep(full, "Coffee.", id="a")
+        full = self.require(store, SupportsErase, SupportsGet)
+        await write_entry(full, "Tea.", id="a", idempotency_key="k")
+        await write_entry(full, "Coffee.", id="a")
         await full.erase(ADA, id="a")
-        anew = await keep(full, "Cocoa.", id="a", agent_id="bob", expected_rev=0)
+        anew = await write_entry(full, "Cocoa.", id="a", agent_id="bob", expected_rev=0)
         assert (anew.outcome, anew.rev) == ("stored", 1)
         assert await full.get("a", BOB) == anew.entry
         with pytest.raises(NotFound):
@@ -113,54 +123,54 @@ class Erasing(Offered):
 
     async def test_the_history_of_an_erased_id_goes_on(self, store: Store) -> None:
         """The tombstone stays in front of what was written after it."""
-        full = self.offering(store, Erases, KeepsHistory)
-        with clock.using(FrozenClock(1_000)) as time:
-            await keep(full, "Tea.", id="a")
+        full = self.require(store, SupportsErase, SupportsHistory)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, "Tea.", id="a")
             time.advance(1)
             await full.erase(ADA, id="a")
             time.advance(1)
-            anew = (await keep(full, "Cocoa.", id="a")).entry
+            anew = (await write_entry(full, "Cocoa.", id="a")).entry
             told = await full.history("a", ADA)
         assert [version.entry for version in told] == [None, anew]
         assert [version.at for version in told] == [1_001, 1_002]
 
     async def test_links_and_uses_go_with_the_entry(self, store: Store) -> None:
         """Neither end knows the link any more, and an entry of the same id begins without them."""
-        full = self.offering(store, Erases, Links, RecordsAccess)
+        full = self.require(store, SupportsErase, SupportsLinks, SupportsAccess)
         for name in "ab":
-            await keep(full, id=name)
+            await write_entry(full, id=name)
         await full.link(Link(source="a", relation="refines", target="b"), ADA)
         await full.record_access(["a"], ADA)
         assert (await full.erase(ADA, id="a")).links == 1
         assert await full.links("b", ADA) == []
-        await keep(full, id="a")
+        await write_entry(full, id="a")
         assert await full.links("a", ADA) == []
         assert await full.access("a", ADA) == Access()
 
     async def test_a_successor_that_is_erased_does_not_bring_back_the_old(self, store: Store) -> None:
         """What was superseded stays superseded."""
-        full = self.offering(store, Erases)
-        await keep(full, "Tea.", id="old")
-        await keep(full, "Coffee.", id="new", supersedes="old")
+        full = self.require(store, SupportsErase)
+        await write_entry(full, "Tea.", id="old")
+        await write_entry(full, "Coffee.", id="new", supersedes="old")
         await full.erase(ADA, id="new")
-        assert await recall(full) == []
-        assert await listed(full) == ["old"]
+        assert await recall_ids(full) == []
+        assert await list_ids(full) == ["old"]
 
     async def test_a_repeated_request_does_not_bring_back_what_was_erased(self, store: Store) -> None:
         """Its receipt went with the entry: the same key gives no content that is gone."""
-        full = self.offering(store, Erases)
-        await keep(full, "Tea.", id="a", idempotency_key="k")
+        full = self.require(store, SupportsErase)
+        await write_entry(full, "Tea.", id="a", idempotency_key="k")
         await full.erase(ADA, id="a")
-        again = await keep(full, "Tea.", id="a", idempotency_key="k")
+        again = await write_entry(full, "Tea.", id="a", idempotency_key="k")
         assert (again.outcome, again.rev) == ("stored", 1)
-        assert await listed(full) == ["a"]
+        assert await list_ids(full) == ["a"]
 
     async def test_documents_go_with_the_scope(self, store: Store) -> None:
         """Erasing a session, agent or namespace removes its documents; erasing one entry does not."""
-        full = self.offering(store, Erases, Documents)
+        full = self.require(store, SupportsErase, SupportsDocuments)
         await full.save(Document(kind="session", id="d", agent_id="ada", session_id="s", body="Tea."))
         await full.save(Document(kind="session", id="e", agent_id="bob", body="Coffee."))
-        await keep(full, id="a", session_id="s")
+        await write_entry(full, id="a", session_id="s")
         assert (await full.erase(ADA, id="a")).documents == 0
         assert (await full.erase(Scope(agent_id="ada", session_id="s"))).documents == 1
         assert await full.load("session", "d", ADA) is None
@@ -168,7 +178,7 @@ class Erasing(Offered):
 
     async def test_leases_go_with_the_scope(self, store: Store) -> None:
         """Who held a document that is gone does not stand in the way of the next of its id."""
-        full = self.offering(store, Erases, Documents, Claims)
+        full = self.require(store, SupportsErase, SupportsDocuments, SupportsLeases)
         session = Scope(agent_id="ada", session_id="s")
         for scope in (session, ADA, Scope()):
             await full.save(Document(kind="session", id="d", agent_id="ada", session_id="s"))
@@ -186,34 +196,34 @@ class Erasing(Offered):
 
     async def test_a_namespace_goes_with_all_its_leases(self, store: Store) -> None:
         """Also with those of documents that were claimed and never saved."""
-        full = self.offering(store, Erases, Claims)
+        full = self.require(store, SupportsErase, SupportsLeases)
         await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000)
         await full.erase(Scope())
         assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000) is not None
 
     async def test_an_erasure_names_the_transcripts_that_may_hold_it(self, store: Store) -> None:
         """The threads it was said in, in any of its versions, and those that its evidence points to."""
-        full = self.offering(store, Erases)
-        await keep(full, "Tea.", id="a", message={"thread": "t0", "seq": 1})
+        full = self.require(store, SupportsErase)
+        await write_entry(full, "Tea.", id="a", message={"thread": "t0", "seq": 1})
         evidence = [{"kind": "message", "ref": ref} for ref in ("t1:4", "t2", "a:b:12", "t1:5", "t3:x")] + [
             {"kind": "document", "ref": "t9:1"},
             {"kind": "entry", "ref": "t8:1"},
         ]
-        await keep(full, "Coffee.", id="a", message={"thread": "t1", "seq": 2}, evidence=evidence)
-        await keep(full, "Coffee.", id="b", message={"thread": "t7", "seq": 2})
-        await keep(full, "Cocoa.", id="c")
+        await write_entry(full, "Coffee.", id="a", message={"thread": "t1", "seq": 2}, evidence=evidence)
+        await write_entry(full, "Coffee.", id="b", message={"thread": "t7", "seq": 2})
+        await write_entry(full, "Cocoa.", id="c")
         told = [line for line in (await full.erase(ADA, id="a")).unreachable if "transcript" in line]
         assert told == [f"transcript {thread}" for thread in ("t0", "t1", "t2", "a:b", "t3:x")]
         assert not any("transcript" in line for line in (await full.erase(ADA, id="c")).unreachable)
 
     async def test_a_transcript_that_is_erased_as_well_is_not_named(self, store: Store) -> None:
         """Whoever erases a session with its thread has nothing left to look after there."""
-        full = self.offering(store, Erases, Documents)
+        full = self.require(store, SupportsErase, SupportsDocuments)
 
         async def left(scope: Scope, id: str | None = None) -> list[str]:
             for name, thread in (("a", "mine"), ("b", "bob's"), ("c", "absent"), ("d", "mine")):
                 where = {"session_id": "s", "project_id": "p"}
-                await keep(full, id=name, message={"thread": thread, "seq": 1}, **where)
+                await write_entry(full, id=name, message={"thread": thread, "seq": 1}, **where)
             await full.save(Document(kind="thread", id="mine", agent_id="ada", session_id="s"))
             await full.save(Document(kind="thread", id="bob's", agent_id="bob"))
             await full.save(Document(kind="session", id="absent", agent_id="ada", session_id="s"))
@@ -230,55 +240,55 @@ class Erasing(Offered):
 
     async def test_the_feed_tells_of_an_erasure_and_keeps_no_content(self, store: Store) -> None:
         """The changes before it stay told, the erasure is the last."""
-        full = self.offering(store, Erases, Feeds)
-        await keep(full, "Tea.", id="a")
+        full = self.require(store, SupportsErase, SupportsChanges)
+        await write_entry(full, "Tea.", id="a")
         await full.erase(ADA, id="a")
         assert [(change.id, change.op) for change in await full.changes("default")][-1] == ("a", "erase")
 
     async def test_scrubbing_is_always_possible(self, store: Store) -> None:
         """It says whether anything is left to do, and touches nothing that was not erased."""
-        full = self.offering(store, Erases)
-        await keep(full, id="a")
-        await keep(full, id="b")
+        full = self.require(store, SupportsErase)
+        await write_entry(full, id="a")
+        await write_entry(full, id="b")
         await full.erase(ADA, id="a")
         receipt = await full.scrub()
         assert receipt.scrubbed is (receipt.pending == ())
-        assert await listed(full) == ["b"]
+        assert await list_ids(full) == ["b"]
 
 
 # forgetting: Does a store forget and take it back, and know how each entry came to be?
 
 
-class Forgetting(Offered):
+class ForgetSuite(StoreFixtures):
     """Superseding, restoring, and history."""
 
     async def test_what_is_forgotten_stays_and_is_not_recalled(self, store: Store) -> None:
         """It is marked as deleted, with the reason and the time, one revision on."""
-        full = self.offering(store, Supersedes)
-        with clock.using(FrozenClock(1_000)) as time:
-            kept = (await keep(full, "Tea.", id="a")).entry
+        full = self.require(store, SupportsSupersede)
+        with clock.override(FrozenClock(1_000)) as time:
+            kept = (await write_entry(full, "Tea.", id="a")).entry
             time.advance(500)
             forgotten = await full.supersede("a", ADA, reason="moved on")
             assert forgotten == kept.replace(
                 superseded_by="deleted", superseded_at=1_500, superseded_reason="moved on", rev=2
             )
-            assert await recall(full, "tea") == []
+            assert await recall_ids(full, "tea") == []
             assert await full.list_entries(ADA) == [forgotten]
 
     async def test_an_entry_can_be_replaced_by_another_that_exists(self, store: Store) -> None:
         """The older one names its successor; the successor itself is not touched."""
-        full = self.offering(store, Supersedes)
-        await keep(full, id="old")
-        new = (await keep(full, id="new")).entry
+        full = self.require(store, SupportsSupersede)
+        await write_entry(full, id="old")
+        new = (await write_entry(full, id="new")).entry
         assert (await full.supersede("old", ADA, by="new")).superseded_by == "new"
         assert (await full.list_entries(ADA))[-1] == new
-        assert await recall(full) == ["new"]
+        assert await recall_ids(full) == ["new"]
 
     async def test_forgetting_twice_is_forgetting_once(self, store: Store) -> None:
         """The second time changes nothing."""
-        full = self.offering(store, Supersedes)
-        with clock.using(FrozenClock(1_000)) as time:
-            await keep(full, id="a")
+        full = self.require(store, SupportsSupersede)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, id="a")
             once = await full.supersede("a", ADA, reason="first")
             time.advance(10)
             assert await full.supersede("a", ADA, reason="first") == once
@@ -286,19 +296,19 @@ class Forgetting(Offered):
 
     async def test_what_was_forgotten_comes_back(self, store: Store) -> None:
         """Restored, it says what it said, is recalled again, and has one more revision."""
-        full = self.offering(store, Supersedes)
-        kept = (await keep(full, "Tea.", id="a")).entry
+        full = self.require(store, SupportsSupersede)
+        kept = (await write_entry(full, "Tea.", id="a")).entry
         await full.supersede("a", ADA, reason="moved on")
-        restored = await full.restore("a", ADA)
+        restored = await full.reinstate("a", ADA)
         assert restored == kept.replace(rev=3)
-        assert await recall(full, "tea") == ["a"]
+        assert await recall_ids(full, "tea") == ["a"]
         assert await full.list_entries(ADA) == [restored]
 
     async def test_only_what_the_scope_holds_can_be_forgotten_or_restored(self, store: Store) -> None:
         """Ids from elsewhere and ids that nobody has are not found; nothing changes."""
-        full = self.offering(store, Supersedes)
-        await keep(full, id="a")
-        await keep(full, id="b")
+        full = self.require(store, SupportsSupersede)
+        await write_entry(full, id="a")
+        await write_entry(full, id="b")
         await full.supersede("b", ADA)
         before = await full.list_entries(ADA)
         for scope in (BOB, ELSEWHERE):
@@ -306,15 +316,15 @@ class Forgetting(Offered):
                 with pytest.raises(NotFound):
                     await full.supersede(id, scope)
                 with pytest.raises(NotFound):
-                    await full.restore(id, scope)
+                    await full.reinstate(id, scope)
         assert await full.list_entries(ADA) == before
 
     async def test_a_successor_must_be_another_entry_of_the_scope(self, store: Store) -> None:
         """Unknown successors, those of others, and the entry itself are refused."""
-        full = self.offering(store, Supersedes)
-        kept = (await keep(full, id="a")).entry
-        await keep(full, id="bobs", agent_id="bob")
-        await keep(full, id="far", namespace="elsewhere")
+        full = self.require(store, SupportsSupersede)
+        kept = (await write_entry(full, id="a")).entry
+        await write_entry(full, id="bobs", agent_id="bob")
+        await write_entry(full, id="far", namespace="elsewhere")
         for by in ("nobody's", "bobs", "far"):
             with pytest.raises(NotFound):
                 await full.supersede("a", ADA, by=by)
@@ -324,40 +334,40 @@ class Forgetting(Offered):
 
     async def test_forgetting_and_restoring_can_expect_a_revision(self, store: Store) -> None:
         """With a stale one they are refused and change nothing."""
-        full = self.offering(store, Supersedes)
-        await keep(full, id="a")
+        full = self.require(store, SupportsSupersede)
+        await write_entry(full, id="a")
         for stale in (0, 2):
             with pytest.raises(Conflict):
                 await full.supersede("a", ADA, expected_rev=stale)
         gone = await full.supersede("a", ADA, expected_rev=1)
         with pytest.raises(Conflict):
-            await full.restore("a", ADA, expected_rev=1)
+            await full.reinstate("a", ADA, expected_rev=1)
         assert await full.list_entries(ADA) == [gone]
-        assert (await full.restore("a", ADA, expected_rev=2)).rev == 3
+        assert (await full.reinstate("a", ADA, expected_rev=2)).rev == 3
 
     async def test_forgetting_does_not_change_the_order(self, store: Store) -> None:
         """Neither forgetting nor restoring makes an entry newer than it is."""
-        full = self.offering(store, Supersedes, Queries)
-        with clock.using(FrozenClock(1_000)):
+        full = self.require(store, SupportsSupersede, SupportsQuery)
+        with clock.override(FrozenClock(1_000)):
             for name in "abc":
-                await keep(full, id=name)
+                await write_entry(full, id=name)
             await full.supersede("a", ADA)
-            await full.restore("a", ADA)
-            assert await listed(full) == ["a", "b", "c"]
-            assert await found(full) == ["c", "b", "a"]
+            await full.reinstate("a", ADA)
+            assert await list_ids(full) == ["a", "b", "c"]
+            assert await query_ids(full) == ["c", "b", "a"]
 
     async def test_history_tells_every_version_from_the_first(self, store: Store) -> None:
         """Writing, forgetting and restoring each add one, with the moment it began."""
-        full = self.offering(store, Supersedes, KeepsHistory)
-        with clock.using(FrozenClock(1_000)) as time:
-            made = [(await keep(full, "Tea.", id="a")).entry]
+        full = self.require(store, SupportsSupersede, SupportsHistory)
+        with clock.override(FrozenClock(1_000)) as time:
+            made = [(await write_entry(full, "Tea.", id="a")).entry]
             time.advance(10)
-            made.append((await keep(full, "Coffee.", id="a")).entry)
-            await keep(full, "Coffee.", id="a")
+            made.append((await write_entry(full, "Coffee.", id="a")).entry)
+            await write_entry(full, "Coffee.", id="a")
             time.advance(10)
             made.append(await full.supersede("a", ADA, reason="why not"))
             time.advance(10)
-            made.append(await full.restore("a", ADA))
+            made.append(await full.reinstate("a", ADA))
             told = await full.history("a", ADA)
         assert [version.entry for version in told] == made
         assert [(version.id, version.rev, version.at) for version in told] == [
@@ -369,46 +379,46 @@ class Forgetting(Offered):
 
     async def test_history_is_told_to_those_who_hold_the_entry(self, store: Store) -> None:
         """Another scope hears what it hears of an id that nobody has."""
-        full = self.offering(store, KeepsHistory)
-        await keep(full, id="a")
+        full = self.require(store, SupportsHistory)
+        await write_entry(full, id="a")
         for scope, id in ((BOB, "a"), (ELSEWHERE, "a"), (ADA, "nobody's")):
             with pytest.raises(NotFound):
                 await full.history(id, scope)
 
     async def test_an_earlier_moment_knows_what_was_not_yet_forgotten(self, store: Store) -> None:
         """As of then an entry is live that is superseded now, and superseded that is restored now."""
-        full = self.offering(store, Supersedes, Gets, Queries)
-        with clock.using(FrozenClock(1_000)) as time:
-            await keep(full, id="a")
+        full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, id="a")
             time.advance(100)
             await full.supersede("a", ADA)
             time.advance(100)
-            await full.restore("a", ADA)
+            await full.reinstate("a", ADA)
             states = [(await full.get("a", ADA, as_of=at)).superseded_by for at in (1_000, 1_150, 1_200)]
             assert states == [None, "deleted", None]
-            assert await found(full, as_of=1_050) == ["a"]
-            assert await found(full, as_of=1_150) == []
+            assert await query_ids(full, as_of=1_050) == ["a"]
+            assert await query_ids(full, as_of=1_150) == []
 
 
 # linking: Does a store keep links between entries, and find them from both ends?
 
 
-class Linking(Offered):
+class LinkSuite(StoreFixtures):
     """Links."""
 
-    async def linked(self, store: Store) -> Full:
+    async def store_with_links(self, store: Store) -> FullStore:
         """A store in which a refines b, and c contradicts a."""
-        full = self.offering(store, Links)
+        full = self.require(store, SupportsLinks)
         for name in "abc":
-            await keep(full, id=name, session_id=f"s-{name}")
-        with clock.using(FrozenClock(1_000)):
+            await write_entry(full, id=name, session_id=f"s-{name}")
+        with clock.override(FrozenClock(1_000)):
             await full.link(Link(source="a", relation="refines", target="b"), ADA)
             await full.link(Link(source="c", relation="contradicts", target="a"), ADA)
         return full
 
     async def test_links_are_found_from_both_ends(self, store: Store) -> None:
         """Oldest first, with the moment at which they were made."""
-        full = await self.linked(store)
+        full = await self.store_with_links(store)
         refines = Link(source="a", relation="refines", target="b", created_at=1_000)
         contradicts = Link(source="c", relation="contradicts", target="a", created_at=1_000)
         assert await full.links("a", ADA) == [refines, contradicts]
@@ -417,13 +427,13 @@ class Linking(Offered):
 
     async def test_links_can_be_asked_for_by_relation(self, store: Store) -> None:
         """Only links of that name are given."""
-        full = await self.linked(store)
+        full = await self.store_with_links(store)
         assert [link.target for link in await full.links("a", ADA, relation="refines")] == ["b"]
         assert await full.links("a", ADA, relation="confirms") == []
 
     async def test_the_same_link_is_kept_once(self, store: Store) -> None:
         """Linking again is answered with the link there is; the other direction is another link."""
-        full = await self.linked(store)
+        full = await self.store_with_links(store)
         again = await full.link(Link(source="a", relation="refines", target="b", created_at=9_000), ADA)
         assert again.created_at == 1_000
         assert len(await full.links("b", ADA)) == 1
@@ -432,7 +442,7 @@ class Linking(Offered):
 
     async def test_a_link_can_be_removed(self, store: Store) -> None:
         """It is gone from both ends; the second time there is nothing to remove."""
-        full = await self.linked(store)
+        full = await self.store_with_links(store)
         gone = Link(source="a", relation="refines", target="b")
         assert await full.unlink(gone, ADA) is True
         assert await full.unlink(gone, ADA) is False
@@ -441,9 +451,9 @@ class Linking(Offered):
 
     async def test_both_ends_must_lie_in_the_scope(self, store: Store) -> None:
         """Nobody links to what they cannot see."""
-        full = await self.linked(store)
-        await keep(full, id="bobs", agent_id="bob")
-        await keep(full, id="far", namespace="elsewhere")
+        full = await self.store_with_links(store)
+        await write_entry(full, id="bobs", agent_id="bob")
+        await write_entry(full, id="far", namespace="elsewhere")
         for other in ("bobs", "far", "nobody's"):
             for source, target in (("a", other), (other, "a")):
                 with pytest.raises(NotFound):
@@ -455,7 +465,7 @@ class Linking(Offered):
 
     async def test_links_are_shown_as_far_as_the_scope_holds_them(self, store: Store) -> None:
         """A link whose other end lies outside is not told, nor can it be removed from there."""
-        full = await self.linked(store)
+        full = await self.store_with_links(store)
         assert await full.links("a", Scope(agent_id="ada", session_id="s-a")) == []
         for scope in (BOB, ELSEWHERE):
             with pytest.raises(NotFound):

@@ -8,188 +8,198 @@ from omoide import clock
 from omoide.core.entry import Scope
 from omoide.core.requests import Filter, WriteResult
 from omoide.stores.protocols import (
-    Counts,
-    Erases,
-    Feeds,
-    Gets,
-    KeepsHistory,
-    Links,
-    Queries,
     Store,
-    Supersedes,
-    WritesMany,
+    SupportsBatchWrite,
+    SupportsChanges,
+    SupportsErase,
+    SupportsGet,
+    SupportsHistory,
+    SupportsLinks,
+    SupportsQuery,
+    SupportsStats,
+    SupportsSupersede,
 )
 from omoide.stores.records import Link
 from omoide.testing import FrozenClock
-from omoide.testing.store_suite.base import ADA, Full, Offered, asked, found, keep, recall
+from omoide.testing.store_suite.base import (
+    ADA,
+    FullStore,
+    StoreFixtures,
+    query_ids,
+    recall_ids,
+    write_entry,
+    write_request,
+)
 
 
-def resting_on(*premises: str) -> list[dict[str, str]]:
+def entry_evidence(*premises: str) -> list[dict[str, str]]:
     """Evidence that names entries."""
     return [{"kind": "entry", "ref": premise} for premise in premises]
 
 
-async def derive(store: Store, id: str, *premises: str, **fields: Any) -> WriteResult:
+async def write_derived(store: Store, id: str, *premises: str, **fields: Any) -> WriteResult:
     """Write an entry that rests on others."""
-    return await keep(store, f"Tea of {id}.", id=id, evidence=resting_on(*premises), **fields)
+    return await write_entry(store, f"Tea of {id}.", id=id, evidence=entry_evidence(*premises), **fields)
 
 
-async def stale(store: Store, scope: Scope = ADA) -> list[str]:
+async def stale_ids(store: Store, scope: Scope = ADA) -> list[str]:
     """The ids of what is stale in a scope."""
     return sorted(entry.id for entry in await store.list_entries(scope) if entry.stale)
 
 
-class Doubting(Offered):
+class StalenessSuite(StoreFixtures):
     """Truth maintenance."""
 
-    async def chained(self, store: Store, *parts: type) -> Full:
+    async def store_with_chain(self, store: Store, *capabilities: type) -> FullStore:
         """A store in which c rests on b, b on a, and d on nothing."""
-        full = self.offering(store, Supersedes, Gets, *parts)
-        await derive(full, "a")
-        await derive(full, "b", "a")
-        await derive(full, "c", "b")
-        await derive(full, "d")
+        full = self.require(store, SupportsSupersede, SupportsGet, *capabilities)
+        await write_derived(full, "a")
+        await write_derived(full, "b", "a")
+        await write_derived(full, "c", "b")
+        await write_derived(full, "d")
         return full
 
     async def test_what_rests_on_a_forgotten_memory_is_stale(self, store: Store) -> None:
         """However far away, and without a new revision; it is not recalled."""
-        full = await self.chained(store)
+        full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        assert await stale(full) == ["b", "c"]
+        assert await stale_ids(full) == ["b", "c"]
         assert [(await full.get(id, ADA)).rev for id in ("a", "b", "c")] == [2, 1, 1]
-        assert await recall(full, "tea", limit=10) == ["d"]
+        assert await recall_ids(full, "tea", limit=10) == ["d"]
         assert not (await full.get("b", ADA)).is_live(0)
 
     async def test_what_was_stale_counts_again(self, store: Store) -> None:
         """When what it rests on is restored."""
-        full = await self.chained(store)
+        full = await self.store_with_chain(store)
         before = await full.list_entries(ADA)
         await full.supersede("a", ADA)
-        await full.restore("a", ADA)
-        assert await stale(full) == []
+        await full.reinstate("a", ADA)
+        assert await stale_ids(full) == []
         assert [one for one in await full.list_entries(ADA) if one.id != "a"] == [
             one for one in before if one.id != "a"
         ]
-        assert sorted(await recall(full, "tea", limit=10)) == ["a", "b", "c", "d"]
+        assert sorted(await recall_ids(full, "tea", limit=10)) == ["a", "b", "c", "d"]
 
     async def test_one_reason_is_enough_to_stay_stale(self, store: Store) -> None:
         """What rests on two things counts again once both hold."""
-        full = await self.chained(store)
-        await derive(full, "e", "b", "d")
+        full = await self.store_with_chain(store)
+        await write_derived(full, "e", "b", "d")
         await full.supersede("a", ADA)
         await full.supersede("d", ADA)
-        await full.restore("a", ADA)
-        assert await stale(full) == ["e"]
-        await full.restore("d", ADA)
-        assert await stale(full) == []
+        await full.reinstate("a", ADA)
+        assert await stale_ids(full) == ["e"]
+        await full.reinstate("d", ADA)
+        assert await stale_ids(full) == []
 
     async def test_a_replaced_memory_takes_along_what_rests_on_it(self, store: Store) -> None:
         """In the same moment in which another one takes its place."""
-        full = await self.chained(store)
-        await keep(full, "New.", id="n", supersedes="a")
-        assert await stale(full) == ["b", "c"]
+        full = await self.store_with_chain(store)
+        await write_entry(full, "New.", id="n", supersedes="a")
+        assert await stale_ids(full) == ["b", "c"]
         await full.supersede("c", ADA, by="d")
-        assert await stale(full) == ["b", "c"]
-        await full.restore("a", ADA)
-        assert await stale(full) == []
+        assert await stale_ids(full) == ["b", "c"]
+        await full.reinstate("a", ADA)
+        assert await stale_ids(full) == []
         assert (await full.get("c", ADA)).superseded_by == "d"
 
     async def test_a_restored_memory_may_be_stale(self, store: Store) -> None:
         """What it rests on was forgotten meanwhile."""
-        full = await self.chained(store)
+        full = await self.store_with_chain(store)
         assert (await full.supersede("b", ADA)).stale is False
         await full.supersede("a", ADA)
-        assert await stale(full) == ["b", "c"]
-        assert (await full.restore("b", ADA)).stale is True
-        assert await stale(full) == ["b", "c"]
+        assert await stale_ids(full) == ["b", "c"]
+        assert (await full.reinstate("b", ADA)).stale is True
+        assert await stale_ids(full) == ["b", "c"]
 
     async def test_memories_may_rest_on_one_another(self, store: Store) -> None:
         """In a circle nothing holds itself up, and nothing holds itself down."""
-        full = self.offering(store, Supersedes, Gets)
-        await derive(full, "root")
-        await derive(full, "x", "y", "root")
-        await derive(full, "y", "x")
-        await derive(full, "self", "self")
-        assert await stale(full) == []
+        full = self.require(store, SupportsSupersede, SupportsGet)
+        await write_derived(full, "root")
+        await write_derived(full, "x", "y", "root")
+        await write_derived(full, "y", "x")
+        await write_derived(full, "self", "self")
+        assert await stale_ids(full) == []
         await full.supersede("root", ADA)
-        assert await stale(full) == ["x", "y"]
-        await full.restore("root", ADA)
-        assert await stale(full) == []
+        assert await stale_ids(full) == ["x", "y"]
+        await full.reinstate("root", ADA)
+        assert await stale_ids(full) == []
         assert (await full.supersede("self", ADA)).stale is True
-        assert (await full.restore("self", ADA)).stale is False
+        assert (await full.reinstate("self", ADA)).stale is False
 
     async def test_what_is_invalidated_does_not_count(self, store: Store) -> None:
         """A link says so, for the memory at which it begins and for what rests on that."""
-        full = await self.chained(store, Links)
+        full = await self.store_with_chain(store, SupportsLinks)
         link = Link(source="a", relation="invalidated_by", target="d")
         await full.link(link, ADA)
-        assert await stale(full) == ["a", "b", "c"]
+        assert await stale_ids(full) == ["a", "b", "c"]
         await full.link(Link(source="a", relation="refines", target="d"), ADA)
         await full.unlink(Link(source="a", relation="refines", target="d"), ADA)
-        assert await stale(full) == ["a", "b", "c"]
+        assert await stale_ids(full) == ["a", "b", "c"]
         await full.unlink(link, ADA)
-        assert await stale(full) == []
+        assert await stale_ids(full) == []
 
     async def test_the_evidence_of_the_present_version_counts(self, store: Store) -> None:
         """A memory that is written anew with other evidence rests on that, and on nothing older."""
-        full = await self.chained(store)
+        full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        anew = await derive(full, "b", "d")
+        anew = await write_derived(full, "b", "d")
         assert (anew.entry.stale, anew.notices) == (False, ())
-        assert await stale(full) == []
-        again = await derive(full, "b", "a", "d")
+        assert await stale_ids(full) == []
+        again = await write_derived(full, "b", "a", "d")
         assert again.entry.stale is True
-        assert await stale(full) == ["b", "c"]
-        await derive(full, "b")
+        assert await stale_ids(full) == ["b", "c"]
+        await write_derived(full, "b")
         await full.supersede("d", ADA)
-        assert await stale(full) == []
+        assert await stale_ids(full) == []
 
     async def test_a_memory_can_be_stale_from_the_start(self, store: Store) -> None:
         """The receipt says so, and a caller's own word on it counts for nothing."""
-        full = await self.chained(store)
+        full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        late = await derive(full, "late", "b")
+        late = await write_derived(full, "late", "b")
         assert late.entry.stale is True
         assert any("stale" in notice for notice in late.notices)
         assert await full.get("late", ADA) == late.entry
-        lie = await keep(full, id="lie", stale=True)
+        lie = await write_entry(full, id="lie", stale=True)
         assert (lie.entry.stale, lie.notices) == (False, ())
         assert (
-            await keep(full, id="lie", stale=True, created_at=lie.entry.created_at)
+            await write_entry(full, id="lie", stale=True, created_at=lie.entry.created_at)
         ).outcome == "unchanged"
 
     async def test_what_never_was_makes_nothing_stale(self, store: Store) -> None:
         """A reference to an unknown id, to another namespace, or to no entry at all says nothing."""
-        full = self.offering(store, Supersedes, Gets)
-        await derive(full, "a", "nobody's")
-        await derive(full, "far", namespace="elsewhere")
-        await derive(full, "b", "far")
-        await keep(full, id="c", evidence=[{"kind": "document", "ref": "d"}, {"kind": "tool", "ref": "d"}])
-        await derive(full, "d")
+        full = self.require(store, SupportsSupersede, SupportsGet)
+        await write_derived(full, "a", "nobody's")
+        await write_derived(full, "far", namespace="elsewhere")
+        await write_derived(full, "b", "far")
+        await write_entry(
+            full, id="c", evidence=[{"kind": "document", "ref": "d"}, {"kind": "tool", "ref": "d"}]
+        )
+        await write_derived(full, "d")
         await full.supersede("far", Scope(namespace="elsewhere"))
         await full.supersede("d", ADA)
-        assert await stale(full) == []
+        assert await stale_ids(full) == []
         # Now it is there, and is stale itself.
-        await derive(full, "nobody's", "d")
-        assert await stale(full) == ["a", "nobody's"]
+        await write_derived(full, "nobody's", "d")
+        assert await stale_ids(full) == ["a", "nobody's"]
 
     async def test_what_rests_on_an_erased_memory_is_stale(self, store: Store) -> None:
         """Until one of that id is written anew."""
-        full = await self.chained(store, Erases, Links)
+        full = await self.store_with_chain(store, SupportsErase, SupportsLinks)
         await full.erase(ADA, id="a")
-        assert await stale(full) == ["b", "c"]
-        late = await derive(full, "late", "a")
+        assert await stale_ids(full) == ["b", "c"]
+        late = await write_derived(full, "late", "a")
         assert late.entry.stale is True
-        await derive(full, "a")
-        assert await stale(full) == []
+        await write_derived(full, "a")
+        assert await stale_ids(full) == []
         await full.link(Link(source="a", relation="invalidated_by", target="d"), ADA)
-        assert await stale(full) == ["a", "b", "c", "late"]
+        assert await stale_ids(full) == ["a", "b", "c", "late"]
         await full.erase(ADA, id="d")
-        assert await stale(full) == []
+        assert await stale_ids(full) == []
 
     async def test_stale_memories_are_shown_to_those_who_ask(self, store: Store) -> None:
         """`include_stale` brings them, `include_superseded` brings what is superseded, stale or not."""
-        full = await self.chained(store, Queries)
+        full = await self.store_with_chain(store, SupportsQuery)
         await full.supersede("c", ADA)
         await full.supersede("a", ADA)  # b is stale, c is both
         for superseded, resting, expected in (
@@ -199,25 +209,25 @@ class Doubting(Offered):
             (True, True, ["a", "b", "c", "d"]),
         ):
             filter = Filter(include_superseded=superseded, include_stale=resting)
-            assert sorted(await found(full, filter=filter)) == expected
-            assert sorted(await recall(full, "tea", limit=10, filter=filter)) == expected
-        page = await found(full, filter=Filter(include_stale=True, types=("memory_item",)), limit=1)
+            assert sorted(await query_ids(full, filter=filter)) == expected
+            assert sorted(await recall_ids(full, "tea", limit=10, filter=filter)) == expected
+        page = await query_ids(full, filter=Filter(include_stale=True, types=("memory_item",)), limit=1)
         assert page == ["d"] or page == ["b"]
 
     async def test_a_stale_memory_is_no_twin(self, store: Store) -> None:
         """The same words can be kept again, on other evidence."""
-        full = await self.chained(store)
+        full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        anew = await keep(full, "Tea of b.", id="again", dedupe=True)
+        anew = await write_entry(full, "Tea of b.", id="again", dedupe=True)
         assert (anew.outcome, anew.id) == ("stored", "again")
 
     async def test_becoming_stale_and_current_is_told(self, store: Store) -> None:
         """In the feed of changes, after what caused it; what stays as it was is not named."""
-        full = await self.chained(store, Feeds)
+        full = await self.store_with_chain(store, SupportsChanges)
         before = (await full.changes("default"))[-1].seq
         await full.supersede("a", ADA)
         await full.supersede("b", ADA)
-        await full.restore("a", ADA)
+        await full.reinstate("a", ADA)
         told = [(change.op, change.id) for change in await full.changes("default", after=before)]
         assert told == [
             ("supersede", "a"),
@@ -230,34 +240,34 @@ class Doubting(Offered):
 
     async def test_an_earlier_moment_knows_what_was_not_yet_stale(self, store: Store) -> None:
         """As of then a memory counts that is stale now, and the other way round."""
-        full = self.offering(store, Supersedes, Gets, Queries, KeepsHistory)
-        with clock.using(FrozenClock(1_000)) as time:
-            await derive(full, "a")
-            await derive(full, "b", "a")
+        full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery, SupportsHistory)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_derived(full, "a")
+            await write_derived(full, "b", "a")
             time.advance(100)
             await full.supersede("a", ADA)
             time.advance(100)
-            await full.restore("a", ADA)
+            await full.reinstate("a", ADA)
             states = [(await full.get("b", ADA, as_of=at)).stale for at in (1_050, 1_100, 1_199, 1_200)]
             assert states == [False, True, True, False]
-            assert [await found(full, as_of=at) for at in (1_050, 1_150)] == [["b", "a"], []]
+            assert [await query_ids(full, as_of=at) for at in (1_050, 1_150)] == [["b", "a"], []]
             await full.supersede("a", ADA)
-            await keep(full, "Tea at last.", id="b")
+            await write_entry(full, "Tea at last.", id="b")
             told = [version.entry for version in await full.history("b", ADA)]
             assert [entry.stale for entry in told if entry is not None] == [True, False]
 
     async def test_one_that_is_written_after_an_erasure_has_no_past(self, store: Store) -> None:
         """Not that of the one before it, under the same id or another."""
-        full = self.offering(store, Supersedes, Gets, Erases, KeepsHistory)
+        full = self.require(store, SupportsSupersede, SupportsGet, SupportsErase, SupportsHistory)
         for id in ("b", "c"):
-            with clock.using(FrozenClock(1_000)) as time:
-                await derive(full, f"p{id}")
-                await derive(full, "b", f"p{id}")
+            with clock.override(FrozenClock(1_000)) as time:
+                await write_derived(full, f"p{id}")
+                await write_derived(full, "b", f"p{id}")
                 await full.supersede(f"p{id}", ADA)
                 time.advance(100)
                 await full.erase(ADA, id="b")
-                await derive(full, id)
-                await keep(full, "More tea.", id=id)
+                await write_derived(full, id)
+                await write_entry(full, "More tea.", id=id)
                 assert (await full.get(id, ADA, as_of=1_100)).stale is False
                 told = [version.entry for version in await full.history(id, ADA)]
                 assert [entry.stale for entry in told if entry is not None] == [False, False]
@@ -265,8 +275,8 @@ class Doubting(Offered):
 
     async def test_figures_tell_how_many_are_stale(self, store: Store) -> None:
         """Each entry is counted once: live, superseded, stale or expired."""
-        full = await self.chained(store, Counts)
-        await derive(full, "old", expires_at=1)
+        full = await self.store_with_chain(store, SupportsStats)
+        await write_derived(full, "old", expires_at=1)
         await full.supersede("c", ADA)
         await full.supersede("a", ADA)
         seen = await full.stats(ADA)
@@ -274,14 +284,14 @@ class Doubting(Offered):
 
     async def test_many_entries_at_once_are_stale_in_the_end(self, store: Store) -> None:
         """The receipts of a batch say what is so once all of it is written."""
-        full = self.offering(store, WritesMany, Supersedes, Gets)
+        full = self.require(store, SupportsBatchWrite, SupportsSupersede, SupportsGet)
         receipts = await full.write_many(
             [
-                asked("Tea of c.", id="c", evidence=resting_on("b")),
-                asked("Tea of b.", id="b", evidence=resting_on("a")),
-                asked("Tea of a.", id="a"),
-                asked("Tea of n.", id="n", supersedes="a"),
+                write_request("Tea of c.", id="c", evidence=entry_evidence("b")),
+                write_request("Tea of b.", id="b", evidence=entry_evidence("a")),
+                write_request("Tea of a.", id="a"),
+                write_request("Tea of n.", id="n", supersedes="a"),
             ]
         )
         assert [receipt.entry.stale for receipt in receipts] == [True, True, False, False]
-        assert await stale(full) == ["b", "c"]
+        assert await stale_ids(full) == ["b", "c"]

@@ -11,51 +11,51 @@ from omoide.core.entry import Scope
 from omoide.core.requests import WriteRequest
 from omoide.errors import Conflict, IdTaken, Invalid, KeyReused, NotFound
 from omoide.stores.protocols import (
-    Counts,
-    Documents,
-    Erases,
-    Feeds,
-    Links,
-    Namespaces,
-    RecordsAccess,
     Store,
-    Supersedes,
-    WritesMany,
-    WritesVectors,
+    SupportsAccess,
+    SupportsBatchWrite,
+    SupportsChanges,
+    SupportsDocuments,
+    SupportsErase,
+    SupportsLinks,
+    SupportsNamespaces,
+    SupportsStats,
+    SupportsSupersede,
+    SupportsVectors,
 )
 from omoide.stores.records import Access, Change, Document, Link
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
     ADA,
     BOB,
-    DAY,
+    DAY_MS,
     ELSEWHERE,
-    Offered,
-    asked,
-    keep,
-    listed,
-    note,
-    recall,
+    StoreFixtures,
+    list_ids,
+    make_entry,
+    recall_ids,
+    write_entry,
+    write_request,
 )
 
 # counting: Does a store know figures about what it holds and what is used?
 
 
-class Counting(Offered):
+class StatsSuite(StoreFixtures):
     """Figures and accesses."""
 
     async def test_figures_count_what_the_scope_holds(self, store: Store) -> None:
         """Entries, live and not, by type; other scopes do not count."""
-        full = self.offering(store, Counts, Supersedes, Links)
-        with clock.using(FrozenClock(1_000)):
-            await keep(full, "One.", id="a", type="fact")
-            await keep(full, "Two.", id="a", type="fact")
-            await keep(full, id="b", type="bug", session_id="s")
-            await keep(full, id="c", expires_at=500)
-            await keep(full, id="d", type="fact")
+        full = self.require(store, SupportsStats, SupportsSupersede, SupportsLinks)
+        with clock.override(FrozenClock(1_000)):
+            await write_entry(full, "One.", id="a", type="fact")
+            await write_entry(full, "Two.", id="a", type="fact")
+            await write_entry(full, id="b", type="bug", session_id="s")
+            await write_entry(full, id="c", expires_at=500)
+            await write_entry(full, id="d", type="fact")
             await full.supersede("d", ADA)
-            await keep(full, id="e", agent_id="bob")
-            await keep(full, id="f", namespace="elsewhere")
+            await write_entry(full, id="e", agent_id="bob")
+            await write_entry(full, id="f", namespace="elsewhere")
             await full.link(Link(source="a", relation="refines", target="b"), ADA)
             seen = await full.stats(ADA)
             assert (seen.entries, seen.live, seen.superseded, seen.expired) == (4, 2, 1, 1)
@@ -66,20 +66,20 @@ class Counting(Offered):
 
     async def test_figures_name_the_types_of_what_is_live(self, store: Store) -> None:
         """An entry without a type is a plain memory item."""
-        full = self.offering(store, Counts)
-        await keep(full, id="a", type="fact")
-        await keep(full, id="b", type="fact")
-        await keep(full, id="c")
+        full = self.require(store, SupportsStats)
+        await write_entry(full, id="a", type="fact")
+        await write_entry(full, id="b", type="fact")
+        await write_entry(full, id="c")
         assert (await full.stats(ADA)).by_type == {"fact": 2, "memory_item": 1}
 
     async def test_all_namespaces_can_be_gone_through(self, store: Store) -> None:
         """Those with an entry or a document, in order, with the kinds of their documents; no others."""
-        full = self.offering(store, Namespaces, Documents, Erases)
+        full = self.require(store, SupportsNamespaces, SupportsDocuments, SupportsErase)
         assert await full.namespaces() == []
-        await keep(full, namespace="b")
-        await keep(full, namespace="a")
-        await keep(full, namespace="a", agent_id="bob")
-        await keep(full, namespace="Ä gone")
+        await write_entry(full, namespace="b")
+        await write_entry(full, namespace="a")
+        await write_entry(full, namespace="a", agent_id="bob")
+        await write_entry(full, namespace="Ä gone")
         for kind, id in (("thread", "x"), ("session", "x"), ("session", "y")):
             await full.save(Document(kind=kind, id=id, namespace="c"))
         await full.erase(Scope(namespace="Ä gone"))
@@ -88,10 +88,10 @@ class Counting(Offered):
 
     async def test_uses_are_counted(self, store: Store) -> None:
         """How often, and when last; the entry itself stays as it is."""
-        full = self.offering(store, RecordsAccess)
-        kept = (await keep(full, id="a")).entry
+        full = self.require(store, SupportsAccess)
+        kept = (await write_entry(full, id="a")).entry
         assert await full.access("a", ADA) == Access()
-        with clock.using(FrozenClock(2_000)) as time:
+        with clock.override(FrozenClock(2_000)) as time:
             await full.record_access(["a"], ADA)
             time.advance(500)
             await full.record_access(["a", "nobody's"], ADA)
@@ -100,8 +100,8 @@ class Counting(Offered):
 
     async def test_uses_count_for_those_who_hold_the_entry(self, store: Store) -> None:
         """From another scope nothing is counted and nothing is told."""
-        full = self.offering(store, RecordsAccess)
-        await keep(full, id="a")
+        full = self.require(store, SupportsAccess)
+        await write_entry(full, id="a")
         for scope in (BOB, ELSEWHERE):
             await full.record_access(["a"], scope)
             with pytest.raises(NotFound):
@@ -112,7 +112,7 @@ class Counting(Offered):
 # keeping: Does a store keep what is written, under its id, once?
 
 
-EVERYTHING: dict[str, Any] = {
+ALL_FIELDS: dict[str, Any] = {
     "id": "Müller & Söhne/../%27; DROP TABLE --",
     "session_id": "s 1",
     "project_id": "shop",
@@ -130,7 +130,7 @@ EVERYTHING: dict[str, Any] = {
     "expires_at": 1 << 45,
 }
 
-OTHERS: list[dict[str, str]] = [
+DIFFERENT_FIELDS: list[dict[str, str]] = [
     {"content": "tea."},
     {"type": "decision"},
     {"session_id": "s"},
@@ -140,12 +140,12 @@ OTHERS: list[dict[str, str]] = [
 ]
 
 
-class Keeping(Offered):
+class WriteSuite(StoreFixtures):
     """Writing and listing."""
 
     async def test_a_first_write_is_stored_as_revision_one(self, store: Store) -> None:
         """The receipt says ok and stored, and carries the request and the entry as it is kept."""
-        request = asked("User prefers the name Alex.", id="name")
+        request = write_request("User prefers the name Alex.", id="name")
         receipt = await store.write(request)
         assert (receipt.status, receipt.outcome, receipt.id, receipt.rev) == ("ok", "stored", "name", 1)
         assert receipt.request == request
@@ -154,12 +154,12 @@ class Keeping(Offered):
 
     async def test_everything_that_an_entry_says_comes_back(self, store: Store) -> None:
         """Every field survives exactly: odd ids, nested metadata, a confidence of 0.79, evidence, times."""
-        entry = note("Naïve “quotes”, emoji 🫖, line\nbreaks and\ttabs.", **EVERYTHING)
+        entry = make_entry("Naïve “quotes”, emoji 🫖, line\nbreaks and\ttabs.", **ALL_FIELDS)
         receipt = await store.write(WriteRequest(entry=entry))
         assert receipt.entry == entry.replace(rev=1)
         (kept,) = await store.list_entries(ADA)
         assert kept == entry.replace(rev=1)
-        assert kept.metadata == EVERYTHING["metadata"]
+        assert kept.metadata == ALL_FIELDS["metadata"]
 
     async def test_an_empty_scope_lists_nothing(self, store: Store) -> None:
         """A scope that nothing was written to is empty, and that is no error."""
@@ -168,202 +168,204 @@ class Keeping(Offered):
 
     async def test_the_same_write_again_changes_nothing(self, store: Store) -> None:
         """It is answered with unchanged and the revision there is, even when made at another time."""
-        first = await keep(store, id="a", created_at=10)
-        again = await keep(store, id="a", created_at=20)
+        first = await write_entry(store, id="a", created_at=10)
+        again = await write_entry(store, id="a", created_at=20)
         assert (again.outcome, again.entry) == ("unchanged", first.entry)
         assert await store.list_entries(ADA) == [first.entry]
 
     async def test_another_write_to_the_same_id_is_the_next_revision(self, store: Store) -> None:
         """There is still one entry: it says what was written last and is as old as the first."""
-        await keep(store, "Tea.", id="a", created_at=10, tags=["hot"])
-        second = await keep(store, "Coffee.", id="a", created_at=20)
+        await write_entry(store, "Tea.", id="a", created_at=10, tags=["hot"])
+        second = await write_entry(store, "Coffee.", id="a", created_at=20)
         assert (second.outcome, second.rev) == ("stored", 2)
         assert (second.entry.content, second.entry.tags, second.entry.created_at) == ("Coffee.", (), 10)
         assert await store.list_entries(ADA) == [second.entry]
 
     async def test_a_vector_that_cannot_be_compared_is_refused(self, store: Store) -> None:
         """One of another size than the store's, or of no numbers, keeps nothing and is bad input."""
-        full = self.offering(store, WritesVectors)
+        full = self.require(store, SupportsVectors)
         for vector in ([1.0], [], [float("nan")] * 64, ["x"] * 64, [0.0] * 64):
             with pytest.raises(Invalid, match="vector"):
-                await full.write_with_vector(asked("Tea.", id="a"), vector)  # type: ignore[arg-type]
+                await full.write_with_vector(write_request("Tea.", id="a"), vector)  # type: ignore[arg-type]
         assert await store.list_entries(ADA) == []
 
     async def test_the_revision_in_an_entry_says_nothing_about_where_it_goes(self, store: Store) -> None:
         """Revisions are counted by the store alone."""
-        assert (await store.write(WriteRequest(entry=note("Tea.", id="a", rev=7)))).rev == 1
-        assert (await store.write(WriteRequest(entry=note("Coffee.", id="a", rev=1)))).rev == 2
+        assert (await store.write(WriteRequest(entry=make_entry("Tea.", id="a", rev=7)))).rev == 1
+        assert (await store.write(WriteRequest(entry=make_entry("Coffee.", id="a", rev=1)))).rev == 2
 
     async def test_entries_are_listed_oldest_first(self, store: Store) -> None:
         """In the order of writing; new content moves an entry to the end, the same content does not."""
         for name in "abc":
-            await keep(store, f"About {name}.", id=name)
-        assert await listed(store) == ["a", "b", "c"]
-        await keep(store, "About a.", id="a")
-        assert await listed(store) == ["a", "b", "c"]
-        await keep(store, "News about a.", id="a")
-        assert await listed(store) == ["b", "c", "a"]
+            await write_entry(store, f"About {name}.", id=name)
+        assert await list_ids(store) == ["a", "b", "c"]
+        await write_entry(store, "About a.", id="a")
+        assert await list_ids(store) == ["a", "b", "c"]
+        await write_entry(store, "News about a.", id="a")
+        assert await list_ids(store) == ["b", "c", "a"]
 
     @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id", "namespace"])
     async def test_a_scope_lists_what_lies_inside_and_nothing_else(self, store: Store, field: str) -> None:
         """Each field of a scope that is given narrows it."""
         here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
         there = {**here, field: "other"}
-        await keep(store, id="here", **here)
-        await keep(store, id="there", **there)
-        assert await listed(store, Scope(**here)) == ["here"]
-        assert await listed(store, Scope(**there)) == ["there"]
+        await write_entry(store, id="here", **here)
+        await write_entry(store, id="there", **there)
+        assert await list_ids(store, Scope(**here)) == ["here"]
+        assert await list_ids(store, Scope(**there)) == ["there"]
         wide = {name: value for name, value in here.items() if name != field}
         seen = ["here"] if field == "namespace" else ["here", "there"]
-        assert await listed(store, Scope(**{"namespace": "n", **wide})) == seen
+        assert await list_ids(store, Scope(**{"namespace": "n", **wide})) == seen
 
     async def test_names_are_compared_byte_by_byte(self, store: Store) -> None:
         """Names that look or sort alike are different: case, accents, composition, width, spaces."""
         names = ["Café", "CAFÉ", "cafe", "Cafe\u0301", "Ｃａｆé", "Café\u200b", "Café ", "Caf_", "Caf%", "*"]
         for at, name in enumerate(names):
-            await keep(store, agent_id=name, id=f"by-agent-{at}")
-            await keep(store, id=name, namespace="ids")
+            await write_entry(store, agent_id=name, id=f"by-agent-{at}")
+            await write_entry(store, id=name, namespace="ids")
         for at, name in enumerate(names):
-            assert await listed(store, Scope(agent_id=name)) == [f"by-agent-{at}"]
-        assert await listed(store, Scope(namespace="ids")) == names
+            assert await list_ids(store, Scope(agent_id=name)) == [f"by-agent-{at}"]
+        assert await list_ids(store, Scope(namespace="ids")) == names
 
     async def test_namespaces_know_nothing_of_each_other(self, store: Store) -> None:
         """The same id in two namespaces is two entries, with revisions of their own."""
-        await keep(store, "Here.", id="a")
-        there = await keep(store, "There.", id="a", namespace="elsewhere", expected_rev=0)
+        await write_entry(store, "Here.", id="a")
+        there = await write_entry(store, "There.", id="a", namespace="elsewhere", expected_rev=0)
         assert there.rev == 1
-        await keep(store, "There again.", id="a", namespace="elsewhere")
+        await write_entry(store, "There again.", id="a", namespace="elsewhere")
         assert [entry.content for entry in await store.list_entries(ADA)] == ["Here."]
         assert [entry.content for entry in await store.list_entries(ELSEWHERE)] == ["There again."]
 
     @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id"])
     async def test_an_id_belongs_to_one_scope(self, store: Store, field: str) -> None:
         """Nobody else in its namespace can take it over, and the attempt changes nothing."""
-        kept = (await keep(store, id="a", session_id="s", project_id="p")).entry
+        kept = (await write_entry(store, id="a", session_id="s", project_id="p")).entry
         with pytest.raises(IdTaken):
-            await keep(store, "Mine now.", **{"id": "a", "session_id": "s", "project_id": "p", field: "eve"})
+            await write_entry(
+                store, "Mine now.", **{"id": "a", "session_id": "s", "project_id": "p", field: "eve"}
+            )
         assert await store.list_entries(Scope()) == [kept]
 
     async def test_an_expected_revision_must_be_the_one_there_is(self, store: Store) -> None:
         """Otherwise the write is refused with both numbers, and nothing changes."""
-        await keep(store, "One.", id="a", expected_rev=0)
-        second = await keep(store, "Two.", id="a", expected_rev=1)
+        await write_entry(store, "One.", id="a", expected_rev=0)
+        second = await write_entry(store, "Two.", id="a", expected_rev=1)
         for stale in (0, 1, 3):
             with pytest.raises(Conflict) as caught:
-                await keep(store, "Three.", id="a", expected_rev=stale)
+                await write_entry(store, "Three.", id="a", expected_rev=stale)
             assert (caught.value.expected, caught.value.actual) == (stale, 2)
         with pytest.raises(Conflict):
-            await keep(store, "New.", id="b", expected_rev=1)
+            await write_entry(store, "New.", id="b", expected_rev=1)
         assert await store.list_entries(ADA) == [second.entry]
 
     async def test_a_duplicate_is_answered_with_the_entry_there_is(self, store: Store) -> None:
         """With `dedupe`, the same content of the same type in the same scope is not kept twice."""
-        first = (await keep(store, "Tea.", id="a", type="fact")).entry
-        again = await keep(store, "Tea.", id="b", type="fact", dedupe=True)
+        first = (await write_entry(store, "Tea.", id="a", type="fact")).entry
+        again = await write_entry(store, "Tea.", id="b", type="fact", dedupe=True)
         assert (again.outcome, again.entry) == ("duplicate_of", first)
-        assert await listed(store) == ["a"]
+        assert await list_ids(store) == ["a"]
 
     @pytest.mark.parametrize(
         "other",
-        OTHERS,
+        DIFFERENT_FIELDS,
         ids=lambda other: next(iter(other)),
     )
     async def test_what_differs_is_no_duplicate(self, store: Store, other: dict[str, Any]) -> None:
         """Other words, another type, or any other scope make another memory."""
-        await keep(store, "Tea.", id="a", type="fact")
+        await write_entry(store, "Tea.", id="a", type="fact")
         fields = {"content": "Tea.", "type": "fact", "id": "b", **other}
-        receipt = await keep(store, fields.pop("content"), dedupe=True, **fields)
+        receipt = await write_entry(store, fields.pop("content"), dedupe=True, **fields)
         assert (receipt.outcome, receipt.id) == ("stored", "b")
 
     async def test_only_a_live_entry_makes_a_duplicate(self, store: Store) -> None:
         """What was superseded or has expired may be said again."""
-        with clock.using(FrozenClock(1_000)) as time:
-            await keep(store, "Tea.", id="a", expires_at=2_000)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(store, "Tea.", id="a", expires_at=2_000)
             time.advance(1_000)
-            assert (await keep(store, "Tea.", id="b", dedupe=True)).outcome == "stored"
-            await keep(store, "Coffee.", id="c", supersedes="b")
-            assert (await keep(store, "Tea.", id="d", dedupe=True)).outcome == "stored"
+            assert (await write_entry(store, "Tea.", id="b", dedupe=True)).outcome == "stored"
+            await write_entry(store, "Coffee.", id="c", supersedes="b")
+            assert (await write_entry(store, "Tea.", id="d", dedupe=True)).outcome == "stored"
 
     async def test_an_entry_can_take_the_place_of_another(self, store: Store) -> None:
         """The older one stays listed, marked with its successor and the time, and is not recalled."""
-        with clock.using(FrozenClock(1_000)) as time:
-            old = (await keep(store, "Tea.", id="old")).entry
+        with clock.override(FrozenClock(1_000)) as time:
+            old = (await write_entry(store, "Tea.", id="old")).entry
             time.advance(500)
-            receipt = await keep(store, "Coffee.", id="new", supersedes="old")
+            receipt = await write_entry(store, "Coffee.", id="new", supersedes="old")
             assert (receipt.outcome, receipt.id, receipt.rev) == ("superseded", "new", 1)
-            assert await recall(store) == ["new"]
+            assert await recall_ids(store) == ["new"]
             kept = {entry.id: entry for entry in await store.list_entries(ADA)}
             assert kept["old"] == old.replace(superseded_by="new", superseded_at=1_500, rev=2)
 
     async def test_only_what_the_agent_has_can_be_replaced(self, store: Store) -> None:
         """An unknown id, and an id of another agent or namespace, are not found, and nothing is written."""
-        await keep(store, id="bobs", agent_id="bob")
-        await keep(store, id="far", namespace="elsewhere")
+        await write_entry(store, id="bobs", agent_id="bob")
+        await write_entry(store, id="far", namespace="elsewhere")
         for id in ("bobs", "far", "nobody's"):
             with pytest.raises(NotFound):
-                await keep(store, id="new", supersedes=id)
-        assert await listed(store) == []
+                await write_entry(store, id="new", supersedes=id)
+        assert await list_ids(store) == []
         assert [entry.superseded_by for entry in await store.list_entries(Scope(agent_id="bob"))] == [None]
 
     async def test_a_write_does_not_bring_back_what_was_superseded(self, store: Store) -> None:
         """A superseded entry can be corrected and stays superseded."""
-        await keep(store, "Tea.", id="old")
-        await keep(store, "Coffee.", id="new", supersedes="old")
-        corrected = (await keep(store, "Green tea.", id="old")).entry
+        await write_entry(store, "Tea.", id="old")
+        await write_entry(store, "Coffee.", id="new", supersedes="old")
+        corrected = (await write_entry(store, "Green tea.", id="old")).entry
         assert (corrected.superseded_by, corrected.rev) == ("new", 3)
-        assert await recall(store) == ["new"]
+        assert await recall_ids(store) == ["new"]
 
     async def test_a_repeated_request_gets_the_first_receipt(self, store: Store) -> None:
         """The same key with the same payload writes once, even when the entry has changed since."""
-        first = await keep(store, "Tea.", id="a", idempotency_key="k")
-        await keep(store, "Coffee.", id="a")
-        again = await keep(store, "Tea.", id="a", idempotency_key="k")
+        first = await write_entry(store, "Tea.", id="a", idempotency_key="k")
+        await write_entry(store, "Coffee.", id="a")
+        again = await write_entry(store, "Tea.", id="a", idempotency_key="k")
         assert (again.outcome, again.entry) == (first.outcome, first.entry)
         assert [entry.content for entry in await store.list_entries(ADA)] == ["Coffee."]
 
     async def test_a_repeated_request_may_have_made_its_id_anew(self, store: Store) -> None:
         """A retry that lets Omoide choose the id finds the entry of the first attempt."""
-        first = await keep(store, "Tea.", idempotency_key="k")
-        again = await keep(store, "Tea.", idempotency_key="k")
+        first = await write_entry(store, "Tea.", idempotency_key="k")
+        again = await write_entry(store, "Tea.", idempotency_key="k")
         assert again.entry == first.entry
-        assert await listed(store) == [first.id]
+        assert await list_ids(store) == [first.id]
 
     async def test_a_key_stands_for_one_request(self, store: Store) -> None:
         """With another payload it is refused as a conflict, and nothing is written."""
-        await keep(store, "Tea.", id="a", idempotency_key="k")
+        await write_entry(store, "Tea.", id="a", idempotency_key="k")
         for fields in ({"id": "a"}, {"id": "b"}):
             with pytest.raises(KeyReused):
-                await keep(store, "Coffee.", idempotency_key="k", **fields)
+                await write_entry(store, "Coffee.", idempotency_key="k", **fields)
         assert [entry.content for entry in await store.list_entries(ADA)] == ["Tea."]
 
     async def test_keys_are_kept_for_seven_days_in_one_namespace(self, store: Store) -> None:
         """Another namespace has keys of its own, and after seven days a key is free again."""
-        with clock.using(FrozenClock(1_000)) as time:
-            await keep(store, "Tea.", id="a", idempotency_key="k")
-            await keep(store, "Coffee.", id="a", namespace="elsewhere", idempotency_key="k")
-            time.advance(7 * DAY - 1)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(store, "Tea.", id="a", idempotency_key="k")
+            await write_entry(store, "Coffee.", id="a", namespace="elsewhere", idempotency_key="k")
+            time.advance(7 * DAY_MS - 1)
             with pytest.raises(KeyReused):
-                await keep(store, "Cocoa.", id="a", idempotency_key="k")
+                await write_entry(store, "Cocoa.", id="a", idempotency_key="k")
             time.advance(2)
-            assert (await keep(store, "Cocoa.", id="a", idempotency_key="k")).rev == 2
+            assert (await write_entry(store, "Cocoa.", id="a", idempotency_key="k")).rev == 2
 
 
 # telling: Does a store tell what changed, and keep many entries at once?
 
 
-class Telling(Offered):
+class ChangeFeedSuite(StoreFixtures):
     """The feed of changes, and batches."""
 
     async def test_every_change_is_told_in_order(self, store: Store) -> None:
         """Numbers grow with each change; what changed nothing is not told; no change holds content."""
-        full = self.offering(store, Feeds, Supersedes)
-        with clock.using(FrozenClock(1_000)) as time:
-            await keep(full, "Tea.", id="a")
-            await keep(full, "Tea.", id="a")
+        full = self.require(store, SupportsChanges, SupportsSupersede)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, "Tea.", id="a")
+            await write_entry(full, "Tea.", id="a")
             time.advance(5)
-            await keep(full, "Coffee.", id="a")
-            await keep(full, "Cocoa.", id="b", supersedes="a")
-            await full.restore("a", ADA)
+            await write_entry(full, "Coffee.", id="a")
+            await write_entry(full, "Cocoa.", id="b", supersedes="a")
+            await full.reinstate("a", ADA)
             told = await full.changes("default")
         assert [(change.id, change.op, change.rev) for change in told if change.id == "a"] == [
             ("a", "write", 1),
@@ -379,9 +381,9 @@ class Telling(Offered):
 
     async def test_links_and_erasures_are_told_too(self, store: Store) -> None:
         """Linking, unlinking and erasing appear in the feed."""
-        full = self.offering(store, Feeds, Links, Erases)
-        await keep(full, id="a")
-        await keep(full, id="b")
+        full = self.require(store, SupportsChanges, SupportsLinks, SupportsErase)
+        await write_entry(full, id="a")
+        await write_entry(full, id="b")
         await full.link(Link(source="a", relation="refines", target="b"), ADA)
         await full.unlink(Link(source="a", relation="refines", target="b"), ADA)
         await full.erase(ADA, id="b")
@@ -391,9 +393,9 @@ class Telling(Offered):
 
     async def test_a_reader_goes_on_where_it_stopped(self, store: Store) -> None:
         """`after` and `limit` cut the feed without missing or repeating a change."""
-        full = self.offering(store, Feeds)
+        full = self.require(store, SupportsChanges)
         for at in range(7):
-            await keep(full, id=f"e{at}")
+            await write_entry(full, id=f"e{at}")
         whole = await full.changes("default")
         parts: list[Change] = []
         while part := await full.changes("default", after=parts[-1].seq if parts else 0, limit=3):
@@ -404,9 +406,9 @@ class Telling(Offered):
 
     async def test_a_namespace_hears_of_itself_only(self, store: Store) -> None:
         """What happens in another namespace is not told."""
-        full = self.offering(store, Feeds)
-        await keep(full, id="a")
-        await keep(full, id="b", namespace="elsewhere")
+        full = self.require(store, SupportsChanges)
+        await write_entry(full, id="a")
+        await write_entry(full, id="b", namespace="elsewhere")
         assert [(change.namespace, change.id) for change in await full.changes("default")] == [
             ("default", "a")
         ]
@@ -415,9 +417,14 @@ class Telling(Offered):
 
     async def test_many_entries_are_kept_at_once(self, store: Store) -> None:
         """Receipts come in the order of the requests; a later request sees the earlier ones."""
-        full = self.offering(store, WritesMany)
+        full = self.require(store, SupportsBatchWrite)
         receipts = await full.write_many(
-            [asked(id="a"), asked("Other.", id="b"), asked("Changed.", id="a"), asked("Other.", id="b")]
+            [
+                write_request(id="a"),
+                write_request("Other.", id="b"),
+                write_request("Changed.", id="a"),
+                write_request("Other.", id="b"),
+            ]
         )
         assert [(receipt.id, receipt.rev, receipt.outcome) for receipt in receipts] == [
             ("a", 1, "stored"),
@@ -425,17 +432,23 @@ class Telling(Offered):
             ("a", 2, "stored"),
             ("b", 1, "unchanged"),
         ]
-        assert await listed(full) == ["b", "a"]
+        assert await list_ids(full) == ["b", "a"]
         assert await full.write_many([]) == []
 
     async def test_many_entries_are_kept_all_or_none(self, store: Store) -> None:
         """When one is refused, none is written."""
-        full = self.offering(store, WritesMany)
-        before = [(await keep(full, id="a")).entry, (await keep(full, id="x", agent_id="bob")).entry]
-        good = [asked("New.", id="n1"), asked("Changed.", id="a", idempotency_key="k")]
-        for bad, refusal in ((asked(id="a", expected_rev=9), Conflict), (asked(id="x"), IdTaken)):
+        full = self.require(store, SupportsBatchWrite)
+        before = [
+            (await write_entry(full, id="a")).entry,
+            (await write_entry(full, id="x", agent_id="bob")).entry,
+        ]
+        good = [write_request("New.", id="n1"), write_request("Changed.", id="a", idempotency_key="k")]
+        for bad, refusal in (
+            (write_request(id="a", expected_rev=9), Conflict),
+            (write_request(id="x"), IdTaken),
+        ):
             with pytest.raises(refusal):
-                await full.write_many([*good, bad, asked(id="n2")])
+                await full.write_many([*good, bad, write_request(id="n2")])
             assert await full.list_entries(Scope()) == before
         # The key was not used up either.
-        assert (await keep(full, "Other.", id="o", idempotency_key="k")).outcome == "stored"
+        assert (await write_entry(full, "Other.", id="o", idempotency_key="k")).outcome == "stored"
