@@ -47,7 +47,7 @@ def test_a_function_is_named_after_itself() -> None:
 
 def test_a_function_without_a_lasting_name_is_refused() -> None:
     """The name of a lambda says nothing about its vectors, so it has to be given one."""
-    with pytest.raises(Invalid, match="FromFunction"):
+    with pytest.raises(Invalid, match="FunctionEmbedder"):
         choose(lambda texts: [[1.0] for _ in texts])
 
 
@@ -84,7 +84,7 @@ def test_without_the_encoder_the_table_is_used_and_told_once(tmp_path: Path) -> 
 
 def test_the_encoder_is_not_replaced_in_silence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Who asks for MiniLM by name gets it, or an error, and never another."""
-    sys.modules["omoide.embedders.registry"]._minilm.cache_clear()
+    sys.modules["omoide.embedders.registry"]._load_minilm.cache_clear()
     monkeypatch.setenv("OMOIDE_CACHE", str(tmp_path))
     with pytest.raises(ModelUnavailable, match="omoide models pull"):
         choose("minilm")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omoide.embedders.vectors import HashEmbedder
-from omoide.retrieval import arms, features, query
+from omoide.retrieval import features, query, scores
 from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics
 from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score
 
@@ -154,7 +154,7 @@ def test_windows_stay_in_their_thread() -> None:
     """What was said in another thread, or far away in the same, lends nothing."""
     rows = [row("a dog", thread="a", seq=0), row("yes", thread="b", seq=1), row("no", thread="a", seq=99)]
     held = pool(rows)
-    assert (arms.neighbours_of(held).table == held.size).all()
+    assert (scores.neighbours_of(held).table == held.size).all()
     parts = ask("dog", held, embed=False).parts
     assert parts["window"][1] == pytest.approx(parts["window"][2])
 
@@ -162,7 +162,7 @@ def test_windows_stay_in_their_thread() -> None:
 def test_windows_of_long_messages_are_not_shared() -> None:
     """A message too long for a window lends nothing and borrows nothing."""
     rows = [row("dog " * 200, thread="a", seq=0), row("river", thread="a", seq=1)]
-    window = arms.segments_of(pool(rows))
+    window = scores.segments_of(pool(rows))
     assert window.count > 2
     assert window.window_sizes[-1] == 1
 
@@ -246,7 +246,7 @@ def test_token_vectors_are_asked_for_once() -> None:
         asked.extend(rows.tolist())
         return [found for at in rows if (found := _Tokens(said[at]).tokens) is not None]
 
-    held = pool([row(text) for text in said], tokens=tokens)
+    held = pool([row(text) for text in said], token_loader=tokens)
     vector: QueryEmbedding = _Tokens("green pears")
     score(query.parse_query("green pears", now=NOW), held, vector=vector)
     scored = score(query.parse_query("green pears", now=NOW), held, vector=vector)

@@ -93,6 +93,6 @@ def _function_name(function: Callable[..., Any]) -> str:
         raise Invalid(
             "embedder",
             f"is {function!r}, which has no name that lasts",
-            "wrap it: omoide.embedders.vectors.FromFunction('my-encoder-1', function)",
+            "wrap it: omoide.embedders.FunctionEmbedder('my-encoder-1', function)",
         )
     return f"{function.__module__}.{name}"

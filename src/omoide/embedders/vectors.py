@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NOT_VECTORS = "something that is no list of vectors"
 VECTORS_REMEDY = "give one list of numbers for each text, in order"
-_EMBEDDING_REMEDY = "give one omoide.embedders.Embedded for each text, in order"
+_EMBEDDING_REMEDY = "give one omoide.embedders.Embedding for each text, in order"
 _POOLED_REMEDY = "give `pooled` as a NumPy array, one number after another"
 _TOKENS_REMEDY = f"give `tokens` as a NumPy array of int8, {TOKEN_SIZE} for each token, or leave them out"
 _WORDS_REMEDY = "give `words` as one text for each row of `tokens`, or leave them out"
@@ -96,7 +96,7 @@ def infer_dim(embed: Callable[[list[str]], list[Embedding]]) -> int:
 
 def _validate_embedding(name: str, embedding: Any, dim: int) -> None:
     if not isinstance(embedding, Embedding):
-        raise EmbedderFailed(name, f"gave {type(embedding).__name__} instead of Embedded", _EMBEDDING_REMEDY)
+        raise EmbedderFailed(name, f"gave {type(embedding).__name__} instead of Embedding", _EMBEDDING_REMEDY)
     pooled, tokens, words = embedding
     if not isinstance(pooled, np.ndarray):
         raise EmbedderFailed(name, f"gave `pooled` as {type(pooled).__name__}", _POOLED_REMEDY)

@@ -21,7 +21,9 @@ import msgspec
 import numpy as np
 
 from omoide.retrieval import features, text
-from omoide.retrieval.arms import (
+from omoide.retrieval.pool import ASSISTANT, USER, Array, CandidatePool
+from omoide.retrieval.query import ParsedQuery
+from omoide.retrieval.scores import (
     LexicalMatch,
     Neighbours,
     context_window,
@@ -33,8 +35,6 @@ from omoide.retrieval.arms import (
     max_similarity,
     neighbours_of,
 )
-from omoide.retrieval.pool import ASSISTANT, USER, Array, CandidatePool
-from omoide.retrieval.query import ParsedQuery
 
 # signals: Which signs that a row answers the question are there?
 

@@ -22,8 +22,8 @@ from omoide import clock
 from omoide.core.entry import Entry, Scope
 from omoide.core.requests import Filter
 from omoide.embedders import Embedder
-from omoide.retrieval import arms
 from omoide.retrieval.pool import Array, ScopeStatistics
+from omoide.retrieval.scores import bit_codes, mean_vector, to_bit_string, to_uint64_rows
 from omoide.stores import semantics
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder
 from omoide.stores.sql import cache, rows
@@ -140,11 +140,9 @@ class LargeScopeIndex:
 
         def codes(ours: Array) -> Array:
             joined = b"".join(
-                arms.mean_vector(pooled, self.dim)
-                for (_, pooled), mine in zip(found, ours, strict=True)
-                if mine
+                mean_vector(pooled, self.dim) for (_, pooled), mine in zip(found, ours, strict=True) if mine
             )
-            return arms.bit_codes(np.frombuffer(joined, "<f4").reshape(-1, self.dim))
+            return bit_codes(np.frombuffer(joined, "<f4").reshape(-1, self.dim))
 
         if found:
             self._store_codes([no for no, _ in found], codes)
@@ -155,7 +153,7 @@ class LargeScopeIndex:
         places = np.searchsorted(self.numbers, wanted)
         places[places == len(self.numbers)] = 0
         known = self.numbers[places] == wanted
-        self.codes[:, places[known]] = arms.to_uint64_rows(codes(known), self.code_words).T
+        self.codes[:, places[known]] = to_uint64_rows(codes(known), self.code_words).T
         self.has_code[places[known]] = True
 
     def _apply_changes(self, db: Database, where: rows.WhereClause, numbers: Sequence[int]) -> None:
@@ -268,7 +266,7 @@ class LargeScopeIndex:
     def _by_vector(self, query: EncodedQuery, mask: Array) -> Array:
         if query.vector is None or not self.code_words or not self.has_code.any():
             return np.zeros(0, np.int64)
-        wanted = arms.to_uint64_rows(arms.bit_codes(query.vector.pooled[None, :]), self.code_words)[0]
+        wanted = to_uint64_rows(bit_codes(query.vector.pooled[None, :]), self.code_words)[0]
         apart = np.zeros(len(self.numbers), np.uint16)
         for column, word in zip(self.codes, wanted, strict=True):
             apart += np.bitwise_count(column ^ word)
@@ -287,7 +285,7 @@ class LargeScopeIndex:
         """What an index of the database finds near; some more than wanted, as a filter may take some away."""
         if query.vector is None or not self.code_words:
             return np.zeros(0, np.int64)
-        wanted = arms.to_bit_string(query.vector.pooled.astype("<f4").tobytes(), self.dim)
+        wanted = to_bit_string(query.vector.pooled.astype("<f4").tobytes(), self.dim)
         db.prepare_search(4 * PROPOSALS_PER_RETRIEVER)
         found = db.execute(
             f"SELECT e.no FROM vectors v JOIN entries e ON e.no = v.key / {SLOTS}"

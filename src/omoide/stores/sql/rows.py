@@ -338,9 +338,9 @@ def put_vectors(
         return
     vector: tuple[object, ...] = (key, indexed.pooled, int(indexed.given))
     if db.dialect.stores_codes:
-        from omoide.retrieval import arms as coding  # needs NumPy, as every embedder does
+        from omoide.retrieval.scores import to_bit_string  # needs NumPy, as every embedder does
 
-        db.execute(_PUT_CODED_VECTOR, (*vector, coding.to_bit_string(indexed.pooled, model.dim)))
+        db.execute(_PUT_CODED_VECTOR, (*vector, to_bit_string(indexed.pooled, model.dim)))
     else:
         db.execute(_PUT_VECTOR, vector)
     if indexed.tokens is not None:
