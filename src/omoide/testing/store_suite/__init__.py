@@ -1,39 +1,29 @@
-"""Can this store be trusted?
+"""Conformance tests for stores.
 
-Subclass `StoreSuite` under a name that pytest collects, and say how a fresh store is opened:
+Subclass `StoreSuite` under a name that pytest collects, and open a fresh store:
 
-    class TestMine(StoreSuite):
+    class TestMyStore(StoreSuite):
         def open_store(self, folder: Path) -> Store:
             return MyStore(folder / "memory.db")
 
-It needs pytest and nothing else that Omoide does not bring. The three methods of `Store` are tested in any
-case; tests of what a store does not offer are skipped, unless the class sets `complete = True`.
+The suite needs pytest and nothing else beyond Omoide. The three methods of `Store` are always tested. Tests
+of optional capabilities are skipped when the store lacks them, unless the class sets `complete = True`.
 
+`base` has the fixtures and helpers; `writes`, `reads`, `lifecycle`, `truth`, `documents` and `exchange` have
+one class of tests each.
 """
 
 from __future__ import annotations
 
-from omoide.testing.store_suite.exchange import DocumentSuite, ImportSuite, ProjectionSuite
-from omoide.testing.store_suite.lifecycle import EraseSuite, ForgetSuite, LinkSuite
-from omoide.testing.store_suite.reads import QuerySuite, RecallSuite
+from omoide.testing.store_suite.documents import DocumentSuite
+from omoide.testing.store_suite.exchange import ExchangeSuite
+from omoide.testing.store_suite.lifecycle import LifecycleSuite
+from omoide.testing.store_suite.reads import ReadSuite
 from omoide.testing.store_suite.truth import StalenessSuite
-from omoide.testing.store_suite.writes import ChangeFeedSuite, StatsSuite, WriteSuite
+from omoide.testing.store_suite.writes import WriteSuite
 
 __all__ = ["StoreSuite"]
 
 
-class StoreSuite(
-    WriteSuite,
-    RecallSuite,
-    QuerySuite,
-    ForgetSuite,
-    StalenessSuite,
-    ChangeFeedSuite,
-    ProjectionSuite,
-    ImportSuite,
-    LinkSuite,
-    StatsSuite,
-    DocumentSuite,
-    EraseSuite,
-):
-    """All that a store has to do, and what it does if it offers more."""
+class StoreSuite(WriteSuite, ReadSuite, LifecycleSuite, StalenessSuite, ExchangeSuite, DocumentSuite):
+    """Every requirement on a store, including those of the optional capabilities that it offers."""

@@ -1,4 +1,4 @@
-"""Documents, leases, import, projection."""
+"""Conformance tests of exchange with other systems: change feed, projection, import."""
 
 from __future__ import annotations
 
@@ -7,30 +7,26 @@ from typing import Any
 import pytest
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.errors import Conflict, IdTaken, Invalid, NotFound, WrongType
+from omoide.core.entry import Entry
+from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.stores.protocols import (
     Store,
     SupportsAccess,
     SupportsChanges,
-    SupportsDocumentList,
-    SupportsDocuments,
     SupportsErase,
     SupportsFeed,
     SupportsGet,
     SupportsHistory,
     SupportsImport,
-    SupportsLeases,
     SupportsLinks,
     SupportsQuery,
     SupportsSupersede,
 )
-from omoide.stores.records import Access, Document, Feed, Link
+from omoide.stores.records import Access, Change, Feed, Link
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
     ADA,
     BOB,
-    ELSEWHERE,
     FullStore,
     StoreFixtures,
     make_entry,
@@ -38,8 +34,6 @@ from omoide.testing.store_suite.base import (
     recall_ids,
     write_entry,
 )
-
-# following: Can a copy in another form keep in step with a store?
 
 
 class Replica:
@@ -60,8 +54,76 @@ class Replica:
         self.seq = feed.seq
 
 
-class ProjectionSuite(StoreFixtures):
-    """The feed with content."""
+def foreign_entry(id: str, content: str = "Tea from far away.", /, **fields: Any) -> Entry:
+    """An entry that another store kept."""
+    return make_entry(content, **{"id": id, "rev": 4, "created_at": 5, **fields})
+
+
+class ExchangeSuite(StoreFixtures):
+    """The change feed, the feed with content for projections, and import."""
+
+    # Change feed
+
+    async def test_every_change_is_told_in_order(self, store: Store) -> None:
+        """Numbers grow with each change; what changed nothing is not told; no change holds content."""
+        full = self.require(store, SupportsChanges, SupportsSupersede)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, "Tea.", id="a")
+            await write_entry(full, "Tea.", id="a")
+            time.advance(5)
+            await write_entry(full, "Coffee.", id="a")
+            await write_entry(full, "Cocoa.", id="b", supersedes="a")
+            await full.reinstate("a", ADA)
+            told = await full.changes("default")
+        assert [(change.id, change.op, change.rev) for change in told if change.id == "a"] == [
+            ("a", "write", 1),
+            ("a", "write", 2),
+            ("a", "supersede", 3),
+            ("a", "restore", 4),
+        ]
+        assert [(change.op, change.rev) for change in told if change.id == "b"] == [("write", 1)]
+        assert [change.at for change in told] == [1_000, 1_005, 1_005, 1_005, 1_005]
+        numbers = [change.seq for change in told]
+        assert numbers == sorted(set(numbers))
+        assert set(Change.__struct_fields__) == {"seq", "namespace", "id", "op", "rev", "at"}
+
+    async def test_links_and_erasures_are_told_too(self, store: Store) -> None:
+        """Linking, unlinking and erasing appear in the feed."""
+        full = self.require(store, SupportsChanges, SupportsLinks, SupportsErase)
+        await write_entry(full, id="a")
+        await write_entry(full, id="b")
+        await full.link(Link(source="a", relation="refines", target="b"), ADA)
+        await full.unlink(Link(source="a", relation="refines", target="b"), ADA)
+        await full.erase(ADA, id="b")
+        told = await full.changes("default")
+        assert [change.op for change in told] == ["write", "write", "link", "unlink", "erase"]
+        assert (told[2].id, told[3].id, told[4].id) == ("a", "a", "b")
+
+    async def test_a_reader_goes_on_where_it_stopped(self, store: Store) -> None:
+        """`after` and `limit` cut the feed without missing or repeating a change."""
+        full = self.require(store, SupportsChanges)
+        for at in range(7):
+            await write_entry(full, id=f"e{at}")
+        whole = await full.changes("default")
+        parts: list[Change] = []
+        while part := await full.changes("default", after=parts[-1].seq if parts else 0, limit=3):
+            assert len(part) <= 3
+            parts += part
+        assert parts == whole
+        assert await full.changes("default", after=whole[-1].seq) == []
+
+    async def test_a_namespace_hears_of_itself_only(self, store: Store) -> None:
+        """What happens in another namespace is not told."""
+        full = self.require(store, SupportsChanges)
+        await write_entry(full, id="a")
+        await write_entry(full, id="b", namespace="elsewhere")
+        assert [(change.namespace, change.id) for change in await full.changes("default")] == [
+            ("default", "a")
+        ]
+        assert [change.id for change in await full.changes("elsewhere")] == ["b"]
+        assert await full.changes("nowhere") == []
+
+    # Projection
 
     async def catch_up(self, full: FullStore, replica: Replica, limit: int = 10_000) -> None:
         """Hear everything that is new."""
@@ -195,226 +257,7 @@ class ProjectionSuite(StoreFixtures):
             later = await full.change_feed("default", after=feed.seq, used_since=1_050)
             assert (later.entries, later.access) == ((), {"b": Access(count=2, last=1_100)})
 
-
-# holding: Does a store keep documents with revisions, and lend each to one worker at a time?
-
-
-BODY = {"turns": [{"role": "user", "content": "Grüße"}, {"n": 1.5}], "none": None}
-
-
-def make_document(**fields: object) -> Document:
-    """A document of Ada's."""
-    return Document(**{"kind": "session", "id": "d", "agent_id": "ada", "body": BODY, **fields})  # type: ignore[arg-type]
-
-
-async def list_document_ids(store: FullStore, scope: Scope = ADA, kind: str = "session") -> list[str]:
-    """The ids of the documents of a kind in a scope."""
-    return [document.id for document in await store.documents(kind, scope)]
-
-
-class DocumentSuite(StoreFixtures):
-    """Documents and leases."""
-
-    async def test_a_document_comes_back_as_it_was_saved(self, store: Store) -> None:
-        """With its first revision and the time of saving; one that nobody saved is None."""
-        full = self.require(store, SupportsDocuments)
-        assert await full.load("session", "d", ADA) is None
-        with clock.override(FrozenClock(5_000)):
-            saved = await full.save(make_document())
-        assert (saved.rev, saved.updated_at, saved.body) == (1, 5_000, BODY)
-        assert await full.load("session", "d", ADA) == saved
-
-    async def test_saving_again_is_the_next_revision(self, store: Store) -> None:
-        """The body is replaced, and what was appended is cleared."""
-        full = self.require(store, SupportsDocuments)
-        await full.save(make_document())
-        await full.append("session", "d", ["x"], ADA)
-        saved = await full.save(make_document(body="short"))
-        assert (saved.rev, saved.body, saved.log) == (3, "short", ())
-        assert await full.load("session", "d", ADA) == saved
-
-    async def test_appending_adds_to_the_log(self, store: Store) -> None:
-        """In order, without writing the body anew; each time is one revision."""
-        full = self.require(store, SupportsDocuments)
-        await full.save(make_document())
-        assert await full.append("session", "d", [{"n": 1}, "two"], ADA) == 2
-        assert await full.append("session", "d", [3], ADA, expected_rev=2) == 3
-        loaded = await full.load("session", "d", ADA)
-        assert loaded is not None
-        assert (loaded.body, loaded.log, loaded.rev) == (BODY, ({"n": 1}, "two", 3), 3)
-
-    async def test_a_document_can_expect_a_revision(self, store: Store) -> None:
-        """Zero means that it must not exist; with a stale one nothing changes."""
-        full = self.require(store, SupportsDocuments)
-        with pytest.raises(Conflict):
-            await full.save(make_document(), expected_rev=1)
-        saved = await full.save(make_document(), expected_rev=0)
-        for stale in (0, 2):
-            with pytest.raises(Conflict) as caught:
-                await full.save(make_document(body="other"), expected_rev=stale)
-            assert (caught.value.expected, caught.value.actual) == (stale, 1)
-            with pytest.raises(Conflict):
-                await full.append("session", "d", ["x"], ADA, expected_rev=stale)
-        assert await full.load("session", "d", ADA) == saved
-        assert (await full.save(make_document(body="other"), expected_rev=1)).rev == 2
-
-    async def test_nothing_is_appended_to_what_does_not_exist(self, store: Store) -> None:
-        """A document has to be saved first."""
-        full = self.require(store, SupportsDocuments)
-        with pytest.raises(NotFound):
-            await full.append("session", "d", ["x"], ADA)
-        assert await full.load("session", "d", ADA) is None
-
-    async def test_documents_are_told_apart_by_kind_id_and_namespace(self, store: Store) -> None:
-        """The same id under another kind or in another namespace is another document."""
-        full = self.require(store, SupportsDocuments)
-        saved = [
-            await full.save(make_document(**fields))
-            for fields in ({}, {"kind": "checkpoint"}, {"id": "D"}, {"namespace": "elsewhere"})
-        ]
-        assert [document.rev for document in saved] == [1, 1, 1, 1]
-        assert await full.load("session", "d", ELSEWHERE) == saved[3]
-        assert await full.load("checkpoint", "d", ADA) == saved[1]
-
-    async def test_a_document_is_shown_to_those_whose_it_is(self, store: Store) -> None:
-        """From another scope it is not there, and nothing can be added to it."""
-        full = self.require(store, SupportsDocuments)
-        saved = await full.save(make_document(session_id="s"))
-        for scope in (BOB, ELSEWHERE, Scope(agent_id="ada", session_id="t")):
-            assert await full.load("session", "d", scope) is None
-            with pytest.raises(NotFound):
-                await full.append("session", "d", ["x"], scope)
-        assert await full.load("session", "d", Scope(agent_id="ada", session_id="s")) == saved
-        assert await full.load("session", "d", Scope()) == saved
-
-    async def test_documents_are_listed_by_their_ids(self, store: Store) -> None:
-        """As they are now, in the order of their ids and not of their saving, without what was appended."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
-        assert await full.documents("session", ADA) == []
-        for id in ("b", "ä", "a", "B", "a1", "思"):
-            await full.save(make_document(id=id, body={"of": id}, log=["first"]))
-        await full.append("session", "a", ["x"], ADA)
-        found = await full.documents("session", ADA)
-        assert [document.id for document in found] == ["B", "a", "a1", "b", "ä", "思"]
-        assert [document.body for document in found] == [{"of": document.id} for document in found]
-        assert {document.log for document in found} == {()}
-        loaded = await full.load("session", "a", ADA)
-        assert loaded is not None
-        assert loaded.log == ("first", "x")
-        assert found[1] == loaded.replace(log=())
-
-    async def test_documents_are_listed_a_page_at_a_time(self, store: Store) -> None:
-        """The last id of a page begins the next one, also when its document is gone; past the end is none."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
-        for at in range(105):
-            await full.save(make_document(id=f"d{at:03}"))
-        first = await full.documents("session", ADA, limit=2)
-        assert [document.id for document in first] == ["d000", "d001"]
-        second = await full.documents("session", ADA, limit=2, after="d001")
-        assert [document.id for document in second] == ["d002", "d003"]
-        between = await full.documents("session", ADA, limit=1, after="d003x")
-        assert [document.id for document in between] == ["d004"]
-        assert len(await full.documents("session", ADA)) == 100
-        assert len(await full.documents("session", ADA, after="d099")) == 5
-        assert await full.documents("session", ADA, after="d104") == []
-
-    async def test_a_page_that_cannot_be_is_refused(self, store: Store) -> None:
-        """Pages hold one document or more, and begin after an id."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
-        for wrong in ({"limit": 0}, {"limit": -1}, {"limit": "2"}, {"after": ""}, {"after": 5}):
-            with pytest.raises(Invalid) as caught:
-                await full.documents("session", ADA, **wrong)
-            assert [*wrong] == [caught.value.field]
-
-    async def test_documents_are_listed_for_those_whose_they_are(self, store: Store) -> None:
-        """Another kind, agent, session or namespace is not seen; without an agent everybody's are."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
-        await full.save(make_document(id="a", session_id="s"))
-        await full.save(make_document(id="b", session_id="t"))
-        await full.save(make_document(id="c", agent_id="bob", session_id="s"))
-        await full.save(make_document(id="d", agent_id=None))
-        await full.save(make_document(id="e", kind="checkpoint"))
-        await full.save(make_document(id="f", namespace="elsewhere"))
-        assert await list_document_ids(full) == ["a", "b"]
-        assert await list_document_ids(full, BOB) == ["c"]
-        assert await list_document_ids(full, Scope(agent_id="ada", session_id="s")) == ["a"]
-        assert await list_document_ids(full, Scope(session_id="s")) == ["a", "c"]
-        assert await list_document_ids(full, Scope()) == ["a", "b", "c", "d"]
-        assert await list_document_ids(full, kind="checkpoint") == ["e"]
-        assert await list_document_ids(full, kind="nothing") == []
-        assert await list_document_ids(full, ELSEWHERE) == ["f"]
-        others = await full.documents("session", BOB, limit=1)
-        assert [document.id for document in others] == ["c"]
-
-    async def test_one_worker_at_a_time_holds_a_lease(self, store: Store) -> None:
-        """Others get None until it is released or has run out; the token grows with each owner."""
-        full = self.require(store, SupportsDocuments, SupportsLeases)
-        await full.save(make_document())
-        with clock.override(FrozenClock(1_000)) as time:
-            first = await full.claim("session", "d", ADA, owner="w1", ttl_ms=100)
-            assert first is not None
-            assert (first.owner, first.until) == ("w1", 1_100)
-            assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=100) is None
-            time.advance(50)
-            renewed = await full.claim("session", "d", ADA, owner="w1", ttl_ms=100)
-            assert renewed is not None
-            assert renewed.until == 1_150
-            time.advance(99)
-            assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=100) is None
-            time.advance(1)
-            taken = await full.claim("session", "d", ADA, owner="w2", ttl_ms=100)
-            assert taken is not None
-            assert taken.token > renewed.token >= first.token
-
-    async def test_a_lease_is_given_back_by_its_owner(self, store: Store) -> None:
-        """Then the next worker gets it, with a higher token; nobody else can give it back."""
-        full = self.require(store, SupportsDocuments, SupportsLeases)
-        await full.save(make_document())
-        first = await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000)
-        assert await full.release("session", "d", ADA, owner="w2") is False
-        assert await full.release("session", "d", ADA, owner="w1") is True
-        assert await full.release("session", "d", ADA, owner="w1") is False
-        second = await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000)
-        assert first is not None
-        assert second is not None
-        assert second.token > first.token
-
-    async def test_leases_of_different_documents_do_not_meet(self, store: Store) -> None:
-        """Another id, kind or namespace is another lease."""
-        full = self.require(store, SupportsDocuments, SupportsLeases)
-        places = [
-            ("session", "d", ADA),
-            ("session", "e", ADA),
-            ("checkpoint", "d", ADA),
-            ("session", "d", ELSEWHERE),
-        ]
-        for at, (kind, id, scope) in enumerate(places):
-            await full.save(make_document(kind=kind, id=id, namespace=scope.namespace))
-            assert await full.claim(kind, id, scope, owner=f"w{at}", ttl_ms=60_000) is not None
-
-    async def test_a_document_is_lent_to_those_whose_it_is(self, store: Store) -> None:
-        """Nobody else can lock its owner out of it, or give its lease back."""
-        full = self.require(store, SupportsDocuments, SupportsLeases)
-        await full.save(make_document(session_id="s"))
-        for scope in (BOB, Scope(agent_id="ada", session_id="t")):
-            with pytest.raises(NotFound):
-                await full.claim("session", "d", scope, owner="eve", ttl_ms=60_000)
-        assert await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000) is not None
-        with pytest.raises(NotFound):
-            await full.release("session", "d", BOB, owner="w1")
-        assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000) is None
-
-
-# taking: Does a store take over entries as they were elsewhere?
-
-
-def foreign_entry(id: str, content: str = "Tea from far away.", /, **fields: Any) -> Entry:
-    """An entry that another store kept."""
-    return make_entry(content, **{"id": id, "rev": 4, "created_at": 5, **fields})
-
-
-class ImportSuite(StoreFixtures):
-    """Taking over."""
+    # Import
 
     async def test_entries_are_kept_exactly(self, store: Store) -> None:
         """Revision, times and what superseded them included; they are found like any other."""

@@ -1,4 +1,4 @@
-"""Forget, erase, link."""
+"""Conformance tests of the life cycle of an entry: forget, restore, history, links, erasure."""
 
 from __future__ import annotations
 
@@ -34,11 +34,219 @@ from omoide.testing.store_suite.base import (
     write_entry,
 )
 
-# erasing: Is what was erased gone from everything a store can be asked?
 
+class LifecycleSuite(StoreFixtures):
+    """Superseding, restoring, linking and erasing entries."""
 
-class EraseSuite(StoreFixtures):
-    """Erasing."""
+    # Forget, restore and history
+
+    async def test_what_is_forgotten_stays_and_is_not_recalled(self, store: Store) -> None:
+        """It is marked as deleted, with the reason and the time, one revision on."""
+        full = self.require(store, SupportsSupersede)
+        with clock.override(FrozenClock(1_000)) as time:
+            kept = (await write_entry(full, "Tea.", id="a")).entry
+            time.advance(500)
+            forgotten = await full.supersede("a", ADA, reason="moved on")
+            assert forgotten == kept.replace(
+                superseded_by="deleted", superseded_at=1_500, superseded_reason="moved on", rev=2
+            )
+            assert await recall_ids(full, "tea") == []
+            assert await full.list_entries(ADA) == [forgotten]
+
+    async def test_an_entry_can_be_replaced_by_another_that_exists(self, store: Store) -> None:
+        """The older one names its successor; the successor itself is not touched."""
+        full = self.require(store, SupportsSupersede)
+        await write_entry(full, id="old")
+        new = (await write_entry(full, id="new")).entry
+        assert (await full.supersede("old", ADA, by="new")).superseded_by == "new"
+        assert (await full.list_entries(ADA))[-1] == new
+        assert await recall_ids(full) == ["new"]
+
+    async def test_forgetting_twice_is_forgetting_once(self, store: Store) -> None:
+        """The second time changes nothing."""
+        full = self.require(store, SupportsSupersede)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, id="a")
+            once = await full.supersede("a", ADA, reason="first")
+            time.advance(10)
+            assert await full.supersede("a", ADA, reason="first") == once
+            assert await full.list_entries(ADA) == [once]
+
+    async def test_what_was_forgotten_comes_back(self, store: Store) -> None:
+        """Restored, it says what it said, is recalled again, and has one more revision."""
+        full = self.require(store, SupportsSupersede)
+        kept = (await write_entry(full, "Tea.", id="a")).entry
+        await full.supersede("a", ADA, reason="moved on")
+        restored = await full.reinstate("a", ADA)
+        assert restored == kept.replace(rev=3)
+        assert await recall_ids(full, "tea") == ["a"]
+        assert await full.list_entries(ADA) == [restored]
+
+    async def test_only_what_the_scope_holds_can_be_forgotten_or_restored(self, store: Store) -> None:
+        """Ids from elsewhere and ids that nobody has are not found; nothing changes."""
+        full = self.require(store, SupportsSupersede)
+        await write_entry(full, id="a")
+        await write_entry(full, id="b")
+        await full.supersede("b", ADA)
+        before = await full.list_entries(ADA)
+        for scope in (BOB, ELSEWHERE):
+            for id in ("a", "b", "nobody's"):
+                with pytest.raises(NotFound):
+                    await full.supersede(id, scope)
+                with pytest.raises(NotFound):
+                    await full.reinstate(id, scope)
+        assert await full.list_entries(ADA) == before
+
+    async def test_a_successor_must_be_another_entry_of_the_scope(self, store: Store) -> None:
+        """Unknown successors, those of others, and the entry itself are refused."""
+        full = self.require(store, SupportsSupersede)
+        kept = (await write_entry(full, id="a")).entry
+        await write_entry(full, id="bobs", agent_id="bob")
+        await write_entry(full, id="far", namespace="elsewhere")
+        for by in ("nobody's", "bobs", "far"):
+            with pytest.raises(NotFound):
+                await full.supersede("a", ADA, by=by)
+        with pytest.raises(Invalid):
+            await full.supersede("a", ADA, by="a")
+        assert await full.list_entries(ADA) == [kept]
+
+    async def test_forgetting_and_restoring_can_expect_a_revision(self, store: Store) -> None:
+        """With a stale one they are refused and change nothing."""
+        full = self.require(store, SupportsSupersede)
+        await write_entry(full, id="a")
+        for stale in (0, 2):
+            with pytest.raises(Conflict):
+                await full.supersede("a", ADA, expected_rev=stale)
+        gone = await full.supersede("a", ADA, expected_rev=1)
+        with pytest.raises(Conflict):
+            await full.reinstate("a", ADA, expected_rev=1)
+        assert await full.list_entries(ADA) == [gone]
+        assert (await full.reinstate("a", ADA, expected_rev=2)).rev == 3
+
+    async def test_forgetting_does_not_change_the_order(self, store: Store) -> None:
+        """Neither forgetting nor restoring makes an entry newer than it is."""
+        full = self.require(store, SupportsSupersede, SupportsQuery)
+        with clock.override(FrozenClock(1_000)):
+            for name in "abc":
+                await write_entry(full, id=name)
+            await full.supersede("a", ADA)
+            await full.reinstate("a", ADA)
+            assert await list_ids(full) == ["a", "b", "c"]
+            assert await query_ids(full) == ["c", "b", "a"]
+
+    async def test_history_tells_every_version_from_the_first(self, store: Store) -> None:
+        """Writing, forgetting and restoring each add one, with the moment it began."""
+        full = self.require(store, SupportsSupersede, SupportsHistory)
+        with clock.override(FrozenClock(1_000)) as time:
+            made = [(await write_entry(full, "Tea.", id="a")).entry]
+            time.advance(10)
+            made.append((await write_entry(full, "Coffee.", id="a")).entry)
+            await write_entry(full, "Coffee.", id="a")
+            time.advance(10)
+            made.append(await full.supersede("a", ADA, reason="why not"))
+            time.advance(10)
+            made.append(await full.reinstate("a", ADA))
+            told = await full.history("a", ADA)
+        assert [version.entry for version in told] == made
+        assert [(version.id, version.rev, version.at) for version in told] == [
+            ("a", 1, 1_000),
+            ("a", 2, 1_010),
+            ("a", 3, 1_020),
+            ("a", 4, 1_030),
+        ]
+
+    async def test_history_is_told_to_those_who_hold_the_entry(self, store: Store) -> None:
+        """Another scope hears what it hears of an id that nobody has."""
+        full = self.require(store, SupportsHistory)
+        await write_entry(full, id="a")
+        for scope, id in ((BOB, "a"), (ELSEWHERE, "a"), (ADA, "nobody's")):
+            with pytest.raises(NotFound):
+                await full.history(id, scope)
+
+    async def test_an_earlier_moment_knows_what_was_not_yet_forgotten(self, store: Store) -> None:
+        """As of then an entry is live that is superseded now, and superseded that is restored now."""
+        full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery)
+        with clock.override(FrozenClock(1_000)) as time:
+            await write_entry(full, id="a")
+            time.advance(100)
+            await full.supersede("a", ADA)
+            time.advance(100)
+            await full.reinstate("a", ADA)
+            states = [(await full.get("a", ADA, as_of=at)).superseded_by for at in (1_000, 1_150, 1_200)]
+            assert states == [None, "deleted", None]
+            assert await query_ids(full, as_of=1_050) == ["a"]
+            assert await query_ids(full, as_of=1_150) == []
+
+    # Links
+
+    async def store_with_links(self, store: Store) -> FullStore:
+        """A store in which a refines b, and c contradicts a."""
+        full = self.require(store, SupportsLinks)
+        for name in "abc":
+            await write_entry(full, id=name, session_id=f"s-{name}")
+        with clock.override(FrozenClock(1_000)):
+            await full.link(Link(source="a", relation="refines", target="b"), ADA)
+            await full.link(Link(source="c", relation="contradicts", target="a"), ADA)
+        return full
+
+    async def test_links_are_found_from_both_ends(self, store: Store) -> None:
+        """Oldest first, with the moment at which they were made."""
+        full = await self.store_with_links(store)
+        refines = Link(source="a", relation="refines", target="b", created_at=1_000)
+        contradicts = Link(source="c", relation="contradicts", target="a", created_at=1_000)
+        assert await full.links("a", ADA) == [refines, contradicts]
+        assert await full.links("b", ADA) == [refines]
+        assert await full.links("c", ADA) == [contradicts]
+
+    async def test_links_can_be_asked_for_by_relation(self, store: Store) -> None:
+        """Only links of that name are given."""
+        full = await self.store_with_links(store)
+        assert [link.target for link in await full.links("a", ADA, relation="refines")] == ["b"]
+        assert await full.links("a", ADA, relation="confirms") == []
+
+    async def test_the_same_link_is_kept_once(self, store: Store) -> None:
+        """Linking again is answered with the link there is; the other direction is another link."""
+        full = await self.store_with_links(store)
+        again = await full.link(Link(source="a", relation="refines", target="b", created_at=9_000), ADA)
+        assert again.created_at == 1_000
+        assert len(await full.links("b", ADA)) == 1
+        await full.link(Link(source="b", relation="refines", target="a"), ADA)
+        assert len(await full.links("b", ADA)) == 2
+
+    async def test_a_link_can_be_removed(self, store: Store) -> None:
+        """It is gone from both ends; the second time there is nothing to remove."""
+        full = await self.store_with_links(store)
+        gone = Link(source="a", relation="refines", target="b")
+        assert await full.unlink(gone, ADA) is True
+        assert await full.unlink(gone, ADA) is False
+        assert [link.source for link in await full.links("a", ADA)] == ["c"]
+        assert await full.links("b", ADA) == []
+
+    async def test_both_ends_must_lie_in_the_scope(self, store: Store) -> None:
+        """Nobody links to what they cannot see."""
+        full = await self.store_with_links(store)
+        await write_entry(full, id="bobs", agent_id="bob")
+        await write_entry(full, id="far", namespace="elsewhere")
+        for other in ("bobs", "far", "nobody's"):
+            for source, target in (("a", other), (other, "a")):
+                with pytest.raises(NotFound):
+                    await full.link(Link(source=source, relation="refines", target=target), ADA)
+        for scope in (BOB, ELSEWHERE, Scope(agent_id="ada", session_id="s-a")):
+            with pytest.raises(NotFound):
+                await full.link(Link(source="a", relation="confirms", target="b"), scope)
+        assert len(await full.links("a", ADA)) == 2
+
+    async def test_links_are_shown_as_far_as_the_scope_holds_them(self, store: Store) -> None:
+        """A link whose other end lies outside is not told, nor can it be removed from there."""
+        full = await self.store_with_links(store)
+        assert await full.links("a", Scope(agent_id="ada", session_id="s-a")) == []
+        for scope in (BOB, ELSEWHERE):
+            with pytest.raises(NotFound):
+                await full.links("a", scope)
+        with pytest.raises(NotFound):
+            await full.links("nobody's", ADA)
+
+    # Erasure
 
     async def test_an_erased_entry_is_gone(self, store: Store) -> None:
         """Listing and recalling do not see it any more; the receipt says what went."""
@@ -254,221 +462,3 @@ class EraseSuite(StoreFixtures):
         receipt = await full.scrub()
         assert receipt.scrubbed is (receipt.pending == ())
         assert await list_ids(full) == ["b"]
-
-
-# forgetting: Does a store forget and take it back, and know how each entry came to be?
-
-
-class ForgetSuite(StoreFixtures):
-    """Superseding, restoring, and history."""
-
-    async def test_what_is_forgotten_stays_and_is_not_recalled(self, store: Store) -> None:
-        """It is marked as deleted, with the reason and the time, one revision on."""
-        full = self.require(store, SupportsSupersede)
-        with clock.override(FrozenClock(1_000)) as time:
-            kept = (await write_entry(full, "Tea.", id="a")).entry
-            time.advance(500)
-            forgotten = await full.supersede("a", ADA, reason="moved on")
-            assert forgotten == kept.replace(
-                superseded_by="deleted", superseded_at=1_500, superseded_reason="moved on", rev=2
-            )
-            assert await recall_ids(full, "tea") == []
-            assert await full.list_entries(ADA) == [forgotten]
-
-    async def test_an_entry_can_be_replaced_by_another_that_exists(self, store: Store) -> None:
-        """The older one names its successor; the successor itself is not touched."""
-        full = self.require(store, SupportsSupersede)
-        await write_entry(full, id="old")
-        new = (await write_entry(full, id="new")).entry
-        assert (await full.supersede("old", ADA, by="new")).superseded_by == "new"
-        assert (await full.list_entries(ADA))[-1] == new
-        assert await recall_ids(full) == ["new"]
-
-    async def test_forgetting_twice_is_forgetting_once(self, store: Store) -> None:
-        """The second time changes nothing."""
-        full = self.require(store, SupportsSupersede)
-        with clock.override(FrozenClock(1_000)) as time:
-            await write_entry(full, id="a")
-            once = await full.supersede("a", ADA, reason="first")
-            time.advance(10)
-            assert await full.supersede("a", ADA, reason="first") == once
-            assert await full.list_entries(ADA) == [once]
-
-    async def test_what_was_forgotten_comes_back(self, store: Store) -> None:
-        """Restored, it says what it said, is recalled again, and has one more revision."""
-        full = self.require(store, SupportsSupersede)
-        kept = (await write_entry(full, "Tea.", id="a")).entry
-        await full.supersede("a", ADA, reason="moved on")
-        restored = await full.reinstate("a", ADA)
-        assert restored == kept.replace(rev=3)
-        assert await recall_ids(full, "tea") == ["a"]
-        assert await full.list_entries(ADA) == [restored]
-
-    async def test_only_what_the_scope_holds_can_be_forgotten_or_restored(self, store: Store) -> None:
-        """Ids from elsewhere and ids that nobody has are not found; nothing changes."""
-        full = self.require(store, SupportsSupersede)
-        await write_entry(full, id="a")
-        await write_entry(full, id="b")
-        await full.supersede("b", ADA)
-        before = await full.list_entries(ADA)
-        for scope in (BOB, ELSEWHERE):
-            for id in ("a", "b", "nobody's"):
-                with pytest.raises(NotFound):
-                    await full.supersede(id, scope)
-                with pytest.raises(NotFound):
-                    await full.reinstate(id, scope)
-        assert await full.list_entries(ADA) == before
-
-    async def test_a_successor_must_be_another_entry_of_the_scope(self, store: Store) -> None:
-        """Unknown successors, those of others, and the entry itself are refused."""
-        full = self.require(store, SupportsSupersede)
-        kept = (await write_entry(full, id="a")).entry
-        await write_entry(full, id="bobs", agent_id="bob")
-        await write_entry(full, id="far", namespace="elsewhere")
-        for by in ("nobody's", "bobs", "far"):
-            with pytest.raises(NotFound):
-                await full.supersede("a", ADA, by=by)
-        with pytest.raises(Invalid):
-            await full.supersede("a", ADA, by="a")
-        assert await full.list_entries(ADA) == [kept]
-
-    async def test_forgetting_and_restoring_can_expect_a_revision(self, store: Store) -> None:
-        """With a stale one they are refused and change nothing."""
-        full = self.require(store, SupportsSupersede)
-        await write_entry(full, id="a")
-        for stale in (0, 2):
-            with pytest.raises(Conflict):
-                await full.supersede("a", ADA, expected_rev=stale)
-        gone = await full.supersede("a", ADA, expected_rev=1)
-        with pytest.raises(Conflict):
-            await full.reinstate("a", ADA, expected_rev=1)
-        assert await full.list_entries(ADA) == [gone]
-        assert (await full.reinstate("a", ADA, expected_rev=2)).rev == 3
-
-    async def test_forgetting_does_not_change_the_order(self, store: Store) -> None:
-        """Neither forgetting nor restoring makes an entry newer than it is."""
-        full = self.require(store, SupportsSupersede, SupportsQuery)
-        with clock.override(FrozenClock(1_000)):
-            for name in "abc":
-                await write_entry(full, id=name)
-            await full.supersede("a", ADA)
-            await full.reinstate("a", ADA)
-            assert await list_ids(full) == ["a", "b", "c"]
-            assert await query_ids(full) == ["c", "b", "a"]
-
-    async def test_history_tells_every_version_from_the_first(self, store: Store) -> None:
-        """Writing, forgetting and restoring each add one, with the moment it began."""
-        full = self.require(store, SupportsSupersede, SupportsHistory)
-        with clock.override(FrozenClock(1_000)) as time:
-            made = [(await write_entry(full, "Tea.", id="a")).entry]
-            time.advance(10)
-            made.append((await write_entry(full, "Coffee.", id="a")).entry)
-            await write_entry(full, "Coffee.", id="a")
-            time.advance(10)
-            made.append(await full.supersede("a", ADA, reason="why not"))
-            time.advance(10)
-            made.append(await full.reinstate("a", ADA))
-            told = await full.history("a", ADA)
-        assert [version.entry for version in told] == made
-        assert [(version.id, version.rev, version.at) for version in told] == [
-            ("a", 1, 1_000),
-            ("a", 2, 1_010),
-            ("a", 3, 1_020),
-            ("a", 4, 1_030),
-        ]
-
-    async def test_history_is_told_to_those_who_hold_the_entry(self, store: Store) -> None:
-        """Another scope hears what it hears of an id that nobody has."""
-        full = self.require(store, SupportsHistory)
-        await write_entry(full, id="a")
-        for scope, id in ((BOB, "a"), (ELSEWHERE, "a"), (ADA, "nobody's")):
-            with pytest.raises(NotFound):
-                await full.history(id, scope)
-
-    async def test_an_earlier_moment_knows_what_was_not_yet_forgotten(self, store: Store) -> None:
-        """As of then an entry is live that is superseded now, and superseded that is restored now."""
-        full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery)
-        with clock.override(FrozenClock(1_000)) as time:
-            await write_entry(full, id="a")
-            time.advance(100)
-            await full.supersede("a", ADA)
-            time.advance(100)
-            await full.reinstate("a", ADA)
-            states = [(await full.get("a", ADA, as_of=at)).superseded_by for at in (1_000, 1_150, 1_200)]
-            assert states == [None, "deleted", None]
-            assert await query_ids(full, as_of=1_050) == ["a"]
-            assert await query_ids(full, as_of=1_150) == []
-
-
-# linking: Does a store keep links between entries, and find them from both ends?
-
-
-class LinkSuite(StoreFixtures):
-    """Links."""
-
-    async def store_with_links(self, store: Store) -> FullStore:
-        """A store in which a refines b, and c contradicts a."""
-        full = self.require(store, SupportsLinks)
-        for name in "abc":
-            await write_entry(full, id=name, session_id=f"s-{name}")
-        with clock.override(FrozenClock(1_000)):
-            await full.link(Link(source="a", relation="refines", target="b"), ADA)
-            await full.link(Link(source="c", relation="contradicts", target="a"), ADA)
-        return full
-
-    async def test_links_are_found_from_both_ends(self, store: Store) -> None:
-        """Oldest first, with the moment at which they were made."""
-        full = await self.store_with_links(store)
-        refines = Link(source="a", relation="refines", target="b", created_at=1_000)
-        contradicts = Link(source="c", relation="contradicts", target="a", created_at=1_000)
-        assert await full.links("a", ADA) == [refines, contradicts]
-        assert await full.links("b", ADA) == [refines]
-        assert await full.links("c", ADA) == [contradicts]
-
-    async def test_links_can_be_asked_for_by_relation(self, store: Store) -> None:
-        """Only links of that name are given."""
-        full = await self.store_with_links(store)
-        assert [link.target for link in await full.links("a", ADA, relation="refines")] == ["b"]
-        assert await full.links("a", ADA, relation="confirms") == []
-
-    async def test_the_same_link_is_kept_once(self, store: Store) -> None:
-        """Linking again is answered with the link there is; the other direction is another link."""
-        full = await self.store_with_links(store)
-        again = await full.link(Link(source="a", relation="refines", target="b", created_at=9_000), ADA)
-        assert again.created_at == 1_000
-        assert len(await full.links("b", ADA)) == 1
-        await full.link(Link(source="b", relation="refines", target="a"), ADA)
-        assert len(await full.links("b", ADA)) == 2
-
-    async def test_a_link_can_be_removed(self, store: Store) -> None:
-        """It is gone from both ends; the second time there is nothing to remove."""
-        full = await self.store_with_links(store)
-        gone = Link(source="a", relation="refines", target="b")
-        assert await full.unlink(gone, ADA) is True
-        assert await full.unlink(gone, ADA) is False
-        assert [link.source for link in await full.links("a", ADA)] == ["c"]
-        assert await full.links("b", ADA) == []
-
-    async def test_both_ends_must_lie_in_the_scope(self, store: Store) -> None:
-        """Nobody links to what they cannot see."""
-        full = await self.store_with_links(store)
-        await write_entry(full, id="bobs", agent_id="bob")
-        await write_entry(full, id="far", namespace="elsewhere")
-        for other in ("bobs", "far", "nobody's"):
-            for source, target in (("a", other), (other, "a")):
-                with pytest.raises(NotFound):
-                    await full.link(Link(source=source, relation="refines", target=target), ADA)
-        for scope in (BOB, ELSEWHERE, Scope(agent_id="ada", session_id="s-a")):
-            with pytest.raises(NotFound):
-                await full.link(Link(source="a", relation="confirms", target="b"), scope)
-        assert len(await full.links("a", ADA)) == 2
-
-    async def test_links_are_shown_as_far_as_the_scope_holds_them(self, store: Store) -> None:
-        """A link whose other end lies outside is not told, nor can it be removed from there."""
-        full = await self.store_with_links(store)
-        assert await full.links("a", Scope(agent_id="ada", session_id="s-a")) == []
-        for scope in (BOB, ELSEWHERE):
-            with pytest.raises(NotFound):
-                await full.links("a", scope)
-        with pytest.raises(NotFound):
-            await full.links("nobody's", ADA)

@@ -1,4 +1,4 @@
-"""Get, query, recall."""
+"""Conformance tests of reads: get, query, recall, statistics, access counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,19 @@ from omoide import clock
 from omoide.core.entry import Scope
 from omoide.core.requests import RecallRequest
 from omoide.errors import Invalid, NotFound
-from omoide.stores.protocols import Store, SupportsGet, SupportsQuery
-from omoide.stores.records import Query
+from omoide.stores.protocols import (
+    Store,
+    SupportsAccess,
+    SupportsDocuments,
+    SupportsErase,
+    SupportsGet,
+    SupportsLinks,
+    SupportsNamespaces,
+    SupportsQuery,
+    SupportsStats,
+    SupportsSupersede,
+)
+from omoide.stores.records import Access, Document, Link, Query
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
     ADA,
@@ -25,11 +36,33 @@ from omoide.testing.store_suite.base import (
     write_entry,
 )
 
-# finding: Does a store find entries by id and by what is known of them, now and as of an earlier moment?
+UNRELATED = ["The bakery opens at six.", "Paul plays the trombone.", "Grass is green in May."]
+
+HOSTILE_QUERIES = [
+    '"',
+    "'; DROP TABLE entries; --",
+    "a AND (b OR",
+    "NEAR(x, 5)",
+    "col:x",
+    "*",
+    "^x",
+    "-x",
+    "%",
+    "🫖",
+    "a" * 3_000,
+    "the of and",
+    "\u200b?",
+    "ﷺ " * 50,
+    "SELECT * FROM entries WHERE 1=1",
+    "{}",
+    "\\",
+]
 
 
-class QuerySuite(StoreFixtures):
-    """Getting and querying."""
+class ReadSuite(StoreFixtures):
+    """Getting, querying and recalling entries; statistics and access counts."""
+
+    # Get and query
 
     async def test_an_entry_is_found_by_its_id(self, store: Store) -> None:
         """The same id always gives the entry as it is kept now, superseded or not."""
@@ -147,52 +180,7 @@ class QuerySuite(StoreFixtures):
             with pytest.raises(Invalid):
                 await full.query(Query(scope=ADA, cursor=cursor))
 
-
-async def _collect_pages(store: FullStore, size: int, *, concurrent_writes: bool = False) -> list[str]:
-    """The ids page by page; disturbed: with new entries at both ends in between."""
-    seen: list[str] = []
-    cursor = None
-    for turn in count():
-        page = await store.query(Query(scope=ADA, limit=size, cursor=cursor))
-        assert len(page.entries) <= size
-        seen += [entry.id for entry in page.entries]
-        cursor = page.cursor
-        if cursor is None:
-            return seen
-        if concurrent_writes and turn < 3:
-            await write_entry(store, id=f"new {turn}", created_at=200 + turn)
-            await write_entry(store, id=f"old {turn}", created_at=10 + turn)
-    raise AssertionError("pages never end")
-
-
-# recalling: Does a store recall the right entries, and only those it may?
-
-
-UNRELATED = ["The bakery opens at six.", "Paul plays the trombone.", "Grass is green in May."]
-
-HOSTILE_QUERIES = [
-    '"',
-    "'; DROP TABLE entries; --",
-    "a AND (b OR",
-    "NEAR(x, 5)",
-    "col:x",
-    "*",
-    "^x",
-    "-x",
-    "%",
-    "🫖",
-    "a" * 3_000,
-    "the of and",
-    "\u200b?",
-    "ﷺ " * 50,
-    "SELECT * FROM entries WHERE 1=1",
-    "{}",
-    "\\",
-]
-
-
-class RecallSuite(StoreFixtures):
-    """Asking."""
+    # Recall
 
     async def test_nothing_to_recall_is_no_error(self, store: Store) -> None:
         """An empty store answers with the request and no entries."""
@@ -339,3 +327,86 @@ class RecallSuite(StoreFixtures):
         """Operators, quotes and symbols are words like others, and never reach a query language."""
         await write_entry(store, "Plain words.", id="a")
         assert await recall_ids(store, query) == ["a"]
+
+    # Statistics and access counts
+
+    async def test_figures_count_what_the_scope_holds(self, store: Store) -> None:
+        """Entries, live and not, by type; other scopes do not count."""
+        full = self.require(store, SupportsStats, SupportsSupersede, SupportsLinks)
+        with clock.override(FrozenClock(1_000)):
+            await write_entry(full, "One.", id="a", type="fact")
+            await write_entry(full, "Two.", id="a", type="fact")
+            await write_entry(full, id="b", type="bug", session_id="s")
+            await write_entry(full, id="c", expires_at=500)
+            await write_entry(full, id="d", type="fact")
+            await full.supersede("d", ADA)
+            await write_entry(full, id="e", agent_id="bob")
+            await write_entry(full, id="f", namespace="elsewhere")
+            await full.link(Link(source="a", relation="refines", target="b"), ADA)
+            seen = await full.stats(ADA)
+            assert (seen.entries, seen.live, seen.superseded, seen.expired) == (4, 2, 1, 1)
+            assert (seen.versions, seen.links) == (6, 1)
+            assert (await full.stats(Scope(session_id="s"))).entries == 1
+            assert (await full.stats(BOB)).entries == 1
+            assert (await full.stats(Scope(namespace="nowhere"))).entries == 0
+
+    async def test_figures_name_the_types_of_what_is_live(self, store: Store) -> None:
+        """An entry without a type is a plain memory item."""
+        full = self.require(store, SupportsStats)
+        await write_entry(full, id="a", type="fact")
+        await write_entry(full, id="b", type="fact")
+        await write_entry(full, id="c")
+        assert (await full.stats(ADA)).by_type == {"fact": 2, "memory_item": 1}
+
+    async def test_all_namespaces_can_be_gone_through(self, store: Store) -> None:
+        """Those with an entry or a document, in order, with the kinds of their documents; no others."""
+        full = self.require(store, SupportsNamespaces, SupportsDocuments, SupportsErase)
+        assert await full.namespaces() == []
+        await write_entry(full, namespace="b")
+        await write_entry(full, namespace="a")
+        await write_entry(full, namespace="a", agent_id="bob")
+        await write_entry(full, namespace="Ä gone")
+        for kind, id in (("thread", "x"), ("session", "x"), ("session", "y")):
+            await full.save(Document(kind=kind, id=id, namespace="c"))
+        await full.erase(Scope(namespace="Ä gone"))
+        assert await full.namespaces() == ["a", "b", "c"]
+        assert [await full.kinds(name) for name in ("a", "c", "d")] == [[], ["session", "thread"], []]
+
+    async def test_uses_are_counted(self, store: Store) -> None:
+        """How often, and when last; the entry itself stays as it is."""
+        full = self.require(store, SupportsAccess)
+        kept = (await write_entry(full, id="a")).entry
+        assert await full.access("a", ADA) == Access()
+        with clock.override(FrozenClock(2_000)) as time:
+            await full.record_access(["a"], ADA)
+            time.advance(500)
+            await full.record_access(["a", "nobody's"], ADA)
+        assert await full.access("a", ADA) == Access(count=2, last=2_500)
+        assert await full.list_entries(ADA) == [kept]
+
+    async def test_uses_count_for_those_who_hold_the_entry(self, store: Store) -> None:
+        """From another scope nothing is counted and nothing is told."""
+        full = self.require(store, SupportsAccess)
+        await write_entry(full, id="a")
+        for scope in (BOB, ELSEWHERE):
+            await full.record_access(["a"], scope)
+            with pytest.raises(NotFound):
+                await full.access("a", scope)
+        assert await full.access("a", ADA) == Access()
+
+
+async def _collect_pages(store: FullStore, size: int, *, concurrent_writes: bool = False) -> list[str]:
+    """The ids page by page; disturbed: with new entries at both ends in between."""
+    seen: list[str] = []
+    cursor = None
+    for turn in count():
+        page = await store.query(Query(scope=ADA, limit=size, cursor=cursor))
+        assert len(page.entries) <= size
+        seen += [entry.id for entry in page.entries]
+        cursor = page.cursor
+        if cursor is None:
+            return seen
+        if concurrent_writes and turn < 3:
+            await write_entry(store, id=f"new {turn}", created_at=200 + turn)
+            await write_entry(store, id=f"old {turn}", created_at=10 + turn)
+    raise AssertionError("pages never end")

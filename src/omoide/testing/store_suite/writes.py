@@ -1,4 +1,4 @@
-"""Writes, counts, change feed."""
+"""Conformance tests of writes: revisions, scopes, deduplication, idempotency keys, batches."""
 
 from __future__ import annotations
 
@@ -12,22 +12,12 @@ from omoide.core.requests import WriteRequest
 from omoide.errors import Conflict, IdTaken, Invalid, KeyReused, NotFound
 from omoide.stores.protocols import (
     Store,
-    SupportsAccess,
     SupportsBatchWrite,
-    SupportsChanges,
-    SupportsDocuments,
-    SupportsErase,
-    SupportsLinks,
-    SupportsNamespaces,
-    SupportsStats,
-    SupportsSupersede,
     SupportsVectors,
 )
-from omoide.stores.records import Access, Change, Document, Link
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
     ADA,
-    BOB,
     DAY_MS,
     ELSEWHERE,
     StoreFixtures,
@@ -37,80 +27,6 @@ from omoide.testing.store_suite.base import (
     write_entry,
     write_request,
 )
-
-# counting: Does a store know figures about what it holds and what is used?
-
-
-class StatsSuite(StoreFixtures):
-    """Figures and accesses."""
-
-    async def test_figures_count_what_the_scope_holds(self, store: Store) -> None:
-        """Entries, live and not, by type; other scopes do not count."""
-        full = self.require(store, SupportsStats, SupportsSupersede, SupportsLinks)
-        with clock.override(FrozenClock(1_000)):
-            await write_entry(full, "One.", id="a", type="fact")
-            await write_entry(full, "Two.", id="a", type="fact")
-            await write_entry(full, id="b", type="bug", session_id="s")
-            await write_entry(full, id="c", expires_at=500)
-            await write_entry(full, id="d", type="fact")
-            await full.supersede("d", ADA)
-            await write_entry(full, id="e", agent_id="bob")
-            await write_entry(full, id="f", namespace="elsewhere")
-            await full.link(Link(source="a", relation="refines", target="b"), ADA)
-            seen = await full.stats(ADA)
-            assert (seen.entries, seen.live, seen.superseded, seen.expired) == (4, 2, 1, 1)
-            assert (seen.versions, seen.links) == (6, 1)
-            assert (await full.stats(Scope(session_id="s"))).entries == 1
-            assert (await full.stats(BOB)).entries == 1
-            assert (await full.stats(Scope(namespace="nowhere"))).entries == 0
-
-    async def test_figures_name_the_types_of_what_is_live(self, store: Store) -> None:
-        """An entry without a type is a plain memory item."""
-        full = self.require(store, SupportsStats)
-        await write_entry(full, id="a", type="fact")
-        await write_entry(full, id="b", type="fact")
-        await write_entry(full, id="c")
-        assert (await full.stats(ADA)).by_type == {"fact": 2, "memory_item": 1}
-
-    async def test_all_namespaces_can_be_gone_through(self, store: Store) -> None:
-        """Those with an entry or a document, in order, with the kinds of their documents; no others."""
-        full = self.require(store, SupportsNamespaces, SupportsDocuments, SupportsErase)
-        assert await full.namespaces() == []
-        await write_entry(full, namespace="b")
-        await write_entry(full, namespace="a")
-        await write_entry(full, namespace="a", agent_id="bob")
-        await write_entry(full, namespace="Ä gone")
-        for kind, id in (("thread", "x"), ("session", "x"), ("session", "y")):
-            await full.save(Document(kind=kind, id=id, namespace="c"))
-        await full.erase(Scope(namespace="Ä gone"))
-        assert await full.namespaces() == ["a", "b", "c"]
-        assert [await full.kinds(name) for name in ("a", "c", "d")] == [[], ["session", "thread"], []]
-
-    async def test_uses_are_counted(self, store: Store) -> None:
-        """How often, and when last; the entry itself stays as it is."""
-        full = self.require(store, SupportsAccess)
-        kept = (await write_entry(full, id="a")).entry
-        assert await full.access("a", ADA) == Access()
-        with clock.override(FrozenClock(2_000)) as time:
-            await full.record_access(["a"], ADA)
-            time.advance(500)
-            await full.record_access(["a", "nobody's"], ADA)
-        assert await full.access("a", ADA) == Access(count=2, last=2_500)
-        assert await full.list_entries(ADA) == [kept]
-
-    async def test_uses_count_for_those_who_hold_the_entry(self, store: Store) -> None:
-        """From another scope nothing is counted and nothing is told."""
-        full = self.require(store, SupportsAccess)
-        await write_entry(full, id="a")
-        for scope in (BOB, ELSEWHERE):
-            await full.record_access(["a"], scope)
-            with pytest.raises(NotFound):
-                await full.access("a", scope)
-        assert await full.access("a", ADA) == Access()
-
-
-# keeping: Does a store keep what is written, under its id, once?
-
 
 ALL_FIELDS: dict[str, Any] = {
     "id": "Müller & Söhne/../%27; DROP TABLE --",
@@ -141,7 +57,7 @@ DIFFERENT_FIELDS: list[dict[str, str]] = [
 
 
 class WriteSuite(StoreFixtures):
-    """Writing and listing."""
+    """Writing and listing entries, one at a time and in batches."""
 
     async def test_a_first_write_is_stored_as_revision_one(self, store: Store) -> None:
         """The receipt says ok and stored, and carries the request and the entry as it is kept."""
@@ -349,71 +265,7 @@ class WriteSuite(StoreFixtures):
             time.advance(2)
             assert (await write_entry(store, "Cocoa.", id="a", idempotency_key="k")).rev == 2
 
-
-# telling: Does a store tell what changed, and keep many entries at once?
-
-
-class ChangeFeedSuite(StoreFixtures):
-    """The feed of changes, and batches."""
-
-    async def test_every_change_is_told_in_order(self, store: Store) -> None:
-        """Numbers grow with each change; what changed nothing is not told; no change holds content."""
-        full = self.require(store, SupportsChanges, SupportsSupersede)
-        with clock.override(FrozenClock(1_000)) as time:
-            await write_entry(full, "Tea.", id="a")
-            await write_entry(full, "Tea.", id="a")
-            time.advance(5)
-            await write_entry(full, "Coffee.", id="a")
-            await write_entry(full, "Cocoa.", id="b", supersedes="a")
-            await full.reinstate("a", ADA)
-            told = await full.changes("default")
-        assert [(change.id, change.op, change.rev) for change in told if change.id == "a"] == [
-            ("a", "write", 1),
-            ("a", "write", 2),
-            ("a", "supersede", 3),
-            ("a", "restore", 4),
-        ]
-        assert [(change.op, change.rev) for change in told if change.id == "b"] == [("write", 1)]
-        assert [change.at for change in told] == [1_000, 1_005, 1_005, 1_005, 1_005]
-        numbers = [change.seq for change in told]
-        assert numbers == sorted(set(numbers))
-        assert set(Change.__struct_fields__) == {"seq", "namespace", "id", "op", "rev", "at"}
-
-    async def test_links_and_erasures_are_told_too(self, store: Store) -> None:
-        """Linking, unlinking and erasing appear in the feed."""
-        full = self.require(store, SupportsChanges, SupportsLinks, SupportsErase)
-        await write_entry(full, id="a")
-        await write_entry(full, id="b")
-        await full.link(Link(source="a", relation="refines", target="b"), ADA)
-        await full.unlink(Link(source="a", relation="refines", target="b"), ADA)
-        await full.erase(ADA, id="b")
-        told = await full.changes("default")
-        assert [change.op for change in told] == ["write", "write", "link", "unlink", "erase"]
-        assert (told[2].id, told[3].id, told[4].id) == ("a", "a", "b")
-
-    async def test_a_reader_goes_on_where_it_stopped(self, store: Store) -> None:
-        """`after` and `limit` cut the feed without missing or repeating a change."""
-        full = self.require(store, SupportsChanges)
-        for at in range(7):
-            await write_entry(full, id=f"e{at}")
-        whole = await full.changes("default")
-        parts: list[Change] = []
-        while part := await full.changes("default", after=parts[-1].seq if parts else 0, limit=3):
-            assert len(part) <= 3
-            parts += part
-        assert parts == whole
-        assert await full.changes("default", after=whole[-1].seq) == []
-
-    async def test_a_namespace_hears_of_itself_only(self, store: Store) -> None:
-        """What happens in another namespace is not told."""
-        full = self.require(store, SupportsChanges)
-        await write_entry(full, id="a")
-        await write_entry(full, id="b", namespace="elsewhere")
-        assert [(change.namespace, change.id) for change in await full.changes("default")] == [
-            ("default", "a")
-        ]
-        assert [change.id for change in await full.changes("elsewhere")] == ["b"]
-        assert await full.changes("nowhere") == []
+    # Batches
 
     async def test_many_entries_are_kept_at_once(self, store: Store) -> None:
         """Receipts come in the order of the requests; a later request sees the earlier ones."""
