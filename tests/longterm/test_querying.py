@@ -161,9 +161,9 @@ async def test_bad_questions_are_refused(store: Any) -> None:
         await queries.query_all(store, SHOP, limit=0)
     with pytest.raises(Invalid, match="min_confidence"):
         await queries.query_all(store, SHOP, min_confidence=1.5)
-    with pytest.raises(Invalid, match="Queries"):
+    with pytest.raises(Invalid, match="cannot list"):
         await queries.query_all(Pocket(), SHOP)
-    with pytest.raises(Invalid, match="Counts"):
+    with pytest.raises(Invalid, match="cannot count"):
         await queries.count(Pocket(), SHOP)
 
 

@@ -103,7 +103,7 @@ async def test_what_is_derived_rests_on_its_premise(store: Any) -> None:
     assert [one.ref for one in entry.evidence] == ["other", "premise"]
     await store.supersede("premise", SHOP)
     assert (await store.get("conclusion", SHOP)).stale
-    await store.restore("premise", SHOP)
+    await store.reinstate("premise", SHOP)
     assert not (await store.get("conclusion", SHOP)).stale
 
 
@@ -162,7 +162,7 @@ async def test_a_premise_is_not_written_over_what_somebody_else_wrote(store: Any
 
 async def test_a_store_without_links_says_so() -> None:
     """A store that cannot find memories by id, or link them, is refused by name."""
-    with pytest.raises(Invalid, match="Gets"):
+    with pytest.raises(Invalid, match="cannot find"):
         await relate(Pocket(), "one", "refines", "two", SHOP)
 
 

@@ -43,7 +43,7 @@ async def test_the_way_to_the_premise_is_told_with_reason_and_time(store: Any) -
     )
     told = "m3 rests on m2 rests on m1 rests on m0: superseded by new (measured again, 1970-01-01 00:00)"
     assert str(chain) == told
-    await store.restore("m0", SHOP)
+    await store.reinstate("m0", SHOP)
     assert await why_stale(store, "m3", SHOP) == ()
 
 

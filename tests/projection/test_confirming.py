@@ -358,8 +358,8 @@ def test_a_key_fits_everywhere() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"batch": 0}, Invalid),
-        ({"longest": 0}, Invalid),
+        ({"batch_size": 0}, Invalid),
+        ({"max_length": 0}, Invalid),
         ({"embed": 5}, WrongType),
         ({"provider": ""}, Invalid),
     ],

@@ -161,7 +161,7 @@ def test_a_summary_is_never_longer_than_it_may_be(
     """Whatever was said, in however many runs, and whoever counts, the summary keeps to its tokens."""
     given = agent()
     for run in data.draw(splits(said)):
-        given = summed(talking(given, run), max_tokens=most, keep=keep, count=COUNTERS[how])
+        given = summed(talking(given, run), max_tokens=most, batch_size=keep, count=COUNTERS[how])
         if summary(given) is not None:
             text = summary(given)["content"]
             assert text == "" or COUNTERS[how](text) <= most
@@ -184,7 +184,7 @@ def test_however_the_thread_is_parted_the_same_messages_are_covered(
     ("options", "problem"),
     [
         ({"max_tokens": 0}, Invalid),
-        ({"keep": 0}, Invalid),
+        ({"batch_size": 0}, Invalid),
         ({"count": 5}, WrongType),
         ({"kinds": "note"}, WrongType),
     ],

@@ -211,7 +211,7 @@ def test_a_server_that_comes_back_is_found_again(own: RedisServer) -> None:
         client.flushall()
     keep(store, "Coffee.", id="b")
     assert recall(store, "tea or coffee") == ["b"]
-    assert store.changed("default").seq == 1
+    assert store.change_feed("default").seq == 1
     assert store.namespaces() == ["default"]
     store.close()
 
@@ -239,7 +239,7 @@ def test_who_writes_alone_gets_through_and_lets_others(tmp_path: Path) -> None:
     """While somebody holds the gate others wait; a dead one's holds for a moment only."""
     with a_store("redis", tmp_path, timeout=0.1) as store, Redis.from_url(redis_server().url) as client:
         keep(store, id="a")
-        gate = store._work.keys("default")("gate")
+        gate = store._transactions.keys("default")("gate")
         client.set(gate, "somebody", px=60_000)
         with pytest.raises(Busy):
             keep(store, id="b")
@@ -268,8 +268,8 @@ def test_the_doctor_tells_how_the_server_keeps_its_data(
     with RedisServer(**settings) as server:
         store = at(server.url)
         found = {one.name: one for one in store.findings()}
-        assert (found[name].state, word in found[name].told) == (state, True)
-        assert found["server"].told.startswith("Redis 7")
+        assert (found[name].state, word in found[name].detail) == (state, True)
+        assert found["server"].detail.startswith("Redis 7")
         store.close()
 
 
@@ -281,7 +281,7 @@ def test_a_managed_server_need_not_tell_how_it_keeps_its_data(own: RedisServer) 
         )
     store = at(own.url.replace("redis://", "redis://managed:x@"))
     keep(store, "Tea.", id="a")
-    told = {one.name: one.told for one in store.findings() if one.state == "note"}
+    told = {one.name: one.message for one in store.findings() if one.state == "note"}
     assert "CONFIG is forbidden" in told["persistence"]
     assert store.erase(ADA).pending == store.scrub().pending != ()
     store.close()

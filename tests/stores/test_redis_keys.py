@@ -63,7 +63,7 @@ def live_a_little(store: Any, namespace: str = "default") -> None:
     store.link(Link(source="b", relation="refines", target="a"), whole)
     store.link(Link(source="a", relation="invalidated_by", target="c"), whole)
     store.supersede("c", whole, by="b", reason="moved on")
-    store.restore("c", whole)
+    store.reinstate("c", whole)
     store.record_access(["a", "b"], whole)
     store.save(Document(kind="session", id="d", namespace=namespace, agent_id="ada", body={"x": SECRET}))
     store.append("session", "d", [SECRET], whole)

@@ -36,7 +36,7 @@ class RedisMachine(machine.StoreMachine):
         after = min(after, len(numbers) - 1)
         with clock.override(self.time):
             ours, theirs = (
-                store.changed(name, after=at, limit=limit, used_since=since)
+                store.change_feed(name, after=at, limit=limit, used_since=since)
                 for store, at in ((self.reference, numbers[after]), (self.files[0], after))
             )
         assert isinstance(theirs, Feed)

@@ -188,7 +188,7 @@ def _killed_while_writing(server: RedisServer, seed: int, first: int, chance: ra
 def _strict(store: Any, seed: int, n: int) -> None:
     """The same step, which fails when the server does."""
     failed: list[StoreFailed] = []
-    work = store._work
+    work = store._transactions
 
     def watched(run: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
@@ -200,11 +200,11 @@ def _strict(store: Any, seed: int, n: int) -> None:
 
         return call
 
-    do, look = type(work).do, type(work).look
-    work.do, work.look = watched(do.__get__(work)), watched(look.__get__(work))
+    write, read = type(work).run_write, type(work).run_read
+    work.run_write, work.run_read = watched(write.__get__(work)), watched(read.__get__(work))
     try:
         step(store, seed, n)
     finally:
-        del work.do, work.look
+        del work.run_write, work.run_read
     if failed:
         raise failed[0]

@@ -243,5 +243,5 @@ def vectors(store: Any) -> dict[str, list[float]]:
             ]
         )
     else:
-        found = [(id, one.found.pooled) for (_, id), one in store._state.kept.items()]
+        found = [(id, one.index_data.pooled) for (_, id), one in store._state.entries.items()]
     return {id: np.frombuffer(pooled, "<f4").tolist() for id, pooled in found}

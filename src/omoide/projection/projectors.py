@@ -57,8 +57,8 @@ class MessageEmbedder(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self.batch_size, "batch")
-        check_positive(self.max_length, "longest")
+        check_positive(self.batch_size, "batch_size")
+        check_positive(self.max_length, "max_length")
         if self.embed is not None:
             check_function(self.embed, "embed")
 
@@ -241,7 +241,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self.max_tokens, "max_tokens")
-        check_positive(self.batch_size, "keep")
+        check_positive(self.batch_size, "batch_size")
         check_function(self.count, "count")
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Memory:
