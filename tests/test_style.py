@@ -1,11 +1,10 @@
-"""Does the repository keep the house rules that no linter checks?"""
+"""House rules that no linter checks."""
 
 import ast
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -20,10 +19,6 @@ HOSTS = [
 ]
 FOLDERS = "home|opt|root|work"
 MACHINE = re.compile(rf"{'|'.join(HOSTS)}|(?:(?<![\w.~/<>}}-])|(?<=://))/(?:{FOLDERS})\b")
-
-
-def lines(path: Path) -> int:
-    return len(path.read_text("utf-8").splitlines())
 
 
 def undocumented_tests(path: Path) -> Iterator[str]:
@@ -41,16 +36,6 @@ def repository_files() -> list[Path]:
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git checkout")
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
-
-
-def test_no_source_file_is_long() -> None:
-    """No source file has more than 1,000 lines."""
-    assert [path.name for path in SOURCES if lines(path) > 1_000] == []
-
-
-def test_source_files_are_mostly_short() -> None:
-    """The median source file has at most 300 lines."""
-    assert median(map(lines, SOURCES)) <= 300
 
 
 def test_every_module_says_what_it_is_for() -> None:
