@@ -80,7 +80,7 @@ def test_nothing_that_was_given_can_be_changed_afterwards(take: Callable[[Any], 
 
 def test_no_public_method_of_a_list_takes_items_unfrozen() -> None:
     """What a FrozenList offers besides is reading."""
-    reading = {"at", "count", "extends", "found", "id_of", "index", "to_python"}
+    reading = {"at", "count", "extends", "find_by_id", "id_of", "index", "to_python"}
     changing = {"append", "change", "delete", "extend", "insert", "remove", "set"}
     assert {name for name in dir(FrozenList) if not name.startswith("_")} == reading | changing
 

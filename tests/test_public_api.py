@@ -102,7 +102,7 @@ def test_nothing_else_is_left_lying_in_the_package() -> None:
         for name, value in vars(omoide).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
-    assert loose - {"annotations", "TYPE_CHECKING", "Any", "import_module"} <= PUBLIC
+    assert loose - {"annotations", "TYPE_CHECKING", "attach"} <= PUBLIC
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omoide import blocking, clock, directives, errors, identity, ids, memory, strategy, thread
+from omoide._lazy import attach
 from omoide.core.action import Action, Instruction, action
 from omoide.core.agent import Agent, cmd, receive
 from omoide.core.checkpoint import Checkpoint, checkpoint, restore
@@ -111,37 +111,27 @@ __all__ = [
 ]
 
 
-_SUBPACKAGES = (
-    "graph",
-    "longterm",
-    "projection",
-    "promotion",
-    "runtime",
-    "sessions",
-    "shortterm",
-    "tools",
-    "turns",
+__getattr__, __dir__ = attach(
+    __name__,
+    submodules=(
+        "graph",
+        "longterm",
+        "projection",
+        "promotion",
+        "runtime",
+        "sessions",
+        "shortterm",
+        "tools",
+        "turns",
+    ),
+    attributes={
+        "client": ("AsyncClient", "Client"),
+        "runtime.runtime": ("Runtime",),
+        "sessions.session": ("Session",),
+        "stores.factory": ("open_store",),
+        "turns.memory": ("write",),
+        "turns.preview": ("preflight",),
+        "turns.runner": ("chat", "stream", "turn"),
+        "turns.spec": ("AgentSpec", "MemoryPolicy"),
+    },
 )
-_LAZY_ATTRIBUTES = {
-    "AgentSpec": "omoide.turns.spec",
-    "AsyncClient": "omoide.client",
-    "Client": "omoide.client",
-    "MemoryPolicy": "omoide.turns.spec",
-    "Runtime": "omoide.runtime.runtime",
-    "Session": "omoide.sessions.session",
-    "chat": "omoide.turns.runner",
-    "open_store": "omoide.stores.factory",
-    "preflight": "omoide.turns.preview",
-    "stream": "omoide.turns.runner",
-    "turn": "omoide.turns.runner",
-    "write": "omoide.turns.memory",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """What only programs with a store, with turns or with live agents need is loaded when it is asked for."""
-    if name in _SUBPACKAGES:
-        return import_module(f"omoide.{name}")
-    if name in _LAZY_ATTRIBUTES:
-        return getattr(import_module(_LAZY_ATTRIBUTES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
