@@ -195,9 +195,9 @@ def test_every_block_says_what_it_is(path: Path) -> None:
     assert unknown == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=page_id)
+@pytest.mark.parametrize("path", [page for page in PAGES if page.stem != "architecture"], ids=page_id)
 def test_every_page_shows_code_that_runs(path: Path) -> None:
-    """Each page of the site has python blocks, and at least one value in them is checked."""
+    """Each page of the site but the map of packages has python blocks, and a value in them is checked."""
     assert any(ARROW in block.body for block in blocks(path) if block.language == "python")
 
 

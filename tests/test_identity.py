@@ -258,7 +258,7 @@ def test_world_profile_remains_plain_data_of_the_memory() -> None:
 
 
 def test_other_agents_are_kept_in_the_world_by_their_snapshot() -> None:
-    """`know_agent` keeps snapshot, trust and time under `world.known_agents`, never the whole identity."""
+    """`add_known_agent` keeps snapshot, trust and time under `world.known_agents`, never the whole identity."""
     bob = identity.ensure(Agent.new("b", id="bob"), extensions={"p": {"secret": 1, "__public__": {"r": 2}}})
     agent = identity.add_known_agent(Agent.new("a"), bob, trust=0.8, now=9)
     known = memory.world_get(agent, "known_agents")["bob"]

@@ -58,7 +58,7 @@ CONTENT_ATTRIBUTE_NAMES: Mapping[str, str] = {
     "input_messages": "gen_ai.input.messages",
     "output_messages": "gen_ai.output.messages",
 }
-"""What people and models said: left out unless `content_wanted`."""
+"""What people and models said: left out unless `is_content_captured`."""
 
 _SPAN_NAME_ATTRIBUTES = {"invoke_agent": "agent_name", "chat": "request_model", "execute_tool": "tool_name"}
 
