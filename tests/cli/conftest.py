@@ -15,7 +15,7 @@ from omoide.cli import chat, shell
 from omoide.cli.app import app
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
-from omoide.runtime.vaults import DocumentCheckpointStore, save_agent
+from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
 from omoide.sessions.session import Session
 from omoide.stores.factory import open_store
 from omoide.turns.spec import AgentSpec

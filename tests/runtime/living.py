@@ -12,7 +12,7 @@ from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.directives import Directive, Error
 from omoide.runtime import AgentServer, CheckpointStore, ProviderFailure, ProviderResult, Runtime
-from omoide.runtime.vaults import StoredCheckpoint, ThreadJournal
+from omoide.runtime.checkpoints import StoredCheckpoint, ThreadJournal
 
 RESULT = "jido.memory.result"
 

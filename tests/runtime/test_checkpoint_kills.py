@@ -12,7 +12,7 @@ from tests.runtime.vaulting import CLERK, a_vault, expected, lived, start, told
 
 from omoide import Agent, memory, thread
 from omoide.errors import NotFound
-from omoide.runtime.vaults import CheckpointStore, load_agent, save_agent
+from omoide.runtime.checkpoints import CheckpointStore, load_agent, save_agent
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 

@@ -136,7 +136,7 @@ async def test_bad_input_is_refused(store: Any) -> None:
     """The error names what is wrong, and nothing is opened."""
     with pytest.raises(MissingStore):
         SessionPool(None)
-    for field in ("idle_ms", "limit", "within_ms"):
+    for field in ("idle_ms", "limit", "restart_window_ms"):
         with pytest.raises(Invalid, match=field):
             SessionPool(store, **{field: 0})
     with pytest.raises(Invalid, match="store"):
@@ -291,7 +291,7 @@ async def test_closing_waits_for_a_turn(store: Any) -> None:
 async def test_closing_does_not_wait_for_ever(store: Any) -> None:
     """When patience is over the session is closed under its turn, whose answer is kept all the same."""
     gate = Gate()
-    conversations = living(store, llm=gate, patience_ms=1)
+    conversations = living(store, llm=gate, close_timeout_ms=1)
     session = await conversations.get("s1", MANUAL)
     async with anyio.create_task_group() as group:
         group.start_soon(session.chat, "hello")

@@ -74,7 +74,7 @@ async def test_without_a_time_nothing_is_idle(store: Any) -> None:
 async def test_sweeping_forgets_what_is_over(store: Any) -> None:
     """Nothing is held of sessions that others closed, nor of deaths that were long ago."""
     with clock.override(FrozenClock(START)) as now:
-        conversations = living(store, within_ms=1_000)
+        conversations = living(store, restart_window_ms=1_000)
         for at in range(5):
             await die(await conversations.get(f"s{at}", MANUAL))
             await (await conversations.get(f"s{at}")).close()
@@ -209,7 +209,7 @@ async def test_a_listener_cannot_ask_for_the_session_that_tells_it(store: Any) -
 
 async def test_what_was_closed_by_others_is_opened_anew(store: Any) -> None:
     """As often as they like, with the spec and the options that it had."""
-    async with living(store, restarts=0) as conversations:
+    async with living(store, max_restarts=0) as conversations:
         model = ScriptedModel("a", "b", "c", "d", "e")
         seen = []
         for at in range(5):
@@ -265,7 +265,9 @@ async def test_too_many_deaths_are_not_followed_by_another_life(
 ) -> None:
     """The error says what it died of; others live, and after a while, or when it was closed, it may again."""
     with clock.override(FrozenClock(START)) as now:
-        conversations = living(store, restarts=2, within_ms=1_000, promotion=PromotionPolicy(every_ms=1))
+        conversations = living(
+            store, max_restarts=2, restart_window_ms=1_000, promotion=PromotionPolicy(every_ms=1)
+        )
         other = await conversations.get("s2", MANUAL)
         for life in range(3):
             session = await conversations.get("s1", MANUAL)
@@ -285,7 +287,7 @@ async def test_too_many_deaths_are_not_followed_by_another_life(
 async def test_deaths_that_are_long_ago_do_not_count(store: Any) -> None:
     """A session may die as often as it likes, if only seldom enough."""
     with clock.override(FrozenClock(START)) as now:
-        async with living(store, restarts=2, within_ms=1_000) as conversations:
+        async with living(store, max_restarts=2, restart_window_ms=1_000) as conversations:
             for _ in range(6):
                 await die(await conversations.get("s1", MANUAL))
                 now.advance(501)
@@ -295,7 +297,7 @@ async def test_deaths_that_are_long_ago_do_not_count(store: Any) -> None:
 async def test_closing_forgives(store: Any) -> None:
     """Whoever closes a session that was given up may open it at once."""
     with clock.override(FrozenClock(START)):
-        async with living(store, restarts=0) as conversations:
+        async with living(store, max_restarts=0) as conversations:
             for closing in ("s1", None):
                 await die(await conversations.get("s1", MANUAL))
                 with pytest.raises(GaveUp):
@@ -310,7 +312,7 @@ async def _broken(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def due(now: int) -> str:
         raise KeyError("private words")
 
-    monkeypatch.setattr(session._memory, "due", due)
+    monkeypatch.setattr(session._memory, "due_trigger", due)
     ticking = session._background_task
     assert ticking is not None
     await asyncio.wait([ticking])

@@ -121,7 +121,7 @@ async def test_an_executor_knows_which_signal_it_is_about() -> None:
     seen: list[str | None] = []
 
     def look(directive: Mark, server: Any) -> None:
-        seen.append(None if server.at is None else server.at.type)
+        seen.append(None if server.current_signal is None else server.current_signal.type)
 
     held = Held()
     agent = an_agent("a", {"go": three(Hold()), "other": counting})

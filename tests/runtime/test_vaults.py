@@ -41,7 +41,7 @@ from omoide import (
 )
 from omoide.core.checkpoint import Checkpoint
 from omoide.errors import CheckpointFailed, Conflict, Invalid, NotFound, RestoreFailed, WrongType
-from omoide.runtime.vaults import (
+from omoide.runtime.checkpoints import (
     CheckpointStore,
     DocumentCheckpointStore,
     SupportsCheckpointDelete,

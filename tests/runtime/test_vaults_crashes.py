@@ -26,7 +26,7 @@ from tests.runtime.vaulting import (
 
 from omoide import Agent, Thread, memory, thread
 from omoide.errors import CheckpointFailed, Conflict, NotFound
-from omoide.runtime.vaults import CheckpointStore, load_agent, save_agent
+from omoide.runtime.checkpoints import CheckpointStore, load_agent, save_agent
 
 # One writer, who may end at any step and be followed by another.
 

@@ -16,7 +16,7 @@ from tests.runtime.vaulting import CLERK, a_vault, clerk, entry, start, told
 
 from omoide import memory, thread
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, RestoreFailed, StoreFailed
-from omoide.runtime.vaults import FileCheckpointStore, load_agent, save_agent
+from omoide.runtime.checkpoints import FileCheckpointStore, load_agent, save_agent
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ async def test_there_is_nobody_where_there_is_no_folder(tmp_path: Path) -> None:
     """Listing makes none."""
     assert await FileCheckpointStore(tmp_path / "vault").ids() == []
     assert not (tmp_path / "vault").exists()
-    assert repr(FileCheckpointStore("there")) == "FileVault('there')"
+    assert repr(FileCheckpointStore("there")) == "FileCheckpointStore('there')"
 
 
 @pytest.mark.timeout(120)

@@ -20,7 +20,7 @@ from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Conflict, DiskFull, NotFound
 from omoide.runtime import Runtime
-from omoide.runtime.vaults import (
+from omoide.runtime.checkpoints import (
     CheckpointStore,
     DocumentCheckpointStore,
     FileCheckpointStore,

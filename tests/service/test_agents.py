@@ -8,7 +8,7 @@ from omoide import Agent, memory
 from omoide.core.checkpoint import Checkpoint
 from omoide.errors import RestoreFailed
 from omoide.runtime import DocumentCheckpointStore
-from omoide.runtime.vaults import save_agent
+from omoide.runtime.checkpoints import save_agent
 from omoide.service import agents
 from omoide.stores.factory import open_store
 

@@ -13,7 +13,7 @@ import anyio
 import uvicorn
 
 from omoide import Agent, Entry, Scope, WriteRequest, identity, memory, open_store
-from omoide.runtime.vaults import DocumentCheckpointStore, save_agent
+from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
 from omoide.service import auth
 from omoide.sessions.session import Session
 from omoide.stores.async_store import AsyncStore

@@ -1,7 +1,16 @@
-"""How do agents live?"""
+"""Run agents: mailboxes, supervision, timers, transports, checkpoints and a fleet of runtimes.
+
+`runtime` holds the agents of one process. `server` is the task of one agent, `mailbox` its queue,
+`executors` carry out its directives, `policy` has its options and error policies, `supervisor` restarts it.
+`tasks` owns its background jobs, `scheduler` its timers and cron jobs, `persistence` decides when it is
+saved, `registry` maps names to code. `transport` moves signals between agents; `nats` does so between
+machines. `checkpoints` stores agents, `providers` are the memory back ends of directives, `sessions` is a
+pool of live sessions, and `fleet` lets several runtimes share their agents.
+"""
 
 from __future__ import annotations
 
+from omoide.runtime.checkpoints import CheckpointStore, DocumentCheckpointStore, FileCheckpointStore
 from omoide.runtime.mailbox import DroppedSignal
 from omoide.runtime.policy import AgentOptions, EmitErrors, LogErrors, MaxErrors, StopOnError
 from omoide.runtime.providers import (
@@ -14,34 +23,39 @@ from omoide.runtime.providers import (
     TableProvider,
 )
 from omoide.runtime.runtime import Runtime
+from omoide.runtime.scheduler import SystemTiming, Timers, Timing, check_expression, next_after
 from omoide.runtime.server import AgentServer
 from omoide.runtime.sessions import SessionPool
 from omoide.runtime.tasks import BlockingWork, Exit
 from omoide.runtime.transport import Bus, Transport
-from omoide.runtime.vaults import CheckpointStore, DocumentCheckpointStore, FileCheckpointStore
 
 __all__ = [
+    "AgentOptions",
     "AgentServer",
-    "ProviderResult",
+    "BlockingWork",
     "Bus",
-    "SessionPool",
+    "CheckpointStore",
+    "DocumentCheckpointStore",
     "DroppedSignal",
     "EmitErrors",
     "Exit",
     "FileCheckpointStore",
-    "ProviderFailure",
     "InlineProvider",
     "LogErrors",
     "MaxErrors",
     "Provider",
+    "ProviderFailure",
+    "ProviderResult",
     "Providers",
     "Runtime",
+    "SessionPool",
     "StopOnError",
     "StoreProvider",
-    "DocumentCheckpointStore",
+    "SystemTiming",
     "TableProvider",
-    "AgentOptions",
+    "Timers",
+    "Timing",
     "Transport",
-    "CheckpointStore",
-    "BlockingWork",
+    "check_expression",
+    "next_after",
 ]

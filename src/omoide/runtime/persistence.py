@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from omoide.core.execution import error_directive
+from omoide.runtime.checkpoints import save_agent
 from omoide.runtime.mailbox import PendingReply
-from omoide.runtime.vaults import save_agent
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent

@@ -36,6 +36,7 @@ from omoide.errors import (
     WrongType,
 )
 from omoide.runtime import server as capabilities
+from omoide.runtime.checkpoints import CheckpointStore, DocumentCheckpointStore, load_agent
 from omoide.runtime.executors import Executor
 from omoide.runtime.fleet.directory import REPLY_ATTRIBUTE, FleetCandidate, as_agent
 from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
@@ -51,7 +52,6 @@ from omoide.runtime.server import AgentServer
 from omoide.runtime.sessions import SessionPool
 from omoide.runtime.supervisor import stop_server, stop_tree, supervise
 from omoide.runtime.transport import Bus, Subscription, Transport
-from omoide.runtime.vaults import CheckpointStore, DocumentCheckpointStore, load_agent
 from omoide.sessions.session import Session
 from omoide.stores.protocols import SupportsDocuments
 from omoide.turns.spec import AgentSpec
@@ -132,7 +132,7 @@ class FleetMember:
         """
         check_signal(signal)
         return await self._require_fleet().requests.ask(
-            id, signal, check_seconds(timeout, "within") or ASK_TIMEOUT_S
+            id, signal, check_seconds(timeout, "timeout") or ASK_TIMEOUT_S
         )
 
     async def who_can(
@@ -144,7 +144,7 @@ class FleetMember:
         timeout: float = WHO_CAN_TIMEOUT_S,
     ) -> list[FleetCandidate]:
         """The agents of the whole fleet that can do something, best first, as far as they answer in time."""
-        seconds = check_seconds(timeout, "within") or WHO_CAN_TIMEOUT_S
+        seconds = check_seconds(timeout, "timeout") or WHO_CAN_TIMEOUT_S
         return await self._require_fleet().requests.who_can(action, tags, limits, seconds)
 
     async def locate(self, id: str) -> str | None:
@@ -226,10 +226,12 @@ class Runtime(FleetMember):
         )
         self.fleet = None if name is None else Fleet(self, store, name, lease_ms, takeover_interval_ms)
         if self.fleet is not None and checkpoint_store is not None:
-            raise Invalid("vault", "is not shared by a fleet", "leave it out: the store keeps its agents")
+            raise Invalid(
+                "checkpoint_store", "is not shared by a fleet", "leave it out: the store keeps its agents"
+            )
         self._checkpoint_store = checkpoint_store
         self._max_agents = None if max_agents is None else check_positive(max_agents, "max_agents")
-        self.shutdown_timeout = check_seconds(shutdown_timeout, "shutdown") or SHUTDOWN_TIMEOUT_S
+        self.shutdown_timeout = check_seconds(shutdown_timeout, "shutdown_timeout") or SHUTDOWN_TIMEOUT_S
         self._servers: dict[str, AgentServer] = {}
         self._sessions = None if store is None else SessionPool(store, idle_ms=idle_ms)
         self._idle_ms = idle_ms
@@ -355,7 +357,7 @@ class Runtime(FleetMember):
             return as_agent(await self.ask(id, signal, timeout=timeout), self.registry.kind)
         if timeout is None:
             return await self.deliver_and_wait(id, letter)
-        seconds = check_seconds(timeout, "within")
+        seconds = check_seconds(timeout, "timeout")
         try:
             with fail_after(seconds):
                 return await self.deliver_and_wait(id, letter)
@@ -406,7 +408,7 @@ class Runtime(FleetMember):
 
     async def stop(self, id: str, *, timeout: float | None = None) -> None:
         """End an agent once it has handled what it accepted; after so many seconds it is ended anyway."""
-        await stop_server(self._server(id), check_seconds(timeout, "within") or self.shutdown_timeout)
+        await stop_server(self._server(id), check_seconds(timeout, "timeout") or self.shutdown_timeout)
         await self._wait_released(id)
 
     async def stop_if_running(self, id: str, reason: str) -> None:
@@ -459,7 +461,7 @@ class Runtime(FleetMember):
         """Let an agent finish, put it into the vault, and end it; if it cannot be saved, it lives on."""
         server = self._server(id)
         self.open_checkpoint_store()
-        await server.hibernate(check_seconds(timeout, "within"))
+        await server.hibernate(check_seconds(timeout, "timeout"))
         await self._wait_released(id)
 
     async def thaw(self, id: str, kind: Definition | str, **options: Any) -> str:
@@ -478,9 +480,11 @@ class Runtime(FleetMember):
         """Where agents are kept."""
         if self._checkpoint_store is None:
             if self.store is None:
-                raise MissingStore("vault")
+                raise MissingStore("store")
             if not isinstance(self.store, SupportsDocuments):
-                raise Invalid("store", "keeps no documents", "pass vault=FileVault(path)")
+                raise Invalid(
+                    "store", "keeps no documents", "pass checkpoint_store=FileCheckpointStore(path)"
+                )
             self._checkpoint_store = DocumentCheckpointStore(self.store)
         return self._checkpoint_store
 

@@ -296,8 +296,8 @@ class SystemTiming:
     """The time of the clock in use; it sleeps in slices, so that a clock that was set is noticed."""
 
     def __init__(self, max_sleep: float = 5.0) -> None:
-        if not check_number(max_sleep, "longest") > 0:
-            raise Invalid("longest", f"is {max_sleep}", "pass seconds above 0")
+        if not check_number(max_sleep, "max_sleep") > 0:
+            raise Invalid("max_sleep", f"is {max_sleep}", "pass seconds above 0")
         self._max_sleep = max_sleep
 
     def now(self) -> int:

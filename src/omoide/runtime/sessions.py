@@ -164,9 +164,9 @@ class SessionPool:
             raise MissingStore("store")
         self.idle_ms = None if idle_ms is None else check_positive(idle_ms, "idle_ms")
         self.limit = None if limit is None else check_positive(limit, "limit")
-        self.max_restarts = check_count(max_restarts, "restarts")
-        self.restart_window_ms = check_positive(restart_window_ms, "within_ms")
-        self.close_timeout_ms = check_count(close_timeout_ms, "patience_ms")
+        self.max_restarts = check_count(max_restarts, "max_restarts")
+        self.restart_window_ms = check_positive(restart_window_ms, "restart_window_ms")
+        self.close_timeout_ms = check_count(close_timeout_ms, "close_timeout_ms")
         self._store = store
         self._options = _check_options(options)
         self._slots: dict[SessionKey, SessionSlot] = {}

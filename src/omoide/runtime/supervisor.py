@@ -18,10 +18,10 @@ from omoide.core.agent import Agent
 from omoide.core.state import PARENT, Parent
 from omoide.errors import Dropped
 from omoide.runtime import executors
+from omoide.runtime.checkpoints import load_agent
 from omoide.runtime.mailbox import Envelope, SaveRequest
 from omoide.runtime.server import AgentServer
 from omoide.runtime.tasks import SHUTDOWN, Exit
-from omoide.runtime.vaults import load_agent
 
 if TYPE_CHECKING:
     from omoide.runtime.runtime import Runtime

@@ -202,7 +202,7 @@ class Bus:
 
     def __init__(self, *, on_error: OnError | None = None, max_pending: int = 10_000) -> None:
         self._on_error = on_error if on_error is None else check_function(on_error, "on_error")
-        self._max_pending = check_count(max_pending, "waiting")
+        self._max_pending = check_count(max_pending, "max_pending")
         self._roots: dict[str | None, _PatternNode] = {}
         self._count = count()
         self._tasks: TaskGroup | None = None

@@ -19,7 +19,7 @@ from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.memory import Memory, Space
 from omoide.core.state import MEMORY
 from omoide.errors import Invalid, NotFound, RestoreFailed
-from omoide.runtime.vaults import DocumentCheckpointStore
+from omoide.runtime.checkpoints import DocumentCheckpointStore
 
 
 class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):

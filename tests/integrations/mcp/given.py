@@ -23,7 +23,7 @@ from omoide.core.agent import Agent
 from omoide.core.definition import Definition
 from omoide.core.entry import Scope
 from omoide.integrations.mcp import create_server
-from omoide.runtime.vaults import DocumentCheckpointStore, save_agent
+from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
 
 ADA = Scope(agent_id="ada")
 USUAL = ["remember", "recall", "forget", "memory_status", "who_can"]

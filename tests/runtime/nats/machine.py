@@ -91,7 +91,7 @@ async def _live(given: dict[str, Any]) -> None:
             name=given["name"],
             kinds=[WORKER],
             lease_ms=given.get("lease_ms", 1_000),
-            takeover_interval_ms=given.get("look_ms", 200),
+            takeover_interval_ms=given.get("takeover_interval_ms", 200),
         ) as runtime,
     ):
         print(json.dumps("ready"), flush=True)  # noqa: T201

@@ -66,7 +66,7 @@ async def test_an_agent_lives_in_one_place(yard: Yard) -> None:
 
 async def test_an_agent_whose_runtime_hangs_is_taken_over(yard: Yard) -> None:
     """Within the lease and one look; the former runtime ends it, and cannot save it."""
-    one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=50)
+    one, two = await yard.runtime("one"), await yard.runtime("two", takeover_interval_ms=50)
     await one.start(a_member())
     await one.call("a", sig("up"))
     assert await two.take_over() == []
@@ -82,7 +82,7 @@ async def test_an_agent_whose_runtime_hangs_is_taken_over(yard: Yard) -> None:
 
 async def test_a_late_save_of_a_former_owner_is_refused_by_the_store(yard: Yard) -> None:
     """Even one that believes in its lease: the next owner changed the revision when it took the agent up."""
-    one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=50)
+    one, two = await yard.runtime("one"), await yard.runtime("two", takeover_interval_ms=50)
     await one.start(a_member())
     assert one.fleet is not None
     held = one.fleet.leases.owned["a"]
@@ -119,7 +119,7 @@ async def test_a_store_that_cannot_be_asked_ends_the_agent_in_time(
 
 async def test_agents_at_rest_stay_at_rest(yard: Yard) -> None:
     """Hibernated, stopped, or given back when their runtime closed."""
-    two = await yard.runtime("two", look_ms=20)
+    two = await yard.runtime("two", takeover_interval_ms=20)
     async with AsyncExitStack() as stack:
         one = await yard.runtime("one", stack)
         for id in ("a", "b", "c"):
@@ -136,8 +136,8 @@ async def test_takeover_needs_room_and_a_kind(yard: Yard) -> None:
     one = await yard.runtime("one")
     for id in ("a", "b", "c"):
         await one.start(a_member(id))
-    stranger = await yard.runtime("stranger", kinds=[], look_ms=20)
-    small = await yard.runtime("small", max_agents=2, look_ms=20)
+    stranger = await yard.runtime("stranger", kinds=[], takeover_interval_ms=20)
+    small = await yard.runtime("small", max_agents=2, takeover_interval_ms=20)
     gone(one)
     await eventually(lambda: len(small.ids()) == 2, timeout=10)
     assert await small.take_over() == []
@@ -150,7 +150,7 @@ async def test_looking_is_a_matter_of_the_runtimes_timing(yard: Yard) -> None:
     """With a timing that stands still nobody looks, until it is moved or somebody says so."""
     timing = ManualTiming()
     one = await yard.runtime("one")
-    two = await yard.runtime("two", timing=timing, look_ms=1_000)
+    two = await yard.runtime("two", timing=timing, takeover_interval_ms=1_000)
     await one.start(a_member())
     assert one.fleet is not None
     held = one.fleet.leases.owned["a"]
@@ -183,7 +183,7 @@ async def test_a_fleet_needs_a_store_that_can_say_who_has_an_agent(tmp_path: Pat
     with pytest.raises(MissingStore):
         Runtime(name="one")
     async with open_store("memory://", embedder="none") as store:
-        with pytest.raises(Invalid, match="vault"):
+        with pytest.raises(Invalid, match="checkpoint_store"):
             Runtime(name="one", store=store, checkpoint_store=FileCheckpointStore(tmp_path))
         with pytest.raises(Invalid, match="lease_ms"):
             Runtime(name="one", store=store, lease_ms=0)

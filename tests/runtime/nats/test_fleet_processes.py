@@ -20,8 +20,8 @@ from tests.runtime.nats.machine import WORKER, machines
 from tests.stores.places import url
 
 from omoide import Agent, Signal
+from omoide.runtime.checkpoints import DocumentCheckpointStore, load_agent
 from omoide.runtime.nats import NatsTransport
-from omoide.runtime.vaults import DocumentCheckpointStore, load_agent
 from omoide.stores.factory import open_store
 from omoide.testing import eventually
 from omoide.testing.servers import NatsServer

@@ -108,7 +108,10 @@ async def test_what_was_saved_and_not_sent_is_sent_by_the_next_owner(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under the same id, so that it is handled once even if it was sent before."""
-    one, two = await yard.runtime("one", shutdown=0.1), await yard.runtime("two", look_ms=50)
+    one, two = (
+        await yard.runtime("one", shutdown_timeout=0.1),
+        await yard.runtime("two", takeover_interval_ms=50),
+    )
     await one.start(a_member("a"))
     await two.start(a_member("b"))
     assert one.fleet is not None

@@ -26,7 +26,7 @@ def cluster() -> Iterator[NatsCluster]:
 def open_transport(cluster: NatsCluster, first: NatsServer) -> NatsTransport:
     """A transport that knows all servers."""
     urls = [first.url, *(one.url for one in cluster.servers if one is not first)]
-    return NatsTransport(urls, replicas=3, connect=30.0, ack_wait=2.0, patience=60.0)
+    return NatsTransport(urls, replicas=3, connect_timeout=30.0, ack_wait=2.0, request_timeout=60.0)
 
 
 async def leader(transport: NatsTransport, cluster: NatsCluster) -> NatsServer:

@@ -90,7 +90,7 @@ async def test_publishing_waits_for_the_server_to_come_back(server: NatsServer) 
 async def test_publishing_gives_up_after_the_time_that_was_set(server: NatsServer) -> None:
     """With an error that says so; later it works again."""
     heard = Told()
-    async with NatsTransport(server.url, patience=0.5) as transport:
+    async with NatsTransport(server.url, request_timeout=0.5) as transport:
         await transport.subscribe("**", heard, agent="ada")
         server.kill()
         with pytest.raises(Unreachable, match=r"within 0\.5 s .*; start the server"):
@@ -111,7 +111,7 @@ async def test_publishing_gives_up_after_the_time_that_was_set(server: NatsServe
 async def test_a_server_that_hangs_is_given_up_and_found_again(server: NatsServer) -> None:
     """It takes connections and says nothing, and then goes on."""
     heard = Told()
-    async with NatsTransport(server.url, patience=0.5) as transport:
+    async with NatsTransport(server.url, request_timeout=0.5) as transport:
         await transport.subscribe("**", heard, agent="ada")
         server.pause()
         number = 0
@@ -130,7 +130,7 @@ async def test_a_server_that_is_not_there_is_said_to_be(caplog: pytest.LogCaptur
     caplog.set_level(logging.DEBUG)
     url = f"nats://ali:{PASSWORD}@127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable, match=r"nats://127\.0\.0\.1.*start the server") as caught:
-        async with NatsTransport(url, connect=0.5):
+        async with NatsTransport(url, connect_timeout=0.5):
             pass
     assert PASSWORD not in f"{caught.value!r} {caught.value.__cause__!r}" + caplog.text
 
@@ -153,7 +153,7 @@ async def test_a_wrong_password_is_said_to_be_wrong(caplog: pytest.LogCaptureFix
 async def test_a_server_without_jetstream_is_said_to_lack_it() -> None:
     """With how it is started."""
     with Forgetful() as server, pytest.raises(ServiceFailed, match="nats-server -js"):
-        async with NatsTransport(server.url, connect=1.0):
+        async with NatsTransport(server.url, connect_timeout=1.0):
             pass
 
 
@@ -172,7 +172,7 @@ async def test_a_stream_of_another_kind_is_not_taken(server: NatsServer) -> None
     await other.jetstream().add_stream(name="omoide_to", subjects=["something.else"])
     await other.close()
     with pytest.raises(ServiceFailed, match="choose another prefix"):
-        async with NatsTransport(server.url, connect=2.0):
+        async with NatsTransport(server.url, connect_timeout=2.0):
             pass
 
 

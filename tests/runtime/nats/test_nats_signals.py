@@ -62,7 +62,7 @@ async def test_one_signal_may_go_to_several_agents_and_to_all(a_transport: OpenT
 async def test_what_the_server_forgot_is_dropped_by_the_receiver(a_transport: OpenTransport) -> None:
     """A duplicate that comes after the server's window has passed is not handled again."""
     heard = Told()
-    async with a_transport(duplicates=0.1) as transport:
+    async with a_transport(duplicate_window=0.1) as transport:
         await transport.subscribe("**", heard, agent="ada")
         one = sig(1)
 
@@ -282,9 +282,9 @@ async def test_nothing_is_left_after_the_end(a_transport: OpenTransport) -> None
         ({"prefix": "a.b"}, "prefix"),
         ({"replicas": 2}, "replicas"),
         ({"max_deliver": 0}, "max_deliver"),
-        ({"patience": 0}, "patience"),
+        ({"request_timeout": 0}, "request_timeout"),
         ({"discard": "some"}, "discard"),
-        ({"max_age": 1.0}, "duplicates"),
+        ({"max_age": 1.0}, "duplicate_window"),
         ({"colour": "blue"}, "colour"),
         ({"on_error": 7}, "on_error"),
     ],

@@ -87,7 +87,7 @@ async def test_an_agent_that_could_not_be_taken_over_is_not_put_to_rest(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transport was away for a moment: whoever looks next takes it up."""
-    one, two = await yard.runtime("one"), await yard.runtime("two", look_ms=60_000)
+    one, two = await yard.runtime("one"), await yard.runtime("two", takeover_interval_ms=60_000)
     await one.start(a_member())
 
     async def broken(*given: Any, **more: Any) -> Any:
@@ -148,7 +148,7 @@ async def test_an_agent_that_could_not_be_started_is_not_taken_up_by_others(
     """Whoever started it was told that there is no room; it is at rest."""
     one, two = await yard.runtime("one", max_agents=1), await yard.runtime("two")
     assert one.fleet is not None
-    leases, late = one.fleet.leases, Late(monkeypatch, one.fleet.directory, "taken")
+    leases, late = one.fleet.leases, Late(monkeypatch, one.fleet.directory, "set_owner")
     failed: list[str] = []
 
     async def begin(id: str) -> None:
@@ -198,7 +198,7 @@ async def test_an_agent_whose_post_somebody_else_took_is_taken_up_anew(
     yard: Yard, a_transport: OpenTransport
 ) -> None:
     """It has the lease, and would hear nothing for as long as it lives."""
-    one = await yard.runtime("one", look_ms=50)
+    one = await yard.runtime("one", takeover_interval_ms=50)
     await one.start(a_member())
     async with a_transport() as stranger:
         subscription = await stranger.subscribe("**", Told(), agent="a")

@@ -12,8 +12,8 @@ from tests.runtime.living import an_agent, counting, fail, noting, sig
 from omoide import Agent, Context, identity, memory
 from omoide.directives import Emit
 from omoide.runtime import Runtime
+from omoide.runtime.checkpoints import DocumentCheckpointStore, load_agent
 from omoide.runtime.nats import NatsTransport
-from omoide.runtime.vaults import DocumentCheckpointStore, load_agent
 from omoide.stores.factory import open_store
 from omoide.testing import eventually
 

@@ -36,6 +36,7 @@ from omoide.errors import (
     OwnedElsewhere,
     Unrouted,
 )
+from omoide.runtime.checkpoints import load_agent, save_agent
 from omoide.runtime.fleet.directory import (
     REPLY_ATTRIBUTE,
     AgentDirectory,
@@ -51,7 +52,6 @@ from omoide.runtime.fleet.leases import (
     monotonic_now,
 )
 from omoide.runtime.mailbox import Envelope, PendingReply, SaveRequest
-from omoide.runtime.vaults import load_agent, save_agent
 from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments, SupportsLeases
 from omoide.verbs import require
 
@@ -160,7 +160,7 @@ class Fleet:
         self.directory = AgentDirectory(store, DEFAULT_NAMESPACE)
         self.requests = FleetRequests(self)
         every = max(1, self.leases.lease_ms // 3) if takeover_interval_ms is None else takeover_interval_ms
-        self._takeover_interval_ms = check_positive(every, "look_ms")
+        self._takeover_interval_ms = check_positive(every, "takeover_interval_ms")
         self._running_until: dict[str, float] = {}
         self._is_taking_over = False
         self._closing = False
@@ -168,7 +168,7 @@ class Fleet:
     @property
     def has_durable_transport(self) -> bool:
         """Whether the transport keeps a signal until it was handled; then nobody is waited for in sending."""
-        return bool(getattr(self.runtime.transport, "keeps", False))
+        return bool(getattr(self.runtime.transport, "is_durable", False))
 
     # From the beginning to the end
 

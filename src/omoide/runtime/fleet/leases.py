@@ -38,9 +38,9 @@ from omoide.core.requests import check_positive
 from omoide.core.signal import Signal
 from omoide.core.value import Count, Name, Value
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound, OwnedElsewhere, RestoreFailed
-from omoide.runtime.vaults import load_agent, save_agent
-from omoide.runtime.vaults.protocol import StoredCheckpoint, parse_checkpoint
-from omoide.runtime.vaults.store import CHECKPOINT_KIND, DocumentCheckpointStore
+from omoide.runtime.checkpoints import load_agent, save_agent
+from omoide.runtime.checkpoints.protocol import StoredCheckpoint, parse_checkpoint
+from omoide.runtime.checkpoints.store import CHECKPOINT_KIND, DocumentCheckpointStore
 
 if TYPE_CHECKING:
     from omoide.runtime.fleet.fleet import Fleet
@@ -328,10 +328,10 @@ class OwnedAgent:
 
     def _drop_undeliverable(self, to: str | None, signal: Signal, error: Exception) -> None:
         runtime: Any = self._fleet.runtime
-        runtime.dropped.add(to or "*", signal, str(error), accepted=False)
+        runtime.dropped_signals.add(to or "*", signal, str(error), accepted=False)
         server = runtime.whereis(self.id)
         if server is not None:
-            server.failed(error, "directive", (signal, False))
+            server.report_failure(error, "directive", (signal, False))
 
 
 # leases: Which agents may this runtime let live, and until when?

@@ -159,12 +159,12 @@ class NatsSettings(Value, frozen=True, kw_only=True):
     max_age: float = 7 * 86_400.0
     max_bytes: int = 256 * 1024 * 1024
     discard: str = "new"
-    duplicates: float = 120.0
+    duplicate_window: float = 120.0
     max_deliver: int = 5
     ack_wait: float = 10.0
-    in_flight: int = 256
-    patience: float = 30.0
-    connect: float = 10.0
+    max_in_flight: int = 256
+    request_timeout: float = 30.0
+    connect_timeout: float = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,13 +173,13 @@ class NatsSettings(Value, frozen=True, kw_only=True):
         if self.replicas not in REPLICA_COUNTS:
             raise Invalid("replicas", f"is {self.replicas!r}", "use 1, 3 or 5")
         check_choice(self.discard, "discard", DISCARD_POLICIES)
-        for field in ("max_bytes", "max_deliver", "in_flight"):
+        for field in ("max_bytes", "max_deliver", "max_in_flight"):
             check_positive(getattr(self, field), field)
-        for field in ("max_age", "duplicates", "ack_wait", "patience", "connect"):
+        for field in ("max_age", "duplicate_window", "ack_wait", "request_timeout", "connect_timeout"):
             if not check_number(getattr(self, field), field) > 0:
                 raise Invalid(field, f"is {getattr(self, field)!r}", "use a number of seconds above 0")
-        if self.duplicates > self.max_age:
-            raise Invalid("duplicates", "lasts longer than signals are kept", "use at most max_age")
+        if self.duplicate_window > self.max_age:
+            raise Invalid("duplicate_window", "lasts longer than signals are kept", "use at most max_age")
 
     @property
     def broadcast_stream(self) -> str:
@@ -281,7 +281,7 @@ class NatsConnection:
             asyncio.get_running_loop()
         except RuntimeError:
             raise wrong_loop_error() from None
-        await self._connect(self._settings.connect)
+        await self._connect(self._settings.connect_timeout)
 
     async def run(self) -> None:
         """Connect anew whenever the connection breaks, for as long as it takes."""
@@ -293,7 +293,7 @@ class NatsConnection:
             # A client that fails while it closes does not say that it has.
             self._on_disconnect()
             try:
-                await self._connect(self._settings.connect)
+                await self._connect(self._settings.connect_timeout)
             except Exception as error:
                 log.warning("nats: %s", error)
                 await anyio.sleep(RECONNECT_DELAY_S)
@@ -320,7 +320,7 @@ class NatsConnection:
 
     async def request(self, call: Callable[[Any], Awaitable[T]], *, timeout: float | None = None) -> T:
         """What a question to JetStream gives; it is asked again while that may help, and not for ever."""
-        seconds = self._settings.patience if timeout is None else timeout
+        seconds = self._settings.request_timeout if timeout is None else timeout
         deadline, last = current_time() + seconds, None
         while (left := deadline - current_time()) > 0:
             try:

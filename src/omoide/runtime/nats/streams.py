@@ -10,6 +10,7 @@ stays to be looked at.
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -115,7 +116,7 @@ async def _remove_consumers(link: NatsConnection, settings: NatsSettings, subjec
                 if info.num_ack_pending:
                     suspect, strikes = info.delivered.stream_seq, _crash_count(info)
                 reader = ConsumerRef(stream=settings.agent_stream, name=info.name)
-                await delete_consumer(link, reader, timeout=settings.patience)
+                await delete_consumer(link, reader, timeout=settings.request_timeout)
     return suspect, strikes
 
 
@@ -150,7 +151,7 @@ async def ensure_streams(link: NatsConnection, settings: NatsSettings) -> None:
     """Make the streams, or have them as they were set."""
     for config in stream_configs(settings):
         try:
-            await link.request(lambda js, config=config: js.add_stream(config), timeout=settings.connect)  # type: ignore[misc]
+            await link.request(partial(_add_stream, config=config), timeout=settings.connect_timeout)
         except OmoideError as error:
             if connection.error_code(error.__cause__ or error) != connection.CONFIG_MISMATCH:
                 if not link.has_jetstream and isinstance(error, Unreachable):
@@ -159,10 +160,14 @@ async def ensure_streams(link: NatsConnection, settings: NatsSettings) -> None:
             await _update_stream(link, settings, config)
 
 
+async def _add_stream(js: Any, *, config: Any) -> None:
+    await js.add_stream(config)
+
+
 async def _update_stream(link: NatsConnection, settings: NatsSettings, config: Any) -> None:
     """Have a stream that is there as it was set; what kind of stream it is cannot change."""
     try:
-        await link.request(lambda js: js.update_stream(config), timeout=settings.connect)
+        await link.request(lambda js: js.update_stream(config), timeout=settings.connect_timeout)
     except ServiceFailed as error:
         raise ServiceFailed(
             link.address,
@@ -179,7 +184,7 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
         "storage": api.StorageType.FILE,
         "num_replicas": settings.replicas,
         "max_age": settings.max_age,
-        "duplicate_window": settings.duplicates,
+        "duplicate_window": settings.duplicate_window,
     }
     discard = api.DiscardPolicy.NEW if settings.discard == "new" else api.DiscardPolicy.OLD
     return [

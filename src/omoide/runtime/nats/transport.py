@@ -9,12 +9,12 @@ is told again after a pause, and what comes behind waits; a signal that fails to
 
 `NatsTransport` is a transport over NATS with JetStream. Beside what every transport promises:
 
-- `publish` returns when the server has written the signal down; it waits through an outage, up to `patience`
-  seconds, and raises `Unreachable` then;
+- `publish` returns when the server has written the signal down; it waits through an outage, up to
+  `request_timeout` seconds, and raises `Unreachable` then;
 - a signal is confirmed when every handler has accepted it, and brought again if its receiver breaks off
   before; one that fails `max_deliver` times is laid aside, and reported;
-- a signal that is published again within `duplicates` seconds is dropped by the server, one that is brought
-  again by the receiver, both by its source and id;
+- a signal that is published again within `duplicate_window` seconds is dropped by the server, one that is
+  brought again by the receiver, both by its source and id;
 - what is told to an agent is kept for it, up to `max_age`, whether it lives at the moment or not. So
   `publish` knows of no agent that is not running; who keeps an account of agents does, as a fleet.
 """
@@ -368,7 +368,8 @@ class NatsChannel:
             await self._acknowledge(message.ack)
         else:
             self.counts["dropped"] += 1
-            reason = f"it failed {self._settings.max_deliver} times, and lies in {self._settings.dead_letter_stream}"
+            stream = self._settings.dead_letter_stream
+            reason = f"it failed {self._settings.max_deliver} times, and lies in {stream}"
             self._report(self.name, signal, Dropped(self.name, signal.type, reason))
             await self._dead_letter(message, "failed too often")
 
@@ -410,12 +411,12 @@ class NatsTransport:
     """The transport between processes and machines, used as `async with NatsTransport(url) as transport`.
 
     `url` is an address, several with commas between them, or a list. `credentials` is the path of a
-    credentials file, `tls` an `ssl.SSLContext`. Further settings are those of `Settings`: `prefix` keeps
+    credentials file, `tls` an `ssl.SSLContext`. Further settings are those of `NatsSettings`: `prefix` keeps
     fleets on one server apart, `replicas` says how many servers keep each signal. `on_error` is told what
     handlers raise and what is dropped, with the signal, or None where none could be read.
     """
 
-    keeps = True
+    is_durable = True
     """A signal that was published is kept until it was handled."""
 
     def __init__(
@@ -441,7 +442,7 @@ class NatsTransport:
         self._channels: dict[ChannelKey, NatsChannel] = {}
         self._running: set[NatsChannel] = set()
         self._locks: dict[ChannelKey, anyio.Lock] = {}
-        self._in_flight = anyio.Semaphore(self.settings.in_flight)
+        self._in_flight = anyio.Semaphore(self.settings.max_in_flight)
         self._tasks: TaskGroup | None = None
         self._closed = False
         self._closed_counts = {"accepted": 0, "again": 0, "dropped": 0}

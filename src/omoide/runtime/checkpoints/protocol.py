@@ -146,7 +146,7 @@ async def load_agent(id: str, definition: Definition, store: CheckpointStore) ->
     kept = await store.load(check(id))
     saved = kept.checkpoint
     if saved is None:
-        raise NotFound("agent at rest", id, "check the id and the vault, or start a new one")
+        raise NotFound("agent at rest", id, "check the id and the checkpoint store, or start a new one")
     if saved.id != id:
         raise RestoreFailed(f"agent {id!r}", f"the checkpoint in its place is of {saved.id!r}")
     agent = restore(saved, definition)
@@ -271,7 +271,9 @@ def _thread_checkpoint_error(problem: str, detail: str) -> CheckpointFailed:
 
 def _check_checkpoint_store(store: object) -> None:
     if not isinstance(store, CheckpointStore):
-        raise WrongType("vault", "a Vault", store, "pass a StoreVault or a FileVault")
+        raise WrongType(
+            "store", "a CheckpointStore", store, "pass a DocumentCheckpointStore or a FileCheckpointStore"
+        )
 
 
 # written: How is a checkpoint read back, and what if it cannot be?

@@ -18,7 +18,7 @@ from omoide.core.entry import DEFAULT_NAMESPACE, Scope
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Conflict, NotFound
 from omoide.ids import MAX_BYTES
-from omoide.runtime.vaults.protocol import (
+from omoide.runtime.checkpoints.protocol import (
     StoredCheckpoint,
     ThreadJournal,
     damaged_error,

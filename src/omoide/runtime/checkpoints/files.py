@@ -26,7 +26,7 @@ from omoide.core.checkpoint import Checkpoint
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, StoreFailed
 from omoide.ids import check
-from omoide.runtime.vaults.protocol import (
+from omoide.runtime.checkpoints.protocol import (
     StoredCheckpoint,
     ThreadJournal,
     damaged_error,
@@ -213,7 +213,7 @@ class FileCheckpointStore:
         self._timeout = timeout
 
     def __repr__(self) -> str:
-        return f"FileVault({str(self._root)!r})"
+        return f"FileCheckpointStore({str(self._root)!r})"
 
     async def load(self, id: str) -> StoredCheckpoint:
         """What is kept of an agent."""

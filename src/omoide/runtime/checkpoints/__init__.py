@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omoide.runtime.vaults.files import FileCheckpointStore
-from omoide.runtime.vaults.protocol import (
+from omoide.runtime.checkpoints.files import FileCheckpointStore
+from omoide.runtime.checkpoints.protocol import (
     CheckpointStore,
     StoredCheckpoint,
     SupportsCheckpointDelete,
@@ -12,7 +12,7 @@ from omoide.runtime.vaults.protocol import (
     load_agent,
     save_agent,
 )
-from omoide.runtime.vaults.store import DocumentCheckpointStore
+from omoide.runtime.checkpoints.store import DocumentCheckpointStore
 
 __all__ = [
     "FileCheckpointStore",
