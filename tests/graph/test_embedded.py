@@ -291,8 +291,8 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     with pytest.raises(Busy, match="a path of its own"):
         OxigraphBackend(path)
     script = (
-        "import sys; from omoide.errors import Busy; from omoide.graph.oxigraph import Embedded\n"
-        "try: Embedded(sys.argv[1])\nexcept Busy: print('busy')"
+        "import sys; from omoide.errors import Busy; from omoide.graph.oxigraph import OxigraphBackend\n"
+        "try: OxigraphBackend(sys.argv[1])\nexcept Busy: print('busy')"
     )
     other = subprocess.run(
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True

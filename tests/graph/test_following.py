@@ -23,7 +23,7 @@ FIRST = Scope(agent_id="ann", session_id="s1")
 SECOND = Scope(agent_id="ann", session_id="s2")
 ANN = Scope(agent_id="ann")
 SAID = "SELECT ?said WHERE { ?m jido:summary ?said } ORDER BY ?said"
-STEPS = ("state", "graphs", "places", "replace", "use", "copy_graphs", "drop", "set_state")
+STEPS = ("state", "graphs", "find_subjects", "replace", "record_uses", "copy_graphs", "drop", "set_state")
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 
 
@@ -314,7 +314,7 @@ async def test_many_that_are_erased_at_once_are_looked_for_at_once(store: Any) -
             await omoide.remember(store, f"memory {number}", (FIRST, SECOND)[number % 2])
         assert len(await said(view)) == 60
         await omoide.erase(store, ANN)
-        for name in ("query", "places"):
+        for name in ("query", "find_subjects"):
             step = getattr(backend, name)
 
             def noted(*given: Any, name: str = name, step: Callable[..., Any] = step, **options: Any) -> Any:
@@ -323,7 +323,7 @@ async def test_many_that_are_erased_at_once_are_looked_for_at_once(store: Any) -
 
             setattr(backend, name, noted)
         assert await said(view) == []
-        assert asked.count("places") == 1
+        assert asked.count("find_subjects") == 1
         assert len(asked) < 8
 
 

@@ -51,7 +51,7 @@ async def test_what_was_just_written_is_found(store: Any) -> None:
         superseded = "ASK { ?m jido:supersededBy jido:DeletedMarker }"
         await omoide.forget(store, kept.id, SCOPE, reason="no longer so")
         assert (await view.sparql(superseded, SCOPE)).truth
-        await store.restore(kept.id, SCOPE)
+        await store.reinstate(kept.id, SCOPE)
         assert not (await view.sparql(superseded, SCOPE)).truth
         await omoide.erase(store, SCOPE, id=kept.id)
         assert await said(view) == []
@@ -67,7 +67,7 @@ async def test_a_conclusion_is_stale_in_the_graph_as_soon_as_its_premise_is_gone
         assert not (await view.sparql(stale, SCOPE)).rows
         await omoide.forget(store, premise.id, SCOPE)
         assert (await view.sparql(stale, SCOPE)).values("said") == ("conclusion",)
-        await store.restore(premise.id, SCOPE)
+        await store.reinstate(premise.id, SCOPE)
         assert not (await view.sparql(stale, SCOPE)).rows
 
 

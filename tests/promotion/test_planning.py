@@ -59,7 +59,7 @@ def test_everything_has_a_verdict_and_a_reason() -> None:
     )
     marks = {"language": PromotionMark(key="language", id="mem_old", digest=digest("Elixir"))}
     held = [entry_id_for_value("s1", "root", "here", None)]
-    plan = plan_of(memory, marks=marks, held=held)
+    plan = plan_of(memory, marks=marks, undone_ids=held)
     assert verdicts(plan) == {
         "framework": "promote",
         "weather": "untyped",
@@ -334,7 +334,7 @@ def test_values_that_look_alike_are_told_apart(one: Any, other: Any) -> None:
         *(("threshold", value) for value in (-0.1, 1.1, float("nan"), "0.6", None, True)),
         *(("closing_threshold", value) for value in (2, "x")),
         *(("every_ms", value) for value in (0, -1, 1.5, True, "1")),
-        *(("most", value) for value in (0, -1, True)),
+        *(("max_items", value) for value in (0, -1, True)),
         *(("capacity", 7), ("weights", None), ("enabled", "yes"), ("strict", 1), ("never", True)),
     ],
 )

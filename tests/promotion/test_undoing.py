@@ -120,7 +120,7 @@ async def test_what_replaced_something_else_since_is_not_brought_back(store: Any
     second = await run(store, context={"framework": fact("B")}, marks=marks_after(first))
     old = first.promoted[0].id
     await store.write(WriteRequest(entry=Entry(id="newer", content="By hand.", **_owner())))
-    await store.restore(old, SCOPE)
+    await store.reinstate(old, SCOPE)
     await store.supersede(old, SCOPE, by="newer")
     await undo(store, second, SCOPE)
     assert await live(store) == ["By hand."]

@@ -28,10 +28,10 @@ GraphSubject = tuple[str, str]
 class SyncState(msgspec.Struct, frozen=True):
     """How far a graph has followed a store."""
 
-    store_epoch: str
+    generation: str
     seq: int
     last_use_ms: int = 0
-    change_mark: str = ""
+    seq_fingerprint: str = ""
     """What tells the last change from any other of its number."""
     build_id: str = ""
     """What tells this graph from one that was built again."""
@@ -197,10 +197,10 @@ def state_steps(namespace: str, state: SyncState) -> list[str]:
     """The steps that write down how far a namespace has been followed."""
     subject = state_iri(namespace)
     facts = (
-        ("life", state.store_epoch),
+        ("life", state.generation),
         ("seq", str(state.seq)),
         ("used", str(state.last_use_ms)),
-        ("mark", state.change_mark),
+        ("mark", state.seq_fingerprint),
         ("build", state.build_id),
     )
     said = [f"<{subject}> <{OMOIDE}{name}> {quote_string(value)}" for name, value in facts]

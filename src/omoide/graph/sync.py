@@ -214,7 +214,7 @@ class _ListingSource(_AsyncSource):
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
-        self._epoch = ids.new("life_")
+        self._generation = ids.new("life_")
         self._seq = 0
         self._listed: dict[str, dict[int, dict[str, Entry]]] = {}
         """What was listed, by the number it was told under; only what was taken in is asked after."""
@@ -227,7 +227,7 @@ class _ListingSource(_AsyncSource):
         found = [entry for entry in listed if known.get(entry.id) != entry]
         gone = [id for id in known if id not in there]
         if known == there and after:
-            return Feed(generation=self._epoch, seq=after)
+            return Feed(generation=self._generation, seq=after)
         self._seq += 1
         self._listed[namespace] = {after: known, self._seq: there}
         links: list[Link] = []
@@ -235,7 +235,7 @@ class _ListingSource(_AsyncSource):
             for entry in found:
                 links += self._links(entry.id, scope)
         return Feed(
-            generation=self._epoch,
+            generation=self._generation,
             seq=self._seq,
             entries=tuple(found),
             links=tuple(links),
@@ -529,7 +529,7 @@ class GraphProjection:
             known.unions[scope] = name
             if self.backend.shared:  # by another state the others see that there is one graph more
                 known.build_id = ids.new("")
-                state = msgspec.structs.replace(known.state, build=known.build_id)
+                state = msgspec.structs.replace(known.state, build_id=known.build_id)
                 self.backend.set_state(scope.namespace, state)
                 known.state = state
         if len(known.unions) > MAX_UNION_GRAPHS and not self.backend.shared:
@@ -555,8 +555,8 @@ def _is_other_store(state: SyncState, feed: Feed) -> bool:
     if state.seq == 0:
         return False
     return (feed.generation, feed.after_fingerprint) != (
-        state.store_epoch,
-        state.change_mark,
+        state.generation,
+        state.seq_fingerprint,
     ) or feed.seq < state.seq
 
 

@@ -1,14 +1,43 @@
-"""What of a session is worth keeping for good?
+"""Promote short-term memory to long-term memory.
 
-`scoring` says how much something matters, `planning` what would be promoted and why, `promoting` does it and
-takes it back, and `extracting` can notice memories in what was said.
-
+`plan` has the policy and decides what would be promoted and why, `promoter` carries a plan out and undoes a run,
+and `extraction` proposes memories from the sentences of a message. The score is that of `omoide.shortterm`.
 """
 
 from __future__ import annotations
 
 from omoide.promotion.extraction import RULES, Rule, extract
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion.plan import (
+    PromotedEntry,
+    PromotionCandidate,
+    PromotionFailure,
+    PromotionMark,
+    PromotionPlan,
+    PromotionPolicy,
+    PromotionRun,
+    build_plan,
+    score_context_item,
+)
+from omoide.promotion.promoter import Promotion, promote, undo
 from omoide.shortterm.importance import Score, Weights, score
 
-__all__ = ["RULES", "PromotionPolicy", "Rule", "Score", "Weights", "extract", "score"]
+__all__ = [
+    "RULES",
+    "PromotedEntry",
+    "Promotion",
+    "PromotionCandidate",
+    "PromotionFailure",
+    "PromotionMark",
+    "PromotionPlan",
+    "PromotionPolicy",
+    "PromotionRun",
+    "Rule",
+    "Score",
+    "Weights",
+    "build_plan",
+    "extract",
+    "promote",
+    "score",
+    "score_context_item",
+    "undo",
+]

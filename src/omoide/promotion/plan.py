@@ -158,7 +158,7 @@ class PromotionPolicy(Record, frozen=True, kw_only=True):
         for field in ("threshold", "closing_threshold", "capacity"):
             set_field(self, field, check_unit(getattr(self, field), field))
         check_positive(self.every_ms, "every_ms")
-        check_positive(self.max_items, "most")
+        check_positive(self.max_items, "max_items")
         check_instance(self.weights, "weights", kind=Weights)
 
     def threshold_for(self, trigger: str) -> float:

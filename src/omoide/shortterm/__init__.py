@@ -1,8 +1,34 @@
-"""What does a session hold before anything of it is durable?
+"""Hold what a session knows before any of it is stored.
 
-`ShortTerm` is all of it: the conversation's tail, a working context, memories that wait to be promoted, and a
-log of what was used. Everything here is a value, and counts its tokens with a function that is passed in.
-
+`memory` has `ShortTerm` with its conversation buffer and token budget, `context` the working context, `pending`
+the memories that wait for promotion, `importance` their score and the access log, and `summary` the extractive
+summary of a conversation. All of them are frozen values; tokens are counted by a function that is passed in.
 """
 
 from __future__ import annotations
+
+from omoide.shortterm.context import ContextItem, WorkingContext, infer_type
+from omoide.shortterm.importance import AccessEvent, AccessLog, AccessStats, Score, Weights, score
+from omoide.shortterm.memory import BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
+from omoide.shortterm.pending import PendingItem, PendingMemories
+from omoide.shortterm.summary import sentences, summarize_messages
+
+__all__ = [
+    "AccessEvent",
+    "AccessLog",
+    "AccessStats",
+    "BufferMessage",
+    "ContextItem",
+    "ConversationBuffer",
+    "PendingItem",
+    "PendingMemories",
+    "Score",
+    "ShortTerm",
+    "TokenBudget",
+    "Weights",
+    "WorkingContext",
+    "infer_type",
+    "score",
+    "sentences",
+    "summarize_messages",
+]
