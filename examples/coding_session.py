@@ -43,7 +43,7 @@ from omoide import (
 from omoide.core.action import action
 from omoide.core.entry import DELETED
 from omoide.errors import NotFound, SessionBusy
-from omoide.promotion.extraction import extract
+from omoide.promotion import extract
 from omoide.sessions.memory import PromotionStats
 from omoide.testing import FrozenClock
 from omoide.tools import memory_tools

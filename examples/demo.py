@@ -24,7 +24,7 @@ import anyio
 
 from omoide import AgentSpec, Evidence, Scope, Session, Store, clock, forget, longterm, open_store, recall
 from omoide.longterm import queries
-from omoide.promotion.promoter import Promotion
+from omoide.promotion import Promotion
 from omoide.testing import FrozenClock
 from omoide.turns import Preflight
 

@@ -1,7 +1,8 @@
 """Promote short-term memory to long-term memory.
 
-`plan` has the policy and decides what would be promoted and why, `promoter` carries a plan out and undoes a run,
-and `extraction` proposes memories from the sentences of a message. The score is that of `omoide.shortterm`.
+`plan` has the policy and decides what would be promoted and why, `promoter` carries a plan out and undoes a
+run, and `extraction` proposes memories from the sentences of a message. The score is that of
+`omoide.shortterm`.
 """
 
 from __future__ import annotations
