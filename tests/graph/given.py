@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.strategies import maps, names, text
+from tests.support.strategies import maps, names, text
 
 from omoide import clock
 from omoide.core.entry import EVIDENCE_KINDS, MEMORY_TYPES, ROOT_TYPE, SOURCES, Entry, Evidence, MessageRef

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.strategies import json_data
+from tests.support.strategies import json_data
 
 from omoide import Agent, Context, Signal
 from omoide.core.action import MEMORY_RESULT, MemoryUpsert

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import data
+from tests.support.strategies import data
 
 from omoide.core.action import MEMORY_RESULT, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.frozen import freeze

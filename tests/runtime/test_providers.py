@@ -15,7 +15,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import data, scramble
+from tests.support.strategies import data, scramble
 
 from omoide.core.frozen import FrozenMap, freeze
 from omoide.runtime.providers import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.strategies import data
+from tests.support.strategies import data
 
 from omoide import memory
 from omoide.core.agent import Agent

@@ -22,7 +22,7 @@ from tests.runtime.vaulting import (
     entry,
     told,
 )
-from tests.strategies import maps
+from tests.support.strategies import maps
 
 from omoide import (
     Agent,

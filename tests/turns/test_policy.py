@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import maps, names
+from tests.support.strategies import maps, names
 
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.turns.spec import Limits, MemoryPolicy, Window, as_policy

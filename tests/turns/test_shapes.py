@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import json_data, text
+from tests.support.strategies import json_data, text
 
 from omoide.core.schema import Schema
 from omoide.errors import Invalid, InvalidDefinition

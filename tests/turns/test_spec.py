@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import json_data, maps, names, text
+from tests.support.strategies import json_data, maps, names, text
 
 from omoide import Agent, Context, Plugin, action
 from omoide.core import codec
