@@ -1,9 +1,8 @@
-"""What does a test need that a program does not?
+"""Support for tests of code that uses Omoide.
 
-A clock and a timing that stand still until they are moved, ids that count, waiting for what happens
-elsewhere, a model that answers by heart, vectors without a model, and suites of tests for stores and
-transports.
-
+`FrozenClock`, `counting_ids` and `reproducible` fix time and ids. `doubles` has `ScriptedModel`,
+`ManualTiming` and `eventually`; `store_suite` and `transport_suite` are conformance tests for your own
+stores and transports; `servers` starts real PostgreSQL, Redis and NATS servers.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _LAZY = {
 
 
 class FrozenClock:
-    """A clock that shows `at` milliseconds and only moves when told to."""
+    """A clock that shows `at` milliseconds until it is advanced."""
 
     def __init__(self, at: int = 1_000) -> None:
         self.at = clock.check(at, "at")
@@ -57,7 +56,7 @@ class FrozenClock:
         return self.at
 
     def advance(self, ms: int) -> int:
-        """Move on by some milliseconds; the new time."""
+        """Advance the clock by `ms` milliseconds and return the new time."""
         if type(ms) is not int or ms < 0:
             raise Invalid("ms", f"is {ms!r}", "pass whole milliseconds; set .at to move a clock back")
         self.at += ms
@@ -65,14 +64,14 @@ class FrozenClock:
 
 
 def counting_ids() -> ids.IdSource:
-    """Ids that count up for each prefix: `mem_1`, `mem_2`, `task_1`."""
+    """Return a source of ids that count up for each prefix: `mem_1`, `mem_2`, `task_1`."""
     counters: dict[str, Iterator[int]] = {}
     return lambda prefix: f"{prefix}{next(counters.setdefault(prefix, count(1)))}"
 
 
 @contextmanager
 def reproducible(at: int = 1_000) -> Iterator[FrozenClock]:
-    """A block in which time stands still and ids count, so that every run gives the same values."""
+    """Freeze time and count ids inside the block, so that every run gives the same values."""
     with clock.override(FrozenClock(at)) as frozen, ids.override(counting_ids()):
         yield frozen
 

@@ -1,4 +1,4 @@
-"""FrozenClock, eventually, ScriptedModel."""
+"""Test doubles: a scripted model, a manual timing, and polling for conditions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from omoide.core.value import check_count
 from omoide.errors import ModelFailed
 from omoide.turns.model import Reply, Request, as_reply
 
-# scripted: What answers in place of a model, so that a test knows the answers beforehand?
-
-
 _WORD_PATTERN = re.compile(r"\s*\S+\s*")
 
 
 class ScriptedModel:
-    """A model that gives the replies it was made with, one after the other, and keeps what it was asked.
+    """A model that returns its replies one after the other, and records the requests.
 
     A reply is text, a `Reply`, a mapping such as `{"type": "operations", …}`, an exception to raise, or a
-    function of the request that gives any of these and may be async. With `repeat` they start over.
+    function of the request that returns any of these and may be async. With `repeat` the replies start over.
     """
 
     name = "scripted"
@@ -35,10 +32,14 @@ class ScriptedModel:
         self.replies = replies
         self.repeat = repeat
         self.requests: list[Request] = []
-        """What it was asked, in turn."""
+        """The requests received so far, in order."""
 
     async def complete(self, request: Request) -> Reply:
-        """The next reply."""
+        """Return the next reply.
+
+        Raises:
+            ModelFailed: No reply is left.
+        """
         self.requests.append(request)
         at, count = len(self.requests) - 1, len(self.replies)
         if at >= count and not (self.repeat and count):
@@ -50,7 +51,7 @@ class ScriptedModel:
         return await self._resolve_reply(self.replies[at % count], request)
 
     async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
-        """The words of the next reply, then the reply."""
+        """Yield the words of the next reply, then the reply itself."""
         reply = await self.complete(request)
         for word in _WORD_PATTERN.findall(reply.content):
             yield word
@@ -65,15 +66,12 @@ class ScriptedModel:
         return as_reply(reply, self.name)
 
 
-# timing: How does a test make time pass?
-
-
 CHECKPOINT_ROUNDS = 25
-"""How often the loop goes round before anybody looks whether all tasks wait."""
+"""Rounds of the event loop before the more expensive check that all other tasks are blocked."""
 
 
 class ManualTiming:
-    """A timing that stands still until `advance` moves it.
+    """A timing that moves only when `advance` or `jump` is called.
 
     It is a clock as well: `clock.using(timing)` stamps values with its time.
     """
@@ -86,11 +84,11 @@ class ManualTiming:
         return self._at
 
     def now(self) -> int:
-        """Milliseconds since 1970 UTC."""
+        """Return the current time in milliseconds since 1970 UTC."""
         return self._at
 
     async def wait(self, until: int) -> None:
-        """Return when it has been moved to a moment, or beyond."""
+        """Return once the time is at `until` or later."""
         if until <= self._at:
             return await checkpoint()
         waiting = until, anyio.Event()
@@ -101,9 +99,12 @@ class ManualTiming:
             self._waiters.remove(waiting)
 
     async def advance(self, ms: int) -> int:
-        """Let time pass: it stops at each moment that somebody waits for, until all that follows is done.
+        """Move time on by `ms`, stopping at each deadline until all tasks it wakes are idle again.
 
-        Work in threads is not waited for: `eventually` does that. The new time.
+        Work in threads is not waited for; use `eventually` for that.
+
+        Returns:
+            The new time.
         """
         end = clock.check(self._at + check_count(ms, "ms"), "now")
         await _wait_until_idle()
@@ -113,7 +114,7 @@ class ManualTiming:
         return end
 
     async def jump(self, to: int) -> int:
-        """Show another time at once, earlier or later, as when somebody sets the clock."""
+        """Set the time at once, earlier or later, as when a system clock is changed."""
         clock.check(to, "to")
         await _wait_until_idle()
         self._at = to
@@ -131,14 +132,11 @@ class ManualTiming:
 
 
 async def _wait_until_idle() -> None:
-    """Every other task of the loop waits for something."""
+    """Wait until every other task of the event loop is blocked."""
     for _ in range(CHECKPOINT_ROUNDS):
         await checkpoint()
     # By now this is so, nearly always, and then the look costs nothing.
     await anyio.wait_all_tasks_blocked()
-
-
-# waiting: How does a test wait for something that happens elsewhere?
 
 
 T = TypeVar("T")
@@ -151,9 +149,15 @@ async def eventually(
 @overload
 async def eventually(condition: Callable[[], T], *, timeout: float = ..., interval: float = ...) -> T: ...
 async def eventually(condition: Callable[[], Any], *, timeout: float = 5.0, interval: float = 0.005) -> Any:
-    """What `look()` gives, as soon as that is true; `AssertionError` when it is not within so many seconds.
+    """Poll a condition until it is true, and return its value.
 
-    An `AssertionError` from `look` itself counts as "not yet", and is shown in the end.
+    Args:
+        condition: A function, sync or async. An `AssertionError` that it raises means "not yet".
+        timeout: Seconds after which to give up.
+        interval: Seconds between two calls.
+
+    Raises:
+        AssertionError: The condition is still false after `timeout`; it shows the last value or error.
     """
     last: object = None
     with anyio.move_on_after(timeout):

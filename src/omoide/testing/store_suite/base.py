@@ -1,4 +1,4 @@
-"""What does the store under test offer, and how is it spoken to?"""
+"""Fixtures and helpers of the conformance tests of stores."""
 
 from __future__ import annotations
 
@@ -45,74 +45,74 @@ class FullStore(
     protocols.SupportsLeases,
     Protocol,
 ):
-    """A store with everything; a test only uses what it asked for."""
+    """A store with every capability; a test uses only those it required."""
 
 
 StoreOrOpener = Store | AbstractAsyncContextManager[Store] | Awaitable[Store]
 
 
 class StoreFixtures:
-    """Opens the store for each test, and knows which tests are meant for it."""
+    """Opens a store for each test, and skips tests of capabilities that the store lacks."""
 
     pytestmark = pytest.mark.anyio
 
     complete: ClassVar[bool] = False
-    """Whether the store claims to offer everything: what is missing is then a failure and no skip."""
+    """Set it when the store has every capability: a missing one then fails instead of skipping."""
 
     def open_store(self, folder: Path) -> StoreOrOpener:
-        """A fresh store, or what becomes one: a context manager or an awaitable."""
+        """Return a fresh store, or a context manager or awaitable that gives one."""
         raise NotImplementedError("say how a fresh store is opened: def open_store(self, folder)")
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
-        """A store that nothing was written to."""
+        """Yield an empty store, and close it after the test."""
         async with AsyncExitStack() as stack:
-            opened = self.open_store(tmp_path)
-            if isinstance(opened, AbstractAsyncContextManager):
-                opened = await stack.enter_async_context(opened)
-            elif isawaitable(opened):
-                opened = await opened
-            if isinstance(opened, SupportsClose):
-                stack.push_async_callback(opened.close)
-            yield opened
+            store = self.open_store(tmp_path)
+            if isinstance(store, AbstractAsyncContextManager):
+                store = await stack.enter_async_context(store)
+            elif isawaitable(store):
+                store = await store
+            if isinstance(store, SupportsClose):
+                stack.push_async_callback(store.close)
+            yield store
 
     def require(self, store: Store, *capabilities: type) -> FullStore:
-        """The store, if it offers all these protocols; otherwise the test is not for it."""
-        for part in capabilities:
-            if not isinstance(store, part):
-                said = f"store does not offer {part.__name__}"
-                pytest.fail(said) if self.complete else pytest.skip(said)
+        """Return the store if it has these capabilities (protocols); skip the test otherwise."""
+        for capability in capabilities:
+            if not isinstance(store, capability):
+                message = f"store does not offer {capability.__name__}"
+                pytest.fail(message) if self.complete else pytest.skip(message)
         return cast(FullStore, store)
 
 
 def make_entry(content: str = "The kettle is on.", /, **fields: Any) -> Entry:
-    """An entry of Ada's, unless the fields say otherwise."""
+    """Return an entry of the agent "ada", unless the fields name another."""
     return Entry.new({"agent_id": "ada", "content": content, **fields})
 
 
 def write_request(content: str = "The kettle is on.", /, **fields: Any) -> WriteRequest:
-    """A request to keep an entry; fields of the request and of the entry may be mixed."""
-    own = {name: fields.pop(name) for name in _REQUEST_FIELDS if name in fields}
-    return WriteRequest.new(entry=make_entry(content, **fields), **own)
+    """Return a write request; fields of the request and of the entry may be mixed."""
+    request_fields = {name: fields.pop(name) for name in _REQUEST_FIELDS if name in fields}
+    return WriteRequest.new(entry=make_entry(content, **fields), **request_fields)
 
 
 async def write_entry(store: Store, content: str = "The kettle is on.", /, **fields: Any) -> WriteResult:
-    """Write an entry, and the receipt for it."""
+    """Write an entry and return the receipt."""
     return await store.write(write_request(content, **fields))
 
 
 async def recall_ids(store: Store, query: str = "anything", /, **fields: Any) -> list[str]:
-    """The ids of what Ada recalls, best first."""
+    """Return the ids that "ada" recalls, best first."""
     result = await store.recall(RecallRequest.new({"agent_id": "ada", "query": query, **fields}))
     return [entry.id for entry in result.entries]
 
 
 async def list_ids(store: Store, scope: Scope = ADA) -> list[str]:
-    """The ids in a scope, oldest first."""
+    """Return the ids in a scope, oldest first."""
     return [entry.id for entry in await store.list_entries(scope)]
 
 
 async def query_ids(store: FullStore, scope: Scope = ADA, /, **fields: Any) -> list[str]:
-    """The ids that a query of one page finds."""
+    """Return the ids of the first page of a query."""
     page = await store.query(Query.new({"scope": scope, **fields}))
     return [entry.id for entry in page.entries]

@@ -27,12 +27,12 @@ BODY = {"turns": [{"role": "user", "content": "Grüße"}, {"n": 1.5}], "none": N
 
 
 def make_document(**fields: object) -> Document:
-    """A document of Ada's."""
+    """Return a document of the agent "ada"."""
     return Document(**{"kind": "session", "id": "d", "agent_id": "ada", "body": BODY, **fields})  # type: ignore[arg-type]
 
 
 async def list_document_ids(store: FullStore, scope: Scope = ADA, kind: str = "session") -> list[str]:
-    """The ids of the documents of a kind in a scope."""
+    """Return the ids of the documents of one kind in a scope."""
     return [document.id for document in await store.documents(kind, scope)]
 
 
@@ -190,9 +190,9 @@ class DocumentSuite(StoreFixtures):
             time.advance(99)
             assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=100) is None
             time.advance(1)
-            taken = await full.claim("session", "d", ADA, owner="w2", ttl_ms=100)
-            assert taken is not None
-            assert taken.token > renewed.token >= first.token
+            next_owner = await full.claim("session", "d", ADA, owner="w2", ttl_ms=100)
+            assert next_owner is not None
+            assert next_owner.token > renewed.token >= first.token
 
     async def test_a_lease_is_given_back_by_its_owner(self, store: Store) -> None:
         """Then the next worker gets it, with a higher token; nobody else can give it back."""

@@ -37,7 +37,7 @@ from omoide.testing.store_suite.base import (
 
 
 class Replica:
-    """What somebody knows who has heard the feed and nothing else."""
+    """A copy of a namespace that is built from the change feed alone."""
 
     def __init__(self) -> None:
         self.seq = 0
@@ -55,7 +55,7 @@ class Replica:
 
 
 def foreign_entry(id: str, content: str = "Tea from far away.", /, **fields: Any) -> Entry:
-    """An entry that another store kept."""
+    """Return an entry as another store has it."""
     return make_entry(content, **{"id": id, "rev": 4, "created_at": 5, **fields})
 
 
@@ -74,16 +74,16 @@ class ExchangeSuite(StoreFixtures):
             await write_entry(full, "Coffee.", id="a")
             await write_entry(full, "Cocoa.", id="b", supersedes="a")
             await full.reinstate("a", ADA)
-            told = await full.changes("default")
-        assert [(change.id, change.op, change.rev) for change in told if change.id == "a"] == [
+            changes = await full.changes("default")
+        assert [(change.id, change.op, change.rev) for change in changes if change.id == "a"] == [
             ("a", "write", 1),
             ("a", "write", 2),
             ("a", "supersede", 3),
             ("a", "restore", 4),
         ]
-        assert [(change.op, change.rev) for change in told if change.id == "b"] == [("write", 1)]
-        assert [change.at for change in told] == [1_000, 1_005, 1_005, 1_005, 1_005]
-        numbers = [change.seq for change in told]
+        assert [(change.op, change.rev) for change in changes if change.id == "b"] == [("write", 1)]
+        assert [change.at for change in changes] == [1_000, 1_005, 1_005, 1_005, 1_005]
+        numbers = [change.seq for change in changes]
         assert numbers == sorted(set(numbers))
         assert set(Change.__struct_fields__) == {"seq", "namespace", "id", "op", "rev", "at"}
 
@@ -95,22 +95,22 @@ class ExchangeSuite(StoreFixtures):
         await full.link(Link(source="a", relation="refines", target="b"), ADA)
         await full.unlink(Link(source="a", relation="refines", target="b"), ADA)
         await full.erase(ADA, id="b")
-        told = await full.changes("default")
-        assert [change.op for change in told] == ["write", "write", "link", "unlink", "erase"]
-        assert (told[2].id, told[3].id, told[4].id) == ("a", "a", "b")
+        changes = await full.changes("default")
+        assert [change.op for change in changes] == ["write", "write", "link", "unlink", "erase"]
+        assert (changes[2].id, changes[3].id, changes[4].id) == ("a", "a", "b")
 
     async def test_a_reader_goes_on_where_it_stopped(self, store: Store) -> None:
         """`after` and `limit` cut the feed without missing or repeating a change."""
         full = self.require(store, SupportsChanges)
         for at in range(7):
             await write_entry(full, id=f"e{at}")
-        whole = await full.changes("default")
+        changes = await full.changes("default")
         parts: list[Change] = []
         while part := await full.changes("default", after=parts[-1].seq if parts else 0, limit=3):
             assert len(part) <= 3
             parts += part
-        assert parts == whole
-        assert await full.changes("default", after=whole[-1].seq) == []
+        assert parts == changes
+        assert await full.changes("default", after=changes[-1].seq) == []
 
     async def test_a_namespace_hears_of_itself_only(self, store: Store) -> None:
         """What happens in another namespace is not told."""
@@ -126,7 +126,7 @@ class ExchangeSuite(StoreFixtures):
     # Projection
 
     async def catch_up(self, full: FullStore, replica: Replica, limit: int = 10_000) -> None:
-        """Hear everything that is new."""
+        """Apply the feed to the replica until nothing is left."""
         more = True
         while more:
             feed = await full.change_feed("default", after=replica.seq, limit=limit)
@@ -152,8 +152,8 @@ class ExchangeSuite(StoreFixtures):
             False,
         )
         assert rest.generation == feed.generation
-        gone = await full.supersede("b", ADA)
-        assert (await full.change_feed("default", after=feed.seq)).entries == (gone,)
+        superseded = await full.supersede("b", ADA)
+        assert (await full.change_feed("default", after=feed.seq)).entries == (superseded,)
 
     async def test_what_was_erased_is_named(self, store: Store) -> None:
         """By its id alone, also where another entry of that id was written since."""
@@ -252,8 +252,8 @@ class ExchangeSuite(StoreFixtures):
             await full.record_access(["b"], ADA)
             feed = await full.change_feed("default")
             assert feed.access == {"a": Access(count=1, last=1_000), "b": Access(count=2, last=1_100)}
-            quiet = await full.change_feed("default", after=feed.seq)
-            assert quiet.access == {}
+            unchanged = await full.change_feed("default", after=feed.seq)
+            assert unchanged.access == {}
             later = await full.change_feed("default", after=feed.seq, used_since=1_050)
             assert (later.entries, later.access) == ((), {"b": Access(count=2, last=1_100)})
 
@@ -262,14 +262,14 @@ class ExchangeSuite(StoreFixtures):
     async def test_entries_are_kept_exactly(self, store: Store) -> None:
         """Revision, times and what superseded them included; they are found like any other."""
         full = self.require(store, SupportsImport, SupportsGet, SupportsQuery, SupportsHistory)
-        told = foreign_entry("a", "Green tea.", type="fact", confidence=0.3, tags=["x"], metadata={"n": [1]})
-        gone = foreign_entry("b", superseded_by="a", superseded_at=9, superseded_reason="better known")
-        assert await full.import_entries([told, gone]) == 2
-        assert await full.get("a", ADA) == told
-        assert await full.get("b", ADA) == gone
+        live = foreign_entry("a", "Green tea.", type="fact", confidence=0.3, tags=["x"], metadata={"n": [1]})
+        superseded = foreign_entry("b", superseded_by="a", superseded_at=9, superseded_reason="better known")
+        assert await full.import_entries([live, superseded]) == 2
+        assert await full.get("a", ADA) == live
+        assert await full.get("b", ADA) == superseded
         assert await recall_ids(full, "green tea") == ["a"]
         assert await query_ids(full) == ["a"]
-        assert [(version.rev, version.entry) for version in await full.history("a", ADA)] == [(4, told)]
+        assert [(version.rev, version.entry) for version in await full.history("a", ADA)] == [(4, live)]
         after = await write_entry(full, "Black tea.", id="a", expected_rev=4)
         assert (after.rev, after.entry.created_at) == (5, 5)
 
@@ -286,18 +286,18 @@ class ExchangeSuite(StoreFixtures):
     async def test_another_entry_under_the_same_id_stands_in_the_way(self, store: Store) -> None:
         """And then nothing is taken at all."""
         full = self.require(store, SupportsImport)
-        kept = (await write_entry(full, id="a")).entry
+        stored = (await write_entry(full, id="a")).entry
         for other in (
             foreign_entry("a"),
-            kept.replace(content="Else."),
-            kept.replace(rev=2),
+            stored.replace(content="Else."),
+            stored.replace(rev=2),
             foreign_entry("a", agent_id="bob"),
         ):
             with pytest.raises(IdTaken):
                 await full.import_entries([foreign_entry("new"), other])
         with pytest.raises(IdTaken):
             await full.import_entries([foreign_entry("twice"), foreign_entry("twice", "Otherwise.")])
-        assert await full.list_entries(ADA) == [kept]
+        assert await full.list_entries(ADA) == [stored]
         assert await full.list_entries(BOB) == []
 
     async def test_links_and_figures_come_along(self, store: Store) -> None:
@@ -332,18 +332,18 @@ class ExchangeSuite(StoreFixtures):
         full = self.require(store, SupportsImport, SupportsSupersede, SupportsLinks, SupportsErase)
         await write_entry(full, id="p")
         await full.supersede("p", ADA)
-        rests = foreign_entry("a", evidence=[{"kind": "entry", "ref": "p"}])
+        dependent = foreign_entry("a", evidence=[{"kind": "entry", "ref": "p"}])
         await full.import_entries(
             [
-                rests,
+                dependent,
                 foreign_entry("b", stale=True),
                 foreign_entry("c", evidence=[{"kind": "entry", "ref": "b"}]),
             ]
         )
         assert [entry.stale for entry in await full.list_entries(ADA)] == [False, True, False, False]
-        assert await full.import_entries([rests]) == 0
-        doubt = Link(source="b", relation="invalidated_by", target="a")
-        assert await full.import_entries([rests], [doubt]) == 0
+        assert await full.import_entries([dependent]) == 0
+        invalidation = Link(source="b", relation="invalidated_by", target="a")
+        assert await full.import_entries([dependent], [invalidation]) == 0
         assert [entry.stale for entry in await full.list_entries(ADA)] == [False, True, True, True]
         await full.erase(ADA, id="p")
         await full.import_entries([foreign_entry("p")])
@@ -355,8 +355,8 @@ class ExchangeSuite(StoreFixtures):
         await full.import_entries(
             [foreign_entry("a"), foreign_entry("b")], [Link(source="a", relation="refines", target="b")]
         )
-        told = await full.changes("default")
-        assert [(change.op, change.id, change.rev) for change in told] == [
+        changes = await full.changes("default")
+        assert [(change.op, change.id, change.rev) for change in changes] == [
             ("write", "a", 4),
             ("write", "b", 4),
             ("link", "a", 4),

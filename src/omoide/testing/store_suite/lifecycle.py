@@ -44,10 +44,10 @@ class LifecycleSuite(StoreFixtures):
         """It is marked as deleted, with the reason and the time, one revision on."""
         full = self.require(store, SupportsSupersede)
         with clock.override(FrozenClock(1_000)) as time:
-            kept = (await write_entry(full, "Tea.", id="a")).entry
+            stored = (await write_entry(full, "Tea.", id="a")).entry
             time.advance(500)
             forgotten = await full.supersede("a", ADA, reason="moved on")
-            assert forgotten == kept.replace(
+            assert forgotten == stored.replace(
                 superseded_by="deleted", superseded_at=1_500, superseded_reason="moved on", rev=2
             )
             assert await recall_ids(full, "tea") == []
@@ -75,10 +75,10 @@ class LifecycleSuite(StoreFixtures):
     async def test_what_was_forgotten_comes_back(self, store: Store) -> None:
         """Restored, it says what it said, is recalled again, and has one more revision."""
         full = self.require(store, SupportsSupersede)
-        kept = (await write_entry(full, "Tea.", id="a")).entry
+        stored = (await write_entry(full, "Tea.", id="a")).entry
         await full.supersede("a", ADA, reason="moved on")
         restored = await full.reinstate("a", ADA)
-        assert restored == kept.replace(rev=3)
+        assert restored == stored.replace(rev=3)
         assert await recall_ids(full, "tea") == ["a"]
         assert await full.list_entries(ADA) == [restored]
 
@@ -100,7 +100,7 @@ class LifecycleSuite(StoreFixtures):
     async def test_a_successor_must_be_another_entry_of_the_scope(self, store: Store) -> None:
         """Unknown successors, those of others, and the entry itself are refused."""
         full = self.require(store, SupportsSupersede)
-        kept = (await write_entry(full, id="a")).entry
+        stored = (await write_entry(full, id="a")).entry
         await write_entry(full, id="bobs", agent_id="bob")
         await write_entry(full, id="far", namespace="elsewhere")
         for by in ("nobody's", "bobs", "far"):
@@ -108,7 +108,7 @@ class LifecycleSuite(StoreFixtures):
                 await full.supersede("a", ADA, by=by)
         with pytest.raises(Invalid):
             await full.supersede("a", ADA, by="a")
-        assert await full.list_entries(ADA) == [kept]
+        assert await full.list_entries(ADA) == [stored]
 
     async def test_forgetting_and_restoring_can_expect_a_revision(self, store: Store) -> None:
         """With a stale one they are refused and change nothing."""
@@ -117,10 +117,10 @@ class LifecycleSuite(StoreFixtures):
         for stale in (0, 2):
             with pytest.raises(Conflict):
                 await full.supersede("a", ADA, expected_rev=stale)
-        gone = await full.supersede("a", ADA, expected_rev=1)
+        superseded = await full.supersede("a", ADA, expected_rev=1)
         with pytest.raises(Conflict):
             await full.reinstate("a", ADA, expected_rev=1)
-        assert await full.list_entries(ADA) == [gone]
+        assert await full.list_entries(ADA) == [superseded]
         assert (await full.reinstate("a", ADA, expected_rev=2)).rev == 3
 
     async def test_forgetting_does_not_change_the_order(self, store: Store) -> None:
@@ -138,17 +138,17 @@ class LifecycleSuite(StoreFixtures):
         """Writing, forgetting and restoring each add one, with the moment it began."""
         full = self.require(store, SupportsSupersede, SupportsHistory)
         with clock.override(FrozenClock(1_000)) as time:
-            made = [(await write_entry(full, "Tea.", id="a")).entry]
+            expected = [(await write_entry(full, "Tea.", id="a")).entry]
             time.advance(10)
-            made.append((await write_entry(full, "Coffee.", id="a")).entry)
+            expected.append((await write_entry(full, "Coffee.", id="a")).entry)
             await write_entry(full, "Coffee.", id="a")
             time.advance(10)
-            made.append(await full.supersede("a", ADA, reason="why not"))
+            expected.append(await full.supersede("a", ADA, reason="why not"))
             time.advance(10)
-            made.append(await full.reinstate("a", ADA))
-            told = await full.history("a", ADA)
-        assert [version.entry for version in told] == made
-        assert [(version.id, version.rev, version.at) for version in told] == [
+            expected.append(await full.reinstate("a", ADA))
+            versions = await full.history("a", ADA)
+        assert [version.entry for version in versions] == expected
+        assert [(version.id, version.rev, version.at) for version in versions] == [
             ("a", 1, 1_000),
             ("a", 2, 1_010),
             ("a", 3, 1_020),
@@ -180,7 +180,7 @@ class LifecycleSuite(StoreFixtures):
     # Links
 
     async def store_with_links(self, store: Store) -> FullStore:
-        """A store in which a refines b, and c contradicts a."""
+        """Return a store in which a refines b, and c contradicts a."""
         full = self.require(store, SupportsLinks)
         for name in "abc":
             await write_entry(full, id=name, session_id=f"s-{name}")
@@ -216,9 +216,9 @@ class LifecycleSuite(StoreFixtures):
     async def test_a_link_can_be_removed(self, store: Store) -> None:
         """It is gone from both ends; the second time there is nothing to remove."""
         full = await self.store_with_links(store)
-        gone = Link(source="a", relation="refines", target="b")
-        assert await full.unlink(gone, ADA) is True
-        assert await full.unlink(gone, ADA) is False
+        link_to_b = Link(source="a", relation="refines", target="b")
+        assert await full.unlink(link_to_b, ADA) is True
+        assert await full.unlink(link_to_b, ADA) is False
         assert [link.source for link in await full.links("a", ADA)] == ["c"]
         assert await full.links("b", ADA) == []
 
@@ -267,9 +267,9 @@ class LifecycleSuite(StoreFixtures):
             await write_entry(full, "Tea.", id="a")
             time.advance(100)
             await full.erase(ADA, id="a", reason="asked to")
-            told = await full.history("a", ADA)
-            assert [version.entry for version in told] == [None]
-            assert (told[-1].id, told[-1].at, told[-1].reason) == ("a", 1_100, "asked to")
+            versions = await full.history("a", ADA)
+            assert [version.entry for version in versions] == [None]
+            assert (versions[-1].id, versions[-1].at, versions[-1].reason) == ("a", 1_100, "asked to")
             with pytest.raises(NotFound):
                 await full.get("a", ADA)
             with pytest.raises(Erased) as caught:
@@ -323,9 +323,9 @@ class LifecycleSuite(StoreFixtures):
         await write_entry(full, "Tea.", id="a", idempotency_key="k")
         await write_entry(full, "Coffee.", id="a")
         await full.erase(ADA, id="a")
-        anew = await write_entry(full, "Cocoa.", id="a", agent_id="bob", expected_rev=0)
-        assert (anew.outcome, anew.rev) == ("stored", 1)
-        assert await full.get("a", BOB) == anew.entry
+        rewritten = await write_entry(full, "Cocoa.", id="a", agent_id="bob", expected_rev=0)
+        assert (rewritten.outcome, rewritten.rev) == ("stored", 1)
+        assert await full.get("a", BOB) == rewritten.entry
         with pytest.raises(NotFound):
             await full.get("a", ADA)
 
@@ -337,10 +337,10 @@ class LifecycleSuite(StoreFixtures):
             time.advance(1)
             await full.erase(ADA, id="a")
             time.advance(1)
-            anew = (await write_entry(full, "Cocoa.", id="a")).entry
-            told = await full.history("a", ADA)
-        assert [version.entry for version in told] == [None, anew]
-        assert [version.at for version in told] == [1_001, 1_002]
+            rewritten = (await write_entry(full, "Cocoa.", id="a")).entry
+            versions = await full.history("a", ADA)
+        assert [version.entry for version in versions] == [None, rewritten]
+        assert [version.at for version in versions] == [1_001, 1_002]
 
     async def test_links_and_uses_go_with_the_entry(self, store: Store) -> None:
         """Neither end knows the link any more, and an entry of the same id begins without them."""
@@ -391,9 +391,9 @@ class LifecycleSuite(StoreFixtures):
         for scope in (session, ADA, Scope()):
             await full.save(Document(kind="session", id="d", agent_id="ada", session_id="s"))
             await full.save(Document(kind="session", id="e", agent_id="ada", namespace="elsewhere"))
-            held = await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000)
-            assert held is not None
-            assert held.token == 1
+            lease = await full.claim("session", "d", ADA, owner="w1", ttl_ms=60_000)
+            assert lease is not None
+            assert lease.token == 1
             await full.claim("session", "e", ELSEWHERE, owner="w1", ttl_ms=60_000)
             await full.erase(scope)
             again = await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000)
@@ -420,15 +420,15 @@ class LifecycleSuite(StoreFixtures):
         await write_entry(full, "Coffee.", id="a", message={"thread": "t1", "seq": 2}, evidence=evidence)
         await write_entry(full, "Coffee.", id="b", message={"thread": "t7", "seq": 2})
         await write_entry(full, "Cocoa.", id="c")
-        told = [line for line in (await full.erase(ADA, id="a")).unreachable if "transcript" in line]
-        assert told == [f"transcript {thread}" for thread in ("t0", "t1", "t2", "a:b", "t3:x")]
+        transcripts = [line for line in (await full.erase(ADA, id="a")).unreachable if "transcript" in line]
+        assert transcripts == [f"transcript {thread}" for thread in ("t0", "t1", "t2", "a:b", "t3:x")]
         assert not any("transcript" in line for line in (await full.erase(ADA, id="c")).unreachable)
 
     async def test_a_transcript_that_is_erased_as_well_is_not_named(self, store: Store) -> None:
         """Whoever erases a session with its thread has nothing left to look after there."""
         full = self.require(store, SupportsErase, SupportsDocuments)
 
-        async def left(scope: Scope, id: str | None = None) -> list[str]:
+        async def transcripts_left(scope: Scope, id: str | None = None) -> list[str]:
             for name, thread in (("a", "mine"), ("b", "bob's"), ("c", "absent"), ("d", "mine")):
                 where = {"session_id": "s", "project_id": "p"}
                 await write_entry(full, id=name, message={"thread": thread, "seq": 1}, **where)
@@ -438,13 +438,13 @@ class LifecycleSuite(StoreFixtures):
             receipt = await full.erase(scope, id=id)
             return [line for line in receipt.unreachable if line.startswith("transcript")]
 
-        assert await left(ADA, id="a") == ["transcript mine"]
-        assert await left(Scope(agent_id="ada", session_id="s")) == ["transcript bob's", "transcript absent"]
-        assert await left(ADA) == ["transcript bob's", "transcript absent"]
-        assert await left(Scope(project_id="p")) == [
+        assert await transcripts_left(ADA, id="a") == ["transcript mine"]
+        assert await transcripts_left(Scope(agent_id="ada", session_id="s")) == ["transcript bob's", "transcript absent"]
+        assert await transcripts_left(ADA) == ["transcript bob's", "transcript absent"]
+        assert await transcripts_left(Scope(project_id="p")) == [
             "transcript mine", "transcript bob's", "transcript absent",
         ]  # fmt: skip
-        assert await left(Scope()) == ["transcript absent"]
+        assert await transcripts_left(Scope()) == ["transcript absent"]
 
     async def test_the_feed_tells_of_an_erasure_and_keeps_no_content(self, store: Store) -> None:
         """The changes before it stay told, the erasure is the last."""

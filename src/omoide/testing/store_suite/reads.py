@@ -78,14 +78,14 @@ class ReadSuite(StoreFixtures):
         """Whoever asks from elsewhere learns no more than for an id that nobody has."""
         full = self.require(store, SupportsGet)
         here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
-        kept = (await write_entry(full, id="x", **here)).entry
-        assert await full.get("x", Scope(**here)) == kept
-        said = []
+        stored = (await write_entry(full, id="x", **here)).entry
+        assert await full.get("x", Scope(**here)) == stored
+        messages = []
         for id in ("x", "nobody's"):
             with pytest.raises(NotFound) as caught:
                 await full.get(id, Scope(**{**here, field: "other"}))
-            said.append(str(caught.value).replace(repr(id), "…"))
-        assert said[0] == said[1]
+            messages.append(str(caught.value).replace(repr(id), "…"))
+        assert messages[0] == messages[1]
 
     async def test_an_entry_can_be_seen_as_it_was(self, store: Store) -> None:
         """Each moment shows the last version up to then; before the first there is none."""
@@ -158,10 +158,10 @@ class ReadSuite(StoreFixtures):
         full = self.require(store, SupportsQuery)
         for at in range(11):
             await write_entry(full, id=f"e{at}", created_at=100 + at // 3)
-        whole = await query_ids(full, limit=100)
-        assert len(whole) == 11
+        expected = await query_ids(full, limit=100)
+        assert len(expected) == 11
         for size in (1, 2, 3, 10, 11, 12):
-            assert await _collect_pages(full, size) == whole
+            assert await _collect_pages(full, size) == expected
 
     async def test_pages_hold_while_others_write(self, store: Store) -> None:
         """Entries that are there throughout are neither missed nor repeated."""
@@ -190,10 +190,10 @@ class ReadSuite(StoreFixtures):
 
     async def test_what_is_recalled_is_what_is_kept(self, store: Store) -> None:
         """Entries come back as they are stored, each with its rank."""
-        kept = [(await write_entry(store, text, id=f"e{at}")).entry for at, text in enumerate(UNRELATED)]
+        stored = [(await write_entry(store, text, id=f"e{at}")).entry for at, text in enumerate(UNRELATED)]
         result = await store.recall(RecallRequest(agent_id="ada", query="trombone"))
         assert sorted(entry.id for entry in result.entries) == ["e0", "e1", "e2"]
-        assert all(entry in kept for entry in result.entries)
+        assert all(entry in stored for entry in result.entries)
         assert [hit.entry for hit in result.hits] == list(result.entries)
         assert [hit.rank for hit in result.hits] == [1, 2, 3]
 
@@ -343,9 +343,9 @@ class ReadSuite(StoreFixtures):
             await write_entry(full, id="e", agent_id="bob")
             await write_entry(full, id="f", namespace="elsewhere")
             await full.link(Link(source="a", relation="refines", target="b"), ADA)
-            seen = await full.stats(ADA)
-            assert (seen.entries, seen.live, seen.superseded, seen.expired) == (4, 2, 1, 1)
-            assert (seen.versions, seen.links) == (6, 1)
+            stats = await full.stats(ADA)
+            assert (stats.entries, stats.live, stats.superseded, stats.expired) == (4, 2, 1, 1)
+            assert (stats.versions, stats.links) == (6, 1)
             assert (await full.stats(Scope(session_id="s"))).entries == 1
             assert (await full.stats(BOB)).entries == 1
             assert (await full.stats(Scope(namespace="nowhere"))).entries == 0
@@ -375,14 +375,14 @@ class ReadSuite(StoreFixtures):
     async def test_uses_are_counted(self, store: Store) -> None:
         """How often, and when last; the entry itself stays as it is."""
         full = self.require(store, SupportsAccess)
-        kept = (await write_entry(full, id="a")).entry
+        stored = (await write_entry(full, id="a")).entry
         assert await full.access("a", ADA) == Access()
         with clock.override(FrozenClock(2_000)) as time:
             await full.record_access(["a"], ADA)
             time.advance(500)
             await full.record_access(["a", "nobody's"], ADA)
         assert await full.access("a", ADA) == Access(count=2, last=2_500)
-        assert await full.list_entries(ADA) == [kept]
+        assert await full.list_entries(ADA) == [stored]
 
     async def test_uses_count_for_those_who_hold_the_entry(self, store: Store) -> None:
         """From another scope nothing is counted and nothing is told."""
@@ -396,7 +396,7 @@ class ReadSuite(StoreFixtures):
 
 
 async def _collect_pages(store: FullStore, size: int, *, concurrent_writes: bool = False) -> list[str]:
-    """The ids page by page; disturbed: with new entries at both ends in between."""
+    """Return the ids of all pages; with `concurrent_writes`, entries are added at both ends in between."""
     seen: list[str] = []
     cursor = None
     for turn in count():

@@ -1,4 +1,4 @@
-"""Does a memory stop counting when what it rests on no longer holds, and count again when it does?"""
+"""Conformance tests of truth maintenance: entries derived from others become stale and current again."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from omoide.testing.store_suite.base import (
 
 
 def entry_evidence(*premises: str) -> list[dict[str, str]]:
-    """Evidence that names entries."""
+    """Return evidence that names entries."""
     return [{"kind": "entry", "ref": premise} for premise in premises]
 
 
 async def write_derived(store: Store, id: str, *premises: str, **fields: Any) -> WriteResult:
-    """Write an entry that rests on others."""
+    """Write an entry derived from others."""
     return await write_entry(store, f"Tea of {id}.", id=id, evidence=entry_evidence(*premises), **fields)
 
 
 async def stale_ids(store: Store, scope: Scope = ADA) -> list[str]:
-    """The ids of what is stale in a scope."""
+    """Return the ids of the stale entries in a scope."""
     return sorted(entry.id for entry in await store.list_entries(scope) if entry.stale)
 
 
 class StalenessSuite(StoreFixtures):
-    """Truth maintenance."""
+    """Truth maintenance over evidence and `invalidated_by` links."""
 
     async def store_with_chain(self, store: Store, *capabilities: type) -> FullStore:
-        """A store in which c rests on b, b on a, and d on nothing."""
+        """Return a store in which c is derived from b, b from a, and d from nothing."""
         full = self.require(store, SupportsSupersede, SupportsGet, *capabilities)
         await write_derived(full, "a")
         await write_derived(full, "b", "a")
@@ -75,8 +75,8 @@ class StalenessSuite(StoreFixtures):
         await full.supersede("a", ADA)
         await full.reinstate("a", ADA)
         assert await stale_ids(full) == []
-        assert [one for one in await full.list_entries(ADA) if one.id != "a"] == [
-            one for one in before if one.id != "a"
+        assert [entry for entry in await full.list_entries(ADA) if entry.id != "a"] == [
+            entry for entry in before if entry.id != "a"
         ]
         assert sorted(await recall_ids(full, "tea", limit=10)) == ["a", "b", "c", "d"]
 
@@ -142,8 +142,8 @@ class StalenessSuite(StoreFixtures):
         """A memory that is written anew with other evidence rests on that, and on nothing older."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        anew = await write_derived(full, "b", "d")
-        assert (anew.entry.stale, anew.notices) == (False, ())
+        rewritten = await write_derived(full, "b", "d")
+        assert (rewritten.entry.stale, rewritten.notices) == (False, ())
         assert await stale_ids(full) == []
         again = await write_derived(full, "b", "a", "d")
         assert again.entry.stale is True
@@ -160,10 +160,10 @@ class StalenessSuite(StoreFixtures):
         assert late.entry.stale is True
         assert any("stale" in notice for notice in late.notices)
         assert await full.get("late", ADA) == late.entry
-        lie = await write_entry(full, id="lie", stale=True)
-        assert (lie.entry.stale, lie.notices) == (False, ())
+        claimed = await write_entry(full, id="lie", stale=True)
+        assert (claimed.entry.stale, claimed.notices) == (False, ())
         assert (
-            await write_entry(full, id="lie", stale=True, created_at=lie.entry.created_at)
+            await write_entry(full, id="lie", stale=True, created_at=claimed.entry.created_at)
         ).outcome == "unchanged"
 
     async def test_what_never_was_makes_nothing_stale(self, store: Store) -> None:
@@ -202,13 +202,13 @@ class StalenessSuite(StoreFixtures):
         full = await self.store_with_chain(store, SupportsQuery)
         await full.supersede("c", ADA)
         await full.supersede("a", ADA)  # b is stale, c is both
-        for superseded, resting, expected in (
+        for include_superseded, include_stale, expected in (
             (False, False, ["d"]),
             (False, True, ["b", "d"]),
             (True, False, ["a", "c", "d"]),
             (True, True, ["a", "b", "c", "d"]),
         ):
-            filter = Filter(include_superseded=superseded, include_stale=resting)
+            filter = Filter(include_superseded=include_superseded, include_stale=include_stale)
             assert sorted(await query_ids(full, filter=filter)) == expected
             assert sorted(await recall_ids(full, "tea", limit=10, filter=filter)) == expected
         page = await query_ids(full, filter=Filter(include_stale=True, types=("memory_item",)), limit=1)
@@ -218,8 +218,8 @@ class StalenessSuite(StoreFixtures):
         """The same words can be kept again, on other evidence."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        anew = await write_entry(full, "Tea of b.", id="again", dedupe=True)
-        assert (anew.outcome, anew.id) == ("stored", "again")
+        rewritten = await write_entry(full, "Tea of b.", id="again", dedupe=True)
+        assert (rewritten.outcome, rewritten.id) == ("stored", "again")
 
     async def test_becoming_stale_and_current_is_told(self, store: Store) -> None:
         """In the feed of changes, after what caused it; what stays as it was is not named."""
@@ -228,8 +228,8 @@ class StalenessSuite(StoreFixtures):
         await full.supersede("a", ADA)
         await full.supersede("b", ADA)
         await full.reinstate("a", ADA)
-        told = [(change.op, change.id) for change in await full.changes("default", after=before)]
-        assert told == [
+        changes = [(change.op, change.id) for change in await full.changes("default", after=before)]
+        assert changes == [
             ("supersede", "a"),
             ("stale", "b"),
             ("stale", "c"),
@@ -253,8 +253,8 @@ class StalenessSuite(StoreFixtures):
             assert [await query_ids(full, as_of=at) for at in (1_050, 1_150)] == [["b", "a"], []]
             await full.supersede("a", ADA)
             await write_entry(full, "Tea at last.", id="b")
-            told = [version.entry for version in await full.history("b", ADA)]
-            assert [entry.stale for entry in told if entry is not None] == [True, False]
+            versions = [version.entry for version in await full.history("b", ADA)]
+            assert [entry.stale for entry in versions if entry is not None] == [True, False]
 
     async def test_one_that_is_written_after_an_erasure_has_no_past(self, store: Store) -> None:
         """Not that of the one before it, under the same id or another."""
@@ -269,8 +269,8 @@ class StalenessSuite(StoreFixtures):
                 await write_derived(full, id)
                 await write_entry(full, "More tea.", id=id)
                 assert (await full.get(id, ADA, as_of=1_100)).stale is False
-                told = [version.entry for version in await full.history(id, ADA)]
-                assert [entry.stale for entry in told if entry is not None] == [False, False]
+                versions = [version.entry for version in await full.history(id, ADA)]
+                assert [entry.stale for entry in versions if entry is not None] == [False, False]
                 await full.erase(ADA, id=id)
 
     async def test_figures_tell_how_many_are_stale(self, store: Store) -> None:
@@ -279,8 +279,8 @@ class StalenessSuite(StoreFixtures):
         await write_derived(full, "old", expires_at=1)
         await full.supersede("c", ADA)
         await full.supersede("a", ADA)
-        seen = await full.stats(ADA)
-        assert (seen.entries, seen.live, seen.superseded, seen.stale, seen.expired) == (5, 1, 2, 1, 1)
+        stats = await full.stats(ADA)
+        assert (stats.entries, stats.live, stats.superseded, stats.stale, stats.expired) == (5, 1, 2, 1, 1)
 
     async def test_many_entries_at_once_are_stale_in_the_end(self, store: Store) -> None:
         """The receipts of a batch say what is so once all of it is written."""

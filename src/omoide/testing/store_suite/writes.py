@@ -73,9 +73,9 @@ class WriteSuite(StoreFixtures):
         entry = make_entry("Naïve “quotes”, emoji 🫖, line\nbreaks and\ttabs.", **ALL_FIELDS)
         receipt = await store.write(WriteRequest(entry=entry))
         assert receipt.entry == entry.replace(rev=1)
-        (kept,) = await store.list_entries(ADA)
-        assert kept == entry.replace(rev=1)
-        assert kept.metadata == ALL_FIELDS["metadata"]
+        (stored,) = await store.list_entries(ADA)
+        assert stored == entry.replace(rev=1)
+        assert stored.metadata == ALL_FIELDS["metadata"]
 
     async def test_an_empty_scope_lists_nothing(self, store: Store) -> None:
         """A scope that nothing was written to is empty, and that is no error."""
@@ -129,9 +129,9 @@ class WriteSuite(StoreFixtures):
         await write_entry(store, id="there", **there)
         assert await list_ids(store, Scope(**here)) == ["here"]
         assert await list_ids(store, Scope(**there)) == ["there"]
-        wide = {name: value for name, value in here.items() if name != field}
-        seen = ["here"] if field == "namespace" else ["here", "there"]
-        assert await list_ids(store, Scope(**{"namespace": "n", **wide})) == seen
+        outer = {name: value for name, value in here.items() if name != field}
+        expected = ["here"] if field == "namespace" else ["here", "there"]
+        assert await list_ids(store, Scope(**{"namespace": "n", **outer})) == expected
 
     async def test_names_are_compared_byte_by_byte(self, store: Store) -> None:
         """Names that look or sort alike are different: case, accents, composition, width, spaces."""
@@ -155,12 +155,12 @@ class WriteSuite(StoreFixtures):
     @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id"])
     async def test_an_id_belongs_to_one_scope(self, store: Store, field: str) -> None:
         """Nobody else in its namespace can take it over, and the attempt changes nothing."""
-        kept = (await write_entry(store, id="a", session_id="s", project_id="p")).entry
+        stored = (await write_entry(store, id="a", session_id="s", project_id="p")).entry
         with pytest.raises(IdTaken):
             await write_entry(
                 store, "Mine now.", **{"id": "a", "session_id": "s", "project_id": "p", field: "eve"}
             )
-        assert await store.list_entries(Scope()) == [kept]
+        assert await store.list_entries(Scope()) == [stored]
 
     async def test_an_expected_revision_must_be_the_one_there_is(self, store: Store) -> None:
         """Otherwise the write is refused with both numbers, and nothing changes."""
@@ -210,8 +210,8 @@ class WriteSuite(StoreFixtures):
             receipt = await write_entry(store, "Coffee.", id="new", supersedes="old")
             assert (receipt.outcome, receipt.id, receipt.rev) == ("superseded", "new", 1)
             assert await recall_ids(store) == ["new"]
-            kept = {entry.id: entry for entry in await store.list_entries(ADA)}
-            assert kept["old"] == old.replace(superseded_by="new", superseded_at=1_500, rev=2)
+            stored = {entry.id: entry for entry in await store.list_entries(ADA)}
+            assert stored["old"] == old.replace(superseded_by="new", superseded_at=1_500, rev=2)
 
     async def test_only_what_the_agent_has_can_be_replaced(self, store: Store) -> None:
         """An unknown id, and an id of another agent or namespace, are not found, and nothing is written."""
