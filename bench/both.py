@@ -12,7 +12,7 @@ from bench import corpus
 from bench.corpus import Item, Prepared
 from bench.floor import Array, Floor
 from omoide import Entry, Filter, MessageRef, RecallRequest, Scope, WriteRequest, open_store
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import HashEmbedder
 from omoide.stores.records import Query
 
 Given = dict[str, tuple[list[str], Array]]

@@ -21,7 +21,7 @@ from bench import corpus
 from bench.both import AGENT
 from bench.corpus import Prepared
 from omoide import Entry, RecallRequest, WriteRequest, open_store
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import HashEmbedder
 from omoide.stores.async_store import AsyncStore
 
 TEXTS = 3_000

@@ -20,7 +20,7 @@ from psycopg import sql
 from bench.both import BATCH
 from bench.corpus import Prepared
 from omoide import WriteRequest, open_store
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import HashEmbedder
 from omoide.retrieval import scores
 
 _COPIED = ("owners", "entries", "log", "postings", "models", "vectors")

@@ -23,7 +23,7 @@ import numpy as np
 
 from bench import corpus, power
 from bench.measure import Report, shown
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import HashEmbedder
 
 SIZE = 1_000
 ROUNDS = 2

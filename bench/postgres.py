@@ -23,11 +23,11 @@ from bench.clients import Clients, Order
 from bench.corpus import Prepared
 from bench.measure import Report, Work, in_turn, shown
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, open_store
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import HashEmbedder
 from omoide.errors import StoreFailed
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Document, Query
-from omoide.testing.servers import PostgresServer
+from omoide.testing import PostgresServer
 
 CLIENTS = (1, 4, 16)
 MEMORIES = 100_000

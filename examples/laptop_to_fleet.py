@@ -25,8 +25,7 @@ from omoide import Agent, Scope, Signal, action, identity, open_store
 from omoide.runtime import Runtime
 from omoide.runtime.nats import NatsTransport
 from omoide.service.transfer import copy
-from omoide.testing import eventually
-from omoide.testing.servers import NatsServer, PostgresServer
+from omoide.testing import NatsServer, PostgresServer, eventually
 
 LEASE_MS = 2_000
 READERS = Scope(agent_id="librarian")

