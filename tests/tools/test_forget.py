@@ -33,7 +33,7 @@ async def test_forgetting_without_a_replacement_forgets(store: Any) -> None:
         "It is green.",
     )
     assert (await asked(store, "recall", {"query": "tea"}))["count"] == 0
-    await store.restore("one", ADA)
+    await store.reinstate("one", ADA)
     assert (await asked(store, "recall", {"query": "tea"}))["count"] == 1
 
 

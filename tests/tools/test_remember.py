@@ -207,7 +207,7 @@ async def test_a_small_store_is_enough_to_remember() -> None:
     assert [entry.content for entry in spy.kept] == ["Alex likes tea."]
     found = await asked(spy, "recall", {"query": "What does Alex like?"})
     assert found["count"] == 1
-    assert "Queries" in await refused(spy, "recall")
+    assert "SupportsQuery" in await refused(spy, "recall")
 
 
 async def test_a_contradiction_is_kept_linked_and_told(store: Any) -> None:

@@ -372,7 +372,7 @@ class Machine:
         whole = await turn(self.spec, asleep.snapshot, llm=talker, memory_store=Spy())
         began = [at for at, entry in enumerate(whole.journal.entries) if entry.kind == "tool_call"]
         known = whole.journal.entries[: began[0] + 1]
-        return talker, asleep.snapshot.replace(entries=known).sealed()
+        return talker, asleep.snapshot.replace(entries=known).with_digest()
 
 
 async def test_a_journal_replays_without_calling_anything() -> None:
