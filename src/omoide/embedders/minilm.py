@@ -1,9 +1,8 @@
-"""How does the small sentence encoder all-MiniLM-L6-v2 turn text into vectors?
+"""The sentence encoder all-MiniLM-L6-v2.
 
-One text is encoded at a time, on one thread; many texts go through several threads. The int8 model takes the
-scale of its activations from the whole batch, so in a batch the vectors of a text would depend on the other
-texts in it, and a larger batch is hardly faster.
-
+One text is encoded at a time, on one thread; many texts are spread over several threads. The int8 model
+takes the scale of its activations from the whole batch, so in a batch the vectors of a text would depend on
+the other texts in it, and a larger batch is hardly faster.
 """
 
 from __future__ import annotations
@@ -29,14 +28,20 @@ try:
 except ImportError as error:
     raise MissingExtra("the MiniLM embedder", "vector") from error
 
+from omoide.embedders.vectors import truncate_text
+
 MAX_TOKENS = 256
 MAX_CHARACTERS = 8_192  # more than 256 tokens take; the tokenizer need not read the rest
 THREADS = min(8, os.cpu_count() or 1)
-MIN_THREADED_TEXTS = 4  # texts; below that, starting threads takes longer than they save
+MIN_THREADED_TEXTS = 4  # below that, starting threads takes longer than they save
 
 
 class MiniLMEmbedder:
-    """all-MiniLM-L6-v2 as an int8 ONNX model: pooled vectors of 384 numbers, token vectors of 64 bytes."""
+    """all-MiniLM-L6-v2 as an int8 ONNX model: pooled vectors of 384 numbers, token vectors of 64 bytes.
+
+    Raises:
+        ModelUnavailable: The model has not been pulled, or its files are damaged.
+    """
 
     name = models.MINILM
     dim = 384
@@ -56,7 +61,7 @@ class MiniLMEmbedder:
             ) from error
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
-        """The texts as vectors, in order; questions and memories are embedded alike."""
+        """Return the embeddings of the texts, in order; queries and memories are embedded alike."""
         if len(texts) < MIN_THREADED_TEXTS or THREADS == 1:
             return [self._embed_text(text) for text in texts]
         with ThreadPoolExecutor(THREADS, "omoide-minilm") as pool:
@@ -66,15 +71,10 @@ class MiniLMEmbedder:
         text = truncate_text(text, MAX_CHARACTERS)
         encoding = self._tokenizer.encode(text)
         ids = np.array([encoding.ids], dtype=np.int64)
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        pooled, tokens = self._session.run(["pooled", "tokens"], given)
-        # Without the marks of beginning and end, which are no words.
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        pooled, tokens = self._session.run(["pooled", "tokens"], inputs)
+        # The start and end tokens are no words.
         return Embedding(pooled[0], tokens[0, 1:-1], tuple(_token_words(text, encoding)))
-
-
-def truncate_text(text: str, limit: int) -> str:
-    """The beginning of a text, as valid Unicode."""
-    return text[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
 def _load_tokenizer(path: Path) -> Tokenizer:
@@ -93,7 +93,7 @@ def _load_session(path: Path) -> Any:
 
 
 def _token_words(text: str, encoding: Encoding) -> Iterator[str]:
-    """The lower-cased word of each token but the first and the last."""
+    """Yield the lower-cased word of each token, without the start and end tokens."""
     spans: dict[int | None, tuple[int, int]] = {}
     inside = list(zip(encoding.word_ids, encoding.offsets, strict=True))[1:-1]
     for word, (start, end) in inside:

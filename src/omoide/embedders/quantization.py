@@ -1,14 +1,13 @@
-"""How is a published encoder brought into the form in which it is used?
+"""Convert a published encoder to the int8 ONNX model that is used.
 
-Its weights become 8-bit numbers, and what follows the last layer (the mean over the tokens, the projection of
-each token, lengths of 1, bytes) becomes part of the model: it is a little work on small matrices, for which
-waking the threads of a BLAS library takes longer than the work.
+The weights become 8-bit numbers. The mean over the tokens, the projection of each token, the normalization
+and the conversion to bytes become part of the graph: it is little work on small matrices, for which waking
+the threads of a BLAS library takes longer than the work.
 
 The projection keeps the 64 directions in which the encoder's own words differ most: the leading eigenvectors
-of the second moments of its last layer, over the first 6,000 words of its vocabulary that are three or more
-letters from a to z, each encoded alone. It is a file of this package, because computed anew it could come out
-turned, and stored vectors would fit no longer.
-
+of the second moments of its last layer, over the first 6,000 words of its vocabulary that have three or more
+letters from a to z, each encoded alone. It is a file of this package, because eigenvectors computed anew
+could have other signs, and stored vectors would no longer match.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ INT8_SCALE = 127  # of a byte, for a number of 1
 
 
 def quantize_encoder(source: Path, target: Path) -> None:
-    """Write the encoder in `published` to `ready`, with the outputs `pooled` and `tokens`."""
+    """Quantize the encoder in `source` to `target`, with the outputs `pooled` and `tokens`."""
     model = onnx.load(source)
     add_pre_process_metadata(model)  # else it warns, through the root logger, that we skip a step
     # One scale per channel: cosine 0.99 with the original, against 0.95 with one scale per matrix.
@@ -47,13 +46,13 @@ def quantize_encoder(source: Path, target: Path) -> None:
 
 
 def load_projection() -> NDArray[np.float32]:
-    """What takes a token's 384 numbers to 64."""
+    """Return the matrix that projects a token from 384 dimensions to 64."""
     return np.asarray(np.load(PROJECTION, allow_pickle=False), dtype=np.float32)
 
 
 def _append_output_layers(graph: onnx.GraphProto) -> None:
     states = graph.output[0].name
-    size, kept = load_projection().shape
+    size, projected = load_projection().shape
     node = onnx.helper.make_node
     graph.initializer.extend(
         [
@@ -77,6 +76,6 @@ def _append_output_layers(graph: onnx.GraphProto) -> None:
     graph.output.extend(
         [
             output("pooled", types.FLOAT, ["texts", size]),
-            output("tokens", types.INT8, ["texts", "tokens", kept]),
+            output("tokens", types.INT8, ["texts", "tokens", projected]),
         ]
     )

@@ -1,4 +1,4 @@
-"""Which embedder shall be used?"""
+"""Choose an embedder by name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ _load_lock = RLock()
 
 
 def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto") -> Embedder | None:
-    """The embedder that is meant, or None for none.
+    """Return the embedder for a name, an embedder or a function, or None for none.
 
-    `auto` is the best that is ready: MiniLM when it has been pulled, else the table of static vectors, else
-    none. MiniLM and the table are loaded once and shared.
+    `auto` is the best that is ready: MiniLM when it has been pulled, else static word vectors, else none.
+    MiniLM and the static table are loaded once and shared.
+
+    Raises:
+        Invalid: The name is unknown, or the function has no name that lasts.
     """
     if isinstance(embedder, type):
         raise Invalid("embedder", f"is the class {embedder.__name__} itself", f"pass {EMBEDDER_CHOICES}")

@@ -1,8 +1,7 @@
-"""How does text become vectors with nothing but a table of words?
+"""Static word vectors: the mean of a text's token vectors, from a table.
 
-The table is wordllama's: 32,000 pieces of words, 256 numbers each, in the wheel of that package. Its two
-files are read as they are; the package itself is not imported.
-
+The table is wordllama's: 32,000 tokens with 256 numbers each, shipped in the wheel of that package. Its two
+files are read directly; the package itself is not imported.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ try:
 except ImportError as error:
     raise MissingExtra("the static embedder", "vector") from error
 
-from omoide.embedders.vectors import normalize_vectors
+from omoide.embedders.vectors import normalize_vectors, truncate_text
 
 TABLE_FILE = "weights/l2_supercat_256.safetensors"
 TOKENIZER_FILE = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -34,7 +33,7 @@ MAX_CHARACTERS = 65_536
 
 
 class StaticEmbedder:
-    """The mean of the vectors of a text's tokens: far quicker than an encoder, and blind to word order."""
+    """The mean of a text's token vectors: far faster than an encoder, and blind to word order."""
 
     name = "wordllama-256"
     dim = 256
@@ -52,32 +51,34 @@ class StaticEmbedder:
             ) from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._tokenizer.encode_special_tokens = True  # "</s>" in a text is text
+        self._tokenizer.encode_special_tokens = True  # "</s>" in a text is plain text
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
-        """The texts as vectors, in order; questions and memories are embedded alike."""
-        return [self._embed_text(text[:MAX_CHARACTERS]) for text in texts]
+        """Return the embeddings of the texts, in order; queries and memories are embedded alike."""
+        return [self._embed_text(truncate_text(text, MAX_CHARACTERS)) for text in texts]
 
     def _embed_text(self, text: str) -> Embedding:
-        valid = text.encode("utf-8", "replace").decode("utf-8")
-        ids = self._tokenizer.encode(valid, add_special_tokens=False).ids
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not ids:
             return Embedding(np.zeros(self.dim, dtype=np.float32))
         return Embedding(normalize_vectors(self._table[ids].mean(axis=0, dtype=np.float32)))
 
 
 def read_table(path: Path) -> NDArray[np.float16]:
-    """The one tensor of a safetensors file: a length, a description in JSON, and the numbers."""
+    """Map the only tensor of a safetensors file into memory.
+
+    The format is an 8-byte header length, a JSON header, and the numbers.
+    """
     with path.open("rb") as file:
-        described = int.from_bytes(file.read(8), "little")
-        if described > 1 << 16:
+        header_size = int.from_bytes(file.read(8), "little")
+        if header_size > 1 << 16:
             raise ValueError("not a table of vectors")
         (tensor,) = (
-            part for name, part in json.loads(file.read(described)).items() if name != "__metadata__"
+            entry for name, entry in json.loads(file.read(header_size)).items() if name != "__metadata__"
         )
     if tensor["dtype"] != "F16":
         raise ValueError(f"the numbers are {tensor['dtype']}, not F16")
-    offset = 8 + described + tensor["data_offsets"][0]
+    offset = 8 + header_size + tensor["data_offsets"][0]
     return np.asarray(np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=tuple(tensor["shape"])))
 
 

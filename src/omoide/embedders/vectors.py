@@ -1,4 +1,4 @@
-"""Vector validation; hash and function embedders (needs NumPy)."""
+"""Validation and normalization of vectors; embedders that need NumPy only."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from omoide.embedders.protocol import TokenVectors, Vector
 
 
-# checking: Is what an embedder gave a vector for each text?
-
-
 NOT_VECTORS = "something that is no list of vectors"
 VECTORS_REMEDY = "give one list of numbers for each text, in order"
 _EMBEDDING_REMEDY = "give one omoide.embedders.Embedding for each text, in order"
@@ -33,36 +30,43 @@ _POOLED_REMEDY = "give `pooled` as a NumPy array, one number after another"
 _TOKENS_REMEDY = f"give `tokens` as a NumPy array of int8, {TOKEN_SIZE} for each token, or leave them out"
 _WORDS_REMEDY = "give `words` as one text for each row of `tokens`, or leave them out"
 _SIZE_REMEDY = "give vectors of one size; another model needs another name"
-_UNIT_TOLERANCE = 1e-6  # how far from length 1 a vector of float32 may be and still count as being of it
+_UNIT_TOLERANCE = 1e-6  # a float32 vector this close to length 1 counts as normalized
 
 
 def embed_and_validate(embedder: Embedder, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
-    """The texts as vectors of any embedder, in order, if it keeps what an embedder promises.
+    """Embed texts with any embedder, and check that it keeps the promises of the protocol.
 
-    `pooled` is brought to float32 and length 1. No error quotes the texts, not even what the embedder raised:
-    that is the cause of ours.
+    `pooled` is converted to float32 of length 1. No error quotes the texts; what the embedder raised is the
+    cause of the error.
+
+    Raises:
+        EmbedderFailed: The embedder raised, or returned something other than one valid embedding per text.
     """
     if not texts:
         return []
     name = embedder.name
     with map_embedder_errors(name, "look into its cause, and into the embedder"):
-        found = list(embedder.embed(texts, query=query))
+        embeddings = list(embedder.embed(texts, query=query))
         dim = embedder.dim
-    if len(found) != len(texts):
-        raise EmbedderFailed(name, f"gave {len(found)} vectors for {len(texts)} texts", _EMBEDDING_REMEDY)
-    for one in found:
-        _validate_embedding(name, one, dim)
-    pooled: Iterable[Vector] = [one.pooled for one in found]
+    if len(embeddings) != len(texts):
+        raise EmbedderFailed(
+            name, f"gave {len(embeddings)} vectors for {len(texts)} texts", _EMBEDDING_REMEDY
+        )
+    for embedding in embeddings:
+        _validate_embedding(name, embedding, dim)
+    pooled: Iterable[Vector] = [embedding.pooled for embedding in embeddings]
     with np.errstate(all="ignore"):
-        right = all(map(_is_unit_float32, pooled))
-    if not right:
+        is_normalized = all(map(_is_unit_float32, pooled))
+    if not is_normalized:
         pooled = _normalize_rows(name, np.array(pooled, dtype=np.float64))
-    return [Embedding(row, *_token_fields(one)) for row, one in zip(pooled, found, strict=True)]
+    return [
+        Embedding(row, *_token_fields(embedding)) for row, embedding in zip(pooled, embeddings, strict=True)
+    ]
 
 
 @contextmanager
 def map_embedder_errors(name: str, remedy: str) -> Iterator[None]:
-    """Turn what an embedder raises into an error of ours that says its type and leads to it."""
+    """Raise `EmbedderFailed` for any foreign exception of an embedder, naming its type only."""
     try:
         yield
     except OmoideError:
@@ -72,25 +76,29 @@ def map_embedder_errors(name: str, remedy: str) -> Iterator[None]:
 
 
 def to_unit_rows(name: str, output: Any, count: int, dim: int | None) -> NDArray[np.float32]:
-    """What an embedder gave for `count` texts, as rows of length 1; `dim` is the size they must have."""
+    """Convert an embedder's output for `count` texts to a float32 matrix with rows of length 1.
+
+    Raises:
+        EmbedderFailed: It is no matrix of finite numbers, or has other than `count` rows of `dim` numbers.
+    """
     try:
-        found = np.asarray(output, dtype=np.float64)
+        matrix = np.asarray(output, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbedderFailed(name, f"gave {NOT_VECTORS}", VECTORS_REMEDY) from error
-    if found.ndim != 2:
+    if matrix.ndim != 2:
         raise EmbedderFailed(name, f"gave {NOT_VECTORS}", VECTORS_REMEDY)
-    if len(found) != count:
-        raise EmbedderFailed(name, f"gave {len(found)} vectors for {count} texts", VECTORS_REMEDY)
-    size = found.shape[1]
+    if len(matrix) != count:
+        raise EmbedderFailed(name, f"gave {len(matrix)} vectors for {count} texts", VECTORS_REMEDY)
+    size = matrix.shape[1]
     if not size or size != (dim or size):
         raise EmbedderFailed(
             name, f"gave vectors of {size} numbers" + (f", not {dim}" if dim else ""), _SIZE_REMEDY
         )
-    return _normalize_rows(name, found)
+    return _normalize_rows(name, matrix)
 
 
 def infer_dim(embed: Callable[[list[str]], list[Embedding]]) -> int:
-    """How many numbers the vectors of an embedder have, by making one."""
+    """Return the dimension of an embedder's vectors, by making one."""
     return len(embed(["dimension"])[0].pooled)
 
 
@@ -131,7 +139,7 @@ def _describe_array(array: NDArray[Any]) -> str:
 
 
 def _is_unit_float32(pooled: Vector) -> bool:
-    """Whether a vector can be taken as it is, which those of a good embedder can."""
+    """Return whether a vector needs no conversion, as those of a good embedder do not."""
     return pooled.dtype == np.float32 and abs(float(np.dot(pooled, pooled)) - 1.0) <= _UNIT_TOLERANCE
 
 
@@ -139,27 +147,28 @@ def _normalize_rows(name: str, vectors: NDArray[np.float64]) -> NDArray[np.float
     largest = np.abs(vectors).max(axis=1, keepdims=True)
     if not np.isfinite(largest).all():
         raise EmbedderFailed(name, "gave numbers that are not finite", "give finite numbers only")
-    # Divided first, for the squares of very large or very small numbers cannot be held.
+    # Scale first: the squares of very large or very small numbers overflow or vanish.
     scaled = vectors / np.where(largest > 0, largest, 1.0)
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
-    right = (np.abs(np.minimum(largest, 2.0) * lengths - 1.0) <= _UNIT_TOLERANCE)[:, 0]
+    is_unit = (np.abs(np.minimum(largest, 2.0) * lengths - 1.0) <= _UNIT_TOLERANCE)[:, 0]
     units = scaled / np.where(lengths > 0, lengths, 1.0)
-    units[right] = vectors[right]  # to the last bit
+    units[is_unit] = vectors[is_unit]  # a vector of length 1 stays the same to the last bit
     return units.astype(np.float32)
 
 
-# function: How does a function that somebody already has become an embedder?
-
-
 EmbeddingFunction = Callable[[list[str]], Any]
-"""Takes texts and gives a list of numbers, or a row of an array, for each."""
+"""A function that takes texts and returns a sequence of numbers, or a row of an array, for each."""
 
 
 class FunctionEmbedder:
-    """A function from texts to vectors, under a name that stands for what it computes.
+    """An embedder made of a function, under a name that stands for what it computes.
 
-    Where `dim` is left out it is learned from the first vectors. What the function gives is checked: as many
-    vectors as texts, all of one size, of finite numbers.
+    The output is validated: as many vectors as texts, all of one size, of finite numbers.
+
+    Args:
+        name: The name to store beside the vectors; choose another when the vectors change.
+        function: Takes a list of texts, returns a vector for each.
+        dim: The dimension; learned from the first vectors if left out.
     """
 
     def __init__(self, name: str, function: EmbeddingFunction, dim: int | None = None) -> None:
@@ -177,40 +186,34 @@ class FunctionEmbedder:
 
     @property
     def dim(self) -> int:
-        """How many numbers a vector has; asks the function where nobody has said it yet."""
+        """The dimension of a vector; embeds one text to learn it if no vector was made yet."""
         return self._dim or infer_dim(self.embed)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
-        """The texts as vectors, in order."""
+        """Return the embeddings of the texts, in order."""
         if not texts:
             return []
         with map_embedder_errors(self.name, "look into the function"):
-            given = self._function(list(texts))
-        found = to_unit_rows(self.name, given, len(texts), self._dim)
-        self._dim = found.shape[1]
-        return [Embedding(row) for row in found]
-
-
-# unit: How long is a vector, and can it be made to have length 1?
+            output = self._function(list(texts))
+        vectors = to_unit_rows(self.name, output, len(texts), self._dim)
+        self._dim = vectors.shape[1]
+        return [Embedding(row) for row in vectors]
 
 
 def normalize_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The same directions with length 1; what is all zeros stays so."""
+    """Scale vectors to length 1; zero vectors stay zero."""
     lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
     return np.asarray(vectors / np.maximum(lengths, 1e-12)[..., None], dtype=np.float32)
-
-
-# hashing: How are vectors made when nothing but NumPy may be used, and every run must give the same?
 
 
 _WORD = re.compile(r"\w+")
 
 
 class HashEmbedder:
-    """Every word has a place and a sign, taken from its hash; a text is the sum of its words.
+    """A deterministic bag-of-words embedder for tests and benchmarks.
 
-    Texts that share words are near each other, and nothing else is known of their meaning. It is for tests
-    and benchmarks.
+    The hash of a word gives it a dimension and a sign; a text is the sum of its words. Texts that share words
+    are close, and nothing else is known of their meaning.
     """
 
     def __init__(self, dim: int = 256) -> None:
@@ -220,7 +223,7 @@ class HashEmbedder:
         self.dim = dim
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
-        """The texts as vectors, in order."""
+        """Return the embeddings of the texts, in order."""
         return [Embedding(self._vector(text)) for text in texts]
 
     def _vector(self, text: str) -> NDArray[np.float32]:
@@ -228,6 +231,11 @@ class HashEmbedder:
         places = [code % self.dim for code in hashes]
         signs = [1.0 if code >> 63 else -1.0 for code in hashes]
         return normalize_vectors(np.bincount(places, signs, self.dim).astype(np.float32))
+
+
+def truncate_text(text: str, limit: int) -> str:
+    """Return the first `limit` characters of a text, as valid Unicode."""
+    return text[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
 @lru_cache(maxsize=1 << 16)
