@@ -1,7 +1,6 @@
-"""How is recall evaluated from a shell?
+"""Evaluate recall from the command line.
 
 `python -m omoide.eval locomo --data locomo10.json` prints a table, with `--json` one object.
-
 """
 
 from __future__ import annotations
@@ -16,48 +15,48 @@ from omoide.eval.runner import LOADERS, evaluate, format_table, ignore_progress,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate as the arguments say; the exit code."""
-    given = build_parser().parse_args(arguments)
+    """Run the evaluation that the arguments describe, and return the exit code."""
+    options = build_parser().parse_args(arguments)
     try:
         report, answers = evaluate(
-            given.form,
-            given.data,
-            store=given.store,
-            embedder=given.embedder,
-            limit=given.limit,
-            conversations=given.limit_conversations,
-            questions=given.questions,
+            options.form,
+            options.data,
+            store=options.store,
+            embedder=options.embedder,
+            limit=options.limit,
+            conversations=options.limit_conversations,
+            questions=options.questions,
             progress=show_progress if sys.stderr.isatty() else ignore_progress,
         )
-        if given.details is not None:
-            given.details.write_text(to_jsonl(answers), "utf-8")
+        if options.details is not None:
+            options.details.write_text(to_jsonl(answers), "utf-8")
     except OmoideError as error:
         sys.stderr.write(f"omoide: {error}\n")
         return 2
-    sys.stdout.write((to_json(report) if given.json else format_table(report)) + "\n")
+    sys.stdout.write((to_json(report) if options.json else format_table(report)) + "\n")
     return 0
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """What the arguments are."""
-    made = argparse.ArgumentParser(
+    """Return the parser of the command-line arguments."""
+    parser = argparse.ArgumentParser(
         prog="python -m omoide.eval",
         description="Write conversations into a store, ask questions, and count where the answers stand.",
     )
-    made.add_argument("form", choices=sorted(LOADERS), help="what the data file is")
-    made.add_argument("--data", required=True, type=Path, help="the data file")
-    made.add_argument("--store", help="the URL of the store to use (default: a temporary SQLite file)")
-    made.add_argument("--embedder", default="auto", help="auto, minilm, static, none or provider:model")
-    made.add_argument("--limit", type=int, default=20, help="how many entries to recall (20 or more)")
-    made.add_argument("--limit-conversations", type=int, metavar="N", help="take the first N conversations")
-    made.add_argument("--questions", type=int, metavar="N", help="ask the first N questions of each")
-    made.add_argument("--details", type=Path, metavar="FILE", help="write each question's ranking there")
-    made.add_argument("--json", action="store_true", help="print one JSON object")
-    return made
+    parser.add_argument("form", choices=sorted(LOADERS), help="what the data file is")
+    parser.add_argument("--data", required=True, type=Path, help="the data file")
+    parser.add_argument("--store", help="the URL of the store to use (default: a temporary SQLite file)")
+    parser.add_argument("--embedder", default="auto", help="auto, minilm, static, none or provider:model")
+    parser.add_argument("--limit", type=int, default=20, help="how many entries to recall (20 or more)")
+    parser.add_argument("--limit-conversations", type=int, metavar="N", help="take the first N conversations")
+    parser.add_argument("--questions", type=int, metavar="N", help="ask the first N questions of each")
+    parser.add_argument("--details", type=Path, metavar="FILE", help="write each question's ranking there")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
 
 
 def show_progress(task: str, done: int, total: int) -> None:
-    """Show progress on the terminal, in one line."""
+    """Show progress in one line of the terminal."""
     if done == total or done % 20 == 0:
         sys.stderr.write(f"\r\x1b[K{task}: {done}/{total}" + ("\r\x1b[K" if done == total else ""))
         sys.stderr.flush()

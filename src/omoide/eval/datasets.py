@@ -1,16 +1,16 @@
-"""Data sets, LoCoMo.
+"""Data sets for evaluation: JSON lines and LoCoMo.
 
-Conversations: turns, and questions with the ids of the turns that answer them. Any data set can be brought as
-JSON lines, each a turn or a question:
+A data set has conversations: turns, and questions with the ids of the turns that answer them. Any data set can
+be given as JSON lines, each a turn or a question:
 
 ```
 {"kind": "turn", "conversation": "c1", "id": "t1", "text": "I moved to Rome.", "speaker": "Ann"}
 {"kind": "question", "conversation": "c1", "text": "Where does Ann live?", "evidence": ["t1"]}
 ```
 
-Its file has flaws that are repaired here: evidence such as "D8:6; D9:17", "D:11:26" or "D30:05" is read as
-the turns it means, evidence that names no turn is dropped, and questions without any are left out. A picture
-that a turn shows is told by its caption.
+The LoCoMo file has flaws that are repaired here: evidence such as "D8:6; D9:17", "D:11:26" or "D30:05" is
+read as the turns it means, evidence that names no turn is dropped, and questions without any are left out. The
+picture of a turn is replaced by its caption.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ import msgspec
 from omoide.core.value import Count, Id, Millis, Name, Value
 from omoide.errors import Invalid, NotFound
 
-# dataset: What is an evaluation made of?
-
 
 class DatasetTurn(Value, frozen=True, kw_only=True):
-    """One thing that was said or noted; a turn with a session is a message of it."""
+    """One statement of a conversation; a turn with a session is a message of it."""
 
     id: Id
     text: Name
@@ -40,27 +38,27 @@ class DatasetTurn(Value, frozen=True, kw_only=True):
     speaker: Name | None = None
     role: Name | None = None
     at: Millis | None = None
-    """When, in milliseconds UTC."""
+    """The time in milliseconds UTC."""
 
 
 class DatasetQuestion(Value, frozen=True, kw_only=True):
-    """Something asked once everything was said, and the turns that have to be found for it."""
+    """A question that is asked after all turns, and the ids of the turns that answer it."""
 
     text: Name
     evidence: tuple[str, ...]
     category: str = "none"
     at: Millis | None = None
-    """When it is asked; if that is not known, an hour after the last turn."""
+    """The time of asking; an hour after the last turn if unknown."""
 
 
 class DatasetConversation(Value, frozen=True, kw_only=True):
-    """What is searched as one."""
+    """The turns that are searched together, with their questions."""
 
     id: Id
     turns: tuple[DatasetTurn, ...]
     questions: tuple[DatasetQuestion, ...]
     skipped: Count = 0
-    """How many questions were left out because nothing answers them."""
+    """The number of questions left out because no turn answers them."""
 
 
 class Dataset(Value, frozen=True, kw_only=True):
@@ -71,7 +69,7 @@ class Dataset(Value, frozen=True, kw_only=True):
 
     @property
     def skipped(self) -> int:
-        """How many questions were left out."""
+        """The number of questions left out in all conversations."""
         return sum(conversation.skipped for conversation in self.conversations)
 
 
@@ -97,7 +95,11 @@ _LINE_DECODER = msgspec.json.Decoder(_TurnLine | _QuestionLine)
 
 
 def read_data_file(path: Path) -> bytes:
-    """The bytes of a data file."""
+    """Return the bytes of a data file.
+
+    Raises:
+        NotFound: The file cannot be read.
+    """
     try:
         return path.read_bytes()
     except OSError as error:
@@ -105,19 +107,25 @@ def read_data_file(path: Path) -> bytes:
 
 
 def load_jsonl(path: Path) -> Dataset:
-    """A data set in JSON lines; lines of one conversation may stand anywhere, its turns in their order."""
+    """Load a data set from JSON lines.
+
+    Lines of different conversations may be mixed; the turns of one must be in their order.
+
+    Raises:
+        Invalid: A line is no turn or question; the error names it.
+    """
     turns: dict[str, list[DatasetTurn]] = {}
     questions: dict[str, list[DatasetQuestion]] = {}
     for number, line in enumerate(read_data_file(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
-            given = _LINE_DECODER.decode(line)
-            kept = {name: value for name, value in _line_fields(given).items() if name != "conversation"}
-            if isinstance(given, _TurnLine):
-                turns.setdefault(given.conversation, []).append(DatasetTurn(**kept))
+            record = _LINE_DECODER.decode(line)
+            fields = {name: value for name, value in _line_fields(record).items() if name != "conversation"}
+            if isinstance(record, _TurnLine):
+                turns.setdefault(record.conversation, []).append(DatasetTurn(**fields))
             else:
-                questions.setdefault(given.conversation, []).append(DatasetQuestion(**kept))
+                questions.setdefault(record.conversation, []).append(DatasetQuestion(**fields))
         except msgspec.MsgspecError as error:
             raise Invalid(
                 f"{path.name}, line {number}", f"is no turn or question ({error})", _LINE_REMEDY
@@ -139,7 +147,11 @@ _LINE_REMEDY = 'write one object a line, {"kind": "turn", …} or {"kind": "ques
 def build_dataset(
     name: str, parts: Iterable[tuple[str, list[DatasetTurn], list[DatasetQuestion]]]
 ) -> Dataset:
-    """A data set whose questions all name turns of their conversation; those that name none are left out."""
+    """Build a data set, and leave out questions without evidence.
+
+    Raises:
+        Invalid: Two turns of a conversation share an id, or evidence names no turn of it.
+    """
     conversations = []
     for id, turns, questions in parts:
         known = {turn.id for turn in turns}
@@ -153,13 +165,15 @@ def build_dataset(
                     "name turns by id",
                 )
         answered = tuple(question for question in questions if question.evidence)
-        left = len(questions) - len(answered)
-        conversations.append(DatasetConversation(id=id, turns=tuple(turns), questions=answered, skipped=left))
+        skipped = len(questions) - len(answered)
+        conversations.append(
+            DatasetConversation(id=id, turns=tuple(turns), questions=answered, skipped=skipped)
+        )
     return Dataset(name=name, conversations=tuple(conversations))
 
 
 def truncate_dataset(data: Dataset, conversations: int | None, questions: int | None) -> Dataset:
-    """The first conversations of a data set, with the first questions of each."""
+    """Return the first conversations of a data set, with the first questions of each."""
     return data.replace(
         conversations=tuple(
             conversation.replace(questions=conversation.questions[:questions])
@@ -169,9 +183,9 @@ def truncate_dataset(data: Dataset, conversations: int | None, questions: int | 
 
 
 def session_positions(turns: Iterable[DatasetTurn]) -> list[int]:
-    """The place of each turn among those of its session."""
-    places: dict[str | None, count[int]] = defaultdict(count)
-    return [next(places[turn.session]) for turn in turns]
+    """Return the position of each turn within its session."""
+    counters: dict[str | None, count[int]] = defaultdict(count)
+    return [next(counters[turn.session]) for turn in turns]
 
 
 def _line_fields(line: msgspec.Struct) -> dict[str, Any]:
@@ -183,17 +197,14 @@ def _line_fields(line: msgspec.Struct) -> dict[str, Any]:
 
 
 def parse_time(value: int | str | None) -> int | None:
-    """Milliseconds UTC from a number of them or an ISO date; a date without a zone is UTC."""
+    """Convert milliseconds or an ISO date to milliseconds UTC; a date without a zone is UTC."""
     if not isinstance(value, str):
         return value
     try:
-        read = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except ValueError:
         raise Invalid("at", f"is {value!r}", "write milliseconds, or a date like 2023-05-08T13:56") from None
-    return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-# locomo: How is LoCoMo read?
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 _SESSION = re.compile(r"session_(\d+)")
@@ -206,7 +217,7 @@ _MONTHS = (
 
 
 def load_locomo(path: Path) -> Dataset:
-    """The conversations of a LoCoMo file."""
+    """Load the conversations of a LoCoMo file."""
     try:
         samples = msgspec.json.decode(read_data_file(path), type=list[dict[str, Any]])
         return build_dataset("locomo", [_parse_conversation(sample) for sample in samples])
@@ -221,11 +232,11 @@ def _parse_conversation(sample: dict[str, Any]) -> tuple[str, list[DatasetTurn],
     known = {turn.id for turn in turns}
     questions = [
         DatasetQuestion(
-            text=given["question"],
-            evidence=parse_evidence(given["evidence"], known),
-            category=str(given["category"]),
+            text=item["question"],
+            evidence=parse_evidence(item["evidence"], known),
+            category=str(item["category"]),
         )
-        for given in sample["qa"]
+        for item in sample["qa"]
     ]
     return sample["sample_id"], turns, questions
 
@@ -233,26 +244,30 @@ def _parse_conversation(sample: dict[str, Any]) -> tuple[str, list[DatasetTurn],
 def _parse_turns(conversation: dict[str, Any]) -> Iterator[DatasetTurn]:
     numbers = sorted(int(match[1]) for key in conversation if (match := _SESSION.fullmatch(key)))
     for number in numbers:
-        began = parse_locomo_time(conversation[f"session_{number}_date_time"])
-        for place, turn in enumerate(conversation[f"session_{number}"]):
+        started_at = parse_locomo_time(conversation[f"session_{number}_date_time"])
+        for position, turn in enumerate(conversation[f"session_{number}"]):
             caption = turn.get("blip_caption")
             yield DatasetTurn(
                 id=turn["dia_id"],
                 text=turn["text"] + (f" [image: {caption}]" if caption else ""),
                 session=f"session_{number}",
                 speaker=turn["speaker"],
-                at=began + place * 1000,  # only sessions are dated; a second apart keeps the turns in order
+                at=started_at
+                + position * 1000,  # only sessions are dated; a second apart keeps the turns in order
             )
 
 
 def parse_evidence(references: list[str], known: set[str]) -> tuple[str, ...]:
-    """The turns that evidence means, each once."""
-    named = (f"D{int(session)}:{int(turn)}" for part in references for session, turn in _REF.findall(part))
-    return tuple(dict.fromkeys(ref for ref in named if ref in known))
+    """Return the ids of the turns that LoCoMo's evidence names, each once."""
+    ids = (f"D{int(session)}:{int(turn)}" for part in references for session, turn in _REF.findall(part))
+    return tuple(dict.fromkeys(ref for ref in ids if ref in known))
 
 
 def parse_locomo_time(date: str) -> int:
-    """Milliseconds UTC of a date like "1:56 pm on 8 May, 2023"; read by hand, for `%B` obeys the locale."""
+    """Convert a date like "1:56 pm on 8 May, 2023" to milliseconds UTC.
+
+    `strptime` would not do: its `%B` depends on the locale.
+    """
     match = _DATE.fullmatch(date)
     if match is None or match[5] not in _MONTHS:
         raise Invalid("date", f"is {date!r}", 'write it like "1:56 pm on 8 May, 2023"')

@@ -1,10 +1,8 @@
-"""Metrics, run, report.
+"""Run an evaluation: metrics, recall, report.
 
-Each figure says, for one question, how well the things that answer it stand in what was found; the figures of
-many questions are averaged with each question counting the same.
-
-Each conversation is written into a namespace of its own, every turn as one entry, and each question is
-recalled there. Only what every user of a store has is used.
+The metrics of one question say how well the turns that answer it are ranked; over many questions they are
+averaged with equal weight. Each conversation is written into a namespace of its own, every turn as one entry,
+and each question is recalled there through the public store API.
 """
 
 from __future__ import annotations
@@ -28,61 +26,60 @@ from omoide.eval.datasets import Dataset, DatasetConversation, DatasetQuestion, 
 from omoide.stores.factory import open_store
 from omoide.stores.redaction import mask_url
 
-# metrics: How good is a ranking?
-
-
 METRICS = ("R@5", "R@10", "R@20", "hit@10", "all@5", "all@10", "nDCG@10", "MRR")
 
 Metrics = Mapping[str, float]
 
 
 def measure(ranked: Sequence[str], gold: Iterable[str]) -> dict[str, float]:
-    """The figures of one question, each from 0 to 1; `ranked` is what was found, best first, each once."""
-    wanted = frozenset(gold)
-    ranks = [rank for rank, found in enumerate(ranked, 1) if found in wanted]
-    within = {k: sum(rank <= k for rank in ranks) for k in (5, 10, 20)}
-    ideal = sum(1 / log2(rank + 1) for rank in range(1, min(len(wanted), 10) + 1))
+    """Return the metrics of one question, each from 0 to 1.
+
+    Args:
+        ranked: The ids found, best first, each once.
+        gold: The ids that answer the question.
+    """
+    relevant = frozenset(gold)
+    ranks = [rank for rank, id in enumerate(ranked, 1) if id in relevant]
+    hits = {k: sum(rank <= k for rank in ranks) for k in (5, 10, 20)}
+    ideal = sum(1 / log2(rank + 1) for rank in range(1, min(len(relevant), 10) + 1))
     return {
-        **{f"R@{k}": within[k] / len(wanted) for k in within},
-        "hit@10": float(within[10] > 0),
-        "all@5": float(within[5] == len(wanted)),
-        "all@10": float(within[10] == len(wanted)),
+        **{f"R@{k}": hits[k] / len(relevant) for k in hits},
+        "hit@10": float(hits[10] > 0),
+        "all@5": float(hits[5] == len(relevant)),
+        "all@10": float(hits[10] == len(relevant)),
         "nDCG@10": sum(1 / log2(rank + 1) for rank in ranks if rank <= 10) / ideal,
         "MRR": 1 / ranks[0] if ranks else 0.0,
     }
 
 
 def average_metrics(metrics: Sequence[Metrics]) -> dict[str, float]:
-    """The mean of each figure over questions, in per cent."""
-    return {name: round(100 * sum(given[name] for given in metrics) / len(metrics), 2) for name in METRICS}
+    """Return the mean of each metric over questions, in per cent."""
+    return {name: round(100 * sum(item[name] for item in metrics) / len(metrics), 2) for name in METRICS}
 
 
 def first_occurrences(ranked: Iterable[str | None]) -> list[str]:
-    """Each name once, where it comes first: a session stands where its best turn does."""
+    """Return each name once, at its first rank: a session ranks where its best turn does."""
     return list(dict.fromkeys(name for name in ranked if name is not None))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of the values that at least this share of them do not exceed."""
+    """Return the smallest value that at least this share of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(ceil(len(ordered) * share) - 1, 0)]
-
-
-# running: What does a store find?
 
 
 AGENT_ID = "reader"
 QUESTION_DELAY_MS = 3_600_000
 SESSION_LIMIT = 200
-"""How many turns are looked at to rank the sessions: the first 20 may well come from three of them."""
+"""Turns recalled to rank sessions; the first 20 may come from as few as three of them."""
 BATCH_SIZE = 500
 
 EvalProgress = Callable[[str, int, int], None]
-"""Is told what is being done, how many are done, and of how many."""
+"""Called with the current task, the number of items done, and their total."""
 
 
 class QuestionResult(NamedTuple):
-    """What was found for one question, and how good that was, by turns and by sessions."""
+    """The ids recalled for one question, with its metrics by turns and by sessions."""
 
     conversation: str
     question: DatasetQuestion
@@ -93,8 +90,8 @@ class QuestionResult(NamedTuple):
 
 
 def write_turns(data: Dataset, core: Any, progress: EvalProgress) -> float:
-    """Write all turns into a store and give the seconds it took."""
-    began = perf_counter()
+    """Write all turns into a store and return the seconds it took."""
+    started = perf_counter()
     total = sum(len(conversation.turns) for conversation in data.conversations)
     done = 0
     for conversation in data.conversations:
@@ -102,15 +99,15 @@ def write_turns(data: Dataset, core: Any, progress: EvalProgress) -> float:
         for start in range(0, len(requests), BATCH_SIZE):
             done += len(core.write_many(requests[start : start + BATCH_SIZE]))
             progress("writing turns", done, total)
-    return perf_counter() - began
+    return perf_counter() - started
 
 
 def to_entries(conversation: DatasetConversation) -> Iterator[Entry]:
-    """The entries that the turns of a conversation are written as."""
-    for turn, place in zip(conversation.turns, session_positions(conversation.turns), strict=True):
+    """Yield the entries for the turns of a conversation."""
+    for turn, position in zip(conversation.turns, session_positions(conversation.turns), strict=True):
         message = None
         if turn.session is not None:
-            message = MessageRef(thread=turn.session, seq=place, role=turn.role, speaker=turn.speaker)
+            message = MessageRef(thread=turn.session, seq=position, role=turn.role, speaker=turn.speaker)
         times: dict[str, Any] = {} if turn.at is None else {"created_at": turn.at, "occurred_at": turn.at}
         yield Entry(
             id=turn.id,
@@ -123,12 +120,14 @@ def to_entries(conversation: DatasetConversation) -> Iterator[Entry]:
 
 
 def ask_questions(data: Dataset, core: Any, limit: int, progress: EvalProgress) -> list[QuestionResult]:
-    """Ask all questions."""
-    asked = [(talk, question) for talk in data.conversations for question in talk.questions]
+    """Recall every question and return the results."""
+    questions = [
+        (conversation, question) for conversation in data.conversations for question in conversation.questions
+    ]
     answers = []
-    for done, (talk, question) in enumerate(asked, 1):
-        answers.append(_run_question(talk, question, core, limit))
-        progress("asking questions", done, len(asked))
+    for done, (conversation, question) in enumerate(questions, 1):
+        answers.append(_run_question(conversation, question, core, limit))
+        progress("asking questions", done, len(questions))
     return answers
 
 
@@ -136,9 +135,9 @@ def _run_question(
     conversation: DatasetConversation, question: DatasetQuestion, core: Any, limit: int
 ) -> QuestionResult:
     request = _recall_request(conversation, question, limit)
-    began = perf_counter()
+    started = perf_counter()
     result = core.recall(request)
-    latency = (perf_counter() - began) * 1000
+    latency = (perf_counter() - started) * 1000
     found = tuple(entry.id for entry in result.entries)
     return QuestionResult(
         conversation=conversation.id,
@@ -168,21 +167,18 @@ def _session_metrics(
     gold = {sessions[ref] for ref in question.evidence if ref in sessions}
     if len(set(sessions.values())) < 2 or not gold:
         return None
-    found = core.recall(_recall_request(conversation, question, SESSION_LIMIT)).entries
-    return measure(first_occurrences(sessions.get(entry.id) for entry in found), gold)
-
-
-# report: What is told about an evaluation?
+    entries = core.recall(_recall_request(conversation, question, SESSION_LIMIT)).entries
+    return measure(first_occurrences(sessions.get(entry.id) for entry in entries), gold)
 
 
 _ANSWERABLE_CATEGORIES = {"1", "2", "3", "4"}
-"""The categories of LoCoMo whose questions have an answer; those of 5 only look as if they had."""
+"""The categories of LoCoMo whose questions have an answer; those of category 5 are adversarial."""
 
 MetricGroups = dict[str, dict[str, float]]
 
 
 def summarize(answers: Sequence[QuestionResult]) -> dict[str, Any]:
-    """The figures by turns and by sessions, for all questions and for each category, and the latency."""
+    """Return the metrics by turns and by sessions, overall and per category, and the latency."""
     times = [answer.latency_ms for answer in answers]
     return {
         "turn": _group_metrics([(answer.question.category, answer.turn) for answer in answers]),
@@ -207,7 +203,7 @@ def _group_metrics(measured: Sequence[tuple[str, Metrics]]) -> MetricGroups:
 
 
 def format_table(report: Mapping[str, Any]) -> str:
-    """A report as text."""
+    """Format a report as a text table."""
     settings = report["settings"]
     lines = [
         f"{settings['data']}: {settings['conversations']} conversations, {settings['turns']} turns, "
@@ -234,12 +230,12 @@ def _format_row(name: str, cells: Sequence[str]) -> str:
 
 
 def to_json(report: Mapping[str, Any]) -> str:
-    """A report as one JSON object."""
+    """Encode a report as one JSON object."""
     return msgspec.json.format(msgspec.json.encode(report)).decode()
 
 
 def to_jsonl(answers: Sequence[QuestionResult]) -> str:
-    """What was found for each question, one JSON object a line."""
+    """Encode the results as JSON lines, one question each."""
     lines = (
         {
             "conversation": answer.conversation,
@@ -254,15 +250,12 @@ def to_jsonl(answers: Sequence[QuestionResult]) -> str:
     return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
 
 
-# evaluation: How well does a store recall a data set?
-
-
 LOADERS = {"locomo": datasets.load_locomo, "jsonl": datasets.load_jsonl}
 TEMPORARY_STORE = "a temporary file"
 
 
 def ignore_progress(task: str, done: int, total: int) -> None:
-    """Say nothing about progress."""
+    """Discard progress."""
 
 
 def evaluate(
@@ -276,9 +269,23 @@ def evaluate(
     questions: int | None = None,
     progress: EvalProgress = ignore_progress,
 ) -> tuple[dict[str, Any], list[QuestionResult]]:
-    """The report about a data file (`locomo` or `jsonl`), and what was found for each question.
+    """Evaluate recall on a data file.
 
-    Without a `store` a temporary file is used. `conversations` and `questions` keep only the first ones.
+    Args:
+        form: The format of the file, `locomo` or `jsonl`.
+        path: The data file.
+        store: The URL of a store; a temporary SQLite file if left out.
+        embedder: What `open_store` takes as an embedder.
+        limit: Entries to recall per question, at least 20.
+        conversations: Use only the first so many conversations.
+        questions: Ask only the first so many questions of each conversation.
+        progress: Called while turns are written and questions asked.
+
+    Returns:
+        The report, and the result of each question.
+
+    Raises:
+        Invalid: The format is unknown, the limit too small, or no question has evidence.
     """
     if form not in LOADERS:
         raise Invalid("form", f"is {form!r}", f"use one of {', '.join(LOADERS)}")
@@ -306,7 +313,7 @@ def evaluate(
 
 @contextmanager
 def open_core(store: str | None, embedder: Any) -> Iterator[Any]:
-    """The synchronous core of a store that is closed again, and removed if it was temporary."""
+    """Open the synchronous core of a store, and close it afterwards; a temporary one is removed."""
     with TemporaryDirectory(prefix="omoide-eval-") as folder:
         url = store or f"sqlite:///{Path(folder).absolute().as_posix()}/eval.db"
         core = open_store(url, embedder=embedder).sync
