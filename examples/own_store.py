@@ -15,7 +15,7 @@ import anyio
 
 import omoide
 from omoide import Entry, RecallRequest, RecallResult, Scope, Store, WriteRequest, WriteResult, clock
-from omoide.core.requests import Hit, Reason, Why
+from omoide.core.entry import Hit, Reason, Why
 from omoide.errors import KeyReused
 from omoide.retrieval import terms
 from omoide.stores import semantics

@@ -9,14 +9,23 @@ from omoide._lazy import attach
 from omoide.core.action import Action, Instruction, action
 from omoide.core.agent import Agent, cmd, receive
 from omoide.core.checkpoint import Checkpoint, checkpoint, restore
-from omoide.core.definition import Definition
-from omoide.core.entry import MEMORY_TYPES, Entry, Evidence, MessageRef, Scope
+from omoide.core.definition import Definition, Externalize, Plugin
+from omoide.core.entry import (
+    MEMORY_TYPES,
+    Entry,
+    Evidence,
+    Filter,
+    MessageRef,
+    RecallRequest,
+    RecallResult,
+    Scope,
+    WriteRequest,
+    WriteResult,
+)
 from omoide.core.execution import Direct, Route, Strategy
 from omoide.core.frozen import FrozenList, FrozenMap
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory, Space
-from omoide.core.plugin import Externalize, Plugin
-from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.core.signal import Signal
 from omoide.core.state import Context, StrategyState
 from omoide.core.thread import Thread, ThreadEntry

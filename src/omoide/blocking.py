@@ -13,8 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from omoide import verbs
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import RecallResult, WriteResult
+from omoide.core.entry import Entry, RecallResult, Scope, WriteResult
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.protocols import Store, SupportsErase, SupportsSupersede
 from omoide.stores.records import EraseReceipt

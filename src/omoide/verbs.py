@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest, WriteResult
+from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.value import check_instance
 from omoide.errors import Invalid
 from omoide.stores.protocols import Store, SupportsErase, SupportsSupersede

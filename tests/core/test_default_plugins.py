@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from omoide import Agent, Definition, FrozenMap, Plugin, identity, memory, thread
-from omoide.core.plugin import IdentityPlugin, MemoryPlugin, ThreadPlugin
+from omoide.core.definition import IdentityPlugin, MemoryPlugin, ThreadPlugin
 from omoide.errors import InvalidDefinition, WrongType
 
 KINDS: list[tuple[type[Plugin], str]] = [

@@ -17,7 +17,7 @@ from omoide import (
     memory,
     restore,
 )
-from omoide.core.plugin import MemoryPlugin
+from omoide.core.definition import MemoryPlugin
 from omoide.errors import Invalid, InvalidDefinition, MountFailed
 
 BARE = Agent.new("weather")

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter, Hit, Reason, RecallRequest, RecallResult, Why
+from omoide.core.entry import Entry, Filter, Hit, Reason, RecallRequest, RecallResult, Scope, Why
 from omoide.errors import Invalid, InvalidRecord
 from omoide.testing import FrozenClock
 

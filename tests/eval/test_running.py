@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from omoide.core.entry import Entry, MessageRef
-from omoide.core.requests import RecallRequest, RecallResult, WriteRequest
+from omoide.core.entry import Entry, MessageRef, RecallRequest, RecallResult, WriteRequest
 from omoide.eval import datasets, runner
 from omoide.eval.runner import METRICS
 

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from omoide.core import entry as memory_types
-from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Evidence, Scope
+from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Evidence, Scope, WriteRequest
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import WriteRequest
 from omoide.graph.terms import IRI
 from omoide.graph.vocabulary import (
     CLASSES,

@@ -28,8 +28,7 @@ from tests.graph.questions import (
 )
 
 from omoide import clock, graph
-from omoide.core.entry import MEMORY_TYPES, Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import MEMORY_TYPES, Filter, Scope
 from omoide.graph.terms import IRI
 from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import CLASSES, memory_iri

@@ -19,8 +19,7 @@ from tests.conftest import EXAMPLES
 from tests.graph.given import NOW, entries, moments, relations
 
 from omoide import clock, graph
-from omoide.core.entry import ROOT_TYPE, Entry, Evidence, Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import ROOT_TYPE, Entry, Evidence, Scope, WriteRequest
 from omoide.errors import IdTaken, Invalid, InvalidRDF, OmoideError
 from omoide.graph.files import FORMATS
 from omoide.graph.view import GraphView

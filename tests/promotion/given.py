@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from omoide.core.entry import Entry, Evidence, Scope
-from omoide.core.requests import WriteRequest, WriteResult
+from omoide.core.entry import Entry, Evidence, Scope, WriteRequest, WriteResult
 from omoide.errors import StoreFailed
 from omoide.promotion.plan import (
     PromotionCandidate,

@@ -11,8 +11,7 @@ from tests.promotion.given import NOW, SCOPE, Refusing, fact, item, live, marks_
 from tests.sessions.given import Watched, a_spec, again, talker
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import WriteRequest, WriteResult
+from omoide.core.entry import Scope, WriteRequest, WriteResult
 from omoide.core.signal import Signal
 from omoide.errors import StoreFailed
 from omoide.promotion.plan import PromotionPolicy, PromotionRun

@@ -8,8 +8,7 @@ import pytest
 from tests.promotion.given import NOW, SCOPE, everything, fact, item, live, marks_after, plan_of, short_term
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.longterm.conflicts import find_conflicts
 from omoide.longterm.upkeep import review
 from omoide.promotion.plan import PromotionRun

@@ -21,8 +21,7 @@ from tests.promotion.given import (
 )
 
 from omoide import clock
-from omoide.core.entry import Entry
-from omoide.core.requests import RecallRequest, WriteRequest
+from omoide.core.entry import Entry, RecallRequest, WriteRequest
 from omoide.errors import StoreFailed
 from omoide.promotion.plan import PromotionRun
 from omoide.promotion.promoter import promote, undo

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.sessions.given import a_spec, talker
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.errors import Invalid, StoreFailed
 from omoide.retrieval.text import estimate_tokens
 from omoide.sessions import Session

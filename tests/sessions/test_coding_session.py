@@ -24,8 +24,7 @@ import msgspec
 import pytest
 
 from omoide import longterm
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter, RecallRequest
+from omoide.core.entry import Entry, Filter, RecallRequest, Scope
 from omoide.core.thread import ThreadEntry
 from omoide.longterm import conflicts, queries
 from omoide.sessions import Session

@@ -11,7 +11,7 @@ from tests.sessions.given import PAY, Till, Watched, a_spec, again, captured, li
 from tests.turns.given import Spy, wants
 
 from omoide.core.action import action
-from omoide.core.plugin import Externalize, Plugin
+from omoide.core.definition import Externalize, Plugin
 from omoide.errors import (
     Conflict,
     Invalid,

@@ -26,7 +26,7 @@ from tests.turns.given import wants
 
 from omoide import clock
 from omoide.core.action import action
-from omoide.core.requests import RecallRequest
+from omoide.core.entry import RecallRequest
 from omoide.sessions import Session
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
+from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.errors import KeyReused
 from omoide.stores import semantics
 

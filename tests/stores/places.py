@@ -10,8 +10,7 @@ from typing import Any
 
 from tests.stores.serving import postgres, redis
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import RecallRequest, WriteRequest
+from omoide.core.entry import Entry, RecallRequest, Scope, WriteRequest
 from omoide.stores.factory import open_store
 
 ADA = Scope(agent_id="ada")

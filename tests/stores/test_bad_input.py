@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.stores.places import ADA, KINDS, a_store, asked, keep, listed, note, opened
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import RecallRequest
+from omoide.core.entry import Entry, RecallRequest, Scope
 from omoide.embedders.vectors import FunctionEmbedder
 from omoide.errors import (
     Closed,

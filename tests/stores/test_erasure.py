@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from tests.stores.places import ADA, a_store, keep, recall
 
-from omoide.core.entry import Scope
-from omoide.core.requests import RecallRequest
+from omoide.core.entry import RecallRequest, Scope
 from omoide.stores.records import Document, EraseReceipt, Link
 from omoide.testing import HashEmbedder
 

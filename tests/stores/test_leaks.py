@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.stores.places import KINDS, a_store, asked, note
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter, RecallRequest
+from omoide.core.entry import Entry, Filter, RecallRequest, Scope
 from omoide.errors import IdTaken, Invalid, NotFound
 from omoide.stores.records import Document, Link, Query
 from omoide.testing import HashEmbedder

@@ -17,8 +17,7 @@ from tests.stores.naive import naively_stale
 from tests.stores.places import opened
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest
+from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
 from omoide.errors import NotFound, OmoideError
 from omoide.stores.records import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
 from omoide.stores.sql import cache

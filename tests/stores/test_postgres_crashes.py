@@ -16,8 +16,7 @@ import pytest
 from tests.stores.places import ADA, asked, keep
 from tests.stores.postgres_workers import opened
 
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter, RecallRequest
+from omoide.core.entry import Filter, RecallRequest, Scope
 from omoide.errors import Busy, StoreFailed, StoreUnreachable, Uncertain
 from omoide.stores.records import Document, Query
 from omoide.testing import eventually

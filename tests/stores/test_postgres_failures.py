@@ -14,7 +14,7 @@ from tests.stores.places import ADA, keep, listed
 from tests.stores.postgres_workers import opened
 from tests.stores.serving import postgres
 
-from omoide.core.requests import Filter
+from omoide.core.entry import Filter
 from omoide.errors import (
     Busy,
     Corrupted,

@@ -16,8 +16,7 @@ from tests.stores.places import a_store, asked, postgres_url
 from tests.stores.serving import postgres
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter, RecallRequest
+from omoide.core.entry import Filter, RecallRequest, Scope
 from omoide.stores.factory import open_store
 from omoide.stores.sql import cache, candidates
 from omoide.testing import FrozenClock, HashEmbedder

@@ -16,8 +16,7 @@ from tests.stores.postgres_workers import opened
 from tests.stores.serving import postgres
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter, RecallRequest
+from omoide.core.entry import Filter, RecallRequest, Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.records import Document, Link, Query

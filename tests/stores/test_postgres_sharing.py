@@ -16,8 +16,7 @@ from tests.stores.places import ADA, keep, listed, recall
 from tests.stores.postgres_workers import opened, start
 from tests.stores.serving import postgres
 
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Filter, Scope
 from omoide.errors import Conflict, NotFound
 from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.records import Query

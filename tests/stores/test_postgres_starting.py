@@ -14,8 +14,7 @@ from tests.stores.places import ADA, asked, keep, listed, recall
 from tests.stores.postgres_workers import opened, start
 from tests.stores.serving import postgres
 
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Filter, Scope
 from omoide.errors import Conflict, NotFound, OmoideError, ReadOnly
 from omoide.stores.postgres import schema
 from omoide.stores.records import Document, Link, Query

@@ -15,8 +15,7 @@ from tests.stores.places import ADA, a_store, asked, keep, listed, recall, redis
 from tests.stores.serving import redis as redis_server
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Filter, Scope
 from omoide.errors import Corrupted, Invalid, StoreFailed
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link, Query

@@ -18,8 +18,7 @@ import pytest
 from tests.stores.places import ADA, a_store, asked, keep, listed, recall
 from tests.stores.workers import OPTIONS, state, step
 
-from omoide.core.entry import Scope
-from omoide.core.requests import RecallRequest
+from omoide.core.entry import RecallRequest, Scope
 from omoide.errors import Invalid, StoreFailed
 from omoide.stores.factory import open_store
 from omoide.stores.redis import cache, snapshot

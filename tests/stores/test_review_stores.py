@@ -12,8 +12,7 @@ import pytest
 from tests.stores.places import ADA, a_store, postgres_url
 from tests.stores.serving import postgres
 
-from omoide.core.entry import Entry, MessageRef, Scope
-from omoide.core.requests import RecallRequest, WriteRequest
+from omoide.core.entry import Entry, MessageRef, RecallRequest, Scope, WriteRequest
 from omoide.errors import Busy, Uncertain
 from omoide.stores.factory import open_store
 from omoide.stores.postgres.connection import PostgresSession

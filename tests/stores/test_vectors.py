@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.stores.places import ADA, KINDS, a_store, asked, keep, opened
 
-from omoide.core.entry import Scope
-from omoide.core.requests import RecallRequest
+from omoide.core.entry import RecallRequest, Scope
 from omoide.errors import Conflict, Invalid
 from omoide.stores.postgres.store import PostgresStore
 from omoide.stores.redis.store import RedisStore

@@ -14,8 +14,7 @@ from tests.stores.own import Pocket
 from tests.stores.places import KINDS, url
 
 from omoide import blocking, clock, verbs
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Filter, Scope
 from omoide.errors import Closed, Conflict, Invalid, NotFound
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock

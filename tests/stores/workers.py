@@ -22,8 +22,7 @@ from typing import Any
 from tests.stores.places import ADA, asked, keep, opened, recall
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import RecallRequest
+from omoide.core.entry import RecallRequest, Scope
 from omoide.errors import Conflict, DiskFull, OmoideError, StoreFailed
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link

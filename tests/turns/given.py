@@ -9,8 +9,7 @@ from typing import Any
 
 from tests.stores.own import Pocket
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
+from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.stores.factory import open_store
 from omoide.turns.model import Request
 from omoide.turns.prompt import Prompt

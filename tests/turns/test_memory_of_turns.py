@@ -9,8 +9,7 @@ import pytest
 from tests.turns.given import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, system_of
 
 from omoide import turns
-from omoide.core.entry import Entry
-from omoide.core.requests import RecallRequest, WriteRequest
+from omoide.core.entry import Entry, RecallRequest, WriteRequest
 from omoide.errors import Invalid, MissingNamespace, MissingSession, MissingStore
 from omoide.turns import preflight, turn, write
 from omoide.turns.spec import MemoryPolicy

@@ -14,8 +14,7 @@ from tests.turns.given import Spy, Talker, a_spec, wants
 from omoide import memory, thread
 from omoide.core.action import Action, action
 from omoide.core.agent import Agent
-from omoide.core.entry import Entry
-from omoide.core.requests import RecallRequest, RecallResult
+from omoide.core.entry import Entry, RecallRequest, RecallResult
 from omoide.errors import ModelMisbehaved, OverBudget
 from omoide.retrieval.text import estimate_tokens
 from omoide.turns import preflight, turn

@@ -13,7 +13,7 @@ from tests.turns.given import Spy, Talker, a_spec, kinds_of, wants
 from omoide import memory
 from omoide.core.action import Action, action
 from omoide.core.agent import Agent
-from omoide.core.plugin import Plugin
+from omoide.core.definition import Plugin
 from omoide.errors import NotFound, TooManyRounds
 from omoide.retrieval.text import estimate_tokens
 from omoide.turns import turn

@@ -13,8 +13,7 @@ from omoide.cli.chat import sanitize_text
 from omoide.cli.memories import content_with_status
 from omoide.cli.output import ROW_WIDTH, format_count, print_table, sanitize, truncate
 from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, apply_options, command
-from omoide.core.entry import MEMORY_TYPES, Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import MEMORY_TYPES, Scope, WriteRequest
 from omoide.errors import Invalid, NotFound
 from omoide.longterm.relations import RELATIONS
 from omoide.stores.records import Link

@@ -23,8 +23,7 @@ from omoide.cli.output import (
     truncate,
 )
 from omoide.cli.shell import COUNT, FAILED, NOT_FOUND, OK, REPOSITORY, CommandContext, command
-from omoide.core.entry import DELETED, MEMORY_TYPES, SOURCES, Entry, Scope
-from omoide.core.requests import Filter, RecallResult
+from omoide.core.entry import DELETED, MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Query, Version
 

@@ -22,7 +22,7 @@ import msgspec
 
 from omoide import clock
 from omoide.core import codec
-from omoide.core.requests import Hit
+from omoide.core.entry import Hit
 from omoide.errors import Invalid
 from omoide.service.reasons import describe_part
 

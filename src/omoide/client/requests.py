@@ -13,9 +13,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, Filter, Scope
 from omoide.core.frozen import freeze
-from omoide.core.requests import Filter
 from omoide.longterm.conflicts import Disagreement
 from omoide.longterm.lineage import Provenance
 from omoide.longterm.relations import Related, Relation

@@ -26,7 +26,7 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.action import Action, ActionLike, Directive, Error, Instruction, Stop
-from omoide.core.definition import Definition, DefinitionFields
+from omoide.core.definition import Definition, DefinitionFields, Plugin
 from omoide.core.execution import (
     STRATEGY_CMD,
     STRATEGY_TICK,
@@ -39,7 +39,6 @@ from omoide.core.execution import (
 )
 from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_str, check_text, freeze_map
 from omoide.core.identity import Identity
-from omoide.core.plugin import Plugin
 from omoide.core.signal import Signal
 from omoide.core.state import IDENTITY, SLOTS, Context, Stateful, check_state, slot_of, with_state
 from omoide.core.value import Id, Name, check_texts, set_field

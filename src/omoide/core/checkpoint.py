@@ -12,9 +12,8 @@ from typing import Any
 from omoide import ids
 from omoide.core.agent import Agent, check_agent, initial_state, mount_plugins
 from omoide.core.codec import MapField
-from omoide.core.definition import Definition
+from omoide.core.definition import Definition, Externalize
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, value_type
-from omoide.core.plugin import Externalize
 from omoide.core.state import SLOTS, THREAD, Context, check_state, with_state
 from omoide.core.value import Count, Id, Name, Value, check_count, set_field
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from omoide.core.entry import Entry, MessageRef, Scope
-from omoide.core.requests import RecallRequest, WriteRequest
+from omoide.core.entry import Entry, MessageRef, RecallRequest, Scope, WriteRequest
 from omoide.errors import Invalid
 from omoide.eval import datasets
 from omoide.eval.datasets import Dataset, DatasetConversation, DatasetQuestion, session_positions

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from omoide.core.requests import check_positive
+from omoide.core.entry import check_positive
 from omoide.core.value import check_number
 from omoide.errors import Invalid, InvalidQuery, InvalidRDF
 from omoide.graph.results import Answer

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omoide import clock
-from omoide.core.entry import ROOT_TYPE, Entry, Scope
-from omoide.core.requests import Filter, check_positive
+from omoide.core.entry import ROOT_TYPE, Entry, Filter, Scope, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import Contradiction, Incomplete
 from omoide.longterm import lineage, queries

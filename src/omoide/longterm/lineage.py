@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from omoide.core.entry import DELETED, Entry, Evidence, MessageRef, Scope
-from omoide.core.requests import check_positive
+from omoide.core.entry import DELETED, Entry, Evidence, MessageRef, Scope, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import Invalid
 from omoide.longterm import queries

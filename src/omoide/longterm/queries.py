@@ -14,8 +14,7 @@ import msgspec
 
 from omoide import clock
 from omoide.core import entry as memory_types
-from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Scope
-from omoide.core.requests import Filter, check_positive
+from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Filter, Scope, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import NotFound
 from omoide.stores.protocols import (

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from omoide.core import entry as memory_types
-from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Evidence, Scope
-from omoide.core.requests import Filter, WriteRequest, check_positive
+from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Evidence, Filter, Scope, WriteRequest, check_positive
 from omoide.core.value import check_choice, check_instance
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import queries

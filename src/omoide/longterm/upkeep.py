@@ -13,8 +13,7 @@ import msgspec
 
 from omoide import clock
 from omoide.core import entry as memory_types
-from omoide.core.entry import ROOT_TYPE, Entry, Scope
-from omoide.core.requests import Filter, check_positive
+from omoide.core.entry import ROOT_TYPE, Entry, Filter, Scope, check_positive
 from omoide.core.value import check_count, check_instance, check_texts, check_unit
 from omoide.errors import Conflict, Invalid, NotFound
 from omoide.longterm import lineage, queries

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, TypeAlias
 
 from omoide.core.action import Directive, MemoryUpsert
 from omoide.core.codec import TextsField
+from omoide.core.entry import check_positive
 from omoide.core.frozen import FrozenMap
 from omoide.core.memory import Memory
-from omoide.core.requests import check_positive
 from omoide.core.thread import Thread
 from omoide.core.value import Count, Name, Record, Value, check_choice, check_function, check_tuple, set_field
 from omoide.errors import Invalid

@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import Entry, Evidence, Scope
+from omoide.core.entry import Entry, Evidence, Scope, check_positive
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import check_positive
 from omoide.core.value import (
     Count,
     Id,

@@ -12,9 +12,8 @@ from collections.abc import Container, Mapping, Sequence
 import msgspec
 
 from omoide import ids
-from omoide.core.entry import DELETED, Entry, Scope
+from omoide.core.entry import DELETED, Entry, Scope, WriteRequest
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import WriteRequest
 from omoide.core.signal import Signal
 from omoide.errors import Contradiction, NotFound
 from omoide.longterm import conflicts

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from omoide.core.action import Directive, Emit, Error, Stop
 from omoide.core.codec import MapField
+from omoide.core.entry import check_positive
 from omoide.core.frozen import freeze_map
-from omoide.core.requests import check_positive
 from omoide.core.signal import Signal
 from omoide.core.value import Value, check_choice
 from omoide.errors import Invalid, WrongType

@@ -19,8 +19,8 @@ from anyio import CancelScope, create_task_group, fail_after, move_on_after
 from omoide.core.action import Cron, Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.agent import Agent, Candidate, check_agent, rank
 from omoide.core.definition import Definition
+from omoide.core.entry import check_positive
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import check_positive
 from omoide.core.signal import Signal
 from omoide.core.value import check_function, check_instance
 from omoide.errors import (

@@ -17,8 +17,7 @@ from anyio import CapacityLimiter, Lock, create_task_group, get_cancelled_exc_cl
 from anyio.lowlevel import checkpoint
 
 from omoide import clock, ids
-from omoide.core.entry import DEFAULT_NAMESPACE
-from omoide.core.requests import check_positive
+from omoide.core.entry import DEFAULT_NAMESPACE, check_positive
 from omoide.core.value import check_count, check_instance
 from omoide.errors import GaveUp, Invalid, MissingStore, NotFound, SessionBusy, TooManyAgents
 from omoide.sessions.session import Session

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omoide import clock, ids
-from omoide.core.entry import Entry, MessageRef, Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import Entry, MessageRef, Scope, WriteRequest
 from omoide.core.value import check_instance
 from omoide.errors import Invalid, WrongType
 from omoide.service import transfer

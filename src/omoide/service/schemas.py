@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from omoide.core.codec import Frozen
-from omoide.core.entry import Entry
-from omoide.core.requests import Hit
+from omoide.core.entry import Entry, Hit
 from omoide.core.thread import ThreadEntry
 from omoide.longterm.conflicts import Disagreement
 from omoide.longterm.relations import Related

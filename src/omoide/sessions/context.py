@@ -14,8 +14,7 @@ import msgspec
 
 from omoide import clock
 from omoide.core import codec
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter, RecallRequest, check_positive
+from omoide.core.entry import Entry, Filter, RecallRequest, Scope, check_positive
 from omoide.errors import OmoideError
 from omoide.shortterm.context import ContextItem
 from omoide.shortterm.memory import BufferMessage, TokenBudget

@@ -19,9 +19,8 @@ from omoide import observe
 from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import checkpoint
-from omoide.core.entry import Evidence, MessageRef
+from omoide.core.entry import Evidence, MessageRef, RecallResult
 from omoide.core.frozen import EMPTY_MAP, thaw
-from omoide.core.requests import RecallResult
 from omoide.errors import Erased, Invalid, KeyReused, OmoideError, ReviewNeeded, TurnPending
 from omoide.sessions.storage import InFlight, PendingCapture, SessionState
 from omoide.stores.protocols import Store

@@ -20,9 +20,8 @@ from anyio import CancelScope, create_task_group, sleep
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.agent import Agent
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Scope, WriteResult, check_positive
 from omoide.core.frozen import EMPTY_MAP, check_str, thaw
-from omoide.core.requests import WriteResult, check_positive
 from omoide.core.thread import Thread
 from omoide.core.value import check_choice, check_function, check_instance, check_unit
 from omoide.errors import IdTaken, Invalid, MissingStore, NotFound, SessionBusy

@@ -27,9 +27,8 @@ from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint, checkpoint
 from omoide.core.codec import MapField
 from omoide.core.definition import Definition
-from omoide.core.entry import DEFAULT_NAMESPACE, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, RecallResult, Scope
 from omoide.core.frozen import EMPTY_MAP, thaw
-from omoide.core.requests import RecallResult
 from omoide.core.thread import Thread, ThreadEntry
 from omoide.core.value import Count, Id, Millis, Record, Value, check_choice, check_tuple, set_field
 from omoide.errors import (

@@ -16,8 +16,8 @@ import msgspec
 from omoide import clock
 from omoide.core import codec, entry
 from omoide.core.codec import Frozen
+from omoide.core.entry import check_positive
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, depth_of, freeze, value_type
-from omoide.core.requests import check_positive
 from omoide.core.value import Count, Millis, Name, Record, check_choice, check_unit, set_field, shallow_copy
 from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens

@@ -17,8 +17,8 @@ from immutables import Map
 
 from omoide import clock
 from omoide.core import entry
+from omoide.core.entry import check_positive
 from omoide.core.frozen import EMPTY_LIST, FrozenList, check_text, value_type
-from omoide.core.requests import check_positive
 from omoide.core.value import (
     Count,
     Millis,

@@ -14,8 +14,8 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import ListField, MapField
+from omoide.core.entry import check_positive
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, freeze_list, value_type
-from omoide.core.requests import check_positive
 from omoide.core.value import Count, Id, Millis, Record, check_choice, set_field, shallow_copy
 from omoide.errors import Invalid, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens

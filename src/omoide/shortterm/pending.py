@@ -12,8 +12,7 @@ from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from omoide.core.entry import Entry, Evidence
-from omoide.core.requests import check_positive
+from omoide.core.entry import Entry, Evidence, check_positive
 from omoide.core.value import (
     Count,
     Record,

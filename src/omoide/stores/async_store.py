@@ -13,9 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.stores.records import (
     Access,
     Change,

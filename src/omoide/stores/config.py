@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from omoide.core.entry import Entry
-from omoide.core.requests import Hit, WriteRequest, check_positive
+from omoide.core.entry import Entry, Hit, WriteRequest, check_positive
 from omoide.core.value import check_choice, check_instance, check_number
 from omoide.errors import Invalid, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens

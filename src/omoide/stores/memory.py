@@ -13,9 +13,8 @@ from threading import RLock
 from typing import Any, ClassVar, TypeVar
 
 from omoide import clock, ids
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP, freeze
-from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.core.value import set_field, shallow_copy
 from omoide.embedders import Embedder
 from omoide.errors import Closed, Conflict, Erased, IdTaken, KeyReused, NotFound

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.stores.records import (
     Access,
     Change,

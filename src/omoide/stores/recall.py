@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter, Hit, Reason, RecallRequest, RecallResult, Why
+from omoide.core.entry import Entry, Filter, Hit, Reason, RecallRequest, RecallResult, Scope, Why
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import query as reading
 from omoide.retrieval import text

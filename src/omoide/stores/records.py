@@ -11,9 +11,8 @@ import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import Frozen, MapField, TextsField
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Filter, Scope, check_positive
 from omoide.core.frozen import EMPTY_MAP, freeze
-from omoide.core.requests import Filter, check_positive
 from omoide.core.value import Count, Id, Millis, Name, Record, Value, set_field
 from omoide.errors import Invalid, WrongType
 

@@ -13,9 +13,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Scope, with_subtypes
+from omoide.core.entry import (
+    DELETED,
+    ROOT_TYPE,
+    Entry,
+    Filter,
+    Scope,
+    WriteRequest,
+    WriteResult,
+    with_subtypes,
+)
 from omoide.core.frozen import freeze_map
-from omoide.core.requests import Filter, WriteRequest, WriteResult
 from omoide.core.value import set_field, shallow_copy
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound
 

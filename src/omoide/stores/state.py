@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import WriteRequest, WriteResult
+from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
 from omoide.stores import semantics, truth
 from omoide.stores.codec import IndexData
 from omoide.stores.records import Access, Change, Document, Lease, Link, Version

@@ -12,9 +12,8 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from omoide import clock, ids
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, RecallRequest, Scope, WriteRequest, check_positive
 from omoide.core.frozen import check_str
-from omoide.core.requests import RecallRequest, WriteRequest, check_positive
 from omoide.core.value import check_count, check_instance
 from omoide.errors import IdTaken, Invalid, WrongType
 from omoide.stores import semantics, truth

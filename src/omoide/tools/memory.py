@@ -10,8 +10,7 @@ import msgspec
 from omoide import verbs
 from omoide.core import entry as memory_types
 from omoide.core.action import Action, action
-from omoide.core.entry import ROOT_TYPE, Entry, Scope
-from omoide.core.requests import Filter, WriteRequest
+from omoide.core.entry import ROOT_TYPE, Entry, Filter, Scope, WriteRequest
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import conflicts, queries, relations
 from omoide.longterm.conflicts import ASSIGNED_TO

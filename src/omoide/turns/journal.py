@@ -21,8 +21,8 @@ import msgspec
 from omoide import clock
 from omoide.core import codec
 from omoide.core.codec import Frozen, MapField
+from omoide.core.entry import RecallResult
 from omoide.core.frozen import EMPTY_MAP, FrozenList, thaw
-from omoide.core.requests import RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import Id, Millis, Name, Value, check_choice, check_tuple, set_field
 from omoide.errors import Invalid

@@ -27,7 +27,7 @@ from omoide.concurrency import gather
 from omoide.core import codec
 from omoide.core.action import Action, Directive
 from omoide.core.agent import Agent
-from omoide.core.requests import RecallResult
+from omoide.core.entry import RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Blocked, Diverged, Invalid, ModelMisbehaved, StoreFailed, TooManyRounds, TurnFailed
 from omoide.turns import journal as transcript

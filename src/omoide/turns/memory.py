@@ -13,9 +13,18 @@ from hashlib import sha256
 from typing import Any
 
 from omoide import clock, ids, observe
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, MessageRef, Scope
+from omoide.core.entry import (
+    DEFAULT_NAMESPACE,
+    Entry,
+    Evidence,
+    MessageRef,
+    RecallRequest,
+    RecallResult,
+    Scope,
+    WriteRequest,
+    WriteResult,
+)
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.core.value import check_instance
 from omoide.errors import (
     Invalid,

@@ -9,9 +9,8 @@ import msgspec
 
 from omoide import clock, ids
 from omoide.core.agent import Agent
-from omoide.core.entry import Scope
+from omoide.core.entry import RecallResult, Scope
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Invalid, MissingNamespace, WrongType

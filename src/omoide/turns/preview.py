@@ -11,8 +11,8 @@ from typing import ClassVar, Unpack
 from omoide import clock, thread
 from omoide.core.agent import Agent
 from omoide.core.codec import MapField, TextsField
+from omoide.core.entry import RecallResult
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import RecallResult
 from omoide.core.value import Value, check_instance, check_tuple, set_field
 from omoide.turns import tools
 from omoide.turns.controls import TurnRequest

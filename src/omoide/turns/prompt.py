@@ -21,9 +21,8 @@ import msgspec
 
 from omoide.core import codec
 from omoide.core.codec import MapField
-from omoide.core.entry import Entry
+from omoide.core.entry import Entry, Hit, RecallResult
 from omoide.core.frozen import EMPTY_MAP, freeze_map
-from omoide.core.requests import Hit, RecallResult
 from omoide.core.value import Count, Name, Value, check_tuple, set_field
 from omoide.errors import OverBudget
 from omoide.retrieval.text import estimate_tokens

@@ -14,8 +14,8 @@ from omoide.core.action import Directive
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.codec import MapField, TextsField
+from omoide.core.entry import RecallResult, WriteResult
 from omoide.core.frozen import EMPTY_MAP, thaw
-from omoide.core.requests import RecallResult, WriteResult
 from omoide.core.schema import Schema
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import Count, Id, Value, check_tuple, set_field

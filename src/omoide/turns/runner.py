@@ -18,8 +18,8 @@ from omoide.core import codec
 from omoide.core.agent import Agent, mount_plugins
 from omoide.core.checkpoint import Checkpoint, checkpoint, restore
 from omoide.core.definition import Definition
+from omoide.core.entry import WriteResult
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import WriteResult
 from omoide.core.state import SLOTS
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_instance

@@ -22,10 +22,9 @@ import msgspec
 from omoide import ids
 from omoide.core import codec
 from omoide.core.action import Action, check_name
-from omoide.core.definition import Definition
+from omoide.core.definition import Definition, Plugin, PluginLike, as_plugin
+from omoide.core.entry import check_positive
 from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
-from omoide.core.plugin import Plugin, PluginLike, as_plugin
-from omoide.core.requests import check_positive
 from omoide.core.schema import Schema
 from omoide.core.value import Count, Id, Name, Record, check_choice, check_tuple, set_field
 from omoide.errors import (

@@ -14,8 +14,7 @@ from litestar.params import QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from omoide import verbs
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Entry, Filter, Scope
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import conflicts as disagreeing
 from omoide.longterm import relations, upkeep

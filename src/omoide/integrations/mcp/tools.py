@@ -22,8 +22,7 @@ from omoide import ids, longterm, verbs
 from omoide.core.action import Action, action
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
-from omoide.core.entry import DELETED, Entry, Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import DELETED, Entry, Filter, Scope
 from omoide.core.state import Context
 from omoide.errors import Invalid
 from omoide.integrations.mcp import schemas

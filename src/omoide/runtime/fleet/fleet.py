@@ -22,9 +22,8 @@ from anyio import move_on_after
 from omoide import ids
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
-from omoide.core.entry import DEFAULT_NAMESPACE
+from omoide.core.entry import DEFAULT_NAMESPACE, check_positive
 from omoide.core.frozen import check_text
-from omoide.core.requests import check_positive
 from omoide.core.signal import Signal
 from omoide.errors import (
     Dropped,

@@ -32,9 +32,8 @@ from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.definition import Definition
-from omoide.core.entry import DEFAULT_NAMESPACE, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, Scope, check_positive
 from omoide.core.frozen import FrozenMap
-from omoide.core.requests import check_positive
 from omoide.core.signal import Signal
 from omoide.core.value import Count, Name, Value
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound, OwnedElsewhere, RestoreFailed

@@ -25,7 +25,7 @@ import anyio
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
 from omoide.core import signal
-from omoide.core.requests import check_positive
+from omoide.core.entry import check_positive
 from omoide.core.value import Value, check_choice, check_number
 from omoide.errors import (
     Closed,

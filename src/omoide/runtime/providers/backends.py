@@ -22,9 +22,8 @@ from anyio import Lock
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core import entry as memory_types
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, Filter, RecallRequest, Scope, WriteRequest
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze, freeze_map
-from omoide.core.requests import Filter, RecallRequest, WriteRequest
 from omoide.core.value import check_instance, check_texts
 from omoide.errors import Invalid, NotFound, OmoideError, WrongType
 from omoide.runtime.providers.protocol import (

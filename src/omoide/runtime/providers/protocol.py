@@ -18,8 +18,8 @@ import msgspec
 from anyio import CapacityLimiter, get_current_task, to_thread
 from anyio.lowlevel import RunVar
 
+from omoide.core.entry import check_positive
 from omoide.core.frozen import check_str, check_text, freeze_map
-from omoide.core.requests import check_positive
 from omoide.errors import Invalid
 
 # items: Which of some keys and values does a question mean?

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array
 from omoide.stores import semantics

@@ -17,8 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.stores import codec as bodies
 from omoide.stores import semantics
 from omoide.stores.codec import IndexData

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.stores import semantics, truth
 from omoide.stores.codec import IndexData
 from omoide.stores.records import Access, Link, Version

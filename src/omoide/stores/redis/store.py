@@ -26,9 +26,8 @@ from weakref import WeakSet
 import msgspec
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.requests import Filter, RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged, Invalid, MissingExtra
 from omoide.retrieval import features

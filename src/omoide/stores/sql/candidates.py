@@ -19,8 +19,7 @@ import msgspec
 import numpy as np
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array, ScopeStatistics
 from omoide.retrieval.scores import bit_codes, mean_vector, to_bit_string, to_uint64_rows

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from omoide import ids
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import Filter
+from omoide.core.entry import Entry, Filter, Scope
 from omoide.core.value import set_field
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged

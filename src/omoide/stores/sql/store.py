@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP, freeze
-from omoide.core.requests import RecallRequest, RecallResult, WriteRequest, WriteResult
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, Uncertain
 from omoide.stores import recall as recalling

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import WriteRequest, WriteResult
+from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
 from omoide.stores import codec, semantics, validation
 from omoide.stores import truth as standing

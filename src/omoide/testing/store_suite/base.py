@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import pytest
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.requests import RecallRequest, WriteRequest, WriteResult
+from omoide.core.entry import Entry, RecallRequest, Scope, WriteRequest, WriteResult
 from omoide.stores import protocols
 from omoide.stores.protocols import Store, SupportsClose
 from omoide.stores.records import Query

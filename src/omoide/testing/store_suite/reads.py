@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import RecallRequest
+from omoide.core.entry import RecallRequest, Scope
 from omoide.errors import Invalid, NotFound
 from omoide.stores.protocols import (
     Store,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import Filter, WriteResult
+from omoide.core.entry import Filter, Scope, WriteResult
 from omoide.stores.protocols import (
     Store,
     SupportsBatchWrite,

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from omoide import clock
-from omoide.core.entry import Scope
-from omoide.core.requests import WriteRequest
+from omoide.core.entry import Scope, WriteRequest
 from omoide.errors import Conflict, IdTaken, Invalid, KeyReused, NotFound
 from omoide.stores.protocols import (
     Store,
