@@ -1,9 +1,8 @@
-"""Which memories does somebody speak of?
+"""Extract pending memories from messages by rules.
 
-A few rules look at the sentences of a message: who says that something was decided, is always done, or turned
-out so, often means a memory. Each proposal points at the sentence it was found in. Rules are data: give
-others, or leave this out altogether, as sessions do unless they are told otherwise.
-
+Rules are regular expressions for sentences that state a decision, a convention, a finding and so on. Each
+proposed memory has the sentence as evidence. Rules are data: callers can pass their own, and sessions extract
+nothing unless asked to.
 """
 
 from __future__ import annotations
@@ -27,37 +26,37 @@ from omoide.shortterm.pending import PendingItem
 from omoide.shortterm.summary import sentences
 
 MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 12, 400
-"""How many characters a sentence has that is looked at."""
+"""Length limits of a sentence that rules are applied to."""
 MAX_ITEMS = 20
-"""How many memories one message is taken for, at most."""
+"""Maximum number of memories from one message."""
 MAX_AGENT_CONFIDENCE = 0.6
-"""How sure an assistant's own words can be."""
+"""Upper limit of the confidence in an assistant's own statement."""
 
 SOURCES = MappingProxyType({"user": "user", "assistant": "agent"})
-"""Whose words are looked at, and what that makes the source of a memory."""
+"""Roles whose messages are examined, and the source that a memory from each gets."""
 
 _RATIONALE = re.compile(r"\b(?:because(?: of)?|due to|so that)\s+(.{3,})", re.IGNORECASE)
 _QUESTION = re.compile(r"\?[\"')\]]{0,3}$")
 
 
 class Rule(Record, frozen=True, kw_only=True):
-    """A pattern that sentences of one kind of memory have."""
+    """A pattern for the sentences of one memory type."""
 
     LABEL: ClassVar[str] = "rule"
 
     name: Name
     type: str
     pattern: Name
-    """A regular expression, searched for in a sentence without regard to case."""
+    """Regular expression, searched in a sentence ignoring case."""
     unless: str | None = None
-    """Another one, which a sentence must not have."""
+    """Regular expression that must not match."""
     confidence: float = 0.7
     roles: TextsField = ("user", "assistant")
-    """Whose sentences it is for."""
+    """Roles whose sentences the rule applies to."""
     questions: bool = False
-    """Whether it is for questions as well."""
+    """Apply the rule to questions as well."""
     reasons: bool = False
-    """Whether what follows a "because" is the rationale."""
+    """Store what follows a "because" as the rationale."""
 
     def _check(self) -> None:
         try:
@@ -68,14 +67,14 @@ class Rule(Record, frozen=True, kw_only=True):
         for role in self.roles:
             check_choice(role, "roles", tuple(SOURCES))
         for field in ("pattern", "unless"):
-            written = getattr(self, field)
+            pattern = getattr(self, field)
             try:
-                _compile(written or "")
+                _compile(pattern or "")
             except re.error as error:
                 raise Invalid(field, f"is no regular expression ({error})", "correct it") from error
 
     def matches(self, sentence: str, role: str) -> bool:
-        """Whether a sentence, said by this role, is one of these."""
+        """Return True if the rule applies to a sentence said by this role."""
         if role not in self.roles or (_QUESTION.search(sentence) and not self.questions):
             return False
         if not _compile(self.pattern).search(sentence):
@@ -98,40 +97,51 @@ def extract(
     at: int | None = None,
     rules: Iterable[Rule] | None = None,
 ) -> tuple[PendingItem, ...]:
-    """What a message may be remembered for; the first rule that fits a sentence decides its type.
+    """Return the memories that a message suggests; the first rule that matches a sentence decides its type.
 
-    The same message always gives the same items under the same ids.
+    The ids are derived from the message, so the same message always gives the same items.
+
+    Args:
+        text: text of the message.
+        role: `user` or `assistant`; other roles give nothing.
+        thread: thread of the message.
+        seq: number of the message in its thread.
+        agent_id: agent that will own the memories.
+        at: timestamp in milliseconds.
+        rules: rules to apply instead of `RULES`.
     """
     check_str(text, "text")
-    place, now = f"{thread}:{check_count(seq, 'seq')}", clock.resolve(at)
+    message_ref, now = f"{thread}:{check_count(seq, 'seq')}", clock.resolve(at)
     if role not in SOURCES:
         return ()
-    known = RULES if rules is None else tuple(rules)
-    found: dict[str, PendingItem] = {}
+    applied = RULES if rules is None else tuple(rules)
+    items: dict[str, PendingItem] = {}
     for sentence in sentences(text):
         if MIN_SENTENCE_CHARS <= len(sentence) <= MAX_SENTENCE_CHARS:
-            said = sentence.replace("’", "'")
-            rule = next((rule for rule in known if rule.matches(said, role)), None)
+            plain = sentence.replace("’", "'")
+            rule = next((rule for rule in applied if rule.matches(plain, role)), None)
             if rule is not None:
-                item = _pending_item(rule, sentence, role, place, agent_id, now)
-                found.setdefault(item.id, item)
-    return tuple(found.values())[:MAX_ITEMS]
+                item = _pending_item(rule, sentence, role, message_ref, agent_id, now)
+                items.setdefault(item.id, item)
+    return tuple(items.values())[:MAX_ITEMS]
 
 
-def _pending_item(rule: Rule, sentence: str, role: str, place: str, agent_id: str, now: int) -> PendingItem:
-    sure = rule.confidence if role == "user" else min(rule.confidence, MAX_AGENT_CONFIDENCE)
-    why = _RATIONALE.search(sentence) if rule.reasons else None
-    name = f"{place}\0{rule.name}\0{sentence}"
+def _pending_item(
+    rule: Rule, sentence: str, role: str, message_ref: str, agent_id: str, now: int
+) -> PendingItem:
+    confidence = rule.confidence if role == "user" else min(rule.confidence, MAX_AGENT_CONFIDENCE)
+    reason = _RATIONALE.search(sentence) if rule.reasons else None
+    key = f"{message_ref}\0{rule.name}\0{sentence}"
     entry = Entry(
-        id="mem_" + sha256(name.encode()).hexdigest()[:32],
+        id="mem_" + sha256(key.encode()).hexdigest()[:32],
         agent_id=agent_id,
         content=sentence,
         type=rule.type,
-        confidence=sure,
-        importance=score(now, 1, sure, rule.type, now).total,
+        confidence=confidence,
+        importance=score(now, 1, confidence, rule.type, now).total,
         source=SOURCES[role],
-        rationale=None if why is None else why[1].rstrip(" .!"),
-        evidence=(Evidence(kind="message", ref=place, quote=sentence),),
+        rationale=None if reason is None else reason[1].rstrip(" .!"),
+        evidence=(Evidence(kind="message", ref=message_ref, quote=sentence),),
         created_at=now,
     )
     return PendingItem(entry=entry, access_count=1)
@@ -140,7 +150,7 @@ def _pending_item(rule: Rule, sentence: str, role: str, place: str, agent_id: st
 _HEDGES = (
     r"\b(?:if|unless|whether|suppose|imagine|would|could|should|might|may|maybe|perhaps|probably|used to)\b"
 )
-"""Words that make a statement less than one."""
+"""Words that turn a statement into a possibility."""
 _WHEN = (
     r"\b(?:before|until|once|if|when|whether|unless|why|what|how|wish|suppose|imagine) (?:we|i|the team)\b"
 )
@@ -295,4 +305,4 @@ RULES: tuple[Rule, ...] = (
         confidence=0.9,
     ),
 )
-"""What is looked for unless other rules are given; the first that fits a sentence decides."""
+"""Default rules, in order of precedence."""

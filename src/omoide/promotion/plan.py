@@ -1,9 +1,10 @@
-"""Policy, scores, plan, marks.
+"""Plan a promotion: policy, candidates, verdicts, and marks of what was promoted.
 
-Each key of the working context leaves a mark when its value is promoted. An unchanged value is known by it;
-a changed one finds the memory that it supersedes.
+A mark records, for each key of the working context, the memory that its value became. It tells an unchanged
+value from a changed one, and names the memory that a changed value supersedes.
 
-The formula and its weights are those of `shortterm.importance`; here they meet what a session holds.
+Ids are derived from session, key and value, so that an interrupted promotion can be repeated without making
+anything twice.
 """
 
 from __future__ import annotations
@@ -27,23 +28,20 @@ from omoide.core.value import (
     check_instance,
     check_unit,
     set_field,
-    shallow_copy,
 )
 from omoide.shortterm.context import ContextItem
 from omoide.shortterm.importance import DEFAULT_WEIGHTS, AccessLog, Score, Weights, reaches, score
 from omoide.shortterm.memory import ShortTerm
 from omoide.shortterm.pending import PendingItem
 
-# marks: What was promoted already?
-
 
 class PromotionMark(Value, frozen=True, kw_only=True):
-    """The memory that a key of the working context has become."""
+    """The memory that a key of the working context was promoted to."""
 
     key: Name
     id: Id
     digest: Name
-    """What the value was."""
+    """Digest of the promoted value."""
 
 
 class PromotedEntry(Value, frozen=True, kw_only=True):
@@ -51,22 +49,22 @@ class PromotedEntry(Value, frozen=True, kw_only=True):
 
     id: Id
     item: Id
-    """What it was called while it waited; the same, unless it turned out to be known already."""
+    """Id of the pending item; differs from `id` if the memory existed already."""
     key: Name | None = None
-    """The key of the working context that it was."""
+    """Key of the working context that the value had."""
     digest: str | None = None
-    """What the value under that key was."""
+    """Digest of the value under that key."""
     supersedes: Id | None = None
     before: PromotionMark | None = None
-    """The mark that stood there until then."""
+    """The mark of the key before the run."""
     print: str = ""
-    """What tells whether somebody rewrote it since."""
+    """Fingerprint of the memory, to detect later modifications."""
     made: bool = True
-    """Whether it is new: what was there already is not taken back with the run."""
+    """True if the run created the memory; `undo` leaves others alone."""
 
 
 class PromotionFailure(Value, frozen=True, kw_only=True):
-    """One item that could not be kept; it stays where it was."""
+    """One item that could not be stored; it stays in short-term memory."""
 
     id: Id
     kind: Name
@@ -74,7 +72,7 @@ class PromotionFailure(Value, frozen=True, kw_only=True):
 
 
 class PromotionRun(Value, frozen=True, kw_only=True):
-    """One promotion: what it made, and what it could not make."""
+    """One promotion: what was stored and what failed."""
 
     id: Id
     at: Millis
@@ -85,44 +83,44 @@ class PromotionRun(Value, frozen=True, kw_only=True):
 
 
 def digest(value: Any) -> str:
-    """What tells one value of the working context from another."""
+    """Return a digest that identifies a value of the working context."""
     return sha256(codec.encode({"value": value})).hexdigest()
 
 
 def fingerprint(entry: Entry) -> str:
-    """What a memory says, as one word; being superseded and restored does not change it."""
-    said = entry.replace(superseded_by=None, superseded_at=None, superseded_reason=None, stale=False, rev=0)
-    return sha256(said.to_json()).hexdigest()
+    """Return a digest of a memory that supersession and reinstatement do not change."""
+    content = entry.replace(
+        superseded_by=None, superseded_at=None, superseded_reason=None, stale=False, rev=0
+    )
+    return sha256(content.to_json()).hexdigest()
 
 
 def entry_id_for_value(session_id: str, key: str, value: Any, before: PromotionMark | None) -> str:
-    """The id of the memory that a value becomes: the same, however often its promotion is tried.
+    """Return the id of the memory that a value becomes; the same for every attempt.
 
-    It depends on the memory before it, so that a value which comes back is a new memory.
+    The id depends on the previous memory of the key, so that a value which returns is a new memory.
     """
     return entry_id_for_digest(session_id, key, digest(value), before)
 
 
 def entry_id_for_digest(session_id: str, key: str, digest: str, before: PromotionMark | None) -> str:
-    """The same, of a value that is known by its digest."""
+    """Return the id of the memory that the value with this digest becomes."""
     parts = (session_id, key, digest, "" if before is None else before.id)
     return "mem_" + sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
-# scoring: How much does a candidate for promotion matter?
 
 
 def score_context_item(
     item: ContextItem, log: AccessLog, now: int | None = None, weights: Weights = DEFAULT_WEIGHTS
 ) -> Score:
-    """How much a value of the working context matters, by its own figures and those of the log.
+    """Return the importance of a value of the working context.
 
-    It was used as often as the larger of the two says, and last when the log says so, if it knows it.
+    Frequency is the larger of the item's own count and that of the log; recency is that of the log if it has
+    one.
     """
-    seen = log.get_stats(item.key)
+    logged = log.get_stats(item.key)
     return score(
-        item.last_accessed if seen.recency is None else seen.recency,
-        max(seen.frequency, item.access_count),
+        item.last_accessed if logged.recency is None else logged.recency,
+        max(logged.frequency, item.access_count),
         item.confidence,
         item.suggested_type,
         now,
@@ -130,28 +128,24 @@ def score_context_item(
     )
 
 
-# policy: When is short-term memory promoted, and how much has to speak for it?
-
-
 class PromotionPolicy(Record, frozen=True, kw_only=True):
-    """What is good enough for long-term memory, and when that is looked at."""
+    """Thresholds, limits and triggers of promotion."""
 
     LABEL: ClassVar[str] = "promotion policy"
 
     enabled: bool = True
-    """Whether promotions happen by themselves; on demand they always do."""
+    """Promote automatically; explicit promotion always works."""
     threshold: float = 0.6
     closing_threshold: float = 0.4
-    """What is enough when the session ends, and short-term memory with it; not for mere messages."""
+    """Threshold when the session closes and short-term memory ends; it does not apply to plain messages."""
     every_ms: Count = 30_000
     max_items: Count = 20
-    """How many items one run promotes; what an agent decided comes on top, and the rest waits. A session that
-    is paused or closed waits for nothing."""
+    """Maximum number of items of one run besides decisions; closing and pausing have no limit."""
     weights: Weights = Weights()
     strict: bool = False
-    """Whether a memory that contradicts another, or lacks what its type needs, is refused."""
+    """Refuse memories that contradict another one or lack a field that their type requires."""
     capacity: float = 0.9
-    """The part of what short-term memory can hold from which on it is promoted early."""
+    """Fill level of short-term memory, from 0 to 1, that triggers an early promotion."""
 
     def _check(self) -> None:
         for field in ("threshold", "closing_threshold", "capacity"):
@@ -161,23 +155,20 @@ class PromotionPolicy(Record, frozen=True, kw_only=True):
         check_instance(self.weights, "weights", kind=Weights)
 
     def threshold_for(self, trigger: str) -> float:
-        """What is enough when this is the reason to look."""
+        """Return the threshold that applies to a trigger."""
         return self.closing_threshold if trigger == "close" else self.threshold
 
 
-# planning: What would be promoted, what not, and why?
-
-
 MAX_CONTENT_BYTES = 64 * 1024
-"""How many bytes of a value become the content of a memory."""
+"""Maximum number of bytes of a value that become the content of a memory."""
 TRUNCATION_SUFFIX = " … [cut]"
 FINAL_TRIGGERS = ("close", "pause")
-"""When nobody may come back for the rest."""
+"""Triggers after which no later run may follow, so that nothing is postponed."""
 SOURCES = {"explicit": "user", "tool": "tool", "inferred": "agent"}
 
 
 class PromotionCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that may be promoted, the memory it would become, and what is to be done about it."""
+    """Something that may be promoted, with the entry it would become and the verdict on it."""
 
     entry: Entry
     origin: str
@@ -185,17 +176,17 @@ class PromotionCandidate(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     parts: Score | None = None
     verdict: str
-    """`promote`, or why not: `below`, `untyped`, `unchanged`, `held`, `later`."""
+    """`promote`, or the reason against: `below`, `untyped`, `unchanged`, `held`, `later`."""
     why: str
     item: str | None = None
-    """What it is called while it waits, where that is not the memory's id."""
+    """Id of the pending item if it differs from that of the entry."""
     key: str | None = None
     digest: str | None = None
     before: PromotionMark | None = None
 
     @property
     def id(self) -> str:
-        """The id of the memory that it would become."""
+        """Id of the entry it would become."""
         return self.entry.id
 
     def __str__(self) -> str:
@@ -204,7 +195,7 @@ class PromotionCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromotionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that short-term memory holds, the most important first, each with its verdict."""
+    """Candidates from all of short-term memory, the most important first, each with its verdict."""
 
     candidates: tuple[PromotionCandidate, ...] = ()
     threshold: float
@@ -213,8 +204,8 @@ class PromotionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def to_promote(self) -> tuple[PromotionCandidate, ...]:
-        """What is to be promoted."""
-        return tuple(one for one in self.candidates if one.verdict == "promote")
+        """Candidates with the verdict `promote`."""
+        return tuple(candidate for candidate in self.candidates if candidate.verdict == "promote")
 
     def __str__(self) -> str:
         head = f"{len(self.to_promote)} of {len(self.candidates)} reach {self.threshold:g}"
@@ -234,38 +225,38 @@ def build_plan(
     evicted: Mapping[str, PromotionMark] = EMPTY_MAP,
     undone_ids: Iterable[str] = (),
 ) -> PromotionPlan:
-    """A verdict on everything in short-term memory; nothing is changed.
+    """Return the verdicts on all of short-term memory; nothing is changed.
 
-    `marks` are what was promoted of the working context, `origins` where its values come from, `dropped`
-    which pending items were such values until there was no room for them, by their ids, and `held` the ids
-    of what somebody took back.
+    Args:
+        memory: short-term memory of the session.
+        scope: owner of the future entries.
+        policy: thresholds and limits.
+        now: timestamp in milliseconds.
+        trigger: reason for the run.
+        threshold: replaces that of the policy.
+        marks: what was promoted of the working context, by key.
+        origins: evidence for the values of the working context, by key.
+        evicted: marks of pending items that were values of the working context, by item id.
+        undone_ids: ids of entries whose promotion was undone; they are held back.
     """
-    least = policy.threshold_for(trigger) if threshold is None else threshold
-    # A message that nobody made a memory of has to matter by itself, also when the session ends.
-    plain = policy.threshold if threshold is None else threshold
-    most = None if trigger in FINAL_TRIGGERS else policy.max_items
-    kept_back = frozenset(undone_ids)
-    found = [
-        *(
-            _from_context(one, memory, scope, policy, least, now, marks, origins)
-            for one in memory.context.to_list()
-        ),
-        *(
-            _with_context_key(
-                _from_pending(one, scope, "pending", plain if _is_message(one.entry) else least),
-                memory.session_id,
-                evicted,
-                marks,
-            )
-            for one in memory.pending.list_implicit()
-        ),
-        *(_from_pending(one, scope, "decision", least) for one in memory.pending.list_agent_decisions()),
+    minimum = policy.threshold_for(trigger) if threshold is None else threshold
+    # A plain message is never promoted by the lower threshold of a closing session.
+    message_minimum = policy.threshold if threshold is None else threshold
+    candidates = [
+        _from_context(item, memory, scope, policy, minimum, now, marks, origins)
+        for item in memory.context.to_list()
     ]
-    found = [_hold_back(one) if one.id in kept_back and one.verdict == "promote" else one for one in found]
-    found.sort(key=lambda one: (-one.score, one.origin, one.id))
-    return PromotionPlan(
-        candidates=tuple(_limit_promotions(found, most)), threshold=least, trigger=trigger, at=now
-    )
+    for pending in memory.pending.list_implicit():
+        least = message_minimum if _is_message(pending.entry) else minimum
+        candidate = _from_pending(pending, scope, "pending", least)
+        candidates.append(_with_context_key(candidate, memory.session_id, evicted, marks))
+    decisions = memory.pending.list_agent_decisions()
+    candidates += [_from_pending(decision, scope, "decision", minimum) for decision in decisions]
+    held_ids = frozenset(undone_ids)
+    candidates = [_hold_back(item) if item.id in held_ids else item for item in candidates]
+    candidates.sort(key=lambda item: (-item.score, item.origin, item.id))
+    limited = _limit_promotions(candidates, None if trigger in FINAL_TRIGGERS else policy.max_items)
+    return PromotionPlan(candidates=tuple(limited), threshold=minimum, trigger=trigger, at=now)
 
 
 def _is_message(entry: Entry) -> bool:
@@ -275,13 +266,15 @@ def _is_message(entry: Entry) -> bool:
 def _limit_promotions(
     candidates: list[PromotionCandidate], max_items: int | None
 ) -> Iterable[PromotionCandidate]:
-    taken = 0
-    for one in candidates:
-        if one.verdict == "promote" and one.origin != "decision":
-            taken += 1
-            if max_items is not None and taken > max_items:
-                one = _with_verdict(one, "later", f"a run promotes {max_items}: the next one takes it")
-        yield one
+    accepted = 0
+    for candidate in candidates:
+        if candidate.verdict == "promote" and candidate.origin != "decision":
+            accepted += 1
+            if max_items is not None and accepted > max_items:
+                candidate = _with_verdict(
+                    candidate, "later", f"a run promotes {max_items}: the next one takes it"
+                )
+        yield candidate
 
 
 def _from_context(
@@ -294,20 +287,20 @@ def _from_context(
     marks: Mapping[str, PromotionMark],
     origins: Mapping[str, Evidence],
 ) -> PromotionCandidate:
-    parts = score_context_item(item, memory.access_log, now, policy.weights)
-    before, value = marks.get(item.key), digest(item.value)
-    entry = entry_from_item(item, memory.session_id, scope, parts.total, before, origins.get(item.key))
+    item_score = score_context_item(item, memory.access_log, now, policy.weights)
+    previous, value_digest = marks.get(item.key), digest(item.value)
+    entry = entry_from_item(item, memory.session_id, scope, item_score.total, previous, origins.get(item.key))
     if item.suggested_type is None:
         verdict, why = "untyped", f"{item.key!r} is no kind of memory; pass memory_type to make it one"
-    elif before is not None and before.digest == value:
-        verdict, why = "unchanged", f"it is memory {before.id!r} already"
-    elif reaches(parts.total, threshold):
-        verdict, why = "promote", str(parts)
+    elif previous is not None and previous.digest == value_digest:
+        verdict, why = "unchanged", f"it is memory {previous.id!r} already"
+    elif reaches(item_score.total, threshold):
+        verdict, why = "promote", str(item_score)
     else:
-        verdict, why = "below", str(parts)
+        verdict, why = "below", str(item_score)
     return PromotionCandidate(
-        entry=entry, origin="context", score=parts.total, parts=parts, verdict=verdict, why=why,
-        key=item.key, digest=value, before=before,
+        entry=entry, origin="context", score=item_score.total, parts=item_score, verdict=verdict, why=why,
+        key=item.key, digest=value_digest, before=previous,
     )  # fmt: skip
 
 
@@ -319,14 +312,14 @@ def _from_pending(item: PendingItem, scope: Scope, origin: str, threshold: float
         namespace=scope.namespace,
         importance=item.importance_score,
     )
-    score = item.importance_score
+    importance = item.importance_score
     if origin == "decision":
         verdict, why = "promote", "the agent decided it"
-    elif reaches(score, threshold):
-        verdict, why = "promote", f"importance {score:.3f}"
+    elif reaches(importance, threshold):
+        verdict, why = "promote", f"importance {importance:.3f}"
     else:
-        verdict, why = "below", f"importance {score:.3f} of {threshold:g}"
-    return PromotionCandidate(entry=entry, origin=origin, score=score, verdict=verdict, why=why)
+        verdict, why = "below", f"importance {importance:.3f} of {threshold:g}"
+    return PromotionCandidate(entry=entry, origin=origin, score=importance, verdict=verdict, why=why)
 
 
 def entry_from_item(
@@ -337,7 +330,7 @@ def entry_from_item(
     before: PromotionMark | None = None,
     origin: Evidence | None = None,
 ) -> Entry:
-    """The memory that a value of the working context becomes."""
+    """Return the entry that a value of the working context becomes."""
     return Entry(
         id=entry_id_for_value(session_id, item.key, item.value, before),
         agent_id=scope.require_agent_id(),
@@ -361,49 +354,46 @@ def _with_context_key(
     evicted: Mapping[str, PromotionMark],
     marks: Mapping[str, PromotionMark],
 ) -> PromotionCandidate:
-    """A pending item that was a value of the working context, with the memory that it supersedes."""
-    place = evicted.get(candidate.id)
-    if place is None:
+    """Return a candidate for an evicted value of the working context, with the entry that it supersedes."""
+    mark = evicted.get(candidate.id)
+    if mark is None:
         return candidate
-    before = marks.get(place.key)
-    id = entry_id_for_digest(session_id, place.key, place.digest, before)
-    known = before is not None and before.digest == place.digest
+    previous = marks.get(mark.key)
+    entry_id = entry_id_for_digest(session_id, mark.key, mark.digest, previous)
+    is_unchanged = previous is not None and previous.digest == mark.digest
     return msgspec.structs.replace(
         candidate,
-        entry=candidate.entry.replace(id=id),
+        entry=candidate.entry.replace(id=entry_id),
         item=candidate.id,
-        key=place.key,
-        digest=place.digest,
-        before=before,
-        verdict="unchanged" if known else candidate.verdict,
+        key=mark.key,
+        digest=mark.digest,
+        before=previous,
+        verdict="unchanged" if is_unchanged else candidate.verdict,
     )
 
 
 def content_of(item: ContextItem) -> str:
-    """A value of the working context in words, with the key that says what it is."""
-    text = item.text
-    if len(text.encode()) <= MAX_CONTENT_BYTES:
-        return text
-    return (
-        text.encode()[: MAX_CONTENT_BYTES - len(TRUNCATION_SUFFIX.encode())].decode(errors="ignore")
-        + TRUNCATION_SUFFIX
-    )
+    """Return a value of the working context as text with its key, cut to `MAX_CONTENT_BYTES`."""
+    data = item.text.encode()
+    if len(data) <= MAX_CONTENT_BYTES:
+        return item.text
+    head = data[: MAX_CONTENT_BYTES - len(TRUNCATION_SUFFIX.encode())]
+    return head.decode(errors="ignore") + TRUNCATION_SUFFIX
 
 
 def _value_metadata(item: ContextItem) -> dict[str, object]:
-    """The value itself, unless it is so long that its content has to do."""
+    """Return the value itself unless it is so long that the content was cut."""
     return {"value": item.value} if len(item.text.encode()) <= MAX_CONTENT_BYTES else {}
 
 
 def _hold_back(candidate: PromotionCandidate) -> PromotionCandidate:
+    if candidate.verdict != "promote":
+        return candidate
     return _with_verdict(candidate, "held", "its promotion was undone")
 
 
 def _with_verdict(candidate: PromotionCandidate, verdict: str, why: str) -> PromotionCandidate:
-    new = shallow_copy(candidate)
-    set_field(new, "verdict", verdict)
-    set_field(new, "why", why)
-    return new
+    return msgspec.structs.replace(candidate, verdict=verdict, why=why)
 
 
 def _short(text: str) -> str:

@@ -1,8 +1,7 @@
-"""How does short-term memory become long-term memory?
+"""Carry out a promotion plan, and undo a run.
 
-Each memory has an id that follows from what it is, so a promotion that was interrupted can be tried again
-and makes nothing twice. What cannot be kept stays where it was.
-
+The id of each entry is derived from its content, so an interrupted promotion can be repeated and makes
+nothing twice. What cannot be stored stays in short-term memory.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ UNDONE_REASON = "promotion undone"
 
 
 class Promotion(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at, and what became of it; a dry run has no run."""
+    """A plan and its run; a dry run has no run."""
 
     plan: PromotionPlan
     run: PromotionRun | None = None
@@ -41,23 +40,29 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing was written."""
+        """True if nothing was written."""
         return self.run is None
 
     def __str__(self) -> str:
         if self.run is None:
             return str(self.plan)
-        failed = "".join(f"\nfailed    {one.id}: {one.kind}: {one.problem}" for one in self.run.failed)
+        failed = "".join(
+            f"\nfailed    {failure.id}: {failure.kind}: {failure.problem}" for failure in self.run.failed
+        )
         return f"run {self.run.id}: {len(self.run.promoted)} promoted\n{self.plan}{failed}"
 
 
 async def promote(
     store: Store, plan: PromotionPlan, *, strict: bool = False, promoted_ids: Container[str] = ()
 ) -> Promotion:
-    """Carry a plan out; what fails is named, and hinders nothing else.
+    """Carry out a plan; a failure is reported in the run and does not stop the others.
 
-    `earlier` are the ids of what other runs made: what is there and is not among them was made by a try of
-    this run that came to no end.
+    Args:
+        store: store to write to.
+        plan: plan to carry out.
+        strict: refuse entries that contradict others or are incomplete.
+        promoted_ids: ids of entries that earlier runs made. An existing entry that is not among them was
+            written by an interrupted attempt of this run.
     """
     promoted: list[PromotedEntry] = []
     failed: list[PromotionFailure] = []
@@ -65,12 +70,12 @@ async def promote(
     run_id = ids.new("prm_")
     for candidate in plan.to_promote:
         try:
-            done = await _promote_candidate(store, candidate, strict, promoted_ids)
-        except Exception as error:  # a store may be somebody's own, and so may its guard
+            entry = await _promote_candidate(store, candidate, strict, promoted_ids)
+        except Exception as error:  # the store, or a guard around it, may be user code
             failed.append(PromotionFailure(id=candidate.id, kind=type(error).__name__, problem=str(error)))
             continue
-        promoted.append(done)
-        signals += _signals_for(candidate, done, run_id)
+        promoted.append(entry)
+        signals += _signals_for(candidate, entry, run_id)
     run = PromotionRun(
         id=run_id, at=plan.at, trigger=plan.trigger, promoted=tuple(promoted), failed=tuple(failed)
     )
@@ -80,74 +85,74 @@ async def promote(
 async def _promote_candidate(
     store: Store, candidate: PromotionCandidate, strict: bool, promoted_ids: Container[str]
 ) -> PromotedEntry:
-    entry, old = candidate.entry, None
+    entry, superseded = candidate.entry, None
     if candidate.before is not None:
-        old = await _latest_successor(store, candidate.before, entry)
+        superseded = await _latest_successor(store, candidate.before, entry)
     if strict:
-        await _check_strict(store, entry, old)
-    known = await _find_entry(store, entry.id, entry.scope, superseded=True)
-    kept, new = await _write_or_restore(store, candidate, known, old)
+        await _check_strict(store, entry, superseded)
+    existing = await _find_entry(store, entry.id, entry.scope)
+    stored, created = await _write_or_reinstate(store, candidate, existing, superseded)
     if not strict:
-        await _link_conflicts(store, kept)
+        await _link_conflicts(store, stored)
     return PromotedEntry(
-        id=kept.id,
+        id=stored.id,
         item=candidate.item or candidate.id,
         key=candidate.key,
         digest=candidate.digest,
-        supersedes=None if old is None else old.id,
+        supersedes=None if superseded is None else superseded.id,
         before=candidate.before,
-        print=fingerprint(kept),
-        made=new and kept.id not in promoted_ids,
+        print=fingerprint(stored),
+        made=created and stored.id not in promoted_ids,
     )
 
 
-async def _write_or_restore(
-    store: Store, candidate: PromotionCandidate, known: Entry | None, old: Entry | None
+async def _write_or_reinstate(
+    store: Store, candidate: PromotionCandidate, existing: Entry | None, superseded: Entry | None
 ) -> tuple[Entry, bool]:
-    """The memory as it is kept, and whether it is this promotion's own."""
+    """Return the stored entry, and whether this promotion made it."""
     entry = candidate.entry
-    if known is not None and (known.content, known.type) == (entry.content, entry.type):
-        if _is_undone(known):
-            able: SupportsSupersede = require(store, SupportsSupersede, "promote again what was undone")
-            known = await able.reinstate(entry.id, entry.scope)
-        return known, True
+    if existing is not None and (existing.content, existing.type) == (entry.content, entry.type):
+        if _is_undone(existing):
+            undoer: SupportsSupersede = require(store, SupportsSupersede, "promote again what was undone")
+            existing = await undoer.reinstate(entry.id, entry.scope)
+        return existing, True
     receipt = await store.write(
         WriteRequest(
             entry=entry,
             dedupe=candidate.key is None,  # the same words, said again, are the same memory
-            supersedes=None if old is None else old.id,
+            supersedes=None if superseded is None else superseded.id,
         )
     )
     return receipt.entry, receipt.outcome != "duplicate_of"
 
 
-async def _check_strict(store: Store, entry: Entry, old: Entry | None) -> None:
-    """Raise where a memory is not fit to be kept; what it is to replace is no contradiction."""
+async def _check_strict(store: Store, entry: Entry, superseded: Entry | None) -> None:
+    """Raise if an entry is incomplete or contradicts others; the entry it supersedes is no contradiction."""
     conflicts.check_complete(entry)
-    found = [
-        one.other if one.one.id == entry.id else one.one for one in await conflicts.conflicts_of(store, entry)
-    ]
-    others = [one.id for one in found if old is None or one.id != old.id]
+    allowed = {entry.id} if superseded is None else {entry.id, superseded.id}
+    pairs = await conflicts.conflicts_of(store, entry)
+    others = [side.id for pair in pairs for side in (pair.one, pair.other) if side.id not in allowed]
     if others:
         raise Contradiction(entry.id, others)
 
 
 async def _link_conflicts(store: Store, entry: Entry) -> None:
-    """Link a memory with those it contradicts, in a store that keeps links."""
+    """Link an entry with those it contradicts if the store supports links."""
     if isinstance(store, SupportsLinks) and isinstance(store, SupportsGet):
         await conflicts.link_conflicts(store, entry, Scope(namespace=entry.namespace))
 
 
 async def _latest_successor(store: Store, mark: PromotionMark, entry: Entry) -> Entry | None:
-    """What a value has to replace: the memory of the mark, or the one that has replaced it under its key.
+    """Return the entry that a value supersedes: that of the mark, or its latest successor.
 
-    The mark may be older than that: another program promoted meanwhile, or this one died before it was saved.
+    The mark may be outdated: another process promoted meanwhile, or this one stopped before the mark was
+    saved.
     """
     seen: set[str] = set()
     id: str | None = mark.id
     while id is not None and id not in seen:
         seen.add(id)
-        found = await _find_entry(store, id, entry.scope, superseded=True)
+        found = await _find_entry(store, id, entry.scope)
         if found is None or found.id == entry.id or found.metadata.get("key") != mark.key:
             return None
         if found.superseded_by is None:
@@ -156,82 +161,88 @@ async def _latest_successor(store: Store, mark: PromotionMark, entry: Entry) -> 
     return None
 
 
-async def _find_entry(store: Store, id: str, scope: Scope, *, superseded: bool = False) -> Entry | None:
-    """A memory that is still there, and by default still counts."""
+async def _find_entry(store: Store, id: str, scope: Scope) -> Entry | None:
+    """Return the entry of an id, superseded or not; None if it is unknown or the store cannot look it up."""
     if not isinstance(store, SupportsGet):
         return None
     try:
-        found = await store.get(id, scope)
+        return await store.get(id, scope)
     except NotFound:
         return None
-    return found if superseded or found.superseded_by is None else None
 
 
 async def undo(
     store: Store, run: PromotionRun, scope: Scope, *, undone: Mapping[str, PromotedEntry] = EMPTY_MAP
 ) -> tuple[list[Signal], list[Entry]]:
-    """Take back what a run made: its memories are forgotten, and what they superseded counts again.
+    """Undo a run: forget its entries and reinstate what they superseded.
 
-    What somebody changed since stays as it is now, and what other runs made that were undone (`gone`) does
-    not come back. What was taken back comes with what there is to tell.
+    Entries that were modified since stay as they are.
+
+    Args:
+        store: store that the run wrote to.
+        run: run to undo.
+        scope: scope of its entries.
+        undone: entries of other undone runs by id; they are not reinstated.
+
+    Returns:
+        Signals to publish, and the entries that were forgotten.
     """
-    able: SupportsSupersede = require(store, SupportsSupersede, "undo a promotion")
+    undoer: SupportsSupersede = require(store, SupportsSupersede, "undo a promotion")
     signals: list[Signal] = []
-    taken: list[Entry] = []
-    for one in reversed(run.promoted):
-        kept = await _find_entry(store, one.id, scope, superseded=True) if one.made else None
-        if kept is None or not (_is_undone(kept) or _is_unmodified(kept, one)):
+    forgotten: list[Entry] = []
+    for made in reversed(run.promoted):
+        stored = await _find_entry(store, made.id, scope) if made.made else None
+        if stored is None or not (_is_undone(stored) or _is_unmodified(stored, made)):
             continue
-        taken.append(kept)
-        if not _is_undone(kept):  # an earlier try may have come to this point
-            await able.supersede(one.id, scope, reason=UNDONE_REASON)
-        signals.append(_signal("memory.superseded", scope, id=one.id, by=None, reason=UNDONE_REASON))
-        heir, before = one.id, one.supersedes
-        while before is not None and before in undone:
-            heir, before = before, undone[before].supersedes
-        if before is not None:
-            old = await _find_entry(store, before, scope, superseded=True)
-            if old is not None and old.superseded_by == heir:
-                await able.reinstate(old.id, scope)
-    return signals, taken
+        forgotten.append(stored)
+        if not _is_undone(stored):  # an interrupted attempt may have come this far
+            await undoer.supersede(made.id, scope, reason=UNDONE_REASON)
+        signals.append(_signal("memory.superseded", scope, id=made.id, by=None, reason=UNDONE_REASON))
+        successor, predecessor = made.id, made.supersedes
+        while predecessor is not None and predecessor in undone:
+            successor, predecessor = predecessor, undone[predecessor].supersedes
+        if predecessor is not None:
+            entry = await _find_entry(store, predecessor, scope)
+            if entry is not None and entry.superseded_by == successor:
+                await undoer.reinstate(entry.id, scope)
+    return signals, forgotten
 
 
-def _is_undone(kept: Entry) -> bool:
-    return kept.superseded_by == DELETED and kept.superseded_reason == UNDONE_REASON
+def _is_undone(entry: Entry) -> bool:
+    return entry.superseded_by == DELETED and entry.superseded_reason == UNDONE_REASON
 
 
-def _is_unmodified(kept: Entry, promoted: PromotedEntry) -> bool:
-    return kept.superseded_by is None and fingerprint(kept) == promoted.print
+def _is_unmodified(entry: Entry, promoted: PromotedEntry) -> bool:
+    return entry.superseded_by is None and fingerprint(entry) == promoted.print
 
 
-def _signals_for(candidate: PromotionCandidate, done: PromotedEntry, run_id: str) -> list[Signal]:
-    """What others may want to hear about one memory: what it is called, never what it says."""
+def _signals_for(candidate: PromotionCandidate, promoted: PromotedEntry, run_id: str) -> list[Signal]:
+    """Return the signals about one entry; they carry its id, never its content."""
     scope = candidate.entry.scope
-    found = []
-    if done.made:
-        found.append(_signal("memory.stored", scope, id=done.id, type=candidate.entry.type, run=run_id))
-    if done.supersedes is not None and done.made:
-        found.append(_signal("memory.superseded", scope, id=done.supersedes, by=done.id, run=run_id))
-    return found
+    signals = []
+    if promoted.made:
+        signals.append(_signal("memory.stored", scope, id=promoted.id, type=candidate.entry.type, run=run_id))
+    if promoted.supersedes is not None and promoted.made:
+        signals.append(
+            _signal("memory.superseded", scope, id=promoted.supersedes, by=promoted.id, run=run_id)
+        )
+    return signals
 
 
 def _run_signals(run: PromotionRun, plan: PromotionPlan) -> Sequence[Signal]:
     if not run.promoted:
         return ()
     scope = plan.to_promote[0].entry.scope
-    told = [one.id for one in run.promoted]
-    return (
-        _signal("memory.promoted", scope, run=run.id, trigger=run.trigger, ids=told, count=len(told),
-            failed=len(run.failed),
-        ),
-    )  # fmt: skip
+    entry_ids = [entry.id for entry in run.promoted]
+    counts = {"count": len(entry_ids), "failed": len(run.failed)}
+    return (_signal("memory.promoted", scope, run=run.id, trigger=run.trigger, ids=entry_ids, **counts),)
 
 
 def _signal(name: str, scope: Scope, **data: object) -> Signal:
-    whose = {
+    owner = {
         "namespace": scope.namespace,
         "agent_id": scope.agent_id,
         "session_id": scope.session_id,
         "project_id": scope.project_id,
     }
-    return Signal(type=name, source="/omoide/promotion", data={**whose, **data})
+    return Signal(type=name, source="/omoide/promotion", data={**owner, **data})

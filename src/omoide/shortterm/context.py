@@ -1,9 +1,8 @@
-"""What does the session understand right now?
+"""Working context of a session: a scratchpad of named values.
 
-A scratchpad of named values, each with where it comes from and how sure it is. What it would be as a memory
-follows from its name and source, unless somebody says so. When there is no room for a new value, the least
-important ones leave.
-
+Each value has a source and a confidence. The type that it would have as a memory follows from its key and
+source unless the caller passes one. When a new value does not fit into the token budget, the least important
+values are evicted.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.importance import score
 
 SUMMARY_KEY = "conversation_summary"
-"""Where the summary of the conversation is kept; no part of what the session understands."""
+"""Key that holds the summary of the conversation; `to_dict` leaves it out."""
 
 KEYS = (
     "active_file",
@@ -39,13 +38,13 @@ KEYS = (
     "file_relationships",
     SUMMARY_KEY,
 )
-"""The conventional keys; any other name is allowed, and is promoted only with a type of its own."""
+"""Conventional keys. Any other key is allowed, and is promoted only with a type of its own."""
 
 SOURCES = ("inferred", "explicit", "tool")
 MAX_DEPTH = 32
-"""How deeply a value may be nested, so that it can be kept with all that is around it."""
+"""How deeply a value may be nested, so that it can be stored together with the record around it."""
 ITEM_OVERHEAD_TOKENS = 2
-"""About how many tokens a pair takes besides its words."""
+"""Approximate number of tokens that a pair takes besides its text."""
 
 _TYPE_BY_KEY_AND_SOURCE = MappingProxyType(
     {
@@ -63,13 +62,13 @@ _TYPE_BY_KEY = MappingProxyType(
 
 
 def infer_type(key: str, source: str) -> str | None:
-    """The type of memory that a value would be; None for what is not to be remembered."""
+    """Return the memory type that a key and a source imply; None if the value is not to be remembered."""
     return _TYPE_BY_KEY_AND_SOURCE.get((key, source)) or _TYPE_BY_KEY.get(key)
 
 
 @value_type
 class ContextItem(Record, frozen=True, kw_only=True):
-    """One value, where it comes from, how sure it is, and how it was used."""
+    """One value with its source, its confidence and its usage."""
 
     LABEL: ClassVar[str] = "context item"
 
@@ -81,11 +80,11 @@ class ContextItem(Record, frozen=True, kw_only=True):
     first_seen: Millis
     last_accessed: Millis
     changed_at: Millis = cast("int", msgspec.UNSET)
-    """Since when the value is what it is."""
+    """Timestamp since which the value is unchanged."""
     suggested_type: str | None = None
-    """The type of memory it would be; None when it is not to be remembered."""
+    """Type that it would have as a memory; None if it is not to be remembered."""
     type_given: bool = False
-    """Whether somebody said so; it stays until they say otherwise. Else it follows from key and source."""
+    """True if the caller passed the type: it then stays with the key until another one is passed."""
     tokens: Count = 0
 
     def __post_init__(self) -> None:
@@ -104,24 +103,24 @@ class ContextItem(Record, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The pair as it will be read."""
+        """The pair as text for a prompt."""
         return render_pair(self.key, self.value)
 
 
 def render_pair(key: str, value: Any) -> str:
-    """A pair as it will be read: text as it is, anything else as JSON."""
+    """Return a pair as text for a prompt: strings as they are, other values as JSON."""
     return f"{key}: {value if isinstance(value, str) else codec.encode(value).decode()}"
 
 
 class WorkingContext(Record, frozen=True, kw_only=True):
-    """Named values, within a number of tokens."""
+    """Named values within a token budget."""
 
     LABEL: ClassVar[str] = "working context"
 
     items: FrozenMap[str, ContextItem] = EMPTY_MAP
     max_tokens: int = 12_000
     current_tokens: Count = 0
-    """What the items take; counted, whatever is given."""
+    """Tokens of all items; always recomputed on construction."""
 
     def _check(self) -> None:
         check_positive(self.max_tokens, "max_tokens")
@@ -134,12 +133,12 @@ class WorkingContext(Record, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, max_tokens: Any = 12_000) -> Self:  # type: ignore[override]  # it begins empty
-        """An empty context."""
+        """Return an empty context."""
         return cls(max_tokens=max_tokens)
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return len(self.items)
 
     def put(
@@ -153,10 +152,23 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         now: int | None = None,
         count: TokenCounter = estimate_tokens,
     ) -> tuple[Self, tuple[ContextItem, ...]]:
-        """With a value under a key, and the items that had to leave for it, least important first.
+        """Return the context with a value under a key, and the items that were evicted for it.
 
-        Source and confidence are those of the new value. `memory_type` says what it is as a memory; a type
-        once given stays with the key, and others follow from key and source each time.
+        Args:
+            key: name of the value.
+            value: any JSON-like value.
+            source: `inferred`, `explicit` or `tool`; replaces that of the previous value.
+            confidence: from 0 to 1; replaces that of the previous value.
+            memory_type: type as a memory. A type once passed stays with the key; otherwise it is inferred
+                from key and source on every call.
+            now: timestamp in milliseconds.
+            count: token counter.
+
+        Returns:
+            The new context, and the evicted items with the least important first.
+
+        Raises:
+            InvalidRecord: the key or the value is invalid, or larger than the whole context.
         """
         try:
             item = self._item(key, value, source, confidence, memory_type, clock.resolve(now), count)
@@ -167,7 +179,7 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         return self._with(item)._evict(item.last_accessed, protected_key=item.key)
 
     def resize(self, max_tokens: int, *, now: int | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
-        """With room for another number of tokens, and the items that no longer fit."""
+        """Return the context with another token budget, and the items that no longer fit."""
         new = shallow_copy(self)
         set_field(new, "max_tokens", check_positive(max_tokens, "max_tokens"))
         return new._evict(clock.resolve(now))
@@ -182,35 +194,38 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         at: int,
         count: TokenCounter,
     ) -> ContextItem:
-        key, held = check_text(key, "key"), freeze(value, "value")
-        if depth_of(held) > MAX_DEPTH:
+        key, frozen = check_text(key, "key"), freeze(value, "value")
+        if depth_of(frozen) > MAX_DEPTH:
             raise Invalid("value", f"is nested deeper than {MAX_DEPTH} levels", "keep less inside of it")
-        before = self.items.get(key)
-        tokens = count(render_pair(key, held)) + ITEM_OVERHEAD_TOKENS
+        previous = self.items.get(key)
+        tokens = count(render_pair(key, frozen)) + ITEM_OVERHEAD_TOKENS
         if tokens > self.max_tokens:
             raise Invalid(
                 "value",
                 f"takes {tokens} tokens, and the whole context has {self.max_tokens}",
                 "keep it elsewhere and put its name here, or raise max_tokens",
             )
-        if memory_type is None and before is not None and before.type_given:
-            memory_type = before.suggested_type
+        if memory_type is None and previous is not None and previous.type_given:
+            memory_type = previous.suggested_type
         return ContextItem(
             key=key,
-            value=held,
+            value=frozen,
             source=source,
             confidence=confidence,
-            access_count=1 if before is None else before.access_count + 1,
-            first_seen=at if before is None else before.first_seen,
+            access_count=1 if previous is None else previous.access_count + 1,
+            first_seen=at if previous is None else previous.first_seen,
             last_accessed=at,
-            changed_at=before.changed_at if before is not None and before.value == held else at,
+            changed_at=previous.changed_at if previous is not None and previous.value == frozen else at,
             suggested_type=infer_type(key, source) if memory_type is None else memory_type,
             type_given=memory_type is not None,
             tokens=tokens,
         )
 
     def get(self, key: str, default: Any = None, *, now: int | None = None) -> tuple[Self, Any]:
-        """With one more use counted, and the value; where there is none, unchanged, and the default."""
+        """Return the context with one more access counted, and the value.
+
+        If there is no such key, the context is unchanged and `default` is returned.
+        """
         item = self.items.get(key)
         if item is None:
             return self, default
@@ -220,20 +235,20 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         return self._with(used), item.value
 
     def peek(self, key: str, default: Any = None) -> Any:
-        """The value, or the default; nobody counts it."""
+        """Return the value or the default without counting an access."""
         item = self.items.get(key)
         return default if item is None else item.value
 
     def item(self, key: str) -> ContextItem | None:
-        """All that is known about a value, or None where there is none."""
+        """Return the item of a key, or None."""
         return self.items.get(key)
 
     def has(self, key: str) -> bool:
-        """Whether there is a value, be it None."""
+        """Return True if the key has a value, even None."""
         return key in self.items
 
     def delete(self, key: str) -> Self:
-        """Without a key, whether it was there or not."""
+        """Return the context without a key; unknown keys are ignored."""
         item = self.items.get(key)
         if item is None:
             return self
@@ -243,26 +258,28 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         return new
 
     def clear(self) -> Self:
-        """The same context, empty."""
+        """Return an empty context with the same budget."""
         return type(self)(max_tokens=self.max_tokens)
 
     def to_list(self) -> list[ContextItem]:
-        """The items, by key."""
+        """Return the items, sorted by key."""
         return [self.items[key] for key in sorted(self.items)]
 
     def to_dict(self) -> dict[str, Any]:
-        """The values by key, without the conversation's summary."""
+        """Return the values by key, without the summary of the conversation."""
         return {item.key: item.value for item in self.to_list() if item.key != SUMMARY_KEY}
 
     def _with(self, item: ContextItem) -> Self:
-        before = self.items.get(item.key)
+        previous = self.items.get(item.key)
         new = shallow_copy(self)
         set_field(new, "items", self.items.set(item.key, item))
-        set_field(new, "current_tokens", self.current_tokens + item.tokens - (before.tokens if before else 0))
+        set_field(
+            new, "current_tokens", self.current_tokens + item.tokens - (previous.tokens if previous else 0)
+        )
         return new
 
     def _evict(self, now: int, protected_key: str | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
-        """With no more than there is room for, and what had to leave, least important first."""
+        """Return the context reduced to its budget, and the evicted items, least important first."""
         new, evicted = self, []
         if self.current_tokens > self.max_tokens:
             for item in self._least_important(now):
@@ -275,7 +292,9 @@ class WorkingContext(Record, frozen=True, kw_only=True):
 
     def _least_important(self, now: int) -> list[ContextItem]:
         def importance(item: ContextItem) -> tuple[float, int, str]:
-            known = score(item.last_accessed, item.access_count, item.confidence, item.suggested_type, now)
-            return known.total, item.last_accessed, item.key
+            item_score = score(
+                item.last_accessed, item.access_count, item.confidence, item.suggested_type, now
+            )
+            return item_score.total, item.last_accessed, item.key
 
         return sorted(self.items.values(), key=importance)

@@ -1,10 +1,10 @@
-"""Importance score and access log.
+"""Importance score, and the access log that it is computed from.
 
-The last thousand uses of the working context's keys and of memories. How often and when each was used last is
-kept beside them, so asking does not go through the log.
+The access log has the last thousand accesses of keys of the working context and of memories. Frequency and
+recency of each are maintained beside it, so that a lookup does not scan the log.
 
-The weighted sum of four parts, each from 0 to 1: how recently it was used, how often, how sure it is, and how
-much its kind matters. A score says what each part added to it.
+The score is a weighted sum of four parts, each from 0 to 1: recency, frequency, confidence and salience of
+the memory type. A score explains what each part contributed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ from omoide.core.value import (
 )
 from omoide.errors import Invalid, WrongType
 
-# access log: What was used lately, and how often?
-
-
 ACCESS_TYPES = ("read", "write", "query")
 MEMORY = "memory"
 
@@ -45,12 +42,12 @@ AccessKey = str | tuple[str, str]
 
 @value_type
 class AccessEvent(Record, frozen=True, kw_only=True):
-    """One use of a key of the working context, or of a memory."""
+    """One access of a key of the working context or of a memory."""
 
     LABEL: ClassVar[str] = "access"
 
     name: Name
-    """The key, or the memory's id."""
+    """The key, or the id of the memory."""
     is_memory: bool = False
     access_type: str = "read"
     timestamp: Millis = msgspec.field(default_factory=clock.now)
@@ -60,12 +57,12 @@ class AccessEvent(Record, frozen=True, kw_only=True):
 
     @property
     def key(self) -> AccessKey:
-        """What was used, in the form that `record` takes."""
+        """The accessed thing in the form that `AccessLog.record` takes."""
         return (MEMORY, self.name) if self.is_memory else self.name
 
 
 class AccessStats(Value, frozen=True, kw_only=True):
-    """How often something was used, and when for the last time."""
+    """Frequency of a key, and the timestamp of its last access."""
 
     frequency: int = 0
     recency: Millis | None = None
@@ -77,16 +74,16 @@ _NO_COUNTS: UsageCounts = Map()
 
 
 class AccessLog(Record, frozen=True, kw_only=True):
-    """The latest uses of things, up to a number of them."""
+    """The latest accesses, up to a maximum number."""
 
     LABEL: ClassVar[str] = "access log"
     EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"figures"})
 
     log: FrozenList[AccessEvent] = EMPTY_LIST
-    """The uses, oldest first."""
+    """Accesses, oldest first."""
     max_entries: int = 1000
     figures: Any = _NO_COUNTS
-    """How often each thing is in the log, and when it was used last; follows from the log."""
+    """Frequency and last access by key; derived from the log."""
 
     def _check(self) -> None:
         check_positive(self.max_entries, "max_entries")
@@ -101,21 +98,21 @@ class AccessLog(Record, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, max_entries: Any = 1000) -> Self:  # type: ignore[override]  # it begins empty
-        """An empty log."""
+        """Return an empty log."""
         return cls(max_entries=max_entries)
 
     @property
     def entries(self) -> tuple[AccessEvent, ...]:
-        """The uses, newest first."""
+        """Accesses, newest first."""
         return tuple(self.log)[::-1]
 
     @property
     def size(self) -> int:
-        """How many uses it holds."""
+        """Number of accesses in the log."""
         return len(self.log)
 
     def record(self, key: AccessKey, access_type: str = "read", now: int | None = None) -> Self:
-        """With one more use of a key or of `("memory", id)`; the oldest leaves when there are too many."""
+        """Return the log with one more access of a key or `("memory", id)`; a full log drops its oldest."""
         is_memory, name = _parse_key(key)
         access = AccessEvent(
             name=name, is_memory=is_memory, access_type=access_type, timestamp=clock.resolve(now)
@@ -128,46 +125,46 @@ class AccessLog(Record, frozen=True, kw_only=True):
         return new
 
     def get_frequency(self, key: AccessKey) -> int:
-        """How often something is in the log."""
+        """Return the number of accesses in the log."""
         return self.get_stats(key).frequency
 
     def get_recency(self, key: AccessKey) -> int | None:
-        """When something was used last, or None."""
+        """Return the timestamp of the last access, or None."""
         return self.get_stats(key).recency
 
     def get_stats(self, key: AccessKey) -> AccessStats:
-        """How often something is in the log, and when it was used last."""
+        """Return frequency and recency of a key."""
         is_memory, name = _parse_key(key)
-        known = self.figures.get((MEMORY, name) if is_memory else name)
-        return AccessStats() if known is None else AccessStats(frequency=known[0], recency=known[1])
+        counts = self.figures.get((MEMORY, name) if is_memory else name)
+        return AccessStats() if counts is None else AccessStats(frequency=counts[0], recency=counts[1])
 
     def recent_accesses(self, n: int = 10) -> tuple[AccessEvent, ...]:
-        """The latest uses, newest first."""
-        wanted = min(check_count(n, "n"), len(self.log))
-        return tuple(self.log[len(self.log) - wanted :])[::-1]
+        """Return the latest accesses, newest first."""
+        size = min(check_count(n, "n"), len(self.log))
+        return tuple(self.log[len(self.log) - size :])[::-1]
 
     def entries_for(self, key: AccessKey) -> tuple[AccessEvent, ...]:
-        """The uses of one thing, newest first."""
+        """Return the accesses of one key, newest first."""
         is_memory, name = _parse_key(key)
-        return tuple(one for one in self.entries if one.name == name and one.is_memory is is_memory)
+        return tuple(event for event in self.entries if event.name == name and event.is_memory is is_memory)
 
     def unique_keys(self) -> tuple[AccessKey, ...]:
-        """What is in the log, what was used last first."""
+        """Return the distinct keys, the most recently accessed first."""
         return tuple(dict.fromkeys(access.key for access in self.entries))
 
     def access_type_counts(self) -> dict[str, int]:
-        """How many uses there are of each type."""
+        """Return the number of accesses of each type."""
         counts = dict.fromkeys(ACCESS_TYPES, 0)
         for access in self.log:
             counts[access.access_type] += 1
         return counts
 
     def clear(self) -> Self:
-        """The same log, empty."""
+        """Return an empty log of the same capacity."""
         return type(self)(max_entries=self.max_entries)
 
     def _drop_oldest(self) -> None:
-        """Take the first use out of a log that is still being made."""
+        """Remove the first access in place; only for a log that is still being constructed."""
         oldest = self.log[0]
         set_field(self, "log", self.log.delete(0))
         count, last = self.figures[oldest.key]
@@ -179,12 +176,12 @@ class AccessLog(Record, frozen=True, kw_only=True):
 
 def _count_access(figures: UsageCounts, access: AccessEvent) -> UsageCounts:
     key = access.key
-    known = figures.get(key)
-    return figures.set(key, (1 if known is None else known[0] + 1, access.timestamp))
+    counts = figures.get(key)
+    return figures.set(key, (1 if counts is None else counts[0] + 1, access.timestamp))
 
 
 def _parse_key(key: object) -> tuple[bool, str]:
-    """Whether a memory is meant, and the name of the thing."""
+    """Return whether the key names a memory, and its name."""
     if isinstance(key, tuple):
         if len(key) != 2 or key[0] != MEMORY:
             raise WrongType("key", 'a key, or ("memory", id)', key)
@@ -192,14 +189,11 @@ def _parse_key(key: object) -> tuple[bool, str]:
     return False, check_text(key, "key")
 
 
-# importance: How much does something that was noticed matter?
-
-
 TOLERANCE = 1e-9
-"""Sums of fractions that are equal on paper may differ by less than this."""
+"""Largest difference of two sums that are equal but for rounding."""
 
 DEFAULT_SALIENCE = 0.3
-"""How much a kind matters that the table does not name."""
+"""Salience of a type that the table does not list."""
 
 _BASE_SALIENCE = {
     "decision": 1.0,
@@ -221,7 +215,7 @@ SALIENCE = MappingProxyType(
         for name in entry.MEMORY_TYPES
     }
 )
-"""How much each type of memory matters by itself; one that refines another matters as much."""
+"""Salience of each memory type; a subtype has that of its nearest listed ancestor."""
 
 
 def _check_non_negative(value: object, field: str) -> float:
@@ -239,7 +233,7 @@ def _check_finite(value: object, field: str) -> float:
 
 
 class Weights(Record, frozen=True, kw_only=True):
-    """How much each part counts, and what is often and recent."""
+    """Weight of each part of the score, and the scale of frequency and recency."""
 
     LABEL: ClassVar[str] = "weights"
 
@@ -248,9 +242,9 @@ class Weights(Record, frozen=True, kw_only=True):
     confidence: float = 0.25
     salience: float = 0.25
     frequency_cap: int = 10
-    """How many uses are as good as any larger number."""
+    """Number of accesses from which on frequency is 1."""
     half_minutes: float = 30.0
-    """After how many minutes recency is half of what it was."""
+    """Minutes after which recency is 0.5."""
 
     def _check(self) -> None:
         for field in ("recency", "frequency", "confidence", "salience"):
@@ -264,7 +258,7 @@ DEFAULT_WEIGHTS = Weights()
 
 
 class ImportancePart(Value, frozen=True, kw_only=True):
-    """What one of the four added to a score, and why."""
+    """Contribution of one part to a score, with an explanation."""
 
     name: str
     value: float
@@ -273,7 +267,7 @@ class ImportancePart(Value, frozen=True, kw_only=True):
 
     @property
     def contribution(self) -> float:
-        """What it added."""
+        """Value times weight."""
         return self.value * self.weight
 
     def __str__(self) -> str:
@@ -281,7 +275,7 @@ class ImportancePart(Value, frozen=True, kw_only=True):
 
 
 class Score(Value, frozen=True, kw_only=True):
-    """How much something matters, the four parts of that, and what they were made from."""
+    """Importance with its four parts and the figures they were computed from."""
 
     total: float
     recency: float
@@ -289,15 +283,15 @@ class Score(Value, frozen=True, kw_only=True):
     confidence: float
     salience: float
     minutes: Count
-    """How long ago it was used, in whole minutes."""
+    """Whole minutes since the last access."""
     access_count: Count
     type: str | None = None
     weights: Weights = DEFAULT_WEIGHTS
 
     @property
     def parts(self) -> tuple[ImportancePart, ...]:
-        """What each of the four added, in words as well."""
-        words = {
+        """The four parts with their contributions and explanations."""
+        explanations = {
             "recency": _recency_text(self.minutes),
             "frequency": _frequency_text(self.access_count),
             "confidence": f"{self.confidence:.0%} sure",
@@ -305,9 +299,9 @@ class Score(Value, frozen=True, kw_only=True):
         }
         return tuple(
             ImportancePart(
-                name=name, value=getattr(self, name), weight=getattr(self.weights, name), text=said
+                name=name, value=getattr(self, name), weight=getattr(self.weights, name), text=text
             )
-            for name, said in words.items()
+            for name, text in explanations.items()
         )
 
     def __str__(self) -> str:
@@ -322,30 +316,38 @@ def score(
     now: int | None = None,
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> Score:
-    """How much something matters that was last used at a moment, so often, and is so sure.
+    """Return the importance of something from its usage, confidence and type.
+
+    Args:
+        last_accessed: timestamp of the last access in milliseconds; one in the future counts as now.
+        access_count: number of accesses.
+        confidence: clamped to 0 to 1.
+        type: memory type; None and unknown types have the default salience.
+        now: current timestamp.
+        weights: weights of the parts.
 
     >>> round(score(0, 2, 0.7, "fact", now=0).total, 3)
     0.61
     """
     at, last = clock.resolve(now), clock.check(last_accessed, "last_accessed")
     count = check_count(access_count, "access_count")
-    sure = min(max(_check_finite(confidence, "confidence"), 0.0), 1.0)
+    certainty = min(max(_check_finite(confidence, "confidence"), 0.0), 1.0)
     minutes = max(at - last, 0) // 60_000
-    kind = DEFAULT_SALIENCE if type is None else SALIENCE.get(type, DEFAULT_SALIENCE)
+    salience = DEFAULT_SALIENCE if type is None else SALIENCE.get(type, DEFAULT_SALIENCE)
     recency = 1 / (1 + minutes / weights.half_minutes)
     frequency = min(count / weights.frequency_cap, 1.0)
     total = (
         weights.recency * recency
         + weights.frequency * frequency
-        + weights.confidence * sure
-        + weights.salience * kind
+        + weights.confidence * certainty
+        + weights.salience * salience
     )
     return Score(
         total=min(total, 1.0),
         recency=recency,
         frequency=frequency,
-        confidence=sure,
-        salience=kind,
+        confidence=certainty,
+        salience=salience,
         minutes=minutes,
         access_count=count,
         type=type,
@@ -354,7 +356,7 @@ def score(
 
 
 def reaches(score: float, threshold: float) -> bool:
-    """Whether a score is enough; one that is equal on paper is, whatever rounding made of it.
+    """Return True if a score reaches the threshold, within rounding.
 
     >>> reaches(0.5999999999999999, 0.6)
     True

@@ -1,7 +1,7 @@
-"""ShortTerm, conversation buffer, token budget.
+"""Short-term memory of a session, its conversation buffer and its token budget.
 
-The newest that fit into a number of tokens. What has to leave leaves from the front, and is handed back: it
-may be worth remembering.
+The buffer holds the newest messages that fit into a number of tokens. It evicts from the front and returns
+what it evicted, because evicted messages are candidates for promotion.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ from omoide.shortterm.context import WorkingContext
 from omoide.shortterm.importance import AccessLog
 from omoide.shortterm.pending import PendingMemories
 
-# buffer: Which messages of the conversation are still at hand?
-
-
 ROLES = ("user", "assistant", "system", "tool")
 MESSAGE_OVERHEAD_TOKENS = 4
-"""About how many tokens a message takes besides its words."""
+"""Approximate number of tokens that a message takes besides its text."""
 
 
 @value_type
 class BufferMessage(Record, frozen=True, kw_only=True):
-    """One message, with the tokens that it takes and its place in the thread, where that is known."""
+    """One message with its number of tokens and, if known, its position in the thread."""
 
     LABEL: ClassVar[str] = "buffer message"
 
@@ -59,21 +56,26 @@ class BufferMessage(Record, frozen=True, kw_only=True):
         count: TokenCounter = estimate_tokens,
         **fields: Any,
     ) -> Self:
-        """A message from a mapping or keywords; where it does not say how many tokens it takes, `count` does.
+        """Return a message from a mapping or keywords.
+
+        Args:
+            given: a message or a mapping of its fields.
+            count: token counter, used if `token_count` is missing.
+            **fields: fields that replace those of `given`.
 
         >>> BufferMessage.new(role="user", content="hello").token_count
         5
         """
         if isinstance(given, cls):
             given = {name: getattr(given, name) for name in cls.__struct_fields__}
-        known = {**given, **fields} if isinstance(given, Mapping) else fields
-        if "token_count" not in known and isinstance(known.get("content"), str):
-            fields["token_count"] = count_message_tokens(known["content"], known.get("tool_calls"), count)
+        merged = {**given, **fields} if isinstance(given, Mapping) else fields
+        if "token_count" not in merged and isinstance(merged.get("content"), str):
+            fields["token_count"] = count_message_tokens(merged["content"], merged.get("tool_calls"), count)
         return super().new(given, **fields)
 
 
 def count_message_tokens(content: str, tool_calls: Any = None, count: TokenCounter = estimate_tokens) -> int:
-    """How many tokens a message takes: its words, the calls it makes, and what stands around them."""
+    """Return the number of tokens of a message: text, tool calls and overhead."""
     calls = codec.encode(freeze_list(tool_calls, "tool_calls")).decode() if tool_calls else ""
     return MESSAGE_OVERHEAD_TOKENS + count(content) + (count(calls) if calls else 0)
 
@@ -86,7 +88,7 @@ class ConversationBuffer(Record, frozen=True, kw_only=True):
     messages: FrozenList[BufferMessage] = EMPTY_LIST
     max_tokens: int = 20_000
     current_tokens: Count = 0
-    """What the messages take; counted, whatever is given."""
+    """Tokens of all messages; always recomputed on construction."""
 
     def _check(self) -> None:
         check_positive(self.max_tokens, "max_tokens")
@@ -103,85 +105,86 @@ class ConversationBuffer(Record, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, max_tokens: Any = 20_000) -> Self:  # type: ignore[override]  # it begins empty
-        """An empty buffer."""
+        """Return an empty buffer."""
         return cls(max_tokens=max_tokens)
 
     @property
     def overflow(self) -> bool:
-        """Whether its one message is larger than the whole buffer should be."""
+        """True if the only message is larger than the whole buffer."""
         return self.current_tokens > self.max_tokens
 
     @property
     def size(self) -> int:
-        """How many messages there are."""
+        """Number of messages."""
         return len(self.messages)
 
     def add(self, message: BufferMessage) -> tuple[Self, tuple[BufferMessage, ...]]:
-        """With one more message, and those that had to leave for it, oldest first.
+        """Return the buffer with one more message, and the messages evicted for it, oldest first.
 
-        No more leave than must. A message larger than the buffer stays alone, and is an `overflow`.
+        No more messages are evicted than necessary. A message larger than the buffer stays alone; `overflow`
+        is then True.
         """
         if not isinstance(message, BufferMessage):
             raise WrongType("message", "a BufferMessage", message, "make one with BufferMessage.new(…)")
-        kept, used, evicted = _evict_oldest(
+        messages, tokens, evicted = _evict_oldest(
             self.messages, self.current_tokens, self.max_tokens - message.token_count
         )
-        return self._with(kept.append(message), used + message.token_count), evicted
+        return self._with(messages.append(message), tokens + message.token_count), evicted
 
     def add_all(self, messages: Iterable[BufferMessage]) -> tuple[Self, tuple[BufferMessage, ...]]:
-        """With these messages after each other, and all that had to leave, oldest first."""
+        """Return the buffer with several more messages, and all evicted ones, oldest first."""
         buffer = self
         evicted: list[BufferMessage] = []
         for message in messages:
-            buffer, left = buffer.add(message)
-            evicted += left
+            buffer, dropped = buffer.add(message)
+            evicted += dropped
         return buffer, tuple(evicted)
 
     def resize(self, max_tokens: int) -> tuple[Self, tuple[BufferMessage, ...]]:
-        """With room for another number of tokens, and the messages that no longer fit; the newest stays."""
-        room = check_positive(max_tokens, "max_tokens")
-        kept, used, evicted = _evict_oldest(self.messages, self.current_tokens, room, min_messages=1)
-        new = self._with(kept, used)
-        set_field(new, "max_tokens", room)
+        """Return the buffer with another budget, and the messages that no longer fit; the newest stays."""
+        budget = check_positive(max_tokens, "max_tokens")
+        messages, tokens, evicted = _evict_oldest(self.messages, self.current_tokens, budget, min_messages=1)
+        new = self._with(messages, tokens)
+        set_field(new, "max_tokens", budget)
         return new, evicted
 
     def to_list(self) -> list[BufferMessage]:
-        """The messages, oldest first."""
+        """Return the messages, oldest first."""
         return [*self.messages]
 
     def clear(self) -> Self:
-        """The same buffer, empty."""
+        """Return an empty buffer with the same budget."""
         return self._with(EMPTY_LIST, 0)
 
-    def _with(self, messages: FrozenList[BufferMessage], used: int) -> Self:
+    def _with(self, messages: FrozenList[BufferMessage], tokens: int) -> Self:
         new = shallow_copy(self)
         set_field(new, "messages", messages)
-        set_field(new, "current_tokens", used)
+        set_field(new, "current_tokens", tokens)
         return new
 
 
 def _evict_oldest(
-    messages: FrozenList[BufferMessage], used: int, budget: int, min_messages: int = 0
+    messages: FrozenList[BufferMessage], tokens: int, budget: int, min_messages: int = 0
 ) -> tuple[FrozenList[BufferMessage], int, tuple[BufferMessage, ...]]:
-    """The newest messages that fit into the room, what they take, and the others; `least` stay anyway."""
+    """Return the newest messages that fit into the budget, their tokens, and the evicted messages.
+
+    At least `min_messages` stay.
+    """
     evicted: list[BufferMessage] = []
     for message in messages:
-        if used <= budget or len(messages) - len(evicted) <= min_messages:
+        if tokens <= budget or len(messages) - len(evicted) <= min_messages:
             break
         evicted.append(message)
-        used -= message.token_count
+        tokens -= message.token_count
     if len(evicted) == len(messages):
-        return EMPTY_LIST, used, tuple(evicted)
+        return EMPTY_LIST, tokens, tuple(evicted)
     for _ in evicted:
         messages = messages.delete(0)
-    return messages, used, tuple(evicted)
-
-
-# token budget: How much room does short-term memory have?
+    return messages, tokens, tuple(evicted)
 
 
 class TokenBudget(Record, frozen=True, kw_only=True):
-    """Tokens for the whole of a session's short-term memory, and for its two parts that have a size."""
+    """Tokens for all of short-term memory, and for its conversation and its working context."""
 
     LABEL: ClassVar[str] = "token budget"
 
@@ -201,11 +204,8 @@ class TokenBudget(Record, frozen=True, kw_only=True):
             )
 
 
-# short term: What does a session hold in its head?
-
-
 class ShortTerm(Record, frozen=True, kw_only=True):
-    """A session's memory of the moment: what was said, understood, noticed and used."""
+    """Short-term memory of a session: conversation, working context, pending memories and access log."""
 
     LABEL: ClassVar[str] = "short-term memory"
 
@@ -225,7 +225,7 @@ class ShortTerm(Record, frozen=True, kw_only=True):
         token_budget: TokenBudget | Mapping[str, Any] | None = None,
         now: int | None = None,
     ) -> Self:
-        """An empty one, whose parts have the room that the budget gives them."""
+        """Return an empty short-term memory whose parts have the budget given."""
         budget = _to_budget(token_budget)
         return cls(
             session_id=session_id,

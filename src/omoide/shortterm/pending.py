@@ -1,8 +1,7 @@
-"""What waits to become a memory?
+"""Memories that wait for promotion.
 
-Items that were noticed wait until they matter enough; what the agent decided to remember does not have to. An
-item is the entry that it would become.
-
+Implicit items wait until they are important enough; decisions of the agent are promoted in any case. An item
+holds the entry that it would become.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from omoide.shortterm.importance import reaches
 
 SUGGESTED_BY = ("implicit", "agent")
 DEFAULT_IMPORTANCE = 0.5
-"""The importance of what nobody has scored."""
+"""Importance of an item without a score."""
 
 _ALIASES = MappingProxyType(
     {
@@ -44,7 +43,7 @@ _REQUIRED = ("content", "type", "confidence", "source")
 
 
 class PendingItem(Record, frozen=True, kw_only=True):
-    """An entry that is not written yet, and who suggested it."""
+    """An entry that is not written yet, and its origin: `implicit` or `agent`."""
 
     LABEL: ClassVar[str] = "pending memory"
 
@@ -57,11 +56,13 @@ class PendingItem(Record, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, given: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
-        """An item from the fields of an entry, under their own names or the ones below.
+        """Return an item from the fields of an entry, by their own names or by aliases.
 
-        `memory_type` and `suggested_type` are the type, `source_type` the source, `importance_score` the
-        importance, and a text among the evidence names a document. What it says, its type, its confidence
-        and its source have to be known.
+        `memory_type` and `suggested_type` are aliases of `type`, `source_type` of `source`,
+        `importance_score` of `importance`; a string among the evidence names a document.
+
+        Raises:
+            InvalidRecord: content, type, confidence or source is missing, or a field is invalid.
         """
         if isinstance(given, cls):
             return given.replace(**fields)
@@ -76,69 +77,69 @@ class PendingItem(Record, frozen=True, kw_only=True):
     def _parse(cls, given: object, fields: dict[str, Any]) -> Self:
         if given is not None and not isinstance(given, Mapping):
             raise WrongType(cls.LABEL, "a mapping or a PendingItem", given)
-        known = _resolve_aliases({**(given or {}), **fields})
-        about = {name: known.pop(name) for name in ("suggested_by", "access_count") if name in known}
+        merged = _resolve_aliases({**(given or {}), **fields})
+        own = {name: merged.pop(name) for name in ("suggested_by", "access_count") if name in merged}
         for name in _REQUIRED:
-            if known.get(name) is None:
+            if merged.get(name) is None:
                 raise Invalid(name, "is missing", "it is required")
-        if "evidence" in known:
-            known["evidence"] = _parse_evidence(known["evidence"])
-        if known.get("importance") is None:
-            known["importance"] = DEFAULT_IMPORTANCE
-        return cls(entry=Entry.new(known), **about)
+        if "evidence" in merged:
+            merged["evidence"] = _parse_evidence(merged["evidence"])
+        if merged.get("importance") is None:
+            merged["importance"] = DEFAULT_IMPORTANCE
+        return cls(entry=Entry.new(merged), **own)
 
     @property
     def id(self) -> str:
-        """The id that the memory will have."""
+        """Id of the future memory."""
         return self.entry.id
 
     @property
     def content(self) -> str:
-        """What is remembered."""
+        """Content of the future memory."""
         return self.entry.content
 
     @property
     def memory_type(self) -> str | None:
-        """The type of memory that it will be."""
+        """Type of the future memory."""
         return self.entry.type
 
     @property
     def suggested_type(self) -> str | None:
-        """The same, under its other name."""
+        """Alias of `memory_type`."""
         return self.entry.type
 
     @property
     def confidence(self) -> float:
-        """How sure it is."""
+        """Confidence of the future memory."""
         return self.entry.confidence
 
     @property
     def source_type(self) -> str | None:
-        """Where it comes from."""
+        """Source of the future memory."""
         return self.entry.source
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """What it rests on."""
+        """Evidence of the future memory."""
         return self.entry.evidence
 
     @property
     def rationale(self) -> str | None:
-        """Why it is so."""
+        """Rationale of the future memory."""
         return self.entry.rationale
 
     @property
     def importance_score(self) -> float:
-        """How much it matters."""
+        """Importance from 0 to 1."""
         return DEFAULT_IMPORTANCE if self.entry.importance is None else self.entry.importance
 
     @property
     def created_at(self) -> int:
-        """When it was noticed."""
+        """Creation timestamp in milliseconds."""
         return self.entry.created_at
 
     def with_score(self, score: float) -> Self:
-        """The same item with another importance, brought into 0 to 1."""
+        """Return the item with another importance, clamped to 0 to 1."""
         number = check_number(score, "score")
         if number != number:
             raise Invalid("score", "is no number", "pass one from 0 to 1")
@@ -148,7 +149,7 @@ class PendingItem(Record, frozen=True, kw_only=True):
 
 
 class PendingMemories(Record, frozen=True, kw_only=True):
-    """What was noticed, oldest first, and what the agent decided, newest first; an id is there once."""
+    """Implicit items, oldest first, and decisions of the agent, newest first; ids are unique over both."""
 
     LABEL: ClassVar[str] = "pending memories"
 
@@ -162,74 +163,79 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         check_positive(self.max_agent_decisions, "max_agent_decisions")
         seen: set[str] = set()
         for field in ("items", "agent_decisions"):
-            held = check_tuple(getattr(self, field), field, PendingItem)
-            set_field(self, field, held)
-            for at, item in enumerate(held):
+            checked = check_tuple(getattr(self, field), field, PendingItem)
+            set_field(self, field, checked)
+            for at, item in enumerate(checked):
                 if item.id in seen:
                     raise Invalid(f"{field}[{at}].id", f"is {item.id!r} once more", "add it once")
                 seen.add(item.id)
 
     @property
     def size(self) -> int:
-        """How many items wait."""
+        """Number of items."""
         return len(self.items) + len(self.agent_decisions)
 
     def add_implicit(self, item: PendingItem) -> tuple[Self, tuple[PendingItem, ...]]:
-        """With an item that was noticed, in place of an older one of its id, and what had to leave.
+        """Return the collection with an implicit item, and the evicted items.
 
-        Where there are too many, the one that matters least leaves, be it the new one. What the agent
-        decided already stays as it decided it.
+        The item replaces an older one of its id, but never a decision of the agent. If there are too many,
+        the least important one is evicted, which may be the new one.
         """
         _check_item(item)
-        if any(decided.id == item.id for decided in self.agent_decisions):
+        if any(decision.id == item.id for decision in self.agent_decisions):
             return self, ()
         items = (*_without(self.items, {item.id}), _with_suggested_by(item, "implicit"))
         if len(items) <= self.max_items:
             return self._with(items, self.agent_decisions), ()
-        least = min(items, key=lambda one: one.importance_score)  # of several, the first is the oldest
+        least = min(
+            items, key=lambda candidate: candidate.importance_score
+        )  # of several, the first is the oldest
         return self._with(_without(items, {least.id}), self.agent_decisions), (least,)
 
     def add_agent_decision(self, item: PendingItem) -> tuple[Self, tuple[PendingItem, ...]]:
-        """With something that the agent decided to remember, and what had to leave; the oldest leaves."""
+        """Return the collection with a decision of the agent, and the evicted (oldest) decisions."""
         _check_item(item)
-        decided = _with_suggested_by(item.with_score(1.0), "agent")
+        decision = _with_suggested_by(item.with_score(1.0), "agent")
         others = _without(self.agent_decisions, {item.id})
-        room = self.max_agent_decisions - 1
-        return self._with(_without(self.items, {item.id}), (decided, *others[:room])), others[room:]
+        capacity = self.max_agent_decisions - 1
+        return self._with(_without(self.items, {item.id}), (decision, *others[:capacity])), others[capacity:]
 
     def ready_for_promotion(self, threshold: float = 0.6) -> list[PendingItem]:
-        """What matters enough, and all that the agent decided; what matters most first, then the oldest."""
+        """Return all decisions and the implicit items that reach the threshold.
+
+        The most important come first, then the oldest.
+        """
         check_number(threshold, "threshold")
-        noticed = [item for item in self.items if reaches(item.importance_score, threshold)]
+        implicit = [item for item in self.items if reaches(item.importance_score, threshold)]
         return sorted(
-            [*self.agent_decisions, *noticed],
-            key=lambda one: (-one.importance_score, one.suggested_by, one.created_at, one.id),
+            [*self.agent_decisions, *implicit],
+            key=lambda ready: (-ready.importance_score, ready.suggested_by, ready.created_at, ready.id),
         )
 
     def clear_promoted(self, ids: Iterable[str]) -> Self:
-        """Without the items of these ids, wherever they wait; all others stay."""
-        gone = {*check_texts(ids, "ids")}
-        return self._with(_without(self.items, gone), _without(self.agent_decisions, gone))
+        """Return the collection without the items of these ids."""
+        promoted = {*check_texts(ids, "ids")}
+        return self._with(_without(self.items, promoted), _without(self.agent_decisions, promoted))
 
     def get(self, id: str) -> PendingItem | None:
-        """The item of this id, wherever it waits, or None."""
-        return next((one for one in (*self.items, *self.agent_decisions) if one.id == id), None)
+        """Return the item of an id, or None."""
+        return next((item for item in (*self.items, *self.agent_decisions) if item.id == id), None)
 
     def update_score(self, id: str, score: float) -> Self:
-        """With another importance, brought into 0 to 1, for an item that was noticed; others keep theirs."""
-        items = tuple(one.with_score(score) if one.id == id else one for one in self.items)
+        """Return the collection with another importance for an implicit item, clamped to 0 to 1."""
+        items = tuple(item.with_score(score) if item.id == id else item for item in self.items)
         return self._with(items, self.agent_decisions)
 
     def list_implicit(self) -> list[PendingItem]:
-        """What was noticed, oldest first."""
+        """Return the implicit items, oldest first."""
         return [*self.items]
 
     def list_agent_decisions(self) -> list[PendingItem]:
-        """What the agent decided, newest first."""
+        """Return the decisions of the agent, newest first."""
         return [*self.agent_decisions]
 
     def clear(self) -> Self:
-        """With nothing left that waits."""
+        """Return an empty collection with the same limits."""
         return self._with((), ())
 
     def _with(self, items: tuple[PendingItem, ...], decisions: tuple[PendingItem, ...]) -> Self:
@@ -239,8 +245,8 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         return new
 
 
-def _without(items: tuple[PendingItem, ...], gone: AbstractSet[str]) -> tuple[PendingItem, ...]:
-    return tuple([one for one in items if one.entry.id not in gone])
+def _without(items: tuple[PendingItem, ...], ids: AbstractSet[str]) -> tuple[PendingItem, ...]:
+    return tuple([item for item in items if item.entry.id not in ids])
 
 
 def _check_item(item: object) -> None:
@@ -248,24 +254,24 @@ def _check_item(item: object) -> None:
         raise WrongType("item", "a PendingItem", item, "make one with PendingItem.new(…)")
 
 
-def _with_suggested_by(item: PendingItem, who: str) -> PendingItem:
-    return item if item.suggested_by == who else item.replace(suggested_by=who)
+def _with_suggested_by(item: PendingItem, origin: str) -> PendingItem:
+    return item if item.suggested_by == origin else item.replace(suggested_by=origin)
 
 
 def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
-    known: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     for name, value in given.items():
-        own_name = _ALIASES.get(name, name)
-        if own_name in known and known[own_name] != value:
-            raise Invalid(name, f"is not what {own_name} is", "say it once")
-        known[own_name] = value
-    return known
+        field = _ALIASES.get(name, name)
+        if field in resolved and resolved[field] != value:
+            raise Invalid(name, f"is not what {field} is", "say it once")
+        resolved[field] = value
+    return resolved
 
 
 def _parse_evidence(given: object) -> tuple[Any, ...]:
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise WrongType("evidence", "a list of Evidence or of names", given)
-    return tuple(_parse_evidence_item(one, f"evidence[{at}]") for at, one in enumerate(given))
+    return tuple(_parse_evidence_item(item, f"evidence[{at}]") for at, item in enumerate(given))
 
 
 def _parse_evidence_item(given: object, field: str) -> object:

@@ -1,9 +1,8 @@
-"""Extractive summary.
+"""Extractive summary of a conversation.
 
-Code, quotations and tables are left out: nobody says them.
-
-A summary takes sentences as they were said: the later ones, the user's, and those that decide, ask or report
-something. It needs no model, and the same messages always have the same summary.
+Sentences are taken as they were said: late ones, those of the user, and those that decide, ask or report
+something. Code, quotations and tables are skipped. No model is called, and the same messages always have the
+same summary.
 """
 
 from __future__ import annotations
@@ -17,9 +16,6 @@ from omoide.core.value import check_count, check_tuple
 from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.memory import BufferMessage
 
-# sentences: Which sentences does a message say?
-
-
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)")
 _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _LIST_MARKER = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?| {0,3}#{1,6}\s+")
@@ -30,26 +26,26 @@ _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|Mr|Mr
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text in their order, each on one line and without list marks."""
-    return [sentence for line in _paragraphs(text) for sentence in _split_sentences(line)]
+    """Return the sentences of a text in order, each on one line and without list markers."""
+    return [sentence for paragraph in _paragraphs(text) for sentence in _split_sentences(paragraph)]
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """The lines that are words; what a paragraph's lines say together is one line."""
+    """Yield the paragraphs of prose, each as one line; code blocks, quotations and tables are skipped."""
     paragraph: list[str] = []
     fence = ""
     for line in text.splitlines():
-        opened = _FENCE.match(line)
-        if fence or opened:
-            if opened and (not fence or opened[1] == fence):
-                fence = "" if fence else opened[1]
+        fence_match = _FENCE.match(line)
+        if fence or fence_match:
+            if fence_match and (not fence or fence_match[1] == fence):
+                fence = "" if fence else fence_match[1]
             yield from _flush_paragraph(paragraph)
             continue
-        marked = _LIST_MARKER.match(line)
-        if marked or not _is_prose(line):
+        marker = _LIST_MARKER.match(line)
+        if marker or not _is_prose(line):
             yield from _flush_paragraph(paragraph)
-        if marked:
-            paragraph.append(line[marked.end() :])
+        if marker:
+            paragraph.append(line[marker.end() :])
             if line.lstrip().startswith("#"):
                 yield from _flush_paragraph(paragraph)
         elif _is_prose(line) and (paragraph or not _INDENTED.match(line)):
@@ -79,13 +75,10 @@ def _split_sentences(line: str) -> Iterator[str]:
         yield rest
 
 
-# summarising: What was said, in few words?
-
-
 QuoteFunction = Callable[[str], str]
 
 SUMMARY_HEADING = "[Summary of the conversation so far]"
-"""How a summary begins; it counts like any other word."""
+"""First line of a summary; it counts toward the token limit."""
 
 ROLE_WEIGHT, RECENCY_WEIGHT, CONTENT_WEIGHT = 0.3, 0.4, 0.3
 _ROLE_SCORES = {"user": 1.0, "assistant": 0.7, "system": 0.5, "tool": 0.3}
@@ -99,9 +92,9 @@ _KEY_PATTERNS = tuple(
         r"\?",
     )
 )
-"""Words and signs of sentences that decide, demand, report, name or ask something."""
+"""Patterns of sentences that decide, demand, report, name or ask something."""
 _MAX_KEY_PATTERNS = 3
-"""How many kinds of telling words make a sentence as telling as can be."""
+"""Number of matching patterns from which on the content score is 1."""
 _ROUNDS = 4
 
 
@@ -120,59 +113,66 @@ def summarize_messages(
     count: TokenCounter = estimate_tokens,
     quote: QuoteFunction = str,
 ) -> str:
-    """The gist of messages in their order, in no more tokens than given; empty when nothing fits.
+    """Return a summary of messages in their order, within a token limit; empty if nothing fits.
 
-    Each line holds what was taken from one message, as `quote` shows it.
+    Args:
+        messages: messages, oldest first.
+        max_tokens: token limit, heading included.
+        count: token counter.
+        quote: renders the text taken from one message, for example to escape it.
     """
-    given = check_tuple([*messages], "messages", BufferMessage)
-    room = check_count(max_tokens, "max_tokens")
-    found = sorted(_score_sentences(given), key=lambda one: (-one.weight, -one.message, one.sentence))
+    checked = check_tuple([*messages], "messages", BufferMessage)
+    budget = check_count(max_tokens, "max_tokens")
+    ranked = sorted(
+        _score_sentences(checked),
+        key=lambda sentence: (-sentence.weight, -sentence.message, sentence.sentence),
+    )
     chosen: list[_ScoredSentence] = []
     for _ in range(_ROUNDS):
-        more = _select_fitting(found, room - count(_render(chosen, quote)), count, quote)
-        if not more:
+        added = _select_fitting(ranked, budget - count(_render(chosen, quote)), count, quote)
+        if not added:
             break
-        taken = {*more}
-        chosen += more
-        found = [one for one in found if one not in taken]
-    while chosen and count(_render(chosen, quote)) > room:
+        used = {*added}
+        chosen += added
+        ranked = [sentence for sentence in ranked if sentence not in used]
+    while chosen and count(_render(chosen, quote)) > budget:
         chosen.pop()
     return _render(chosen, quote) if chosen else ""
 
 
 def _score_sentences(messages: Sequence[BufferMessage]) -> list[_ScoredSentence]:
-    found = []
+    scored = []
     for at, message in enumerate(messages):
-        by_place = ROLE_WEIGHT * _ROLE_SCORES[message.role] + RECENCY_WEIGHT * (at + 1) / len(messages)
+        base = ROLE_WEIGHT * _ROLE_SCORES[message.role] + RECENCY_WEIGHT * (at + 1) / len(messages)
         for number, text in enumerate(sentences(message.content)):
-            weight = by_place + CONTENT_WEIGHT * _content_score(text)
-            found.append(_ScoredSentence(at, number, message.role, text, weight))
-    return found
+            weight = base + CONTENT_WEIGHT * _content_score(text)
+            scored.append(_ScoredSentence(at, number, message.role, text, weight))
+    return scored
 
 
 def _content_score(text: str) -> float:
-    return min(sum(1 for sign in _KEY_PATTERNS if sign.search(text)) / _MAX_KEY_PATTERNS, 1.0)
+    return min(sum(1 for pattern in _KEY_PATTERNS if pattern.search(text)) / _MAX_KEY_PATTERNS, 1.0)
 
 
 def _select_fitting(
-    found: Sequence[_ScoredSentence], budget: int, count: TokenCounter, quote: QuoteFunction
+    ranked: Sequence[_ScoredSentence], budget: int, count: TokenCounter, quote: QuoteFunction
 ) -> list[_ScoredSentence]:
-    """The weightiest sentences that fit; one that does not is passed over for others."""
-    kept = []
-    for one in found:
-        size = count(f"\n- {one.role}: {quote(one.text)}")
+    """Return the best sentences that fit into the budget; longer ones are skipped for others."""
+    selected = []
+    for sentence in ranked:
+        size = count(f"\n- {sentence.role}: {quote(sentence.text)}")
         if size <= budget:
             budget -= size
-            kept.append(one)
+            selected.append(sentence)
         if budget <= 0:
             break
-    return kept
+    return selected
 
 
 def _render(chosen: Iterable[_ScoredSentence], quote: QuoteFunction) -> str:
-    """The sentences under the marker in the order they were said, those of one message on one line."""
+    """Render sentences under the heading in the order they were said, one line per message."""
     lines = [SUMMARY_HEADING]
-    for _, said in groupby(sorted(chosen), key=lambda one: one.message):
-        together = [*said]
-        lines.append(f"- {together[0].role}: {quote(' '.join(one.text for one in together))}")
+    for _, group in groupby(sorted(chosen), key=lambda sentence: sentence.message):
+        line = [*group]
+        lines.append(f"- {line[0].role}: {quote(' '.join(sentence.text for sentence in line))}")
     return "\n".join(lines)
