@@ -16,10 +16,10 @@ import msgspec
 from anyio import Event
 
 from omoide import clock
-from omoide.core.action import Directive, Error
 from omoide.core.signal import Signal
 
 if TYPE_CHECKING:
+    from omoide.core.action import Directive
     from omoide.core.agent import Agent
 
 
@@ -70,20 +70,6 @@ class DroppedSignals:
                 self._listener(drop)
             except Exception as error:
                 log.warning("on_dropped failed with %s", type(error).__name__)
-
-
-def is_unrouted(directive: Directive) -> bool:
-    """Whether it says that no route leads a signal anywhere."""
-    return isinstance(directive, Error) and directive.context == "routing"
-
-
-def unrouted_result_errors(signal: Signal) -> list[Directive]:
-    """What the runtime told and nobody listens to: nothing, unless it is a failure."""
-    data = signal.data
-    if not hasattr(data, "get") or data.get("status") != "error":
-        return []
-    reason = str(data.get("error", "no reason given"))
-    return [Error(message=f"{signal.type}: {reason}", context="memory", kind="ProviderFailed")]
 
 
 # mailbox: What waits for an agent?

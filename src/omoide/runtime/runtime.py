@@ -1,22 +1,23 @@
-"""Runtime.
+"""Hold the agents and sessions of one process under supervision.
 
-What its plugins subscribed to is put into its mailbox, and what they have scheduled is begun.
+The runtime is the only place where directives touch the world. `Runtime.call` puts a signal into the mailbox
+of an `AgentServer`; the server's task passes it to the agent, and executes the directives that come back.
 
-A runtime holds agents and sessions under supervision. It is the only place where directives touch the world.
+A runtime with a `name` is a member of a fleet: it owns an agent by a lease in the shared store before it runs
+it, and reaches agents of other runtimes over the transport.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 from anyio import CancelScope, create_task_group, fail_after, move_on_after
 
-from omoide.core.action import Cron, Directive, MemoryDelete, MemoryQuery, MemoryUpsert
+from omoide.core.action import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.agent import Agent, Candidate, check_agent, rank
 from omoide.core.definition import Definition
 from omoide.core.entry import check_positive
@@ -35,20 +36,18 @@ from omoide.errors import (
     TooManyAgents,
     WrongType,
 )
-from omoide.runtime import server as capabilities
 from omoide.runtime.checkpoints import CheckpointStore, DocumentCheckpointStore, load_agent
 from omoide.runtime.executors import Executor
 from omoide.runtime.fleet.directory import REPLY_ATTRIBUTE, FleetCandidate, as_agent
 from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
 from omoide.runtime.fleet.leases import OwnedAgent
 from omoide.runtime.mailbox import DroppedSignal, DroppedSignals, Envelope, PendingReply, SaveRequest
-from omoide.runtime.persistence import Ownership
 from omoide.runtime.policy import AgentOptions
 from omoide.runtime.providers import resolver
 from omoide.runtime.providers.resolver import Providers
 from omoide.runtime.registry import NamedFunctions, Registry
 from omoide.runtime.scheduler import SystemTiming, Timers, Timing
-from omoide.runtime.server import AgentServer
+from omoide.runtime.server import CAPABILITIES_REQUEST, AgentServer, Ownership
 from omoide.runtime.sessions import SessionPool
 from omoide.runtime.supervisor import stop_server, stop_tree, supervise
 from omoide.runtime.transport import Bus, Subscription, Transport
@@ -56,130 +55,40 @@ from omoide.sessions.session import Session
 from omoide.stores.protocols import SupportsDocuments
 from omoide.turns.spec import AgentSpec
 
-# beginning: What goes on for an agent from the first moment of its life?
-
-
-def _start_plugins(server: AgentServer, runtime: Runtime) -> None:
-    """Subscribe and schedule what the plugins of an agent ask for."""
-    for plugin in server.agent.definition.plugins:
-        for pattern in plugin.subscriptions:
-            server.start_job(partial(_subscribe_server, str(pattern), server, runtime), "subscription")
-        for at, (line, message) in enumerate(plugin.schedules):
-            server.execute_directives([Cron(expression=line, message=message, job_id=f"{plugin.label}:{at}")])
-
-
-async def _subscribe_server(pattern: str, server: AgentServer, runtime: Runtime) -> None:
-    life = server.task_scope
-
-    async def heard(signal: Signal) -> None:
-        if life.closed:
-            return  # whoever has the agent by now hears it, too
-        if signal.type != capabilities.CAPABILITIES_REQUEST:  # that is answered for all
-            await runtime.cast(server.id, signal)
-
-    subscription = await runtime.transport.subscribe(pattern, heard)
-    if life.closed:
-        await subscription.close()
-    else:
-        life.exit_callbacks.append(partial(runtime.spawn, subscription.close))
-
-
-# given: Is what a runtime was given what it can use?
-
-
-def check_signal(signal: Signal) -> Signal:
-    """A signal."""
-    if not isinstance(signal, Signal):
-        raise WrongType("signal", "a Signal", signal)
-    return signal
-
-
-def check_seconds(value: float | None, field: str) -> float | None:
-    """A number of seconds above 0, or None."""
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
-    ):
-        raise Invalid(field, f"is {value!r}", "use a number of seconds above 0, or None")
-    return value
-
-
-async def collect_error(work: Callable[[], Awaitable[object]], errors: list[Exception]) -> None:
-    """Do something, and note what it fails with."""
-    try:
-        await work()
-    except Exception as error:
-        errors.append(error)
-
-
-# member: What can a runtime be asked about the fleet that it is one of?
-
-
-ASK_TIMEOUT_S = 30.0
-"""Longer than a takeover needs with the usual lease."""
-WHO_CAN_TIMEOUT_S = 1.0
-
-
-class FleetMember:
-    """A runtime with a name among others; one without has no fleet to ask."""
-
-    fleet: Fleet | None = None
-    """What the runtime does as one of several, if it has a name among them."""
-
-    async def ask(self, id: str, signal: Signal, *, timeout: float | None = None) -> Signal:
-        """The answer of an agent elsewhere in the fleet: `agent_id`, `name`, `runtime` and `state`, as data.
-
-        It comes when the agent has handled the signal and was saved; `TimedOut` where it does not.
-        """
-        check_signal(signal)
-        return await self._require_fleet().requests.ask(
-            id, signal, check_seconds(timeout, "timeout") or ASK_TIMEOUT_S
-        )
-
-    async def who_can(
-        self,
-        *,
-        action: str | None = None,
-        tags: Iterable[str] = (),
-        limits: Mapping[str, Any] = EMPTY_MAP,
-        timeout: float = WHO_CAN_TIMEOUT_S,
-    ) -> list[FleetCandidate]:
-        """The agents of the whole fleet that can do something, best first, as far as they answer in time."""
-        seconds = check_seconds(timeout, "timeout") or WHO_CAN_TIMEOUT_S
-        return await self._require_fleet().requests.who_can(action, tags, limits, seconds)
-
-    async def locate(self, id: str) -> str | None:
-        """The name of the runtime where an agent lives, or did until it was gone; None for one at rest."""
-        return await self._require_fleet().locate(id)
-
-    async def take_over(self) -> list[str]:
-        """Take up agents whose runtime is gone, now; their ids. A fleet looks by itself, too."""
-        return await self._require_fleet().take_over()
-
-    def _require_fleet(self) -> Fleet:
-        if self.fleet is None:
-            raise Invalid("name", "is missing", "pass name= and a store that the fleet shares")
-        return self.fleet
-
-    async def _wait_released(self, id: str) -> None:
-        """Return when an agent that ended may be let live by others."""
-        if self.fleet is not None:
-            await self.fleet.wait_released(id)
-
-
-# runtime: Where do agents live?
-
-
-beginning_begin = _start_plugins
-
-
 log = logging.getLogger("omoide.runtime")
 
+ASK_TIMEOUT_S = 30.0
+"""Longer than a takeover takes with the default lease."""
+WHO_CAN_TIMEOUT_S = 1.0
 SHUTDOWN_TIMEOUT_S = 10.0
 SWEEP_INTERVAL_MS = 60_000
 
 
-class Runtime(FleetMember):
-    """Agents that live, from `async with` to its end."""
+class Runtime:
+    """The running agents and sessions of one process, from `async with` to its end.
+
+    Args:
+        store: The store of sessions, of checkpoints and of the provider `store`.
+        checkpoint_store: Where agents are saved; by default documents of `store`. Not for a fleet.
+        providers: Memory providers by alias; see `Providers`.
+        kinds: The definitions that `SpawnAgent` and `thaw` may name.
+        sensors: Async generators that `StartSensor` may name.
+        processes: Async functions that `Spawn` may name.
+        dispatchers: Functions of a signal and a config, as further targets of `Emit`.
+        executors: Executors of your own directives, or in place of built-in ones.
+        transport: How signals travel; by default a `Bus` inside the process.
+        timing: Another clock, for tests.
+        agent_options: Defaults of `AgentOptions` for all agents.
+        max_agents: The number of agents that may run at once.
+        provider_timeout: Seconds that one memory directive may take; None for no limit.
+        shutdown_timeout: Seconds that agents and sessions have to finish in the end.
+        idle_ms: Milliseconds after which an unused session is closed; None for never.
+        on_dropped: A function that is called with each `DroppedSignal`.
+        name: The name of this runtime in a fleet; None for a runtime of its own.
+        lease_ms: How long a lease on an agent lasts without renewal.
+        takeover_interval_ms: How often to look for agents of runtimes that are gone; by default a third of
+            the lease.
+    """
 
     source = "/omoide/runtime"
 
@@ -207,11 +116,9 @@ class Runtime(FleetMember):
         takeover_interval_ms: int | None = None,
     ) -> None:
         self.store = store
-        self.agent_options = (
-            agent_options
-            if isinstance(agent_options, AgentOptions)
-            else AgentOptions().merge(agent_options or {})
-        )
+        if not isinstance(agent_options, AgentOptions):
+            agent_options = AgentOptions().merge(agent_options or {})
+        self.agent_options = agent_options
         self.providers = Providers(providers, store=store)
         self.provider_timeout = check_seconds(provider_timeout, "provider_timeout")
         self._bus = Bus() if transport is None else None
@@ -220,7 +127,7 @@ class Runtime(FleetMember):
         self.timers = Timers(self.timing)
         listener = None if on_dropped is None else check_function(on_dropped, "on_dropped")
         self.dropped_signals = DroppedSignals(listener)
-        """The signals that were not handled, with their reasons."""
+        """The last signals that were not handled, with their reasons."""
         self.registry = Registry(
             kinds=kinds, sensors=sensors, processes=processes, dispatchers=dispatchers, executors=executors
         )
@@ -239,11 +146,11 @@ class Runtime(FleetMember):
         self._capabilities_subscription: Subscription | None = None
         self._closing = False
         self.accepted_count = 0
-        """How many signals agents took in."""
+        """The number of signals that agents accepted."""
         self.handled_count = 0
-        """How many signals agents that are gone had handled; see `stats`."""
+        """The number of signals handled by agents that have ended; `stats` adds the running ones."""
 
-    # From the beginning to the end
+    # Opening and closing
 
     async def __aenter__(self) -> Self:
         if self._task_group is not None or self._closing:
@@ -256,7 +163,7 @@ class Runtime(FleetMember):
         self._task_group.start_soon(self.timers.run)
         try:
             self._capabilities_subscription = await self.transport.subscribe(
-                capabilities.CAPABILITIES_REQUEST, self._on_capabilities_request
+                CAPABILITIES_REQUEST, self._on_capabilities_request
             )
             if self.fleet is not None:
                 await self.fleet.open()
@@ -273,21 +180,21 @@ class Runtime(FleetMember):
         group = self._task_group
         if group is None:
             return
-        # A group would wrap what was raised in the block, which is none of its tasks' fault.
-        given = (None, None, None) if isinstance(error, Exception) else (kind, error, trace)
+        # A task group would wrap an error of the block in a group, although none of its tasks failed.
+        exc_info = (None, None, None) if isinstance(error, Exception) else (kind, error, trace)
         try:
             with CancelScope(shield=True):
                 await self.close()
         except Exception:
-            if error is None:  # what was raised in the block is what matters
+            if error is None:  # an error of the block matters more
                 raise
         finally:
             group.cancel_scope.cancel()
             try:
-                await group.__aexit__(*given)
+                await group.__aexit__(*exc_info)
             finally:
                 self._task_group = None
-                await self._close_resources(given)
+                await self._close_resources(exc_info)
 
     async def _close_resources(self, exc_info: tuple[Any, Any, Any]) -> None:
         try:
@@ -298,34 +205,44 @@ class Runtime(FleetMember):
                 await self.providers.close()
 
     async def close(self) -> None:
-        """Finish what is under way, within the deadline; what could not be finished is reported.
+        """Let agents and sessions finish within `shutdown_timeout`, then end those that did not.
 
-        What sessions fail with is raised when all is at its end.
+        Raises:
+            Exception: The first error of a session or subscription, after everything has been closed.
         """
         if self._closing:
             return
         self._closing = True
-        failed: list[Exception] = []
+        errors: list[Exception] = []
         with move_on_after(self.shutdown_timeout):
             async with create_task_group() as group:
-                for server in [one for one in self._servers.values() if one.parent is None]:
+                for server in [server for server in self._servers.values() if server.parent is None]:
                     group.start_soon(stop_tree, server, self)
                 if self._sessions is not None:
-                    group.start_soon(collect_error, self._sessions.close, failed)
+                    group.start_soon(collect_error, self._sessions.close, errors)
         for server in [*self._servers.values()]:
             server.kill()
             await server.ended.wait()
         if self.fleet is not None:
             await self.fleet.close(self.shutdown_timeout)
-        if self._capabilities_subscription is not None:  # a transport may live longer
-            await collect_error(self._capabilities_subscription.close, failed)
-        if failed:
-            raise failed[0]
+        if self._capabilities_subscription is not None:  # a transport may outlive the runtime
+            await collect_error(self._capabilities_subscription.close, errors)
+        if errors:
+            raise errors[0]
 
     # Agents
 
     async def start(self, agent: Agent, *, id: str | None = None, **options: Any) -> str:
-        """Let an agent live here; its id. Terms are those of `Terms`, over those of the runtime."""
+        """Run an agent here.
+
+        Args:
+            agent: The agent, a value; the runtime works on its own copy.
+            id: Another id for it.
+            options: Fields of `AgentOptions`, over those of the runtime.
+
+        Returns:
+            The id of the agent.
+        """
         check_agent(agent)
         if id is not None and id != agent.id:
             agent = agent.replace(id=id)
@@ -337,7 +254,7 @@ class Runtime(FleetMember):
     def start_local(
         self, agent: Agent, *, rev: int = 0, ownership: Ownership | None = None, **options: Any
     ) -> AgentServer:
-        """Let an agent live here, at once."""
+        """Start the task of an agent in this process, without claiming it in a fleet."""
         self._check_capacity(agent.id)
         server = AgentServer(self, agent, self.agent_options.merge(options), rev=rev, ownership=ownership)
         if server.options.save_every is not None:
@@ -347,43 +264,57 @@ class Runtime(FleetMember):
         return server
 
     async def call(self, id: str, signal: Signal, *, timeout: float | None = None) -> Agent:
-        """The agent after a signal; its directives may still be under way.
+        """Have a signal handled, and return the agent after it; its directives may still be under way.
 
-        `Unrouted` where it knows no such signal, `Dropped` where it ended before. Of one that lives elsewhere
-        in a fleet it is a copy without its thread, and its kind has to be known here; see `ask`.
+        Of an agent that runs elsewhere in a fleet, the result is a copy without its thread, and its kind has
+        to be registered here; see `ask`.
+
+        Raises:
+            NotRunning: No agent of this id runs.
+            Unrouted: The agent has no route for the signal.
+            Dropped: The agent ended before it handled the signal.
+            TimedOut: It took longer than `timeout` seconds; the signal may still be handled.
         """
-        letter = Envelope(check_signal(signal), PendingReply())
+        envelope = Envelope(check_signal(signal), PendingReply())
         if self._is_remote(id):
             return as_agent(await self.ask(id, signal, timeout=timeout), self.registry.kind)
         if timeout is None:
-            return await self.deliver_and_wait(id, letter)
+            return await self.deliver_and_wait(id, envelope)
         seconds = check_seconds(timeout, "timeout")
         try:
             with fail_after(seconds):
-                return await self.deliver_and_wait(id, letter)
+                return await self.deliver_and_wait(id, envelope)
         except TimeoutError as error:
             raise TimedOut(f"signal {signal.type!r} to agent {id!r}", seconds or 0.0) from error
 
     async def deliver_and_wait(self, id: str, envelope: Envelope) -> Agent:
-        """The agent after a letter that has somebody who waits for what comes of it."""
+        """Put an envelope into the mailbox of a local agent, and return what its reply resolves to."""
         await self._put(id, envelope)
         agent: Agent = await (envelope.reply or PendingReply()).wait()
         return agent
 
     async def cast(self, id: str, signal: Signal, *, wait: bool = True) -> None:
-        """Have a signal accepted; where the mailbox is full, wait, or raise `MailboxFull`.
+        """Have a signal accepted, and do not wait until it is handled.
 
-        For an agent elsewhere in a fleet it is accepted when the transport has it.
+        A signal to an agent elsewhere in a fleet is accepted when the transport has it.
+
+        Args:
+            id: The agent.
+            signal: The signal.
+            wait: Whether to wait while the mailbox is full.
+
+        Raises:
+            MailboxFull: The mailbox is full, and `wait` is False.
         """
-        letter = Envelope(check_signal(signal))
+        envelope = Envelope(check_signal(signal))
         if self.fleet is not None and self._is_remote(id):
             await self.fleet.send_to_agent(id, signal)
             return
         if wait:
-            await self._put(id, letter)
+            await self._put(id, envelope)
             return
         server = self._server(id)
-        if self._put_nowait(server, letter):
+        if self._put_nowait(server, envelope):
             return
         if server.mailbox.closed:
             raise self._rejection(id, signal)
@@ -391,28 +322,28 @@ class Runtime(FleetMember):
         raise MailboxFull(id, signal.type, server.mailbox.size)
 
     async def state(self, id: str) -> Agent:
-        """The agent as it is now."""
+        """Return the agent as it is now."""
         return self._server(id).agent
 
     def whereis(self, id: str) -> AgentServer | None:
-        """The server of a live agent, or None."""
+        """Return the server of a running agent, or None."""
         return self._servers.get(id)
 
     def ids(self) -> list[str]:
-        """The ids of all live agents, oldest first."""
+        """Return the ids of all running agents, oldest first."""
         return [*self._servers]
 
     def agents(self) -> list[Agent]:
-        """All live agents that take signals."""
+        """Return all running agents that accept signals."""
         return [server.agent for server in self._servers.values() if not server.mailbox.closed]
 
     async def stop(self, id: str, *, timeout: float | None = None) -> None:
-        """End an agent once it has handled what it accepted; after so many seconds it is ended anyway."""
+        """End an agent once it has handled what it accepted, or after `timeout` seconds."""
         await stop_server(self._server(id), check_seconds(timeout, "timeout") or self.shutdown_timeout)
         await self._wait_released(id)
 
     async def stop_if_running(self, id: str, reason: str) -> None:
-        """End an agent that may have ended already."""
+        """End an agent for a reason; do nothing if it has ended already."""
         server = self._servers.get(id)
         if server is not None:
             log.info("agent %s: is stopped: %s", id, reason)
@@ -426,15 +357,15 @@ class Runtime(FleetMember):
         tags: Iterable[str] = (),
         limits: Mapping[str, Any] = EMPTY_MAP,
     ) -> list[Candidate]:
-        """The live agents that can do something, best first, each with the reason."""
+        """Return the running agents with a capability, best first, each with the reason."""
         return rank(self.agents(), action, tags, limits)
 
     async def publish(self, signal: Signal) -> None:
-        """Tell everybody who subscribed to such signals."""
+        """Publish a signal to all subscribers of its type."""
         await self.transport.publish(check_signal(signal))
 
     def stats(self) -> dict[str, int]:
-        """How many agents live, and what became of signals so far."""
+        """Count the running agents, and the signals accepted, handled, waiting and dropped so far."""
         handled = sum(server.handled_count for server in self._servers.values())
         waiting = sum(len(server.mailbox) for server in self._servers.values())
         return {
@@ -445,10 +376,10 @@ class Runtime(FleetMember):
             "dropped": self.dropped_signals.count,
         }
 
-    # Agents at rest
+    # Checkpoints
 
     async def checkpoint(self, id: str) -> Agent:
-        """Put an agent into the vault, with all that it accepted before; it goes on living."""
+        """Save an agent after everything it accepted before, and return it; it keeps running."""
         server = self._server(id)
         self.open_checkpoint_store()
         reply = PendingReply()
@@ -458,14 +389,31 @@ class Runtime(FleetMember):
         return saved
 
     async def hibernate(self, id: str, *, timeout: float | None = None) -> None:
-        """Let an agent finish, put it into the vault, and end it; if it cannot be saved, it lives on."""
+        """Let an agent finish, save it, and end it; an agent that cannot be saved keeps running.
+
+        Raises:
+            TimedOut: It took longer than `timeout` seconds.
+        """
         server = self._server(id)
         self.open_checkpoint_store()
         await server.hibernate(check_seconds(timeout, "timeout"))
         await self._wait_released(id)
 
     async def thaw(self, id: str, kind: Definition | str, **options: Any) -> str:
-        """Take an agent up again from the vault; where that is not possible, an error, never a fresh one."""
+        """Load an agent from its checkpoint and run it; a failure never starts a fresh agent.
+
+        Args:
+            id: The agent.
+            kind: Its definition, or the name of one of the runtime's `kinds`.
+            options: Fields of `AgentOptions`, over those of the runtime.
+
+        Returns:
+            The id of the agent.
+
+        Raises:
+            NotFound: The agent was never saved.
+            RestoreFailed: Its checkpoint cannot be read, or is of another kind.
+        """
         definition = self.registry.kind(kind) if isinstance(kind, str) else kind
         check_instance(definition, "kind", kind=Definition)
         if id in self._servers:
@@ -477,7 +425,7 @@ class Runtime(FleetMember):
         return self.start_local(agent, rev=rev, **options).id
 
     def open_checkpoint_store(self) -> CheckpointStore:
-        """Where agents are kept."""
+        """Return the checkpoint store; by default one over the documents of the store."""
         if self._checkpoint_store is None:
             if self.store is None:
                 raise MissingStore("store")
@@ -487,6 +435,51 @@ class Runtime(FleetMember):
                 )
             self._checkpoint_store = DocumentCheckpointStore(self.store)
         return self._checkpoint_store
+
+    # Fleet
+
+    async def ask(self, id: str, signal: Signal, *, timeout: float | None = None) -> Signal:
+        """Have a signal handled by an agent of the fleet, and return its reply.
+
+        The reply comes when the agent has handled the signal and was saved. Its data has `agent_id`, `name`,
+        `runtime` and `state`.
+
+        Raises:
+            TimedOut: No reply came within `timeout` seconds, 30 by default.
+        """
+        check_signal(signal)
+        seconds = check_seconds(timeout, "timeout") or ASK_TIMEOUT_S
+        return await self._require_fleet().requests.ask(id, signal, seconds)
+
+    async def who_can(
+        self,
+        *,
+        action: str | None = None,
+        tags: Iterable[str] = (),
+        limits: Mapping[str, Any] = EMPTY_MAP,
+        timeout: float = WHO_CAN_TIMEOUT_S,
+    ) -> list[FleetCandidate]:
+        """Return the agents of the fleet with a capability, best first, of runtimes that reply in time."""
+        seconds = check_seconds(timeout, "timeout") or WHO_CAN_TIMEOUT_S
+        return await self._require_fleet().requests.who_can(action, tags, limits, seconds)
+
+    async def locate(self, id: str) -> str | None:
+        """Return the name of the runtime that owns an agent, or owned it last; None if it hibernates."""
+        return await self._require_fleet().locate(id)
+
+    async def take_over(self) -> list[str]:
+        """Run the agents of runtimes that are gone, and return their ids; a fleet also does so by itself."""
+        return await self._require_fleet().take_over()
+
+    def _require_fleet(self) -> Fleet:
+        if self.fleet is None:
+            raise Invalid("name", "is missing", "pass name= and a store that the fleet shares")
+        return self.fleet
+
+    async def _wait_released(self, id: str) -> None:
+        """Wait until the lease of an agent that ended has been released."""
+        if self.fleet is not None:
+            await self.fleet.wait_released(id)
 
     # Sessions
 
@@ -498,19 +491,17 @@ class Runtime(FleetMember):
         return self._sessions
 
     async def session(self, id: str, spec: AgentSpec | None = None, **options: Any) -> Session:
-        """The live session of this id, opened if need be; it is closed with the runtime."""
+        """Return the live session of this id, and open it if need be; it is closed with the runtime."""
         self._require_open()
         return await self.sessions.get(id, spec, **options)
 
     def _schedule_sweep(self) -> None:
-        every = min(self._idle_ms or SWEEP_INTERVAL_MS, SWEEP_INTERVAL_MS)
-
-        def ring() -> None:
+        def sweep() -> None:
             if not self._closing:
                 self.spawn(self._sweep)
                 self._schedule_sweep()
 
-        self.timers.after(every, ring)
+        self.timers.after(min(self._idle_ms or SWEEP_INTERVAL_MS, SWEEP_INTERVAL_MS), sweep)
 
     async def _sweep(self) -> None:
         await self.sessions.sweep(self.timing.now())
@@ -518,46 +509,42 @@ class Runtime(FleetMember):
     # For servers and executors
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Do something in the background."""
+        """Run something in the background, for as long as the runtime is open."""
         self._require_open(allow_closing=True).start_soon(work)
 
     def cast_nowait(self, id: str, signal: Signal) -> bool:
-        """Have a signal accepted, if that needs no waiting."""
+        """Have a signal accepted if there is room in the mailbox of a local agent now."""
         server = self._servers.get(id)
         return server is not None and self._put_nowait(server, Envelope(signal))
 
     def drop(self, id: str, envelope: Envelope, reason: str, *, accepted: bool = True) -> None:
-        """Report that a letter will not be handled; who waits for it is told."""
+        """Report that a signal will not be handled, and fail the reply that a caller waits for."""
         self.dropped_signals.add(id, envelope.signal, reason, accepted=accepted)
         if envelope.reply is not None:
             envelope.reply.set_exception(Dropped(id, envelope.signal.type, reason))
 
     def refuse_directive(self, server: AgentServer, directive: Directive, reason: str) -> None:
-        """A directive will not be carried out; a memory request is answered nevertheless."""
+        """Answer a memory directive that will not be executed; other directives need no answer."""
         if isinstance(directive, (MemoryQuery, MemoryUpsert, MemoryDelete)):
             resolver.send_refusal(directive, server, reason)
 
     def register(self, directive: type[Directive], executor: Executor) -> None:
-        """Carry out a directive of one's own: a function of the directive and the server, plain or async."""
+        """Add an executor of a directive: a function of the directive and the server, plain or async."""
         self.registry.add_executor(directive, executor)
 
     def add_kind(self, kind: Definition) -> None:
-        """Know another kind of agent."""
+        """Register another kind of agent."""
         self.registry.add_kind(kind)
 
-    def start_plugins(self, server: AgentServer) -> None:
-        """At the begin of a life: what its plugins subscribed to, and what they have scheduled."""
-        beginning_begin(server, self)
-
     def remove_server(self, server: AgentServer) -> None:
-        """An agent is gone, and its id is free again."""
+        """Remove the server of an agent that ended, and free its id."""
         self._servers.pop(server.id, None)
         self.handled_count += server.handled_count
         if self.fleet is not None and isinstance(server.persistence.ownership, OwnedAgent):
             self.fleet.on_agent_ended(server.persistence.ownership)
 
     async def _on_capabilities_request(self, request: Signal) -> None:
-        """Somebody asks all agents what they can do."""
+        """Answer a request for capabilities that was published to all agents."""
         if REPLY_ATTRIBUTE in request.extensions:
             if self.fleet is not None:
                 await self.fleet.requests.reply_with_candidates(request)
@@ -578,9 +565,9 @@ class Runtime(FleetMember):
         return Dropped(id, signal.type, reason)
 
     def _put_nowait(self, server: AgentServer, envelope: Envelope) -> bool:
-        taken = server.mailbox.put_nowait(envelope)
-        self.accepted_count += taken
-        return taken
+        accepted = server.mailbox.put_nowait(envelope)
+        self.accepted_count += accepted
+        return accepted
 
     def _server(self, id: str) -> AgentServer:
         server = self._servers.get(id)
@@ -590,7 +577,7 @@ class Runtime(FleetMember):
 
     @property
     def has_capacity(self) -> bool:
-        """Whether another agent could live here."""
+        """Whether another agent may be started."""
         return self._max_agents is None or len(self._servers) < self._max_agents
 
     def _check_capacity(self, id: str) -> None:
@@ -607,3 +594,27 @@ class Runtime(FleetMember):
         if self._task_group is None or (self._closing and not allow_closing):
             raise Closed("runtime", "is not open", "use it inside of `async with Runtime(…)`")
         return self._task_group
+
+
+def check_signal(signal: Signal) -> Signal:
+    """Return a signal; raise `WrongType` for anything else."""
+    if not isinstance(signal, Signal):
+        raise WrongType("signal", "a Signal", signal)
+    return signal
+
+
+def check_seconds(value: float | None, field: str) -> float | None:
+    """Return a number of seconds above 0, or None; raise `Invalid` for anything else."""
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
+    ):
+        raise Invalid(field, f"is {value!r}", "use a number of seconds above 0, or None")
+    return value
+
+
+async def collect_error(work: Callable[[], Awaitable[object]], errors: list[Exception]) -> None:
+    """Await work, and append the exception that it raises to a list."""
+    try:
+        await work()
+    except Exception as error:
+        errors.append(error)

@@ -1,11 +1,16 @@
-"""AgentServer: one agent's task.
+"""Run one agent: its task, its directives, and when it is saved.
 
-An agent that is asked so answers from a snapshot of its identity. Nothing about it changes, and no route is
-needed; one without an identity says what its plugins offer.
+One task takes envelopes from the mailbox in order. A signal goes its way from top to bottom here: `run` takes
+it, `_handle` passes it to the agent (plugins, routes, `cmd`), `execute_directives` queues the directives that
+come back, `_drain` takes them one after the other, and `_execute` calls the executor of each. Work that takes
+time runs beside the task as a job and comes back as another envelope, so an agent never waits for I/O.
 
-One task takes its letters in order: plugins look at a signal, routes lead it to actions, `cmd` makes another
-agent of it, and then its directives are carried out, one after the other. Whatever takes time goes on beside
-that and comes back as another letter, so an agent never waits for the world.
+`jido.identity.capabilities.request` is answered here from a snapshot of the agent's identity. It needs no
+route and changes nothing; an agent without an identity answers with the actions of its plugins.
+
+An agent is saved after every `save_every` signals, on request, and when it ends. An agent of a fleet is owned
+by a lease besides (`Ownership`): the signals it handled and those it sends are saved with it, and a signal is
+sent only after that.
 """
 
 from __future__ import annotations
@@ -15,13 +20,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import CancelScope, Event, get_cancelled_exc_class, move_on_after
 from anyio.lowlevel import checkpoint
 
 from omoide import identity
-from omoide.core.action import Directive, Emit, Error, Stop
+from omoide.core.action import Cron, Directive, Emit, Error, Stop
 from omoide.core.agent import Agent, all_actions, receive
 from omoide.core.execution import check_outcome, error_directive
 from omoide.core.frozen import FrozenMap
@@ -29,77 +34,135 @@ from omoide.core.identity import Identity
 from omoide.core.signal import Signal
 from omoide.core.state import Context
 from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
-from omoide.runtime.mailbox import (
-    AgentChange,
-    Envelope,
-    Mailbox,
-    PendingReply,
-    SaveRequest,
-    is_unrouted,
-    unrouted_result_errors,
-)
-from omoide.runtime.persistence import Ownership, Persistence
+from omoide.runtime.checkpoints import save_agent
+from omoide.runtime.mailbox import AgentChange, Envelope, Mailbox, PendingReply, SaveRequest
 from omoide.runtime.policy import AgentOptions, is_error_report, log_error
-from omoide.runtime.providers.protocol import is_cancelled
-from omoide.runtime.tasks import SHUTDOWN, BlockingWork, Exit, JobKey, TaskScope, Work, await_guarded, run_job
+from omoide.runtime.providers.resolver import ProviderQueues
+from omoide.runtime.tasks import (
+    SHUTDOWN,
+    BlockingWork,
+    Exit,
+    JobKey,
+    TaskScope,
+    Work,
+    await_guarded,
+    is_cancelled,
+    run_job,
+)
 
 if TYPE_CHECKING:
-    from omoide.runtime.providers.resolver import ProviderQueues
+    from omoide.core.definition import Definition
     from omoide.runtime.runtime import Runtime
-
-
-# capabilities: Who are you, and what can you do?
-
-
-CAPABILITIES_REQUEST = "jido.identity.capabilities.request"
-CAPABILITIES_RESPONSE = "jido.identity.capabilities.response"
-
-
-def capabilities_reply(server: AgentServer, request: Signal) -> list[Directive]:
-    """The response, sent to whom the request says, else the agent's usual way, else over the bus."""
-    data = request.data if isinstance(request.data, FrozenMap) else {}
-    wanted = data.get("reply_to")
-    dispatch = server.options.dispatch or FrozenMap({"bus": True})
-    if isinstance(wanted, str) and wanted:
-        dispatch = FrozenMap({"to": wanted})
-    return [Emit(signal=capabilities_response(server.agent, request), dispatch=dispatch)]
-
-
-def capabilities_response(agent: Agent, request: Signal) -> Signal:
-    """What an agent shows of itself, in answer to a request."""
-    shown = identity.snapshot(agent)
-    if shown is None:
-        bare = Identity()
-        shown = bare.snapshot().set(
-            "capabilities", bare.capabilities.set("actions", all_actions(agent, bare))
-        )
-    data: dict[str, Any] = {
-        "request_id": request.id,
-        "agent_id": agent.id,
-        "name": agent.name,
-        **shown,
-    }
-    return Signal(
-        type=CAPABILITIES_RESPONSE, data=data, source=f"/omoide/agents/{agent.id}", subject=request.id
-    )
-
-
-# server: How does one agent live?
-
 
 log = logging.getLogger("omoide.runtime")
 
+CAPABILITIES_REQUEST = "jido.identity.capabilities.request"
+CAPABILITIES_RESPONSE = "jido.identity.capabilities.response"
 RESTARTED = "the agent was started again"
 YIELD_EVERY = 16
-"""How many letters an agent takes before others have their turn."""
+"""The number of mailbox items that an agent takes before other tasks have their turn."""
 
 ErrorOrigin = tuple[Signal | None, bool]
-"""The signal that something is about, and whether it is what the error policy wants."""
+"""The signal that an error is about, and whether it came from a directive of the error policy."""
 QueuedDirective = tuple[Directive, Signal | None, bool]
 
 
+class Ownership(Protocol):
+    """The exclusive right to run an agent, where several runtimes could."""
+
+    def is_valid(self) -> bool:
+        """Return whether the right is still there."""
+        ...
+
+    def record_handled(self, signal: Signal) -> None:
+        """Record that a signal was handled."""
+        ...
+
+    def send(self, signal: Signal, to: str | None) -> None:
+        """Send a signal to an agent, or to all, once the agent is saved."""
+        ...
+
+    def has_pending(self, *, idle: bool) -> bool:
+        """Return whether something has to be saved or sent without waiting for another signal."""
+        ...
+
+    async def save(self, agent: Agent, rev: int) -> int:
+        """Save the agent with what was recorded, and return its new revision."""
+        ...
+
+    async def flush(self) -> None:
+        """Send the signals that are saved."""
+        ...
+
+    async def load(self, definition: Definition) -> tuple[Agent, int]:
+        """Return the agent as it was saved last, and its revision; raise if another owner has it."""
+        ...
+
+    def revert(self) -> None:
+        """Discard what was recorded since the last save: the agent restarts from there."""
+        ...
+
+
+class Persistence:
+    """The saved revision of an agent, and the replies that wait for the next save."""
+
+    __slots__ = ("_waiters", "ownership", "rev", "unsaved_count")
+
+    def __init__(self, rev: int, ownership: Ownership | None) -> None:
+        self.rev = rev
+        """The revision of its checkpoint, 0 before there is one. A save builds on it or is a `Conflict`."""
+        self.ownership = ownership
+        self.unsaved_count = 0
+        self._waiters: list[PendingReply] = []
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether the agent may run here; outside of a fleet it always may."""
+        return self.ownership is None or self.ownership.is_valid()
+
+    def record_handled(self, signal: Signal, *, internal: bool) -> None:
+        """Count a signal that was handled; one of the runtime itself is not deduplicated by the fleet."""
+        self.unsaved_count += 1
+        if self.ownership is not None and not internal:
+            self.ownership.record_handled(signal)
+
+    def is_due(self, every: int | None, *, after_signal: bool = False, idle: bool = False) -> bool:
+        """Return whether it is time to save."""
+        if after_signal and every is not None and self.unsaved_count >= every:
+            return True
+        return self.ownership is not None and self.ownership.has_pending(idle=idle)
+
+    def add_waiter(self, reply: PendingReply) -> None:
+        """Resolve a reply with the next save."""
+        self._waiters.append(reply)
+
+    def pop_waiters(self) -> list[PendingReply]:
+        """Return the replies that wait for a save, and forget them."""
+        waiters, self._waiters = self._waiters, []
+        return waiters
+
+    async def save(self, server: AgentServer) -> bool:
+        """Save the agent, resolve the waiting replies, and return whether it was saved."""
+        agent, self.unsaved_count = server.agent, 0
+        try:
+            if self.ownership is None:
+                store = server.runtime.open_checkpoint_store()
+                self.rev = await save_agent(agent, store, expected_rev=self.rev)
+            else:
+                self.rev = await self.ownership.save(agent, self.rev)
+                await self.ownership.flush()
+        except Exception as error:
+            for reply in self.pop_waiters():
+                reply.set_exception(error)
+            server.report(error_directive(error, "checkpoint"))
+            return False
+        for reply in self.pop_waiters():
+            reply.set_result(agent)
+        return True
+
+
 class AgentServer:
-    """One agent that lives. Others talk to it through the `Runtime`."""
+    """The task of one running agent. Others talk to it through the `Runtime`."""
 
     __slots__ = (
         "_capture_plugins",
@@ -143,26 +206,27 @@ class AgentServer:
         self.options = options
         self.persistence = Persistence(rev, ownership)
         self.parent: tuple[str, str] | None = None
-        """Its parent, and the tag it has there."""
+        """The id of its parent, and its tag there."""
         self.children: dict[str, str] = {}
-        """Its children, by their tags."""
+        """The ids of its children, by tag."""
         self.mailbox = Mailbox(options.mailbox)
         self.task_scope = TaskScope()
         self.current_signal: Signal | None = None
-        """The signal that it is about."""
+        """The signal that is being handled, or whose directive is being executed."""
         self.error_count = 0
         self.handled_count = 0
         self.restart_times: deque[float] = deque(maxlen=options.max_restarts + 1)
         self.cancel_scope = CancelScope()
         self.ended = Event()
         self._policy = options.error_policy
-        # Asked once: to ask whether something follows a protocol takes longer than to handle a signal.
+        # Looked up once: an isinstance check against a protocol takes longer than handling a signal.
         self._capture_plugins: tuple[Any, ...] = tuple(
             plugin for plugin in agent.definition.plugins if hasattr(plugin, "capture")
         )
         self._directives: deque[QueuedDirective] = deque()
         self._is_draining = False
         self._in_remedy = False
+        """Whether the directive being executed is one that the error policy returned."""
         self._exit: Exit | None = None
         self._save_on_exit = False
         self._hibernation: PendingReply | None = None
@@ -176,16 +240,16 @@ class AgentServer:
 
     @property
     def source(self) -> str:
-        """Where its signals say that they come from."""
+        """The `source` of the signals that it makes."""
         return f"/omoide/agents/{self.agent.id}"
 
     def __repr__(self) -> str:
         return f"<agent {self.id!r}, {len(self.mailbox)} letters waiting>"
 
-    # One life
+    # One run of the agent, from its start to its exit
 
     async def run(self) -> Exit:
-        """Take letters until the end; what goes wrong is a reason, never an exception."""
+        """Handle mailbox items until the agent exits; an error is an exit reason, never raised."""
         with self.cancel_scope:
             try:
                 self._initialize()
@@ -200,23 +264,23 @@ class AgentServer:
         return self._exit or Exit("killed", requested=True)
 
     async def _run(self) -> Exit:
-        taken, keeping, every = 0, self.persistence, self.options.save_every
+        count, persistence, every = 0, self.persistence, self.options.save_every
         while self._exit is None:
-            if not keeping.is_owned:
+            if not persistence.is_owned:
                 return Exit("its lease ended", requested=True)
             item = self.mailbox.get_nowait()
             if item is None:
                 if not self.mailbox.closed or self.task_scope.is_busy:
-                    if keeping.is_due(every, idle=True):
+                    if persistence.is_due(every, idle=True):
                         await self.save()
                         continue
                     await self.mailbox.wait()
                     continue
-                sleeper = self._hibernation
-                saved = not self._save_on_exit or await self.save(sleeper)
-                if sleeper is not self._hibernation:
-                    continue  # nobody waits for that any more, and it lives on
-                if saved or sleeper is None:
+                hibernation = self._hibernation
+                saved = not self._save_on_exit or await self.save(hibernation)
+                if hibernation is not self._hibernation:
+                    continue  # it timed out meanwhile, and the agent keeps running
+                if saved or hibernation is None:
                     return Exit(self._exit_reason, requested=True)
                 self._cancel_hibernation()
                 continue
@@ -226,20 +290,43 @@ class AgentServer:
                 await self.save(item.reply)
             else:
                 self._apply_change(item)
-            if keeping.is_due(every, after_signal=isinstance(item, Envelope)):
+            if persistence.is_due(every, after_signal=isinstance(item, Envelope)):
                 await self.save()
-            taken += 1
-            if taken % YIELD_EVERY == 0:
+            count += 1
+            if count % YIELD_EVERY == 0:
                 await checkpoint()
         return self._exit
 
     def _initialize(self) -> None:
-        """What comes before the first letter: the strategy's init, and what plugins declare."""
+        """Call the strategy's `init`, and start what plugins declare, before the first signal."""
         strategy = self.agent.definition.strategy
         result = strategy.init(self.agent, Context(self.agent))
         self.agent, directives = check_outcome(result, "the strategy's init", self.agent)
-        self.runtime.start_plugins(self)
+        for plugin in self.agent.definition.plugins:
+            for pattern in plugin.subscriptions:
+                self.start_job(partial(self._subscribe, str(pattern)), "subscription")
+            for number, (line, message) in enumerate(plugin.schedules):
+                job_id = f"{plugin.label}:{number}"
+                self.execute_directives([Cron(expression=line, message=message, job_id=job_id)])
         self.execute_directives(directives)
+
+    async def _subscribe(self, pattern: str) -> None:
+        """Put published signals of a pattern into the mailbox, until this run ends."""
+        scope = self.task_scope
+
+        async def forward(signal: Signal) -> None:
+            # After this run, a later one has a subscription of its own. The runtime answers requests for
+            # capabilities for all of its agents.
+            if not scope.closed and signal.type != CAPABILITIES_REQUEST:
+                await self.runtime.cast(self.id, signal)
+
+        subscription = await self.runtime.transport.subscribe(pattern, forward)
+        if scope.closed:
+            await subscription.close()
+        else:
+            scope.exit_callbacks.append(partial(self.runtime.spawn, subscription.close))
+
+    # Signals
 
     def _handle(self, envelope: Envelope) -> None:
         signal = self.current_signal = envelope.signal
@@ -250,11 +337,11 @@ class AgentServer:
             raise
         self.handled_count += 1
         self.persistence.record_handled(signal, internal=envelope.internal)
-        lost = next((one for one in directives if is_unrouted(one)), None)
-        if lost is not None and envelope.internal:
-            directives, lost = unrouted_result_errors(signal), None
+        unrouted = next((directive for directive in directives if _is_unrouted(directive)), None)
+        if unrouted is not None and envelope.internal:
+            directives, unrouted = _internal_errors(signal), None
         if envelope.reply is not None:
-            self._resolve_reply(envelope.reply, signal, lost)
+            self._resolve_reply(envelope.reply, signal, unrouted)
         if self._capture_plugins and not is_error_report(signal, self):
             directives += self._run_capture_plugins(signal)
         if directives:
@@ -276,14 +363,14 @@ class AgentServer:
             reply.set_result(self.agent)
 
     def _run_capture_plugins(self, signal: Signal) -> list[Directive]:
-        """What plugins make of a signal that was handled; their errors never come in its way."""
-        found: list[Directive] = []
+        """Collect the directives of plugins that capture handled signals; their errors are only reported."""
+        directives: list[Directive] = []
         for plugin in self._capture_plugins:
             try:
-                found += plugin.capture(signal, Context(self.agent, signal, plugin.config))
+                directives += plugin.capture(signal, Context(self.agent, signal, plugin.config))
             except Exception as error:
                 self.report(error_directive(error, "capture"))
-        return found
+        return directives
 
     def _apply_change(self, change: AgentChange) -> None:
         try:
@@ -294,24 +381,24 @@ class AgentServer:
             self.persistence.unsaved_count += 1
             self.execute_directives(directives)
 
-    # What it asks for
+    # Directives
 
     def execute_directives(self, directives: Iterable[Directive]) -> None:
-        """Carry directives out, after those that wait already."""
-        over = 0
+        """Execute directives after those that are queued already; those beyond the limit are dropped."""
+        excess = 0
         for directive in directives:
             if len(self._directives) >= self.options.max_directives:
-                over += 1
+                excess += 1
                 self.runtime.refuse_directive(self, directive, "queue_overflow")
             else:
                 self._directives.append((directive, self.current_signal, False))
-        if over:
-            message = f"queue_overflow: {over} directives beyond {self.options.max_directives} were dropped"
+        if excess:
+            message = f"queue_overflow: {excess} directives beyond {self.options.max_directives} were dropped"
             self.report(Error(message=message, context="directive", kind="QueueOverflow"))
         self._start_drain()
 
     def _execute_remedy(self, directive: Directive) -> None:
-        """Carry out what the policy wants; there is room for that beyond the limit, but not without end."""
+        """Execute a directive of the error policy; up to as many again as the limit are let in for that."""
         if len(self._directives) < 2 * self.options.max_directives:
             self._directives.append((directive, self.current_signal, True))
         self._start_drain()
@@ -322,19 +409,20 @@ class AgentServer:
             self._drain()
 
     def _drain(self) -> None:
+        """Execute queued directives in order, until one of them blocks the others."""
         before = self.current_signal
         while self._directives and self._exit is None:
             directive, self.current_signal, self._in_remedy = self._directives.popleft()
-            waiting = self._execute(directive)
-            if waiting is not None:
-                about = self.current_signal, self._in_remedy
-                self.start_job(partial(self._resume_drain, waiting, self.task_scope, about), "directive")
+            blocking = self._execute(directive)
+            if blocking is not None:
+                origin = self.current_signal, self._in_remedy
+                self.start_job(partial(self._resume_drain, blocking, self.task_scope, origin), "directive")
                 self.current_signal, self._in_remedy = before, False
                 return
         self.current_signal, self._in_remedy, self._is_draining = before, False, False
 
     async def _resume_drain(self, blocking: BlockingWork, task_scope: TaskScope, origin: ErrorOrigin) -> None:
-        """Carry on with the directives once one of them is done that the others wait for."""
+        """Execute the directives behind a blocking one, once its work is done."""
         try:
             await await_guarded(blocking.work())
         except Exception as error:
@@ -352,123 +440,129 @@ class AgentServer:
             if iscoroutinefunction(executor):
                 self.start_job(partial(executor, directive, self), "directive")
                 return None
-            answer = executor(directive, self)
+            result = executor(directive, self)
         except Exception as error:
             self.report(error_directive(error, "directive"))
             return None
-        match answer:
+        match result:
             case Stop():
-                self.stop(answer.reason)
+                self.stop(result.reason)
             case BlockingWork():
-                return answer
+                return result
             case Awaitable():
-                self.start_job(partial(_await, answer), "directive")
+                self.start_job(partial(_await, result), "directive")
             case _:
                 pass
         return None
 
+    # Errors and jobs
+
     def report(self, error: Error) -> None:
-        """Have the policy decide about an error."""
+        """Pass an error to the policy, and execute the directive that it returns."""
         self.error_count += 1
-        if self._in_remedy:  # to ask again about its own answer could go on for ever
+        if self._in_remedy:  # asking the policy about its own directive could go on for ever
             log_error(error, self)
             return
-        wanted = self._policy(error, self)
-        if wanted is None:
+        remedy = self._policy(error, self)
+        if remedy is None:
             return
-        if not isinstance(wanted, Directive) or isinstance(wanted, Error):
-            raise WrongType("the answer of on_error", "None or a directive that is no Error", wanted)
-        if isinstance(wanted, Stop):
-            self.stop(wanted.reason)
+        if not isinstance(remedy, Directive) or isinstance(remedy, Error):
+            raise WrongType("the answer of on_error", "None or a directive that is no Error", remedy)
+        if isinstance(remedy, Stop):
+            self.stop(remedy.reason)
         else:
-            self._execute_remedy(wanted)
+            self._execute_remedy(remedy)
 
     def stop(self, reason: str) -> None:
-        """End this life now; what waits is not carried out any more."""
+        """End this run now; queued directives are not executed any more."""
         if self._exit is None:
             self._exit = Exit(reason)
         self.mailbox.wake()
 
     def start_job(self, work: Work, context: str, *, tag: JobKey | None = None) -> CancelScope:
-        """Do something beside the letters; a job with a tag is not waited for in the end."""
-        life, scope = self.task_scope, self.task_scope.create_job(tag)
-        about = self.current_signal, self._in_remedy
+        """Run work beside the mailbox, and report its errors under a context.
 
-        def failed(error: BaseException) -> None:
+        A job without a tag has to be done before the agent may end; one with a tag is cancelled then.
+
+        Returns:
+            The scope that cancels it.
+        """
+        task_scope, scope = self.task_scope, self.task_scope.create_job(tag)
+        origin = self.current_signal, self._in_remedy
+
+        def on_error(error: BaseException) -> None:
             if isinstance(error, Exception):
-                self.report_failure(error, context, about)
+                self.report_failure(error, context, origin)
             else:
                 self.stop(f"crashed: {type(error).__name__}")
 
-        async def done() -> None:
+        async def job() -> None:
             try:
-                await run_job(life, scope, work, failed, tag)
+                await run_job(task_scope, scope, work, on_error, tag)
             finally:
                 self.mailbox.wake()
 
-        self.runtime.spawn(done)
+        self.runtime.spawn(job)
         return scope
 
     def report_failure(
         self, error: Exception, context: str, origin: ErrorOrigin, action: str | None = None
     ) -> None:
-        """Report what went wrong beside the letters."""
+        """Report an exception of a job, as an error about the signal that the job came from."""
         before = self.current_signal, self._in_remedy
         self.current_signal, self._in_remedy = origin
         self._stop_on_failure(lambda: self.report(error_directive(error, context, action)))
         self.current_signal, self._in_remedy = before
 
     def _stop_on_failure(self, call: Callable[[], None]) -> None:
-        """A policy that fails ends the life, also where no letter is being taken."""
+        """End the run if a call outside of the mailbox loop raises, as it would inside."""
         try:
             call()
         except Exception as error:
             self.stop(f"crashed: {type(error).__name__}")
 
-    # What it is told
+    # What the agent's own work puts into the mailbox
 
     def enqueue(self, signal: Signal, *, internal: bool = False) -> None:
-        """Put a signal of its own into its mailbox."""
-        self._push(Envelope(signal, internal=internal))
-
-    def enqueue_change(self, change: AgentChange) -> None:
-        """Have the agent changed, in its turn."""
-        if not self.mailbox.put_internal(change):
-            self._report_overflow("the result of a job")
-
-    def _push(self, envelope: Envelope) -> None:
+        """Put a signal of the agent's own work into its mailbox."""
+        envelope = Envelope(signal, internal=internal)
         if self.mailbox.put_internal(envelope):
             self.runtime.accepted_count += 1
         else:
             self.runtime.drop(self.id, envelope, "queue_overflow", accepted=False)
-            self._report_overflow(f"signal {envelope.signal.type!r}")
+            self._report_overflow(f"signal {signal.type!r}")
+
+    def enqueue_change(self, change: AgentChange) -> None:
+        """Apply a change to the agent, in its turn."""
+        if not self.mailbox.put_internal(change):
+            self._report_overflow("the result of a job")
 
     def _report_overflow(self, what: str) -> None:
         message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} letters wait already"
         error = Error(message=message, context="mailbox", kind="QueueOverflow")
         self._stop_on_failure(lambda: self.report(error))
 
-    # How it is kept
+    # Saving and ending
 
     async def save(self, reply: PendingReply | None = None) -> bool:
-        """Put the agent into the vault; whether that was done. Those who wait for it are told."""
+        """Save the agent, resolve the replies that wait for it, and return whether it was saved."""
         if reply is not None:
             self.persistence.add_waiter(reply)
         return await self.persistence.save(self)
 
     async def hibernate(self, timeout: float | None) -> None:
-        """Finish what is here, be saved, and end; raises what keeps it from that, and then lives on."""
-        self._hibernation = sleeper = self._hibernation or PendingReply()
+        """Finish, save and end; raise what prevents that, and then keep running."""
+        self._hibernation = hibernation = self._hibernation or PendingReply()
         self.close(save=True)
         with move_on_after(timeout):
-            await sleeper.wait()
+            await hibernation.wait()
             await self.ended.wait()
             return
         self._cancel_hibernation()
         raise TimedOut(f"hibernating agent {self.id!r}", timeout or 0.0)
 
     def _cancel_hibernation(self) -> None:
-        """Live on, though it was to end."""
+        """Keep running after all: the background jobs were cancelled, so initialize again."""
         if self._hibernation is not None:
             self._hibernation.set_exception(Dropped(self.id, "hibernate", "the agent lives on"))
         self._hibernation, self._save_on_exit = None, False
@@ -480,25 +574,25 @@ class AgentServer:
         self._stop_on_failure(self._initialize)
 
     def close(self, *, save: bool, reason: str = SHUTDOWN) -> None:
-        """Let nobody in any more, finish what is here, and end; saved in the end, if that is wanted."""
+        """Accept no more signals, finish what is accepted, and end; with `save`, or `save_every`, saved."""
         self._save_on_exit = save or self._save_on_exit or self.options.save_every is not None
         self._exit_reason = reason
         self.task_scope.cancel_background()
         self.mailbox.close()
 
     def kill(self) -> None:
-        """End now, whatever is going on."""
+        """End now, and finish nothing."""
         self.cancel_scope.cancel()
 
     def clean_up(self, exit: Exit, *, restarting: bool) -> None:
-        """After a life: end what went on beside it, and answer those who wait in vain."""
+        """After a run, cancel its jobs and fail the replies that cannot come any more."""
         self.task_scope.close()
         self._exit, self.current_signal, self._in_remedy = exit, None, False
-        gone = Dropped(self.id, "?", f"the agent ended ({exit.reason})")
-        for one in self.persistence.pop_waiters():
-            one.set_exception(gone)
+        dropped = Dropped(self.id, "?", f"the agent ended ({exit.reason})")
+        for reply in self.persistence.pop_waiters():
+            reply.set_exception(dropped)
         if self._hibernation is not None and not restarting:
-            self._hibernation.set_exception(gone)
+            self._hibernation.set_exception(dropped)
         if restarting:
             if self._provider_queues is not None:
                 self._provider_queues.abort(self, RESTARTED)
@@ -507,7 +601,7 @@ class AgentServer:
         self._directives.clear()
 
     def restart(self, agent: Agent) -> None:
-        """Begin another life, with the letters that still wait."""
+        """Prepare another run, with the mailbox as it is."""
         self.agent = agent
         self.task_scope, self.cancel_scope = TaskScope(), CancelScope()
         self.error_count, self.persistence.unsaved_count = 0, 0
@@ -517,13 +611,58 @@ class AgentServer:
 
     @property
     def provider_queues(self) -> ProviderQueues:
-        """The memory providers that it uses."""
+        """The memory requests of the agent, made on first use."""
         if self._provider_queues is None:
-            from omoide.runtime.providers.resolver import ProviderQueues
-
             self._provider_queues = ProviderQueues()
         return self._provider_queues
 
 
-async def _await(answer: Awaitable[Any]) -> None:
-    await answer
+def capabilities_reply(server: AgentServer, request: Signal) -> list[Directive]:
+    """Return the directive that answers a request for capabilities.
+
+    The response goes to the agent in `reply_to`, else where the agent's options say, else over the bus.
+    """
+    data = request.data if isinstance(request.data, FrozenMap) else {}
+    reply_to = data.get("reply_to")
+    dispatch = server.options.dispatch or FrozenMap({"bus": True})
+    if isinstance(reply_to, str) and reply_to:
+        dispatch = FrozenMap({"to": reply_to})
+    return [Emit(signal=capabilities_response(server.agent, request), dispatch=dispatch)]
+
+
+def capabilities_response(agent: Agent, request: Signal) -> Signal:
+    """Return the signal with the public part of an agent's identity, in answer to a request."""
+    snapshot = identity.snapshot(agent)
+    if snapshot is None:
+        bare = Identity()
+        actions = bare.capabilities.set("actions", all_actions(agent, bare))
+        snapshot = bare.snapshot().set("capabilities", actions)
+    data: dict[str, Any] = {
+        "request_id": request.id,
+        "agent_id": agent.id,
+        "name": agent.name,
+        **snapshot,
+    }
+    return Signal(
+        type=CAPABILITIES_RESPONSE, data=data, source=f"/omoide/agents/{agent.id}", subject=request.id
+    )
+
+
+def _is_unrouted(directive: Directive) -> bool:
+    return isinstance(directive, Error) and directive.context == "routing"
+
+
+def _internal_errors(signal: Signal) -> list[Directive]:
+    """Return what replaces the routing error of a signal from the runtime: nothing, unless it is a failure.
+
+    An agent need not have a route for the result of a memory directive, but a failure has to be reported.
+    """
+    data = signal.data
+    if not hasattr(data, "get") or data.get("status") != "error":
+        return []
+    reason = str(data.get("error", "no reason given"))
+    return [Error(message=f"{signal.type}: {reason}", context="memory", kind="ProviderFailed")]
+
+
+async def _await(result: Awaitable[Any]) -> None:
+    await result

@@ -5,14 +5,14 @@ Jobs, timers and sensors belong to one life of an agent: they end with it, whate
 
 from __future__ import annotations
 
+from asyncio import current_task
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from anyio import CancelScope, get_cancelled_exc_class
+from anyio import CancelScope, get_cancelled_exc_class, get_current_task
 
 from omoide.core.agent import STOP_SIGNAL
-from omoide.runtime.providers.protocol import is_cancelled
 
 if TYPE_CHECKING:
     from omoide.runtime.scheduler import Timer
@@ -104,6 +104,12 @@ class TaskScope:
         self.cancel_background()
         for scope in [*self._jobs]:
             scope.cancel()
+
+
+def is_cancelled() -> bool:
+    """Whether it is this task that was cancelled, and not something that it waited for."""
+    task = current_task()
+    return get_current_task().has_pending_cancellation() or (task is not None and task.cancelling() > 0)
 
 
 async def await_guarded(work: Awaitable[T]) -> T:

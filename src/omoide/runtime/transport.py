@@ -21,9 +21,11 @@ wait then, so that no two handlers wait for each other.
 from __future__ import annotations
 
 import logging
+from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
+from hashlib import blake2b
 from inspect import isawaitable
 from itertools import count
 from math import inf
@@ -77,6 +79,45 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Tell nobody anything any more; doing it again is no error."""
         ...
+
+
+DIGEST_BYTES = 16
+
+
+def signal_digest(signal: Signal, *prefix: str) -> str:
+    """A short text that stands for a signal, and for what else makes it another one.
+
+    Neither a source nor an id holds a control character, so the parts cannot run into each other.
+    """
+    parts = "\0".join((*prefix, signal.source, signal.id))
+    return urlsafe_b64encode(blake2b(parts.encode(), digest_size=DIGEST_BYTES).digest()).decode().rstrip("=")
+
+
+class RecentSignals:
+    """The marks of the last signals, oldest first."""
+
+    __slots__ = ("_digests", "size")
+
+    def __init__(self, size: int, digests: Iterable[str] = ()) -> None:
+        self.size = size
+        self._digests = dict.fromkeys(digests)
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._digests
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def add(self, digest: str) -> None:
+        """Remember a mark, and forget the oldest where there are too many."""
+        self._digests.pop(digest, None)
+        self._digests[digest] = None
+        while len(self._digests) > self.size:
+            del self._digests[next(iter(self._digests))]
+
+    def digests(self) -> tuple[str, ...]:
+        """All of them, oldest first."""
+        return tuple(self._digests)
 
 
 # bus: How do signals travel inside one process?

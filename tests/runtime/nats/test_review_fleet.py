@@ -80,7 +80,7 @@ async def test_whoever_lost_an_agent_while_it_subscribed_reads_none_of_its_post(
         return server is not None and server.agent.state.get("count") == 4
 
     await eventually(counted, timeout=10)
-    assert await lying(theirs, theirs.settings.dead) == 0
+    assert await lying(theirs, theirs.settings.dead_letter_stream) == 0
 
 
 async def test_an_agent_that_could_not_be_taken_over_is_not_put_to_rest(
@@ -255,8 +255,8 @@ async def test_a_signal_over_which_an_agent_is_given_up_again_and_again_is_laid_
         return server is not None and server.agent.state.get("count") == 1
 
     await eventually(counted, timeout=10)
-    assert await lying(transport, transport.settings.dead) == 1
-    assert len(await readers(transport, transport.settings.to)) == 1
+    assert await lying(transport, transport.settings.dead_letter_stream) == 1
+    assert len(await readers(transport, transport.settings.agent_stream)) == 1
 
 
 async def test_what_was_handled_is_not_laid_aside_because_nobody_can_be_answered(yard: Yard) -> None:
@@ -267,7 +267,7 @@ async def test_what_was_handled_is_not_laid_aside_because_nobody_can_be_answered
     await two.cast("a", sig("up", extensions={"omoidereply": "no..address"}))
     answer: Any = await two.ask("a", sig("up"), timeout=5)
     assert answer.data["state"]["count"] == 2
-    assert await lying(transport, transport.settings.dead) == 0
+    assert await lying(transport, transport.settings.dead_letter_stream) == 0
 
 
 async def test_a_question_that_is_nonsense_keeps_no_other_from_being_answered(yard: Yard) -> None:
@@ -279,7 +279,7 @@ async def test_a_question_that_is_nonsense_keeps_no_other_from_being_answered(ya
         nonsense = sig(capabilities.CAPABILITIES_REQUEST, data, extensions={"omoidereply": "x"})
         await two.transport.publish(nonsense)
     assert [found.agent_id for found in await two.who_can(timeout=0.5)] == ["a"]
-    assert await lying(transport, transport.settings.dead) == 0
+    assert await lying(transport, transport.settings.dead_letter_stream) == 0
 
 
 async def test_a_signal_that_an_agent_does_not_know_is_confirmed_when_that_is_saved(
@@ -292,10 +292,10 @@ async def test_a_signal_that_an_agent_does_not_know_is_confirmed_when_that_is_sa
     late = Late(monkeypatch, one.store, "save")
     await transport.publish(sig("nonsense"), to="a")
     await late.asked.wait()
-    assert [await lying(transport, transport.settings.to) for _ in range(20)] == [1] * 20
+    assert [await lying(transport, transport.settings.agent_stream) for _ in range(20)] == [1] * 20
     late.go.set()
 
     async def confirmed() -> bool:
-        return await lying(transport, transport.settings.to) == 0
+        return await lying(transport, transport.settings.agent_stream) == 0
 
     await eventually(confirmed)

@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import logging
 import time
-from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Callable, Iterable
-from hashlib import blake2b
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -40,6 +38,7 @@ from omoide.errors import Conflict, IdTaken, Invalid, NotFound, OwnedElsewhere, 
 from omoide.runtime.checkpoints import load_agent, save_agent
 from omoide.runtime.checkpoints.protocol import StoredCheckpoint, parse_checkpoint
 from omoide.runtime.checkpoints.store import CHECKPOINT_KIND, DocumentCheckpointStore
+from omoide.runtime.transport import RecentSignals, signal_digest
 
 if TYPE_CHECKING:
     from omoide.runtime.fleet.fleet import Fleet
@@ -127,48 +126,6 @@ class FencedCheckpointStore(DocumentCheckpointStore):
         higher = kept.checkpoint.replace(rev=kept.checkpoint.rev + 1)
         await self.save(id, higher, expected_rev=kept.rev)
         return self.stored_record
-
-
-# recent: Was this signal here before?
-
-
-DIGEST_BYTES = 16
-
-
-def signal_digest(signal: Signal, *prefix: str) -> str:
-    """A short text that stands for a signal, and for what else makes it another one.
-
-    Neither a source nor an id holds a control character, so the parts cannot run into each other.
-    """
-    parts = "\0".join((*prefix, signal.source, signal.id))
-    return urlsafe_b64encode(blake2b(parts.encode(), digest_size=DIGEST_BYTES).digest()).decode().rstrip("=")
-
-
-class RecentSignals:
-    """The marks of the last signals, oldest first."""
-
-    __slots__ = ("_digests", "size")
-
-    def __init__(self, size: int, digests: Iterable[str] = ()) -> None:
-        self.size = size
-        self._digests = dict.fromkeys(digests)
-
-    def __contains__(self, digest: str) -> bool:
-        return digest in self._digests
-
-    def __len__(self) -> int:
-        return len(self._digests)
-
-    def add(self, digest: str) -> None:
-        """Remember a mark, and forget the oldest where there are too many."""
-        self._digests.pop(digest, None)
-        self._digests[digest] = None
-        while len(self._digests) > self.size:
-            del self._digests[next(iter(self._digests))]
-
-    def digests(self) -> tuple[str, ...]:
-        """All of them, oldest first."""
-        return tuple(self._digests)
 
 
 # held: May this agent live here, and what has it done that is not saved yet?

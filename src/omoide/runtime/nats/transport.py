@@ -39,12 +39,11 @@ from omoide.core import signal as patterns
 from omoide.core.signal import Signal
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Dropped, Invalid, OmoideError, OwnedElsewhere, SignalTooLarge
-from omoide.runtime.fleet.leases import RecentSignals, signal_digest
 from omoide.runtime.nats import connection, streams
 from omoide.runtime.nats.connection import RETRY_DELAY_S, NatsConnection, NatsSettings
 from omoide.runtime.nats.streams import ConsumerRef
-from omoide.runtime.providers.protocol import is_cancelled
-from omoide.runtime.transport import Handler
+from omoide.runtime.tasks import is_cancelled
+from omoide.runtime.transport import Handler, RecentSignals, signal_digest
 
 # handing: When has a signal been accepted?
 

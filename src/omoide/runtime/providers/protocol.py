@@ -7,7 +7,7 @@ unless the provider says with `instant = True` that they never wait for anything
 
 from __future__ import annotations
 
-from asyncio import CancelledError, current_task
+from asyncio import CancelledError
 from collections.abc import Mapping
 from contextvars import copy_context
 from functools import partial
@@ -15,12 +15,13 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
-from anyio import CapacityLimiter, get_current_task, to_thread
+from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from omoide.core.entry import check_positive
 from omoide.core.frozen import check_str, check_text, freeze_map
 from omoide.errors import Invalid
+from omoide.runtime.tasks import is_cancelled
 
 # items: Which of some keys and values does a question mean?
 
@@ -187,12 +188,6 @@ async def call_operation(provider: Any, name: str, state: Any, *args: Any) -> Ou
     if isinstance(given, ProviderResult):
         return given
     return ProviderFailure(state, f"{name} gave {type(given).__name__}, not Answered or Failed")
-
-
-def is_cancelled() -> bool:
-    """Whether it is this task that was cancelled, and not something that it waited for."""
-    task = current_task()
-    return get_current_task().has_pending_cancellation() or (task is not None and task.cancelling() > 0)
 
 
 def error_reason(error: Exception) -> str:
