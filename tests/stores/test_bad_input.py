@@ -91,7 +91,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "supersede for a number": lambda store: store.supersede("a", ADA, reason=5),
     "supersede for NUL": lambda store: store.supersede("a", ADA, reason="\0"),
     "supersede by a number": lambda store: store.supersede("a", ADA, by=5),
-    "restore with a text": lambda store: store.restore("a", ADA, expected_rev="1"),
+    "restore with a text": lambda store: store.reinstate("a", ADA, expected_rev="1"),
     "erase for a number": lambda store: store.erase(ADA, id="a", reason=5),
     "erase for NUL": lambda store: store.erase(ADA, id="a", reason="\0"),
     "erase text": lambda store: store.erase("ada"),

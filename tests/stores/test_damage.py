@@ -180,7 +180,7 @@ def test_an_older_file_finds_out_what_is_stale(tmp_path: Path) -> None:
         assert store.list_entries(ADA) == before
         assert store.check() == []
         assert recall(store, "tea") == ["d"]
-        store.restore("a", ADA)
+        store.reinstate("a", ADA)
         assert sorted(recall(store, "tea")) == ["a", "b", "c", "d"]
         assert store.check() == []
 

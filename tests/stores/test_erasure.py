@@ -76,7 +76,7 @@ def test_every_version_goes(store: Any, tmp_path: Path) -> None:
     for marker in markers:
         keep(store, f"It said {marker} then.", id="a")
     store.supersede("a", ADA, reason="reasonquux")
-    store.restore("a", ADA)
+    store.reinstate("a", ADA)
     assert store.erase(ADA, id="a").versions == 8
     assert traces(tmp_path, *markers, "reasonquux") == []
 
@@ -173,7 +173,7 @@ def test_no_trace_is_left_after_a_long_life(store: Any, tmp_path: Path) -> None:
                 store.supersede(id, ADA, reason=marker)
                 said[id].append(marker)
             case 4 if id in said:
-                store.restore(id, ADA)
+                store.reinstate(id, ADA)
             case 5 if id in said:
                 store.erase(ADA, id=id)
                 gone += said.pop(id)

@@ -30,7 +30,7 @@ def test_a_copy_that_follows_has_what_the_store_has(seed: int, limit: int, kind:
             step(store, seed, n)
             more = True
             while more:
-                feed = store.changed("default", after=seq, limit=limit)
+                feed = store.change_feed("default", after=seq, limit=limit)
                 seq, more = hear(feed, entries, links), feed.more and (n % 7 == 6 or n == 39)
         assert {entry.id: entry for entry in store.list_entries(Scope())} == entries
         for id in entries:
@@ -39,11 +39,11 @@ def test_a_copy_that_follows_has_what_the_store_has(seed: int, limit: int, kind:
 
 def hear(feed: Any, entries: dict[str, Entry], links: dict[str, set[Link]]) -> int:
     """What a copy does with a feed."""
-    for id in feed.gone:
+    for id in feed.erased_ids:
         entries.pop(id, None)
         links.pop(id, None)
     for entry in feed.entries:
-        assert entry.id not in feed.fresh or entry.id not in entries
+        assert entry.id not in feed.new_ids or entry.id not in entries
         entries[entry.id] = entry
         links[entry.id] = {link for link in feed.links if link.source == entry.id}
     seq: int = feed.seq
@@ -61,9 +61,9 @@ def test_what_is_taken_over_is_what_it_was(seed: int, one: str, other: str) -> N
             step(source, seed, n)
         with clock.override(FrozenClock(5_000)):
             source.record_access(IDS[:4], ADA)
-        feed = source.changed("default")
+        feed = source.change_feed("default")
         known = {entry.id for entry in feed.entries if not entry.stale}
-        assert target.take(feed.entries, feed.links, feed.access) == len(feed.entries)
+        assert target.import_entries(feed.entries, feed.links, feed.access) == len(feed.entries)
         kept = {entry.id: entry for entry in target.list_entries(Scope())}
         for entry in feed.entries:
             # What rests on something erased there may count here: nothing is known of that.
@@ -71,7 +71,7 @@ def test_what_is_taken_over_is_what_it_was(seed: int, one: str, other: str) -> N
             assert not kept[entry.id].stale or entry.id not in known
             assert target.links(entry.id, Scope()) == source.links(entry.id, Scope())
             assert target.access(entry.id, ADA) == source.access(entry.id, ADA)
-        assert target.take(feed.entries, feed.links, feed.access) == 0
+        assert target.import_entries(feed.entries, feed.links, feed.access) == 0
         assert target.check() == []
 
 
@@ -82,7 +82,7 @@ def test_what_no_entry_can_be_called_hinders_nothing(kind: str, tmp_path: Path, 
     evidence = (Evidence(kind="entry", ref=ref), Evidence(kind="entry", ref="left"))
     given = asked("Tea.", id="a", evidence=evidence).entry.replace(stale=True)
     with a_store(kind, tmp_path) as store:
-        assert store.take([given]) == 1
+        assert store.import_entries([given]) == 1
         assert store.get("a", ADA).stale
         assert store.check() == []
 
@@ -91,7 +91,7 @@ def test_vectors_and_terms_are_made_for_what_is_taken_over(tmp_path: Path) -> No
     """It is recalled as if it had been written here."""
     entries = [asked(text, id=id).entry for id, text in (("a", "Green tea."), ("b", "Black coffee."))]
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
-        store.take([entry.replace(rev=3) for entry in entries])
+        store.import_entries([entry.replace(rev=3) for entry in entries])
         assert recall(store, "coffee", limit=1) == ["b"]
         assert (store.stats(ADA).without_vectors, store.check()) == (0, [])
         keep(store, "Red tea.", id="a")
@@ -108,14 +108,14 @@ def test_what_is_taken_over_passes_the_guard(kind: str, tmp_path: Path, field: s
     entry = asked(fields.pop("content"), id="a", **fields).entry
     with a_store(kind, tmp_path, guard="refuse") as store:
         with pytest.raises(Refused):
-            store.take([asked(id="b").entry, entry])
+            store.import_entries([asked(id="b").entry, entry])
         with pytest.raises(Refused):
             store.write(WriteRequest(entry=entry))
         assert store.list_entries(ADA) == []
     with a_store(kind, tmp_path, guard="mask") as store:
-        assert store.take([entry]) == 1
+        assert store.import_entries([entry]) == 1
         assert secret not in repr(store.get("a", ADA))
-        assert store.take([entry]) == 0, "masked, it is the same"
+        assert store.import_entries([entry]) == 0, "masked, it is the same"
 
 
 @BOTH
@@ -123,17 +123,17 @@ def test_another_life_of_a_store_is_told(kind: str, tmp_path: Path) -> None:
     """Two stores never have the same one, and a restored backup begins another."""
     (tmp_path / "other").mkdir()
     with a_store(kind, tmp_path) as store, a_store(kind, tmp_path / "other") as other:
-        life = store.changed("default").life
+        life = store.change_feed("default").generation
         assert life
-        assert other.changed("default").life != life
+        assert other.change_feed("default").generation != life
         keep(store)
-        assert store.changed("default").life == life
+        assert store.change_feed("default").generation == life
         if kind == "sqlite":
             store.backup(tmp_path / "copy.db")
             store.restore_backup(tmp_path / "copy.db")
-            assert store.changed("default").life != life
+            assert store.change_feed("default").generation != life
             with a_store(kind, tmp_path) as again:
-                assert again.changed("default").life == store.changed("default").life
+                assert again.change_feed("default").generation == store.change_feed("default").generation
 
 
 def test_uses_that_are_not_written_down_yet_are_told(tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_uses_that_are_not_written_down_yet_are_told(tmp_path: Path) -> None:
         keep(store, id="a")
         with clock.override(FrozenClock(9)):
             store.record_access(["a"], ADA)
-        assert store.changed("default").access == {"a": Access(count=1, last=9)}
-        assert other.changed("default", after=99, used_since=9).access == {"a": Access(count=1, last=9)}
+        assert store.change_feed("default").access == {"a": Access(count=1, last=9)}
+        assert other.change_feed("default", after=99, used_since=9).access == {"a": Access(count=1, last=9)}
     with a_store("sqlite", tmp_path, read_only=True) as reader:
-        assert reader.changed("default").access == {"a": Access(count=1, last=9)}
+        assert reader.change_feed("default").access == {"a": Access(count=1, last=9)}
 
 
 def test_the_changes_of_one_namespace_are_found_without_those_of_others(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_changes_of_one_namespace_are_found_without_those_of_others(tmp_path
         "SELECT no FROM log WHERE op IN ('stale', 'current', 'erase') AND no = 5 ORDER BY seq",
         "SELECT no FROM access WHERE last >= 5",
     )
-    with a_store("sqlite", tmp_path) as store, store._db.reading() as db:
+    with a_store("sqlite", tmp_path) as store, store._db.read_transaction() as db:
         for statement, index in zip(
             statements, ("log_by_namespace", "log_flips", "access_by_last"), strict=True
         ):

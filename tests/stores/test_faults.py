@@ -23,7 +23,7 @@ class Fuse:
         self.left = steps
         self.stubborn = stubborn
         self.blown = False
-        with store._db.alone() as db:
+        with store._db.exclusive_writer() as db:
             db.set_progress_handler(self.burn, 1)
             db.set_trace_callback(self.hear)
 
@@ -63,7 +63,7 @@ def test_a_failure_at_any_point_leaves_nothing_behind(tmp_path: Path, stubborn: 
             before = state(store)
             fuse = Fuse(store, int(chance.expovariate(1 / 800)), stubborn=stubborn)
             first = outcome(store, seed, n)
-            with store._db.alone() as db:
+            with store._db.exclusive_writer() as db:
                 db.set_progress_handler(None, 0)
                 db.set_trace_callback(None)
             if fuse.blown and first is not None and issubclass(first, StoreFailed):

@@ -103,7 +103,7 @@ def try_everything(store: Any, scope: Scope, entry: Entry, own: Entry) -> None:
     refused(lambda: store.history(id, scope))
     refused(lambda: store.supersede(id, scope))
     refused(lambda: store.supersede(id, scope, by=own.id))
-    refused(lambda: store.restore(id, scope))
+    refused(lambda: store.reinstate(id, scope))
     refused(lambda: store.erase(scope, id=id))
     refused(lambda: store.links(id, scope))
     refused(lambda: store.access(id, scope))
@@ -200,7 +200,7 @@ def test_names_that_no_store_can_hold_are_refused(tmp_path: Path, kind: str, nam
         with pytest.raises(Invalid):
             note(**{field: name})
     with a_store(kind, tmp_path) as store:
-        for call in (store.get, store.history, store.supersede, store.restore, store.links, store.access):
+        for call in (store.get, store.history, store.supersede, store.reinstate, store.links, store.access):
             with pytest.raises((Invalid, NotFound)):
                 call(name, Scope())
         with pytest.raises((Invalid, NotFound)):
@@ -213,7 +213,7 @@ def test_an_id_that_is_no_text_is_refused(tmp_path: Path, kind: str, id: Any) ->
     """Asked for by a number or anything else, an entry is bad input or not found."""
     with a_store(kind, tmp_path) as store:
         store.write(asked("Tea.", id="5"))
-        for call in (store.get, store.history, store.supersede, store.restore, store.links, store.access):
+        for call in (store.get, store.history, store.supersede, store.reinstate, store.links, store.access):
             with pytest.raises((Invalid, NotFound)):
                 call(id, Scope())
         assert store.get("5", Scope()).rev == 1

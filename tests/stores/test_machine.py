@@ -173,7 +173,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.turn += 1
         gave = []
         # Uses are buffered where they are noted, for others to see later.
-        file = self.files[0 if "access" in operation or operation == "changed" else self.turn % 2]
+        file = self.files[0 if "access" in operation or operation == "change_feed" else self.turn % 2]
         for store in (self.reference, file):
             with clock.override(self.time):
                 try:
@@ -234,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(id=ids, scope=wide, rev=revs)
     def restore(self, id: str, scope: Scope, rev: int | None) -> None:
-        self.both("restore", id, scope, expected_rev=rev)
+        self.both("reinstate", id, scope, expected_rev=rev)
 
     @rule(id=ids, scope=wide, reason=st.none() | st.just("asked to"))
     def erase(self, id: str, scope: Scope, reason: str | None) -> None:
@@ -274,7 +274,7 @@ class StoreMachine(RuleBasedStateMachine):
             for id, fields, rev, by in batch
         ]
         links = [Link(source=one, relation=name, target=other, created_at=7) for one, other, name in ends]
-        self.both("take", entries, links, used)
+        self.both("import_entries", entries, links, used)
 
     @rule(
         name=st.sampled_from(NAMESPACES),
@@ -284,7 +284,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def follow(self, name: str, after: int, limit: int, before: int | None) -> None:
         since = None if before is None else max(0, self.time.at - before)
-        self.both("changed", name, after=after, limit=limit, used_since=since)
+        self.both("change_feed", name, after=after, limit=limit, used_since=since)
 
     @rule(id=ids, scope=wide, before=st.none() | st.integers(0, 600))
     def look_at_one(self, id: str, scope: Scope, before: int | None) -> None:
@@ -384,7 +384,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.recall(Scope(namespace=name), WORDS[self.turn % len(WORDS)], 20, Filter())
 
     def check_truth(self, name: str) -> None:
-        whole = self.reference.changed(name, limit=1 << 40)
+        whole = self.reference.change_feed(name, limit=1 << 40)
         marked = {entry.id for entry in whole.entries if entry.stale}
         gone = {id for id in IDS if self.is_erased(id, name)}
         assert marked == naively_stale(whole.entries, whole.links, gone)

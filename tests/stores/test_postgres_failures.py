@@ -171,7 +171,7 @@ def test_a_server_that_hangs_is_given_up_in_time() -> None:
 def test_whoever_waits_too_long_for_another_is_told_that_it_is_busy(url: str) -> None:
     """A namespace that somebody holds is no sign that the server is gone."""
     holding, store = opened(url), opened(url, timeout=0.5)
-    with holding._db.writing(entries_lock("default")):
+    with holding._db.write_transaction(entries_lock("default")):
         with pytest.raises(Busy, match="try again"):
             keep(store, "Tea.", id="a")
         keep(store, "Tea.", id="b", namespace="other")
@@ -184,7 +184,7 @@ def test_whoever_waits_too_long_for_another_is_told_that_it_is_busy(url: str) ->
 def test_a_pool_that_is_used_up_is_busy(url: str) -> None:
     """Whoever finds no connection free in time is told so, and what would help."""
     store = opened(f"{url}&pool=1", timeout=0.2)
-    with store._db.reading(), pytest.raises(Busy, match=r"\?pool="):
+    with store._db.read_transaction(), pytest.raises(Busy, match=r"\?pool="):
         store.get("a", ADA)
     keep(store, "Tea.", id="a")
     store.close()
@@ -199,7 +199,7 @@ def test_a_server_without_a_connection_left_is_busy() -> None:
         url = server.fresh_url()
         store = opened(url, timeout=1)
         keep(store, "Tea.", id="a")
-        store._db._let_go_of_idle()
+        store._db._close_idle()
         with suppress(psycopg.OperationalError):
             for _ in range(11):
                 held.enter_context(psycopg.connect(server.url))
@@ -217,7 +217,7 @@ def test_a_server_without_a_connection_left_is_busy() -> None:
 
 def rest(server: PostgresServer, store: Any) -> None:
     """Stop a server in order, which waits for those who are still there."""
-    store._db._let_go_of_idle()
+    store._db._close_idle()
     server.stop()
 
 
@@ -353,7 +353,7 @@ def test_a_schema_of_the_future_is_refused(url: str) -> None:
 def test_what_a_url_says_reaches_the_server_as_it_is(url: str) -> None:
     """Spaces and signs in its options are neither lost nor taken for others."""
     store = opened(f"{url}&application_name=my%20own%2Bapp&options=-c%20statement_timeout%3D7s")
-    with store._db.reading() as db:
+    with store._db.read_transaction() as db:
         (name, limit) = db.execute(
             "SELECT current_setting('application_name'), current_setting('statement_timeout')"
         ).fetchone()

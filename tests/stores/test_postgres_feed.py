@@ -72,7 +72,7 @@ def held_open(store: Any, namespace: str, id: str) -> Iterator[threading.Event]:
     entered, done = threading.Event(), threading.Event()
 
     def write() -> None:
-        with store._db.writing(entries_lock(namespace)) as db:
+        with store._db.write_transaction(entries_lock(namespace)) as db:
             rows.log_change(db, note(id=id, namespace=namespace), 0, "write", 1)
             rows.last_seq(db)  # waits for the answer, so that the number is taken
             entered.set()
@@ -89,7 +89,7 @@ def held_open(store: Any, namespace: str, id: str) -> Iterator[threading.Event]:
 
 
 def waiting_for_locks(store: Any) -> int:
-    with store._db.reading() as db:
+    with store._db.read_transaction() as db:
         row = db.execute("SELECT count(*) FROM pg_catalog.pg_locks WHERE locktype='advisory' AND NOT granted")
         return int(row.fetchone()[0])
 

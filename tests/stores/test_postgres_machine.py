@@ -35,7 +35,7 @@ class _AtAServer(machine.StoreMachine):
         at = min(after, len(numbers[0]) - 1)
         with clock.override(self.time):
             ours, theirs = (
-                store.changed(name, after=known[at], limit=limit, used_since=since)
+                store.change_feed(name, after=known[at], limit=limit, used_since=since)
                 for store, known in zip(stores, numbers, strict=True)
             )
         reached = [

@@ -95,8 +95,8 @@ def seen(store: Any, namespace: str) -> list[Any]:
         store.kinds(namespace),
         store.stats(scope).replace(size_bytes=0, last_seq=0),
     ]
-    feed = store.changed(namespace)
-    found.append((feed.entries, feed.links, feed.access, feed.gone, feed.fresh))
+    feed = store.change_feed(namespace)
+    found.append((feed.entries, feed.links, feed.access, feed.erased_ids, feed.new_ids))
     for agent in (None, "ada", "bob"):
         for filter in (Filter(), EVERYTHING):
             request = RecallRequest.for_scope(

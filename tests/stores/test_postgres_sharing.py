@@ -111,7 +111,7 @@ def test_sixteen_threads_share_a_store(store: Any, name: str) -> None:
 
 def test_what_is_lent_when_a_store_is_closed_is_closed_when_it_comes_back(store: Any, name: str) -> None:
     """No connection outlives its store for longer than the transaction it is in."""
-    with store._db.reading():
+    with store._db.read_transaction():
         store.close()
         assert len(connections(name)) == 1
     anyio.run(partial(eventually, lambda: connections(name) == []))

@@ -91,7 +91,7 @@ def test_a_server_without_pgvector_is_enough(url: str) -> None:
     assert recall(store, "harbour") == ["a"]
     told = {finding.name: finding for finding in store.findings()}
     assert told["pgvector"].state == "note"
-    assert "CREATE EXTENSION vector" in told["pgvector"].told
+    assert "CREATE EXTENSION vector" in told["pgvector"].detail
     assert [one.state for one in told.values() if one.name != "durability"].count("problem") == 0
     store.close()
 
@@ -109,9 +109,9 @@ OPERATIONS: dict[str, Callable[[Any], object]] = {
     "missing": lambda store: store.get("nowhere", ADA),
     "link": lambda store: store.link(Link(source="a", relation="refines", target="b"), ADA),
     "supersede": lambda store: store.supersede("b", ADA),
-    "restore": lambda store: store.restore("b", ADA),
+    "restore": lambda store: store.reinstate("b", ADA),
     "access": lambda store: store.record_access(["a"], ADA),
-    "changed": lambda store: store.changed("default"),
+    "changed": lambda store: store.change_feed("default"),
     "save": lambda store: store.save(Document(kind="k", id="d", agent_id="ada", body=1)),
     "append": lambda store: store.append("k", "d", [1, 2], ADA),
     "claim": lambda store: store.claim("k", "d", ADA, owner="o", ttl_ms=1_000),
@@ -123,7 +123,7 @@ OPERATIONS: dict[str, Callable[[Any], object]] = {
     "erase": lambda store: store.erase(ADA, id="b"),
     "scrub": lambda store: store.scrub(),
     "erase all": lambda store: store.erase(ADA),
-    "take": lambda store: store.take([asked("Tea.", id="t").entry]),
+    "take": lambda store: store.import_entries([asked("Tea.", id="t").entry]),
 }
 
 LEFT = {
@@ -177,7 +177,7 @@ def test_two_stores_share_one_connection_as_behind_a_pooler(url: str) -> None:
     other = f"{postgres().url}?schema=beside_{os.getpid()}"
     one, two = (opened(f"{address}&prepare=0&pool=1") for address in (url, other))
     (shared,) = one._db._idle
-    two._db._let_go_of_idle()
+    two._db._close_idle()
     for n in range(20):
         for store in (one, two):
             shared.schema = store._db.schema

@@ -30,7 +30,7 @@ async def both() -> AsyncIterator[tuple[Any, Any]]:
 
 
 async def until_change(store: Any, namespace: str, after: int, within: float = LONG) -> bool:
-    found: bool = await store.wait(namespace, after=after, within=within)
+    found: bool = await store.wait(namespace, after=after, timeout=within)
     return found
 
 
@@ -101,7 +101,7 @@ async def test_a_closed_store_leaves_no_listener_behind() -> None:
 
 def listening(store: Any) -> bool:
     """Whether anybody listens on the store's channel."""
-    with store.sync._db.reading() as db:
+    with store.sync._db.read_transaction() as db:
         found = db.execute(
             "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE query LIKE 'LISTEN omoide%'"
         )

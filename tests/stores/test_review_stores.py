@@ -69,7 +69,7 @@ def together(*works: Callable[[], object]) -> list[BaseException]:
 
 def vectors(store: Any) -> list[tuple[int, int]]:
     """The slot and the size of each vector, by the numbers of their entries."""
-    with store._db.reading() as db:
+    with store._db.read_transaction() as db:
         return list(db.execute("SELECT key % 8, length(pooled) FROM vectors ORDER BY key").fetchall())
 
 
@@ -81,7 +81,7 @@ def test_an_erasure_and_a_note_of_uses_do_not_wait_for_each_other(
     with a_store("postgres", tmp_path) as erasing, a_store("postgres", tmp_path) as using:
         kept(erasing, "e", "b")
         using.record_access(["e"], there)
-        using.changed("b")
+        using.change_feed("b")
         using.record_access(["e"], there)
         reached, half = threading.Event(), threading.Event()
 
@@ -107,7 +107,7 @@ def test_old_keys_are_forgotten_by_two_at_once(tmp_path: Path, monkeypatch: pyte
     with a_store("postgres", tmp_path) as store:
         kept(store, "1", "a", "key")
         kept(store, "1", "b", "key")
-        with store._db.writing() as db:
+        with store._db.write_transaction() as db:
             db.execute("UPDATE receipts SET at = 0")
         both = threading.Barrier(2)
         before(monkeypatch, "DELETE FROM receipts WHERE", lambda: both.wait(_WAIT_S))

@@ -38,7 +38,7 @@ def act(store: Any, step: Step) -> None:
     if verb == "supersede":
         store.supersede(id, ADA, by=other)
     elif verb == "restore":
-        store.restore(id, ADA)
+        store.reinstate(id, ADA)
     elif id != other:
         keep(store, f"Tea of {id}.", id=id, supersedes=other)
 
@@ -99,7 +99,7 @@ def test_what_does_not_hold_replaces_nothing(kind: str, how: str, gone: str, tmp
         with pytest.raises(Invalid, match="'b', which is superseded itself"):
             REPLACE[how](store, "a", "b")
         assert [store.get(id, ADA) for id in ("a", "b", "c")] == before
-        store.restore("b", ADA)
+        store.reinstate("b", ADA)
         REPLACE[how](store, "a", "b")
         assert sorted(recall(store)) == ["b", "c"]
 

@@ -51,7 +51,7 @@ def stale(store: Any) -> set[str]:
 
 
 def expected(store: Any) -> set[str]:
-    whole = store.changed("default", limit=1 << 40)
+    whole = store.change_feed("default", limit=1 << 40)
     here = {entry.id for entry in whole.entries}
     return naively_stale(whole.entries, whole.links, {*whole.gone} - here)
 
@@ -106,7 +106,7 @@ class Looks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         for ledger in (MemoryDependencyIndex, truth.SQLDependencyIndex):
-            for name in ("standing", "resting", "premises"):
+            for name in ("statuses", "dependents", "premises"):
                 monkeypatch.setattr(ledger, name, self.counting(getattr(ledger, name)))
 
     def counting(self, look: Any) -> Any:
@@ -145,16 +145,16 @@ def test_only_what_is_affected_is_looked_at(
             assert looks.of(store.supersede, "0-0", ADA) <= 2 * 50
             assert len(stale(store)) == 49
             assert looks.of(store.supersede, "0-10", ADA) <= 4, "nothing changed for what rests on it"
-            assert looks.of(store.restore, "0-10", ADA) <= 5 * 50, "it is stale still"
-            assert looks.of(store.restore, "0-0", ADA) <= 5 * 50
+            assert looks.of(store.reinstate, "0-10", ADA) <= 5 * 50, "it is stale still"
+            assert looks.of(store.reinstate, "0-0", ADA) <= 5 * 50
             assert stale(store) == set()
         store.write_many([asked("Tea.", id=f"{at}-0", evidence=resting_on("hub")) for at in range(40)])
-        small = looks.of(store.supersede, "1-0", ADA) + looks.of(store.restore, "1-0", ADA)
-        large = looks.of(store.supersede, "hub", ADA) + looks.of(store.restore, "hub", ADA)
+        small = looks.of(store.supersede, "1-0", ADA) + looks.of(store.reinstate, "1-0", ADA)
+        large = looks.of(store.supersede, "hub", ADA) + looks.of(store.reinstate, "hub", ADA)
         assert large <= 1.2 * 2_000 / 49 * small
         assert looks.of(keep, store, "Cocoa.") <= 1
         store.link(Link(source="2-1", relation="invalidated_by", target="hub"), ADA)
-        there_and_back = looks.of(store.supersede, "2-0", ADA) + looks.of(store.restore, "2-0", ADA)
+        there_and_back = looks.of(store.supersede, "2-0", ADA) + looks.of(store.reinstate, "2-0", ADA)
         assert there_and_back <= 20, "what is invalidated stays so"
 
 
@@ -165,7 +165,7 @@ def test_a_chain_may_be_long(kind: str, tmp_path: Path) -> None:
         store.write_many(chains(1, 3_000))
         store.supersede("0-0", ADA)
         assert len(stale(store)) == 2_999
-        store.restore("0-0", ADA)
+        store.reinstate("0-0", ADA)
         assert stale(store) == set()
 
 
@@ -177,7 +177,7 @@ CAUSES: dict[str, Callable[[Any], object]] = {
     "link": lambda store: store.link(Link(source="a", relation="invalidated_by", target="b"), ADA),
     "erase": lambda store: store.erase(ADA, id="a"),
     "write": lambda store: derive(store, "n", superseded_by="a"),
-    "take": lambda store: store.take([asked(id="n", superseded_by="a").entry]),
+    "take": lambda store: store.import_entries([asked(id="n", superseded_by="a").entry]),
 }
 
 
@@ -219,7 +219,7 @@ def test_what_another_process_forgot_takes_its_dependents_out_of_recall(
         with start("forget", tmp_path / "memory.db", "a") as process:
             assert process.wait(60) == 0
         assert recall(store, "tea") == ["d"]
-        store.restore("a", ADA)
+        store.reinstate("a", ADA)
         assert sorted(recall(store, "tea")) == ["a", "b", "c", "d"]
 
 
@@ -236,7 +236,7 @@ def test_a_sessions_limit_does_not_count_what_is_stale(kind: str, tmp_path: Path
         with pytest.raises(Invalid, match="would hold 3"):
             derive(store, "d", session_id="s")
         with pytest.raises(Invalid, match="would hold 3"):
-            store.take([asked(id="d", session_id="s").entry])
+            store.import_entries([asked(id="d", session_id="s").entry])
         store.supersede("a", ADA)
         derive(store, "d", session_id="s")
         assert len(store.list_entries(Scope(session_id="s"))) == 3
@@ -281,7 +281,7 @@ def test_new_terms_and_vectors_leave_what_is_stale_as_it_is(tmp_path: Path) -> N
         store.supersede("a", ADA)
         store.reindex(HashEmbedder(16))
         assert (stale(store), store.check()) == ({"b"}, [])
-        store.restore("a", ADA)
+        store.reinstate("a", ADA)
         assert sorted(recall(store, "tea")) == ["a", "b"]
         assert store.check() == []
 

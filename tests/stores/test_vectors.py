@@ -60,7 +60,7 @@ def test_the_vector_stays_as_long_as_the_content(kind: str, tmp_path: Path) -> N
         assert store.write(asked("Note seven.", id="given", tags=["x"])).rev == 2
         assert nearest(store, "harbour lights at night") == "given"
         store.supersede("given", ADA)
-        store.restore("given", ADA)
+        store.reinstate("given", ADA)
         store.reindex()
         store.reindex(HashEmbedder(64))
         assert nearest(store, "harbour lights at night") == "given"

@@ -19,7 +19,7 @@ from omoide.errors import Closed, Conflict, Invalid, NotFound
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 
-VERBS = ("remember", "recall", "forget", "restore", "erase")
+VERBS = ("remember", "recall", "forget", "reinstate", "erase")
 SUPPORT = Scope(agent_id="support", session_id="conv-1", project_id="shop", namespace="acme")
 
 
@@ -123,10 +123,10 @@ def test_what_is_forgotten_comes_back(face: str, able: Any) -> None:
     gone = do(face, "forget")(able, id, SUPPORT, reason="moved on")
     assert (gone.superseded_by, gone.superseded_reason) == ("deleted", "moved on")
     assert [entry.id for entry in do(face, "recall")(able, "tea", SUPPORT).entries] == [other]
-    assert do(face, "restore")(able, id, SUPPORT, expected_rev=2).rev == 3
+    assert do(face, "reinstate")(able, id, SUPPORT, expected_rev=2).rev == 3
     assert do(face, "forget")(able, id, SUPPORT, replacement=other).superseded_by == other
     with pytest.raises(Conflict):
-        do(face, "restore")(able, id, SUPPORT, expected_rev=1)
+        do(face, "reinstate")(able, id, SUPPORT, expected_rev=1)
     with pytest.raises(NotFound):
         do(face, "forget")(able, "nobody's", SUPPORT)
     with pytest.raises(NotFound):
@@ -144,7 +144,7 @@ def test_what_is_erased_is_gone(face: str, able: Any) -> None:
     assert do(face, "recall")(able, "tea", SUPPORT).entries == ()
 
 
-@pytest.mark.parametrize("verb", ["forget", "restore", "erase"])
+@pytest.mark.parametrize("verb", ["forget", "reinstate", "erase"])
 def test_a_store_that_cannot_is_named(face: str, verb: str) -> None:
     """The error says which protocol is missing."""
     args = (SUPPORT,) if verb == "erase" else ("id", SUPPORT)

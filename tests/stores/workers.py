@@ -75,7 +75,7 @@ def act(store: Any, chance: random.Random, n: int) -> None:
         case 6:
             store.supersede(id, ADA, reason=words)
         case 7:
-            store.restore(id, ADA)
+            store.reinstate(id, ADA)
         case 8:
             link = Link(source=id, relation=chance.choice(("refines", "invalidated_by")), target=other)
             store.unlink(link, ADA) if chance.random() < 0.3 else store.link(link, ADA)
@@ -159,7 +159,7 @@ def _mixed(store: Any, chance: random.Random, name: str, report: dict[str, Any])
             mine = chance.choice(report["kept"])
             if chance.random() < 0.5:
                 store.supersede(mine, ADA, reason=name)
-                store.restore(mine, ADA)
+                store.reinstate(mine, ADA)
             else:
                 report["kept"].remove(mine)
                 store.erase(ADA, id=mine)
