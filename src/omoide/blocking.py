@@ -1,22 +1,22 @@
-"""How does a program without an event loop remember, recall and forget?
+"""Remember, recall and forget without an event loop.
 
-The verbs of `omoide.verbs`, and those of a turn, without `await`. A store inside the process is called
-directly; for any other, and for turns, an event loop runs as long as the call.
-
+The functions of `omoide.verbs`, and those of a turn, without `await`. A store opened by `open_store` is
+called directly in the calling thread; for any other store, and for turns, an event loop runs as long as the
+call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from omoide import verbs
-from omoide.core.entry import Entry, RecallResult, Scope, WriteResult
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.protocols import Store, SupportsErase, SupportsSupersede
-from omoide.stores.records import EraseReceipt
+from omoide.core.entry import Scope, WriteResult
+from omoide.stores.async_store import AsyncStore, InlineStore
+from omoide.stores.protocols import Store
 
 if TYPE_CHECKING:
     from omoide.graph.results import Answer
@@ -44,51 +44,29 @@ __all__ = [
     "write",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def remember(store: Store, content: str, scope: Scope, **fields: Any) -> WriteResult:
-    """Keep a memory."""
-    request = verbs.build_write_request(content, scope, fields)
-    return store.sync.write(request) if isinstance(store, AsyncStore) else _run(store.write, request)
+def _blocking(
+    verb: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Store, P], T]:
+    """Return a verb that is called without `await`."""
+
+    @wraps(verb)
+    def call(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if isinstance(store, AsyncStore):
+            return _complete(verb(InlineStore(store.sync, store.url), *args, **kwargs))
+        return _run(verb, store, *args, **kwargs)
+
+    return call
 
 
-def recall(store: Store, query: str, scope: Scope, limit: int = 5, **fields: Any) -> RecallResult:
-    """The memories that answer a question best."""
-    request = verbs.build_recall_request(query, scope, limit, fields)
-    return store.sync.recall(request) if isinstance(store, AsyncStore) else _run(store.recall, request)
-
-
-def forget(
-    store: Store,
-    id: str,
-    scope: Scope,
-    *,
-    reason: str | None = None,
-    replacement: str | None = None,
-    expected_rev: int | None = None,
-) -> Entry:
-    """Forget a memory, or replace it by another."""
-    if isinstance(store, AsyncStore):
-        return store.sync.supersede(id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
-    able: SupportsSupersede = verbs.require(store, SupportsSupersede, "forget")
-    return _run(able.supersede, id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
-
-
-def reinstate(store: Store, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
-    """Bring a forgotten memory back."""
-    if isinstance(store, AsyncStore):
-        return store.sync.reinstate(id, scope, expected_rev=expected_rev)
-    able: SupportsSupersede = verbs.require(store, SupportsSupersede, "restore")
-    return _run(able.reinstate, id, scope, expected_rev=expected_rev)
-
-
-def erase(store: Store, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-    """Remove a memory, or everything in the scope, for good."""
-    if isinstance(store, AsyncStore):
-        return store.sync.erase(scope, id=id, reason=reason)
-    able: SupportsErase = verbs.require(store, SupportsErase, "erase")
-    return _run(able.erase, scope, id=id, reason=reason)
+remember = _blocking(verbs.remember)
+recall = _blocking(verbs.recall)
+forget = _blocking(verbs.forget)
+reinstate = _blocking(verbs.reinstate)
+erase = _blocking(verbs.erase)
 
 
 def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[TurnKwargs]) -> TurnResult:
@@ -180,6 +158,17 @@ class BlockingGraph:
     def close(self) -> None:
         """Let go of the graph; the store stays open."""
         _run(self._view.close)
+
+
+def _complete(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the coroutine waits for an event loop")
 
 
 def _run(call: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:

@@ -1,36 +1,91 @@
-"""How does a program remember, recall and forget?
+"""Remember, recall, forget, reinstate and erase memories in any store.
 
-A few verbs over any store. `omoide.blocking` has the same ones for programs without an event loop.
-
+`omoide.blocking` has the same functions for programs without an event loop.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack
 
-from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
+from omoide.core.entry import (
+    Entry,
+    Evidence,
+    Filter,
+    MessageRef,
+    RecallRequest,
+    RecallResult,
+    Scope,
+    WriteRequest,
+    WriteResult,
+)
 from omoide.core.value import check_instance
 from omoide.errors import Invalid
 from omoide.stores.protocols import Store, SupportsErase, SupportsSupersede
 from omoide.stores.records import EraseReceipt
 
-__all__ = ["erase", "forget", "recall", "remember", "reinstate"]
+__all__ = ["erase", "forget", "recall", "reinstate", "remember"]
 
 _WRITE_FIELDS = frozenset({"expected_rev", "idempotency_key", "dedupe", "supersedes"})
 _FILTER_FIELDS = frozenset(Filter.__struct_fields__)
 
 
-async def remember(store: Store, content: str, scope: Scope, **fields: Any) -> WriteResult:
-    """Keep a memory. Fields are those of `Entry`, and of `WriteRequest` (`supersedes`, `expected_rev` …).
+class RememberOptions(TypedDict, total=False):
+    """Optional fields of a new memory: those of `Entry`, then those of `WriteRequest`."""
 
-    What the scope holds already, word by word, is not kept twice: the receipt then says `duplicate_of`.
+    id: str
+    type: str | None
+    confidence: float
+    importance: float | None
+    source: str | None
+    tags: Sequence[str]
+    rationale: str | None
+    metadata: Mapping[str, Any]
+    message: MessageRef | Mapping[str, Any] | None
+    evidence: Sequence[Evidence | Mapping[str, Any]]
+    created_at: int
+    occurred_at: int | None
+    expires_at: int | None
+    expected_rev: int | None
+    idempotency_key: str | None
+    dedupe: bool
+    supersedes: str | None
+
+
+class RecallOptions(TypedDict, total=False):
+    """Optional fields of a recall: those of `RecallRequest`, then those of `Filter`."""
+
+    metadata: Mapping[str, Any]
+    filter: Filter | Mapping[str, Any]
+    max_tokens: int | None
+    at: int
+    types: Sequence[str]
+    tags: Sequence[str]
+    tags_any: Sequence[str]
+    min_confidence: float
+    since: int | None
+    until: int | None
+    include_superseded: bool
+    include_stale: bool
+    include_expired: bool
+
+
+async def remember(
+    store: Store, content: str, scope: Scope, **options: Unpack[RememberOptions]
+) -> WriteResult:
+    """Store a memory.
+
+    A memory whose scope, type and content are already stored is not stored twice: the result then has the
+    outcome `duplicate_of`. Pass an `id` to write a new revision instead, or `dedupe=False`.
     """
-    return await store.write(build_write_request(content, scope, fields))
+    return await store.write(build_write_request(content, scope, {**options}))
 
 
-async def recall(store: Store, query: str, scope: Scope, limit: int = 5, **fields: Any) -> RecallResult:
-    """The memories that answer a question best. Fields are those of `RecallRequest` and of `Filter`."""
-    return await store.recall(build_recall_request(query, scope, limit, fields))
+async def recall(
+    store: Store, query: str, scope: Scope, limit: int = 5, **options: Unpack[RecallOptions]
+) -> RecallResult:
+    """Return the memories that answer a query best, with the reasons for each."""
+    return await store.recall(build_recall_request(query, scope, limit, {**options}))
 
 
 async def forget(
@@ -42,61 +97,65 @@ async def forget(
     replacement: str | None = None,
     expected_rev: int | None = None,
 ) -> Entry:
-    """Forget a memory, or replace it by another: it is recalled no more, and `restore` brings it back."""
+    """Take a memory out of recall, or replace it by another one; `reinstate` undoes this."""
     able: SupportsSupersede = require(store, SupportsSupersede, "forget")
     return await able.supersede(id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
 
 
 async def reinstate(store: Store, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
-    """Bring a forgotten memory back."""
-    able: SupportsSupersede = require(store, SupportsSupersede, "restore")
+    """Make a forgotten memory current again."""
+    able: SupportsSupersede = require(store, SupportsSupersede, "reinstate")
     return await able.reinstate(id, scope, expected_rev=expected_rev)
 
 
 async def erase(
     store: Store, scope: Scope, *, id: str | None = None, reason: str | None = None
 ) -> EraseReceipt:
-    """Remove a memory, or everything in the scope, for good; the receipt says what could not be reached."""
+    """Erase a memory, or the whole scope, permanently; the receipt lists what could not be reached."""
     able: SupportsErase = require(store, SupportsErase, "erase")
     return await able.erase(scope, id=id, reason=reason)
 
 
-def build_write_request(content: str, scope: Scope, fields: dict[str, Any]) -> WriteRequest:
-    """The request to keep a memory."""
-    _check_scope(scope, fields)
-    asked = {name: fields.pop(name) for name in [*fields] if name in _WRITE_FIELDS}
+def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> WriteRequest:
+    """Build the request of `remember` from its arguments."""
+    _check_scope(scope, options)
+    request_fields = {name: options.pop(name) for name in [*options] if name in _WRITE_FIELDS}
     entry = Entry.new(
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
         namespace=scope.namespace,
         content=content,
-        **fields,
+        **options,
     )
-    # An id of the caller's own says which memory is meant; without one, the same words are the same memory.
-    return WriteRequest.new({"dedupe": "id" not in fields, **asked}, entry=entry)
+    # An explicit id names the memory to write; without one, equal content is the same memory.
+    return WriteRequest.new({"dedupe": "id" not in options, **request_fields}, entry=entry)
 
 
-def build_recall_request(query: str, scope: Scope, limit: int, fields: dict[str, Any]) -> RecallRequest:
-    """The request to recall."""
-    _check_scope(scope, fields)
-    narrowing = {name: fields.pop(name) for name in [*fields] if name in _FILTER_FIELDS}
-    if narrowing:
-        if "filter" in fields:
-            raise Invalid("filter", f"comes with {', '.join(narrowing)} besides", "pass one or the other")
-        fields["filter"] = Filter.new(narrowing)
-    return RecallRequest.for_scope(scope, query, limit=limit, **fields)
+def build_recall_request(query: str, scope: Scope, limit: int, options: dict[str, Any]) -> RecallRequest:
+    """Build the request of `recall` from its arguments."""
+    _check_scope(scope, options)
+    filter_fields = {name: options.pop(name) for name in [*options] if name in _FILTER_FIELDS}
+    if filter_fields:
+        if "filter" in options:
+            raise Invalid("filter", f"comes with {', '.join(filter_fields)} besides", "pass one or the other")
+        options["filter"] = Filter.new(filter_fields)
+    return RecallRequest.for_scope(scope, query, limit=limit, **options)
 
 
-def _check_scope(scope: object, fields: dict[str, Any]) -> None:
+def _check_scope(scope: object, options: dict[str, Any]) -> None:
     check_instance(scope, "scope", kind=Scope)
     for name in Scope.__struct_fields__:
-        if name in fields:
+        if name in options:
             raise Invalid(name, "is given beside the scope", "put it into the scope")
 
 
 def require(store: Any, protocol: Any, operation: str) -> Any:
-    """The store, if it can do what the verb needs."""
+    """Return the store if it implements a protocol.
+
+    Raises:
+        Invalid: It does not; the message names the operation and the protocol.
+    """
     if not isinstance(store, protocol):
         raise Invalid(
             "store", f"{store!r} cannot {operation}", f"use one that has the protocol {protocol.__name__}"

@@ -177,7 +177,7 @@ async def test_options_say_what_an_entry_is(store: AsyncStore) -> None:
 async def test_memories_that_came_another_way_are_found_by_their_ids(store: AsyncStore) -> None:
     """They can be read and deleted like what was put; what their metadata says is not their value."""
     provider, scope = StoreProvider(store), Scope(agent_id="ada")
-    fields = {"metadata": {"key": "tea", "value": "forged"}}
+    fields: Any = {"metadata": {"key": "tea", "value": "forged"}}
     id = (await verbs.remember(store, "Ada drinks tea.", scope, **fields)).id
     (hit,) = await found(provider, ADA, text="tea")
     assert (hit["key"], hit["value"]) == (id, "Ada drinks tea.")

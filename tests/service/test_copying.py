@@ -164,16 +164,16 @@ async def test_stores_that_offer_less_are_told_apart(pair: Pair) -> None:
     source, target = pair
     keep(source.sync, id="m")
     own: Any = Pocket()
-    for one, other, needed in ((own, target, "Namespaces"), (source, own, "Takes")):
+    for one, other, needed in ((own, target, "SupportsDocuments"), (source, own, "SupportsImport")):
         with pytest.raises(Invalid, match=needed):
             await copy(one, other)
-    with pytest.raises(Invalid, match="Projects"):
+    with pytest.raises(Invalid, match="SupportsFeed"):
         await copy(own, target, namespaces=["default"])
 
     class Taking(Pocket):
         """Takes over entries and knows nothing else."""
 
-        async def take(self, entries: Any, links: Any = (), access: Any = None) -> int:
+        async def import_entries(self, entries: Any, links: Any = (), access: Any = None) -> int:
             self.kept += entries
             return len(entries)
 

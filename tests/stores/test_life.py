@@ -396,9 +396,9 @@ def test_a_scope_is_said_once() -> None:
     """Fields of the scope beside the scope are refused by name."""
     with opened("memory://") as store:
         with pytest.raises(Invalid, match="session_id"):
-            blocking.remember(store, "tea", ADA, session_id="s")
+            blocking.remember(store, "tea", ADA, session_id="s")  # type: ignore[call-arg]
         with pytest.raises(Invalid, match="namespace"):
-            blocking.recall(store, "tea", ADA, namespace="other")
+            blocking.recall(store, "tea", ADA, namespace="other")  # type: ignore[call-arg]
 
 
 @BOTH

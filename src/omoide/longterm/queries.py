@@ -21,10 +21,8 @@ from omoide.stores.protocols import (
     SupportsAccess,
     SupportsFeed,
     SupportsGet,
-    SupportsHistory,
     SupportsLinks,
     SupportsQuery,
-    SupportsStats,
 )
 from omoide.stores.records import Access, Link, Query, Version
 from omoide.verbs import forget, require
@@ -69,7 +67,7 @@ async def find(store: Any, id: str, scope: Scope) -> Entry | None:
 
 async def tombstone(store: Any, id: str, scope: Scope) -> Version | None:
     """What an erasure left of an entry, in a store that remembers it."""
-    if isinstance(store, SupportsHistory):
+    if isinstance(store, SupportsQuery):
         with suppress(NotFound):
             last = (await store.history(id, scope))[-1]
             return last if last.entry is None else None
@@ -177,7 +175,7 @@ async def _query_newest(
 async def count(store: Any, scope: Scope, *, include_superseded: bool = False) -> int:
     """How many memories a scope holds: those that still hold, or with what was superseded all of them."""
     check_instance(scope, "scope", kind=Scope)
-    able: SupportsStats = require(store, SupportsStats, "count memories")
+    able: SupportsQuery = require(store, SupportsQuery, "count memories")
     stats = await able.stats(scope)
     return stats.entries if include_superseded else stats.live
 

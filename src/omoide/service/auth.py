@@ -23,7 +23,7 @@ from omoide.core.entry import Scope
 from omoide.core.frozen import check_text
 from omoide.core.value import Id, Millis, Value, check_texts
 from omoide.errors import Invalid, NotFound
-from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments
+from omoide.stores.protocols import SupportsDocuments
 from omoide.stores.records import Document
 from omoide.verbs import require
 
@@ -152,7 +152,7 @@ async def _save(store: Any, stored: _StoredToken, *, expected_rev: int) -> None:
 
 
 async def _iter_tokens(store: Any) -> AsyncIterator[_StoredToken]:
-    able: SupportsDocumentList = require(store, SupportsDocumentList, "list its tokens")
+    able: SupportsDocuments = require(store, SupportsDocuments, "list its tokens")
     after: str | None = None
     while page := await able.documents(TOKEN_KIND, TOKEN_SCOPE, after=after):
         for document in page:

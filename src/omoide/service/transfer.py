@@ -31,12 +31,10 @@ from omoide.stores import semantics, truth
 from omoide.stores.async_store import AsyncStore, run_in_thread
 from omoide.stores.protocols import (
     Store,
-    SupportsDocumentList,
     SupportsDocuments,
     SupportsFeed,
     SupportsGet,
     SupportsImport,
-    SupportsNamespaces,
 )
 from omoide.stores.records import Access, Document, Feed, Link
 from omoide.stores.redaction import mask_url
@@ -228,7 +226,7 @@ def _store_identity(store: Any) -> str | None:
 async def _select_namespaces(source: Any, names: Iterable[str] | None, *, tokens: bool) -> list[str]:
     if names is not None:
         return check_namespaces(names, tokens=tokens)
-    able: SupportsNamespaces = require(source, SupportsNamespaces, "list its namespaces")
+    able: SupportsDocuments = require(source, SupportsDocuments, "list its namespaces")
     return [name for name in await able.namespaces() if tokens or name != TOKEN_NAMESPACE]
 
 
@@ -243,10 +241,7 @@ def check_namespaces(names: Iterable[str], *, tokens: bool) -> list[str]:
 
 
 def _can_copy_documents(source: Any, target: Any) -> bool:
-    lists = all(
-        isinstance(source, part) for part in (SupportsDocuments, SupportsDocumentList, SupportsNamespaces)
-    )
-    return lists and isinstance(target, SupportsDocuments)
+    return isinstance(source, SupportsDocuments) and isinstance(target, SupportsDocuments)
 
 
 async def _check_conflicts(source: Any, target: Any, namespace: str, *, documents: bool) -> int:
@@ -272,7 +267,7 @@ def _is_same_entry(one: Entry, other: Entry) -> bool:
 
 async def _import_batch(target: Any, batch: NamespaceDump) -> int:
     try:
-        return int(await target.take([*batch.entries.values()], batch.links, batch.access))
+        return int(await target.import_entries([*batch.entries.values()], batch.links, batch.access))
     except IdTaken as error:
         raise Invalid(f"memory {error.id!r}", "is another one in the target", CONFLICT_REMEDY) from error
 

@@ -41,7 +41,7 @@ from omoide.errors import (
     SessionBusy,
     StoreFailed,
 )
-from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments, SupportsLeases
+from omoide.stores.protocols import SupportsDocuments, SupportsLeases
 from omoide.stores.records import Document
 from omoide.turns import journal as transcript
 from omoide.turns import tools
@@ -283,7 +283,7 @@ async def sessions(
     store: Any, *, agent_id: str | None = None, namespace: str = DEFAULT_NAMESPACE
 ) -> list[SessionRecord]:
     """The sessions that a store keeps in a namespace, of one agent or of all, by their ids."""
-    able: SupportsDocumentList = require(_require_store(store), SupportsDocumentList, "list its sessions")
+    able: SupportsDocuments = require(_require_store(store), SupportsDocuments, "list its sessions")
     scope = Scope(namespace=namespace, agent_id=agent_id)
     found: list[SessionRecord] = []
     last: str | None = None

@@ -1,8 +1,10 @@
-"""What can be asked of a store?
+"""Declare the store protocol and the optional capabilities of stores.
 
-`Store` is all that an agent needs, and all that an own store has to have. What else a store can do is said by
-the small protocols beside it; `isinstance(store, Erases)` asks.
+`Store` is what an agent needs, and all that a custom store has to implement. Each `Supports…` protocol is one
+optional capability; `isinstance(store, SupportsErase)` tells whether a store has it.
 
+These signatures are the declaration of each operation: `AsyncStore` takes its methods from them, and the
+synchronous stores implement the same operations without `async`.
 """
 
 from __future__ import annotations
@@ -29,59 +31,75 @@ from omoide.stores.records import (
 
 @runtime_checkable
 class Store(Protocol):
-    """Keeps entries and gives the right ones back."""
+    """A memory store: writes entries, recalls the best matches, and lists a scope."""
 
     async def write(self, request: WriteRequest) -> WriteResult:
-        """Keep an entry: a new one, or the next revision of the one with its id."""
+        """Write a new entry, or the next revision of the entry with the same id."""
         ...
 
     async def recall(self, request: RecallRequest) -> RecallResult:
-        """The entries that answer the request best, never more than its limit; none is no error."""
+        """Return the best matching entries, at most `request.limit`; an empty result is no error."""
         ...
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
-        """Everything in a scope, oldest first, with what is superseded or expired."""
+        """List all entries of a scope, oldest first, including superseded and expired ones."""
         ...
 
 
 @runtime_checkable
 class SupportsGet(Protocol):
-    """Finds an entry by its id."""
+    """Reads single entries by id."""
 
     async def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
-        """The entry, superseded or not; `NotFound` where the scope does not hold it."""
+        """Return an entry, superseded or not.
+
+        Args:
+            as_of: Return the version that was current at this time (milliseconds) instead of the newest one.
+
+        Raises:
+            NotFound: The scope does not contain the entry.
+            Erased: The entry existed at `as_of` and was erased since.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsQuery(Protocol):
-    """Lists entries by what is known of them."""
+    """Lists entries by filter, with their versions and statistics."""
 
     async def query(self, query: Query) -> Page:
-        """The entries that fit, newest first, a page at a time."""
+        """Return one page of the entries that match, newest first."""
+        ...
+
+    async def history(self, id: str, scope: Scope) -> list[Version]:
+        """Return the versions of an entry, oldest first; that of an erased entry has no content."""
+        ...
+
+    async def stats(self, scope: Scope) -> Stats:
+        """Return statistics of a scope."""
         ...
 
 
 @runtime_checkable
 class SupportsLinks(Protocol):
-    """Keeps typed links between entries, and finds them from both ends."""
+    """Stores typed links between entries and finds them from both ends."""
 
     async def link(self, link: Link, scope: Scope) -> Link:
-        """Keep a link; the scope must hold both ends."""
+        """Store a link between two entries of the scope; an existing one is returned unchanged."""
         ...
 
     async def unlink(self, link: Link, scope: Scope) -> bool:
-        """Remove a link; whether there was one."""
+        """Delete a link; return False if it did not exist."""
         ...
 
     async def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
-        """The links from and to an entry, oldest first, as far as the scope holds their other end."""
+        """Return the links from and to an entry, oldest first, whose other end is in the scope."""
         ...
 
 
 @runtime_checkable
 class SupportsSupersede(Protocol):
-    """Forgets, and takes it back."""
+    """Supersedes entries reversibly."""
 
     async def supersede(
         self,
@@ -92,179 +110,158 @@ class SupportsSupersede(Protocol):
         reason: str | None = None,
         expected_rev: int | None = None,
     ) -> Entry:
-        """Mark an entry as replaced by another, or by nothing; it stays, and is not recalled."""
+        """Mark an entry as superseded; it stays stored and is no longer recalled.
+
+        Args:
+            by: Id of the entry that replaces it, or None to forget it without a replacement.
+            expected_rev: Revision that the caller read last.
+
+        Raises:
+            Conflict: The entry has another revision than `expected_rev`.
+        """
         ...
 
     async def reinstate(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
-        """Bring a superseded entry back."""
+        """Make a superseded entry current again."""
         ...
 
 
 @runtime_checkable
 class SupportsAccess(Protocol):
-    """Counts what is used."""
+    """Counts how often entries are used."""
 
     async def record_access(self, ids: Iterable[str], scope: Scope) -> None:
-        """Note that entries were used; ids that the scope does not hold are passed over."""
+        """Count one use of each entry; ids outside the scope are ignored."""
         ...
 
     async def access(self, id: str, scope: Scope) -> Access:
-        """How often an entry was used, and when last."""
+        """Return how often an entry was used, and when last."""
         ...
 
 
 @runtime_checkable
 class SupportsErase(Protocol):
-    """Removes for good."""
+    """Erases entries permanently."""
 
     async def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Remove an entry, or everything in the scope, with all versions, vectors, links and terms."""
+        """Erase one entry, or the whole scope if `id` is None, with versions, vectors, links and terms."""
         ...
 
     async def scrub(self) -> EraseReceipt:
-        """Clear what erased content may have left in the files."""
-        ...
-
-
-@runtime_checkable
-class SupportsHistory(Protocol):
-    """Knows how an entry came to be what it is."""
-
-    async def history(self, id: str, scope: Scope) -> list[Version]:
-        """The versions of an entry, oldest first; an erased one ends in a version without an entry."""
-        ...
-
-
-@runtime_checkable
-class SupportsChanges(Protocol):
-    """Tells what changed."""
-
-    async def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
-        """The changes after a sequence number, in the order in which they were committed."""
-        ...
-
-
-@runtime_checkable
-class SupportsWait(Protocol):
-    """Tells at once that something changed, so that nobody has to ask again and again."""
-
-    async def wait(self, namespace: str, *, after: int, timeout: float) -> bool:
-        """Wait for a change after a sequence number, at most so many seconds; whether there is one."""
+        """Remove what erased content may have left in the store's files."""
         ...
 
 
 @runtime_checkable
 class SupportsFeed(Protocol):
-    """Tells what changed, and what it became, so that a copy in another form can keep in step."""
+    """Provides a change feed."""
+
+    async def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
+        """Return the changes after a sequence number, in commit order, without content."""
+        ...
 
     async def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
     ) -> Feed:
-        """What changed after a sequence number, at most `limit` changes at a time, seen in one moment."""
+        """Return what changed after a sequence number and its current state, from one consistent snapshot.
+
+        Args:
+            limit: Maximum number of changes to read; `Feed.more` tells whether others follow.
+            used_since: Also return access counts of entries used since this time (milliseconds).
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsWait(Protocol):
+    """Notifies waiting clients of changes, so that they need not poll."""
+
+    async def wait(self, namespace: str, *, after: int, timeout: float) -> bool:
+        """Wait up to `timeout` seconds for a change after a sequence number; return whether there is one."""
         ...
 
 
 @runtime_checkable
 class SupportsImport(Protocol):
-    """Takes over memories from another store."""
+    """Imports entries of another store."""
 
     async def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
     ) -> int:
-        """Keep entries exactly as they were elsewhere, all or none; how many were new.
+        """Store entries unchanged, with their revisions and times, all or none; return how many were new.
 
-        One that is here already and the same is passed over; `IdTaken` where it is not the same.
+        Raises:
+            IdTaken: An entry with the same id and different content is already stored.
         """
         ...
 
 
 @runtime_checkable
 class SupportsBatchWrite(Protocol):
-    """Keeps many entries at once."""
+    """Writes several entries at once, or entries with precomputed vectors."""
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
-        """Keep all of them, or none."""
+        """Write all entries in one transaction, or none."""
         ...
-
-
-@runtime_checkable
-class SupportsVectors(Protocol):
-    """Keeps entries with vectors that were made elsewhere, by the model of the store's own embedder."""
 
     async def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
-        """Keep an entry that is found by this vector as long as its content stays what it is."""
-        ...
+        """Write an entry with a vector computed elsewhere by the model of the store's embedder.
 
-
-@runtime_checkable
-class SupportsStats(Protocol):
-    """Knows figures about itself."""
-
-    async def stats(self, scope: Scope) -> Stats:
-        """Figures about a scope."""
+        The vector is used as long as the entry's content does not change.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsDocuments(Protocol):
-    """Keeps documents with revisions: sessions, checkpoints."""
+    """Stores documents with revisions (sessions, checkpoints) beside entries."""
 
     async def load(self, kind: str, id: str, scope: Scope) -> Document | None:
-        """The document with what was appended to it, or None."""
+        """Return a document with its log, or None."""
         ...
 
     async def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
-        """Replace the document, and what was appended to it."""
+        """Replace a document and its log."""
         ...
 
     async def append(
         self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
     ) -> int:
-        """Add to a document without writing it anew; its new revision."""
+        """Append to the log of a document without rewriting it; return the new revision."""
         ...
-
-
-@runtime_checkable
-class SupportsDocumentList(Protocol):
-    """Knows which documents it keeps."""
 
     async def documents(
         self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
     ) -> list[Document]:
-        """The documents of a kind, by their ids, without their logs; `after` is the last id of a page."""
+        """List documents of a kind by id, without their logs; `after` is the last id of the previous page."""
         ...
 
-
-@runtime_checkable
-class SupportsNamespaces(Protocol):
-    """Knows which namespaces it has, so that all of it can be gone through."""
-
     async def namespaces(self) -> list[str]:
-        """The namespaces that hold an entry or a document, in order."""
+        """List the namespaces that contain an entry or a document, sorted."""
         ...
 
     async def kinds(self, namespace: str) -> list[str]:
-        """The kinds of the documents in a namespace, in order."""
+        """List the kinds of documents in a namespace, sorted."""
         ...
 
 
 @runtime_checkable
 class SupportsLeases(Protocol):
-    """Lets one worker at a time hold a document."""
+    """Grants leases, so that one worker at a time owns a document."""
 
     async def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
-        """The document's lease for `ttl_ms` from now, new or renewed; None while somebody else holds it."""
+        """Acquire or renew a document's lease for `ttl_ms`; return None while another owner holds it."""
         ...
 
     async def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
-        """Give a lease back; whether the owner held it."""
+        """Release a lease; return False if the owner did not hold it."""
         ...
 
 
 @runtime_checkable
 class SupportsClose(Protocol):
-    """Has something to give back in the end."""
+    """Holds resources that have to be released."""
 
     async def close(self) -> None:
-        """Write what is buffered and let go of files and connections."""
+        """Flush buffers and close files and connections."""
         ...

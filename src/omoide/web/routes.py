@@ -48,11 +48,9 @@ from omoide.sessions.storage import SessionStore, session_not_found, spec_of
 from omoide.sessions.storage import sessions as listed
 from omoide.stores.async_store import AsyncStore, run_in_thread
 from omoide.stores.protocols import (
-    SupportsChanges,
+    SupportsFeed,
     SupportsGet,
-    SupportsHistory,
     SupportsQuery,
-    SupportsStats,
     SupportsWait,
 )
 from omoide.stores.records import EraseReceipt, Page, Query
@@ -213,13 +211,13 @@ async def events(
     Each has its number as id; whoever comes back says the last one as `after`. The stream ends when the token
     no longer counts.
     """
-    able: SupportsChanges = require(state.store, SupportsChanges, "tell what changed")
+    able: SupportsFeed = require(state.store, SupportsFeed, "tell what changed")
     still = partial(is_allowed, request, "read", within.namespace)
     return ServerSentEvent(_change_events(able, within.namespace, after, state.poll_seconds, still))
 
 
 async def _change_events(
-    store: SupportsChanges,
+    store: SupportsFeed,
     namespace: str,
     after: int,
     poll_interval: float,
@@ -384,7 +382,7 @@ async def entry(state: State, within: Scope, id: str, as_of: Timestamp = None) -
 @read_route("/history", 404)
 async def history(state: State, within: Scope, id: str) -> HistoryResponse:
     """The versions of a memory, oldest first."""
-    able: SupportsHistory = verbs.require(state.store, SupportsHistory, "tell what a memory was")
+    able: SupportsQuery = verbs.require(state.store, SupportsQuery, "tell what a memory was")
     return HistoryResponse(versions=tuple(await able.history(id, within)))
 
 
@@ -429,7 +427,7 @@ async def changes(
     state: State, within: Scope, after: Annotated[int, QueryParameter(ge=0)] = 0, limit: PageLimit = 100
 ) -> ChangesResponse:
     """What changed in a namespace after a number, in the order of the commits; ids, and no content."""
-    able: SupportsChanges = verbs.require(state.store, SupportsChanges, "tell what changed")
+    able: SupportsFeed = verbs.require(state.store, SupportsFeed, "tell what changed")
     found = await able.changes(within.namespace, after=after, limit=limit)
     return ChangesResponse(changes=tuple(found))
 
@@ -447,7 +445,7 @@ async def status(
     check: Annotated[bool, QueryParameter(description="Whether to look if the store is sound.")] = False,
 ) -> StatusResponse:
     """How much the scope holds, and with `check` whether the store is sound, which takes a while."""
-    able: SupportsStats = require(state.store, SupportsStats, "tell figures about itself")
+    able: SupportsQuery = require(state.store, SupportsQuery, "tell figures about itself")
     stats = await able.stats(within)
     problems: tuple[str, ...] = ()
     if check and isinstance(state.store, AsyncStore):

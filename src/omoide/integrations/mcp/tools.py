@@ -32,7 +32,7 @@ from omoide.longterm.lineage import TracedEvidence
 from omoide.longterm.relations import IMPLICIT, RELATIONS
 from omoide.longterm.relations import MAX_DEPTH as FARTHEST
 from omoide.service import agents
-from omoide.stores.protocols import SupportsHistory, SupportsLinks, SupportsQuery, SupportsStats
+from omoide.stores.protocols import SupportsLinks, SupportsQuery
 from omoide.stores.records import Query
 from omoide.tools import memory_tools
 from omoide.tools.context import (
@@ -154,7 +154,7 @@ def status_tool(setting: ToolConfig) -> Action:
     async def memory_status(ctx: CallContext) -> dict[str, Any]:
         """Tell whose memory this is, how much it holds of which types, and whether it can be written to."""
         desk = tool_context(ctx, setting, "memory_status", QUERY_CAPABILITY)
-        able: SupportsStats = require(desk.store, SupportsStats, "count")
+        able: SupportsQuery = require(desk.store, SupportsQuery, "count")
         figures = await able.stats(desk.read_scope)
         return {
             "scope": scope_fields(desk.read_scope),
@@ -267,7 +267,7 @@ def history_tool(setting: ToolConfig) -> Action:
     async def history(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
         """Show the versions of a memory, oldest first."""
         desk = tool_context(ctx, setting, "history", QUERY_CAPABILITY)
-        able: SupportsHistory = require(desk.store, SupportsHistory, "tell the past of a memory")
+        able: SupportsQuery = require(desk.store, SupportsQuery, "tell the past of a memory")
         versions = await able.history(memory_id.strip(), desk.read_scope)
         return {
             "versions": [

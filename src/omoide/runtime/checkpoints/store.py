@@ -25,7 +25,7 @@ from omoide.runtime.checkpoints.protocol import (
     parse_checkpoint,
     parse_entries,
 )
-from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments
+from omoide.stores.protocols import SupportsDocuments
 from omoide.stores.records import Document
 from omoide.verbs import require
 
@@ -111,7 +111,7 @@ class DocumentCheckpointStore:
         ]
 
     async def _iter_documents(self, kind: str, scope: Scope) -> AsyncIterator[Document]:
-        require(self._store, SupportsDocumentList, "say whom it keeps")
+        require(self._store, SupportsDocuments, "say whom it keeps")
         after: str | None = None
         while page := await self._store.documents(kind, scope, limit=PAGE_SIZE, after=after):
             for document in page:

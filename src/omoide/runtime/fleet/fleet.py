@@ -51,7 +51,7 @@ from omoide.runtime.fleet.leases import (
     monotonic_now,
 )
 from omoide.runtime.mailbox import Envelope, PendingReply, SaveRequest
-from omoide.stores.protocols import SupportsDocumentList, SupportsDocuments, SupportsLeases
+from omoide.stores.protocols import SupportsDocuments, SupportsLeases
 from omoide.verbs import require
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Fleet:
     ) -> None:
         if store is None:
             raise MissingStore("store")
-        for protocol in (SupportsLeases, SupportsDocuments, SupportsDocumentList):
+        for protocol in (SupportsLeases, SupportsDocuments):
             require(store, protocol, "say who lets an agent live")
         self.runtime = runtime
         self.store: Any = store

@@ -40,11 +40,11 @@ from omoide.stores.async_store import run_in_thread
 from omoide.stores.factory import open_store
 from omoide.stores.protocols import (
     Store,
+    SupportsBatchWrite,
     SupportsClose,
     SupportsErase,
     SupportsGet,
     SupportsSupersede,
-    SupportsVectors,
 )
 
 # inline: How does an agent keep values in itself?
@@ -174,7 +174,7 @@ class StoreProvider:
         vector = opts.get("embedding")
         if vector is None:
             written = await store.write(request)
-        elif isinstance(store, SupportsVectors):
+        elif isinstance(store, SupportsBatchWrite):
             written = await store.write_with_vector(request, vector)
         else:
             raise Invalid("embedding", "is nothing that this store takes", "leave it out")

@@ -259,7 +259,8 @@ def _server_findings(found: dict[str, Any]) -> list[Finding]:
 
 
 _STORE_OPTIONS = ("schema", "pool", "prepare")
-_DRIVER_OPTIONS = ("application_name", "connect_timeout", "host", "hostaddr", "keepalives", "keepalives_count",
+_DRIVER_OPTIONS = ("application_name", "connect_timeout", "host", "hostaddr", "keepalives",
+           "keepalives_count",
            "keepalives_idle", "keepalives_interval", "options", "passfile", "port", "service", "sslcert",
            "sslcrl", "sslkey", "sslmode", "sslrootcert", "target_session_attrs",
            "tcp_user_timeout", "user")  # fmt: skip

@@ -345,7 +345,8 @@ def _with_neighbours(db: Database, numbers: set[int]) -> list[int]:
         near = db.execute(
             f"SELECT n.no FROM entries e {db.dialect.join_order_hint} JOIN entries n"
             " ON n.owner = e.owner AND n.thread = e.thread"
-            f" AND n.seq BETWEEN e.seq - 2 AND CASE WHEN e.seq > {_MAX_INT64 - 2} THEN {_MAX_INT64} ELSE e.seq + 2 END"
+            " AND n.seq BETWEEN e.seq - 2"
+            f" AND CASE WHEN e.seq > {_MAX_INT64 - 2} THEN {_MAX_INT64} ELSE e.seq + 2 END"
             f" WHERE e.no IN ({marks}) AND e.thread IS NOT NULL",
             some,
         )

@@ -196,8 +196,8 @@ def _links(db: Database, namespace: str, ids: Iterable[str]) -> Iterable[Link]:
 
 def _used_since(db: Database, namespace: str, since: int) -> dict[str, Access]:
     found = db.execute(
-        f"SELECT e.id, a.count, a.last FROM access a {db.dialect.join_order_hint} JOIN entries e ON e.no = a.no"
-        " WHERE a.last >= ? AND e.namespace = ?",
+        f"SELECT e.id, a.count, a.last FROM access a {db.dialect.join_order_hint} JOIN entries e"
+        " ON e.no = a.no WHERE a.last >= ? AND e.namespace = ?",
         (since, namespace),
     )
     return {id: rows.access_of(count, last) for id, count, last in found}

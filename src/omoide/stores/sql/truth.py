@@ -41,8 +41,8 @@ class SQLDependencyIndex:
     def dependents(self, ids: Collection[str]) -> dict[str, int]:
         """The entries that now rest on any of these, and how they stand."""
         return self._read_statuses(
-            f"SELECT e.id, e.live, e.no, e.rev FROM supports s {self._db.dialect.join_order_hint} JOIN entries e"
-            " ON e.no = s.no WHERE s.namespace=? AND s.id IN ({marks}) AND s.present = 1",
+            f"SELECT e.id, e.live, e.no, e.rev FROM supports s {self._db.dialect.join_order_hint}"
+            " JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id IN ({marks}) AND s.present = 1",
             ids,
         )
 

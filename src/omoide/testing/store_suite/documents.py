@@ -9,7 +9,6 @@ from omoide.core.entry import Scope
 from omoide.errors import Conflict, Invalid, NotFound
 from omoide.stores.protocols import (
     Store,
-    SupportsDocumentList,
     SupportsDocuments,
     SupportsLeases,
 )
@@ -115,7 +114,7 @@ class DocumentSuite(StoreFixtures):
 
     async def test_documents_are_listed_by_their_ids(self, store: Store) -> None:
         """As they are now, in the order of their ids and not of their saving, without what was appended."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
+        full = self.require(store, SupportsDocuments)
         assert await full.documents("session", ADA) == []
         for id in ("b", "ä", "a", "B", "a1", "思"):
             await full.save(make_document(id=id, body={"of": id}, log=["first"]))
@@ -131,7 +130,7 @@ class DocumentSuite(StoreFixtures):
 
     async def test_documents_are_listed_a_page_at_a_time(self, store: Store) -> None:
         """The last id of a page begins the next one, also when its document is gone; past the end is none."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
+        full = self.require(store, SupportsDocuments)
         for at in range(105):
             await full.save(make_document(id=f"d{at:03}"))
         first = await full.documents("session", ADA, limit=2)
@@ -146,7 +145,7 @@ class DocumentSuite(StoreFixtures):
 
     async def test_a_page_that_cannot_be_is_refused(self, store: Store) -> None:
         """Pages hold one document or more, and begin after an id."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
+        full = self.require(store, SupportsDocuments)
         for wrong in ({"limit": 0}, {"limit": -1}, {"limit": "2"}, {"after": ""}, {"after": 5}):
             with pytest.raises(Invalid) as caught:
                 await full.documents("session", ADA, **wrong)
@@ -154,7 +153,7 @@ class DocumentSuite(StoreFixtures):
 
     async def test_documents_are_listed_for_those_whose_they_are(self, store: Store) -> None:
         """Another kind, agent, session or namespace is not seen; without an agent everybody's are."""
-        full = self.require(store, SupportsDocuments, SupportsDocumentList)
+        full = self.require(store, SupportsDocuments)
         await full.save(make_document(id="a", session_id="s"))
         await full.save(make_document(id="b", session_id="t"))
         await full.save(make_document(id="c", agent_id="bob", session_id="s"))

@@ -12,11 +12,9 @@ from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.stores.protocols import (
     Store,
     SupportsAccess,
-    SupportsChanges,
     SupportsErase,
     SupportsFeed,
     SupportsGet,
-    SupportsHistory,
     SupportsImport,
     SupportsLinks,
     SupportsQuery,
@@ -66,7 +64,7 @@ class ExchangeSuite(StoreFixtures):
 
     async def test_every_change_is_told_in_order(self, store: Store) -> None:
         """Numbers grow with each change; what changed nothing is not told; no change holds content."""
-        full = self.require(store, SupportsChanges, SupportsSupersede)
+        full = self.require(store, SupportsFeed, SupportsSupersede)
         with clock.override(FrozenClock(1_000)) as time:
             await write_entry(full, "Tea.", id="a")
             await write_entry(full, "Tea.", id="a")
@@ -89,7 +87,7 @@ class ExchangeSuite(StoreFixtures):
 
     async def test_links_and_erasures_are_told_too(self, store: Store) -> None:
         """Linking, unlinking and erasing appear in the feed."""
-        full = self.require(store, SupportsChanges, SupportsLinks, SupportsErase)
+        full = self.require(store, SupportsFeed, SupportsLinks, SupportsErase)
         await write_entry(full, id="a")
         await write_entry(full, id="b")
         await full.link(Link(source="a", relation="refines", target="b"), ADA)
@@ -101,7 +99,7 @@ class ExchangeSuite(StoreFixtures):
 
     async def test_a_reader_goes_on_where_it_stopped(self, store: Store) -> None:
         """`after` and `limit` cut the feed without missing or repeating a change."""
-        full = self.require(store, SupportsChanges)
+        full = self.require(store, SupportsFeed)
         for at in range(7):
             await write_entry(full, id=f"e{at}")
         changes = await full.changes("default")
@@ -114,7 +112,7 @@ class ExchangeSuite(StoreFixtures):
 
     async def test_a_namespace_hears_of_itself_only(self, store: Store) -> None:
         """What happens in another namespace is not told."""
-        full = self.require(store, SupportsChanges)
+        full = self.require(store, SupportsFeed)
         await write_entry(full, id="a")
         await write_entry(full, id="b", namespace="elsewhere")
         assert [(change.namespace, change.id) for change in await full.changes("default")] == [
@@ -261,7 +259,7 @@ class ExchangeSuite(StoreFixtures):
 
     async def test_entries_are_kept_exactly(self, store: Store) -> None:
         """Revision, times and what superseded them included; they are found like any other."""
-        full = self.require(store, SupportsImport, SupportsGet, SupportsQuery, SupportsHistory)
+        full = self.require(store, SupportsImport, SupportsGet, SupportsQuery)
         live = foreign_entry("a", "Green tea.", type="fact", confidence=0.3, tags=["x"], metadata={"n": [1]})
         superseded = foreign_entry("b", superseded_by="a", superseded_at=9, superseded_reason="better known")
         assert await full.import_entries([live, superseded]) == 2
@@ -351,7 +349,7 @@ class ExchangeSuite(StoreFixtures):
 
     async def test_taking_over_is_told(self, store: Store) -> None:
         """As writing is, so that copies and other processes hear of it."""
-        full = self.require(store, SupportsImport, SupportsChanges, SupportsFeed)
+        full = self.require(store, SupportsImport, SupportsFeed)
         await full.import_entries(
             [foreign_entry("a"), foreign_entry("b")], [Link(source="a", relation="refines", target="b")]
         )

@@ -10,11 +10,10 @@ from omoide.errors import Conflict, Erased, Invalid, NotFound
 from omoide.stores.protocols import (
     Store,
     SupportsAccess,
-    SupportsChanges,
     SupportsDocuments,
     SupportsErase,
+    SupportsFeed,
     SupportsGet,
-    SupportsHistory,
     SupportsLeases,
     SupportsLinks,
     SupportsQuery,
@@ -136,7 +135,7 @@ class LifecycleSuite(StoreFixtures):
 
     async def test_history_tells_every_version_from_the_first(self, store: Store) -> None:
         """Writing, forgetting and restoring each add one, with the moment it began."""
-        full = self.require(store, SupportsSupersede, SupportsHistory)
+        full = self.require(store, SupportsSupersede, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
             expected = [(await write_entry(full, "Tea.", id="a")).entry]
             time.advance(10)
@@ -157,7 +156,7 @@ class LifecycleSuite(StoreFixtures):
 
     async def test_history_is_told_to_those_who_hold_the_entry(self, store: Store) -> None:
         """Another scope hears what it hears of an id that nobody has."""
-        full = self.require(store, SupportsHistory)
+        full = self.require(store, SupportsQuery)
         await write_entry(full, id="a")
         for scope, id in ((BOB, "a"), (ELSEWHERE, "a"), (ADA, "nobody's")):
             with pytest.raises(NotFound):
@@ -262,7 +261,7 @@ class LifecycleSuite(StoreFixtures):
 
     async def test_an_erased_entry_leaves_a_tombstone_without_content(self, store: Store) -> None:
         """Its history ends in a version that has the time and the reason and nothing else."""
-        full = self.require(store, SupportsErase, SupportsHistory, SupportsGet, SupportsQuery)
+        full = self.require(store, SupportsErase, SupportsQuery, SupportsGet)
         with clock.override(FrozenClock(1_000)) as time:
             await write_entry(full, "Tea.", id="a")
             time.advance(100)
@@ -279,7 +278,7 @@ class LifecycleSuite(StoreFixtures):
 
     async def test_a_tombstone_is_shown_to_those_whose_entry_it_was(self, store: Store) -> None:
         """Another scope hears that there is nothing, and not that something was erased."""
-        full = self.require(store, SupportsErase, SupportsHistory, SupportsGet)
+        full = self.require(store, SupportsErase, SupportsQuery, SupportsGet)
         with clock.override(FrozenClock(1_000)):
             await write_entry(full, id="a", session_id="s")
             await full.erase(ADA, id="a")
@@ -331,7 +330,7 @@ class LifecycleSuite(StoreFixtures):
 
     async def test_the_history_of_an_erased_id_goes_on(self, store: Store) -> None:
         """The tombstone stays in front of what was written after it."""
-        full = self.require(store, SupportsErase, SupportsHistory)
+        full = self.require(store, SupportsErase, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
             await write_entry(full, "Tea.", id="a")
             time.advance(1)
@@ -451,7 +450,7 @@ class LifecycleSuite(StoreFixtures):
 
     async def test_the_feed_tells_of_an_erasure_and_keeps_no_content(self, store: Store) -> None:
         """The changes before it stay told, the erasure is the last."""
-        full = self.require(store, SupportsErase, SupportsChanges)
+        full = self.require(store, SupportsErase, SupportsFeed)
         await write_entry(full, "Tea.", id="a")
         await full.erase(ADA, id="a")
         assert [(change.id, change.op) for change in await full.changes("default")][-1] == ("a", "erase")

@@ -17,9 +17,7 @@ from omoide.stores.protocols import (
     SupportsErase,
     SupportsGet,
     SupportsLinks,
-    SupportsNamespaces,
     SupportsQuery,
-    SupportsStats,
     SupportsSupersede,
 )
 from omoide.stores.records import Access, Document, Link, Query
@@ -331,7 +329,7 @@ class ReadSuite(StoreFixtures):
 
     async def test_figures_count_what_the_scope_holds(self, store: Store) -> None:
         """Entries, live and not, by type; other scopes do not count."""
-        full = self.require(store, SupportsStats, SupportsSupersede, SupportsLinks)
+        full = self.require(store, SupportsQuery, SupportsSupersede, SupportsLinks)
         with clock.override(FrozenClock(1_000)):
             await write_entry(full, "One.", id="a", type="fact")
             await write_entry(full, "Two.", id="a", type="fact")
@@ -351,7 +349,7 @@ class ReadSuite(StoreFixtures):
 
     async def test_figures_name_the_types_of_what_is_live(self, store: Store) -> None:
         """An entry without a type is a plain memory item."""
-        full = self.require(store, SupportsStats)
+        full = self.require(store, SupportsQuery)
         await write_entry(full, id="a", type="fact")
         await write_entry(full, id="b", type="fact")
         await write_entry(full, id="c")
@@ -359,7 +357,7 @@ class ReadSuite(StoreFixtures):
 
     async def test_all_namespaces_can_be_gone_through(self, store: Store) -> None:
         """Those with an entry or a document, in order, with the kinds of their documents; no others."""
-        full = self.require(store, SupportsNamespaces, SupportsDocuments, SupportsErase)
+        full = self.require(store, SupportsDocuments, SupportsErase)
         assert await full.namespaces() == []
         await write_entry(full, namespace="b")
         await write_entry(full, namespace="a")

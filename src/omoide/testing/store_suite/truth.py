@@ -9,13 +9,11 @@ from omoide.core.entry import Filter, Scope, WriteResult
 from omoide.stores.protocols import (
     Store,
     SupportsBatchWrite,
-    SupportsChanges,
     SupportsErase,
+    SupportsFeed,
     SupportsGet,
-    SupportsHistory,
     SupportsLinks,
     SupportsQuery,
-    SupportsStats,
     SupportsSupersede,
 )
 from omoide.stores.records import Link
@@ -222,7 +220,7 @@ class StalenessSuite(StoreFixtures):
 
     async def test_becoming_stale_and_current_is_told(self, store: Store) -> None:
         """In the feed of changes, after what caused it; what stays as it was is not named."""
-        full = await self.store_with_chain(store, SupportsChanges)
+        full = await self.store_with_chain(store, SupportsFeed)
         before = (await full.changes("default"))[-1].seq
         await full.supersede("a", ADA)
         await full.supersede("b", ADA)
@@ -239,7 +237,7 @@ class StalenessSuite(StoreFixtures):
 
     async def test_an_earlier_moment_knows_what_was_not_yet_stale(self, store: Store) -> None:
         """As of then a memory counts that is stale now, and the other way round."""
-        full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery, SupportsHistory)
+        full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
             await write_derived(full, "a")
             await write_derived(full, "b", "a")
@@ -257,7 +255,7 @@ class StalenessSuite(StoreFixtures):
 
     async def test_one_that_is_written_after_an_erasure_has_no_past(self, store: Store) -> None:
         """Not that of the one before it, under the same id or another."""
-        full = self.require(store, SupportsSupersede, SupportsGet, SupportsErase, SupportsHistory)
+        full = self.require(store, SupportsSupersede, SupportsGet, SupportsErase, SupportsQuery)
         for id in ("b", "c"):
             with clock.override(FrozenClock(1_000)) as time:
                 await write_derived(full, f"p{id}")
@@ -274,7 +272,7 @@ class StalenessSuite(StoreFixtures):
 
     async def test_figures_tell_how_many_are_stale(self, store: Store) -> None:
         """Each entry is counted once: live, superseded, stale or expired."""
-        full = await self.store_with_chain(store, SupportsStats)
+        full = await self.store_with_chain(store, SupportsQuery)
         await write_derived(full, "old", expires_at=1)
         await full.supersede("c", ADA)
         await full.supersede("a", ADA)

@@ -12,7 +12,6 @@ from omoide.errors import Conflict, IdTaken, Invalid, KeyReused, NotFound
 from omoide.stores.protocols import (
     Store,
     SupportsBatchWrite,
-    SupportsVectors,
 )
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
@@ -98,7 +97,7 @@ class WriteSuite(StoreFixtures):
 
     async def test_a_vector_that_cannot_be_compared_is_refused(self, store: Store) -> None:
         """One of another size than the store's, or of no numbers, keeps nothing and is bad input."""
-        full = self.require(store, SupportsVectors)
+        full = self.require(store, SupportsBatchWrite)
         for vector in ([1.0], [], [float("nan")] * 64, ["x"] * 64, [0.0] * 64):
             with pytest.raises(Invalid, match="vector"):
                 await full.write_with_vector(write_request("Tea.", id="a"), vector)  # type: ignore[arg-type]
