@@ -122,8 +122,8 @@ _PARAMETER_CHECKS: dict[str, Check] = {
     "ttl_ms": _check_ttl,
 }
 _METHOD_CHECKS: dict[tuple[str, str], Check] = {
-    ("take", "entries"): partial(_check_list, check=_instance_check(Entry)),
-    ("take", "links"): partial(_check_list, check=_instance_check(Link)),
+    ("import_entries", "entries"): partial(_check_list, check=_instance_check(Entry)),
+    ("import_entries", "links"): partial(_check_list, check=_instance_check(Link)),
     ("write", "request"): _instance_check(WriteRequest),
     ("write_with_vector", "request"): _instance_check(WriteRequest),
     ("recall", "request"): _instance_check(RecallRequest),
