@@ -1,82 +1,81 @@
-"""What can go wrong, and what should be done about it?
+"""Every exception that Omoide raises.
 
 ```
 OmoideError
-├── Invalid                 (ValueError)  something given is wrong: field, problem, remedy
-│   ├── WrongType           (TypeError)   it is of another type than the field takes
-│   ├── Unsupported                       a value, at a path, that no codec can hold without loss
+├── Invalid                 (ValueError)  an argument is wrong: field, problem, remedy
+│   ├── WrongType           (TypeError)   a value of another type than the field takes
+│   ├── Unsupported                       a value, at a path, that cannot be encoded without loss
 │   ├── TooLarge                          a space or an item beyond the space's limit
 │   ├── WrongSpaceType                    a map operation on a list space, or the reverse
 │   ├── ReservedSpace                     deleting or retyping `world` or `tasks`
-│   ├── InvalidParams                     an action's parameters
-│   ├── InvalidState                      an agent's state breaks its schema or its slots
-│   ├── InvalidRecord                     an entry, a request or a result of the store contract
+│   ├── InvalidParams                     parameters of an action that do not fit its schema
+│   ├── InvalidState                      a state that does not fit its schema or its slots
+│   ├── InvalidRecord                     an invalid entry, request or result of the store contract
 │   ├── IdTaken                           an id that is in use elsewhere in its namespace
-│   │   └── OwnedElsewhere                an agent that lives in another place of its fleet
-│   ├── SignalTooLarge                    a signal beyond what a transport takes
-│   ├── Refused                           content that a hook before the write does not let pass
+│   │   └── OwnedElsewhere                an agent that runs on another node of its fleet
+│   ├── SignalTooLarge                    a signal larger than a transport accepts
+│   ├── Refused                           content that a write hook refuses
 │   ├── EmbedderChanged                   a store whose vectors come from another embedder
-│   ├── MissingStore                      memory was asked for without a store to keep it in
-│   ├── MissingSession                    memory of a session was asked for without saying which
-│   ├── MissingProject                    memory of a project was asked for without saying which
-│   ├── MissingNamespace                  a namespace comes from the context, and the context lacks it
+│   ├── MissingStore                      memory is requested without a store
+│   ├── MissingScope                      memory of a session or project is requested without its id
+│   ├── MissingNamespace                  the namespace comes from the context, which lacks it
 │   ├── OverBudget                        an input that does not fit into the context window
-│   ├── InvalidQuery                      SPARQL that is wrong, or asks for what no query may do
-│   ├── InvalidRDF                        a file that cannot be read as RDF, or as memories
-│   ├── Contradiction                     a memory that contradicts others, where that is refused
-│   ├── Incomplete                        a memory that lacks what its type needs, where that is refused
-│   └── InvalidDefinition                 an action, plugin or agent declared wrongly
-│       └── CapabilityDrift               an identity claims actions that nothing offers
+│   ├── InvalidQuery                      SPARQL that is invalid or not allowed
+│   ├── InvalidRDF                        a file that is not valid RDF, or holds invalid memories
+│   ├── Contradiction                     a memory that contradicts others, in strict mode
+│   ├── Incomplete                        a memory that lacks what its type requires, in strict mode
+│   └── InvalidDefinition                 an invalid action, plugin or agent definition
+│       └── CapabilityDrift               an identity declares actions that nothing offers
 ├── NotFound                (LookupError) a named thing does not exist
-│   ├── NotRunning                        no agent of this id lives here
+│   ├── NotRunning                        no agent with this id is running here
 │   └── Erased                            it was erased, and only its tombstone is left
-├── Conflict                              the revision expected is not the revision found
-│   └── KeyReused                         an idempotency key that came with another request before
-├── StoreFailed                           a store could not do what was asked; nothing was changed
+├── Conflict                              the expected revision is not the current one
+│   └── KeyReused                         an idempotency key that was used for another request
+├── StoreFailed                           a store operation failed and changed nothing
 │   ├── Corrupted                         its file is damaged
 │   ├── ReadOnly                          it cannot be written to
-│   ├── DiskFull                          there is no room left for it
-│   ├── Busy                              another process held it for too long
-│   ├── StoreUnreachable                  its server does not answer, or lets nobody in
-│   ├── Uncertain                         it was lost while it was to keep something
-│   ├── WrongVersion                      its file was made by a newer Omoide
-│   ├── Closed                            it was used after it had been closed
-│   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or talks nonsense
-│   └── QueryStopped                      a query took too long or too much memory
-├── ServiceFailed                         a service could not be asked, or did not do it
+│   ├── DiskFull                          the disk is full
+│   ├── Busy                              another process locked it for too long
+│   ├── StoreUnreachable                  its server does not answer, or refuses the login
+│   ├── Uncertain                         the connection broke during a commit, whose outcome is unknown
+│   ├── WrongVersion                      it was written by a newer Omoide
+│   ├── Closed                            it was used after it was closed
+│   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or answers nonsense
+│   └── QueryStopped                      a query exceeded its time or memory
+├── ServiceFailed                         a request to a service failed
 │   ├── Unreachable                       there was no connection, or it broke
-│   ├── NotAllowed                        there is no token, or it does not allow this
-│   └── TooManyRequests                   it was asked more often than it allows
+│   ├── NotAllowed                        the token is missing, or does not allow the request
+│   └── TooManyRequests                   the rate limit is exceeded
 ├── NotCapable                            an identity does not declare what a tool needs
-├── MissingExtra            (ImportError) a part of Omoide needs packages that are not installed
-├── ModelUnavailable                      model files are absent, wrong, or could not be fetched
-├── EmbedderFailed                        an embedder raised, or gave something that is no vector
+├── MissingExtra            (ImportError) an optional dependency is not installed
+├── ModelUnavailable                      files of a model are missing, wrong, or not downloadable
+├── EmbedderFailed                        an embedder raised, or returned something that is no vector
 ├── ModelFailed                           a language model did not answer
-│   ├── ModelRefused                      it turned the request down: key, quota, name, content
-│   ├── ModelOverloaded                   it is too busy to answer now
+│   ├── ModelRefused                      it rejected the request: key, quota, name, content
+│   ├── ModelOverloaded                   it is overloaded
 │   ├── ModelUnreachable                  there was no connection, or it broke
-│   ├── ModelTimedOut                     it took too long
-│   └── ModelMisbehaved                   what it answered makes no sense
+│   ├── ModelTimedOut                     it did not answer in time
+│   └── ModelMisbehaved                   its answer is invalid
 ├── TurnFailed                            a turn could not be finished
 │   ├── Blocked                           a control refused its input or its answer
-│   ├── TooManyRounds                     the model asked for tools again and again
-│   ├── ReviewNeeded                      somebody has to decide before it can go on
-│   └── Diverged                          a replay asks for something that its journal does not hold
-├── SessionBusy                           somebody else is running the session
-├── TurnPending                           the session has a turn that did not finish
+│   ├── TooManyRounds                     the model requested tools in every round
+│   ├── ReviewNeeded                      a review has to be decided before it can go on
+│   └── Diverged                          a replay requests an effect that its journal does not hold
+├── SessionBusy                           the session is running elsewhere
+├── TurnPending                           the session has an unfinished turn
 ├── Unrouted                              a signal that an agent has no route for
 ├── Dropped                               a signal that will not be handled
-│   └── MailboxFull                       an agent has as many waiting as it takes
-├── TimedOut                              something took longer than it was given
-├── TooManyAgents                         a runtime or a parent takes no more
-├── GaveUp                                something failed again and again, and is not started any more
+│   └── MailboxFull                       the mailbox of an agent is full
+├── TimedOut                              an operation exceeded its timeout
+├── TooManyAgents                         a limit of agents or sessions is reached
+├── GaveUp                                it failed repeatedly and is not restarted any more
 ├── MountFailed                           a plugin could not be mounted
 ├── CheckpointFailed                      a plugin's slice could not be saved
 └── RestoreFailed                         a checkpoint could not be restored
 ```
 
-Every error says what happened, to which thing, and what to do next, and carries the same as attributes.
-
+Every error says what happened, to which thing, and what to do next, and carries the same as attributes. Where
+Python has an exception of the same meaning, it is a base too, so `except ValueError` works.
 """
 
 from __future__ import annotations
@@ -85,22 +84,20 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Any, ClassVar, Self
 
-# giving: What is wrong with something that was given?
-
 
 class OmoideError(Exception):
-    """Everything that Omoide raises on purpose."""
+    """Base class of all errors that Omoide raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and other processes get the words and the attributes; constructors are not asked again."""
+        """Copy and pickle message and attributes; constructors take other arguments than `args`."""
         return _rebuild_error, (type(self), self.args), self.__dict__
 
 
 class Invalid(OmoideError, ValueError):
-    """Something given is wrong; `field` names it, `remedy` says what to do."""
+    """An argument is wrong; `field` names it, `remedy` says what to do."""
 
     FIELD_IS_PATH: ClassVar[bool] = True
-    """Whether `field` is a place inside a value; otherwise it names a thing."""
+    """True if `field` is a path inside a value, so that `with_path_prefix` may extend it."""
 
     def __init__(self, field: str, problem: str, remedy: str) -> None:
         super().__init__(f"{field} {problem}; {remedy}")
@@ -109,7 +106,7 @@ class Invalid(OmoideError, ValueError):
         self.remedy = remedy
 
     def with_path_prefix(self, prefix: str) -> Self:
-        """The same error, seen from a value that holds the field at `path`."""
+        """Return the error with `prefix` before its path, for a value that contains the field."""
         if not prefix or not self.FIELD_IS_PATH:
             return self
         new = copy(self)
@@ -120,7 +117,7 @@ class Invalid(OmoideError, ValueError):
 
 
 class WrongType(Invalid, TypeError):
-    """A value of another type than the field takes."""
+    """A value has another type than the field takes."""
 
     def __init__(self, field: str, expected: str, given: object, remedy: str | None = None) -> None:
         super().__init__(
@@ -130,19 +127,19 @@ class WrongType(Invalid, TypeError):
 
 
 class Unsupported(Invalid):
-    """A value that cannot be kept without loss; `field` is the path to where it lies."""
+    """A value that cannot be encoded without loss; `field` is the path to it."""
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
         super().__init__(_clip_path(path), problem, remedy)
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """The path to the value."""
         return self.field
 
 
 class TooLarge(Invalid):
-    """A space, or one of its items, would outgrow the limit set for it."""
+    """A space, or one of its items, would exceed its limit."""
 
     FIELD_IS_PATH = False
 
@@ -159,7 +156,7 @@ class TooLarge(Invalid):
 
 
 class WrongSpaceType(Invalid):
-    """An operation met a space whose data is of another kind."""
+    """An operation does not fit the kind of the space: map or list."""
 
     FIELD_IS_PATH = False
 
@@ -175,7 +172,7 @@ class WrongSpaceType(Invalid):
 
 
 class ReservedSpace(Invalid):
-    """`world` and `tasks` exist in every memory and keep their kind."""
+    """A change that `world` and `tasks` do not allow: they always exist and keep their kind."""
 
     FIELD_IS_PATH = False
 
@@ -185,7 +182,7 @@ class ReservedSpace(Invalid):
 
 
 class InvalidParams(Invalid):
-    """The parameters given to an action do not fit its schema."""
+    """Parameters of an action do not fit its schema."""
 
     FIELD_IS_PATH = False
 
@@ -196,11 +193,11 @@ class InvalidParams(Invalid):
 
 
 class InvalidState(Invalid):
-    """A change would leave an agent's state unlike its schema or its slots."""
+    """A change would leave a state that does not fit its schema or its slots."""
 
 
 class InvalidRecord(Invalid):
-    """An entry, a request or a result of the store contract that cannot be; `cause` says which part of it."""
+    """An entry, request or result of the store contract is invalid; `field` says which part of it."""
 
     def __init__(self, label: str, cause: Invalid) -> None:
         super().__init__(cause.field, cause.problem, cause.remedy)
@@ -209,7 +206,7 @@ class InvalidRecord(Invalid):
 
 
 class IdTaken(Invalid):
-    """An id names something else already."""
+    """An id is already in use."""
 
     def __init__(self, id: str) -> None:
         super().__init__(
@@ -219,7 +216,7 @@ class IdTaken(Invalid):
 
 
 class Refused(Invalid):
-    """What was to be kept must not be; `found` names what was found in it, never the thing itself."""
+    """A write hook refuses content; `found` names what was detected, never the content itself."""
 
     def __init__(self, field: str, found: Iterable[str]) -> None:
         self.found = tuple(found)
@@ -229,7 +226,7 @@ class Refused(Invalid):
 
 
 class EmbedderChanged(Invalid):
-    """The vectors in a store come from another embedder than the one it was opened with."""
+    """The vectors of a store come from another embedder than the one it was opened with."""
 
     FIELD_IS_PATH = False
 
@@ -244,32 +241,26 @@ class EmbedderChanged(Invalid):
 
 
 class MissingStore(Invalid):
-    """Memory was asked for, and no store was given; it is never taken from anywhere else."""
+    """Memory is requested and no store is given; there is no default store."""
 
     def __init__(self, field: str = "memory_store") -> None:
         super().__init__(field, "is missing", f"pass {field}=, for example open_store(…)")
 
 
-class MissingSession(Invalid):
-    """Memory of a session was asked for without saying of which."""
+class MissingScope(Invalid):
+    """Memory of a session or a project is requested without its id."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: str) -> None:
         super().__init__(
-            "session_id", "is missing for memory of scope 'session'", "pass session_id=, or use scope 'agent'"
+            f"{scope}_id",
+            f"is missing for memory of scope {scope!r}",
+            f"pass {scope}_id=, or use scope 'agent'",
         )
-
-
-class MissingProject(Invalid):
-    """Memory of a project was asked for without saying of which."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "project_id", "is missing for memory of scope 'project'", "pass project_id=, or use scope 'agent'"
-        )
+        self.scope = scope
 
 
 class MissingNamespace(Invalid):
-    """The namespace comes from the context, and the context does not have it."""
+    """The namespace comes from the context, and the context lacks it."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -281,7 +272,7 @@ class MissingNamespace(Invalid):
 
 
 class OverBudget(Invalid):
-    """What has to be sent does not fit into the context window, whatever is left out."""
+    """The input does not fit into the context window, whatever else is left out."""
 
     def __init__(self, needed: int, allowed: int) -> None:
         super().__init__(
@@ -294,21 +285,21 @@ class OverBudget(Invalid):
 
 
 class InvalidQuery(Invalid):
-    """A SPARQL query that is wrong, or that asks for what no query may do."""
+    """A SPARQL query is invalid, or uses something that is not allowed."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__("query", problem, remedy)
 
 
 class InvalidRDF(Invalid):
-    """A file that is not what its format says, or holds memories that cannot be; nothing was imported."""
+    """A file is not valid in its format, or holds invalid memories; nothing was imported."""
 
     def __init__(self, place: str, problem: str, remedy: str) -> None:
         super().__init__(place, problem, remedy)
 
 
 class Contradiction(Invalid):
-    """A memory contradicts others, and was to be kept only if it does not."""
+    """A memory contradicts others, and strict mode refuses it."""
 
     def __init__(self, id: str, others: Iterable[str]) -> None:
         self.id = id
@@ -321,7 +312,7 @@ class Contradiction(Invalid):
 
 
 class Incomplete(Invalid):
-    """A memory lacks what the ontology asks of its type, and was to be kept only if it is complete."""
+    """A memory lacks what the ontology requires of its type, and strict mode refuses it."""
 
     def __init__(self, id: str, missing: Iterable[str]) -> None:
         self.id = id
@@ -332,13 +323,13 @@ class Incomplete(Invalid):
 
 
 class InvalidDefinition(Invalid):
-    """An action, plugin or agent is declared in a way that cannot work."""
+    """The definition of an action, plugin or agent cannot work."""
 
     FIELD_IS_PATH = False
 
 
 class CapabilityDrift(InvalidDefinition):
-    """An identity declares actions that the agent does not really offer."""
+    """An identity declares actions that the agent does not offer."""
 
     def __init__(self, agent: str, missing: Iterable[str]) -> None:
         self.missing = tuple(missing)
@@ -359,11 +350,11 @@ def _rebuild_error(kind: type[OmoideError], args: tuple[Any, ...]) -> OmoideErro
     return error
 
 
-# answering: What keeps a model from answering, and a turn from ending?
+# Models, turns and sessions
 
 
 class ModelFailed(OmoideError):
-    """A language model did not answer; `transient` says whether trying again may help."""
+    """A language model did not answer; `transient` says whether a retry may help."""
 
     TRANSIENT: ClassVar[bool] = False
 
@@ -373,38 +364,38 @@ class ModelFailed(OmoideError):
         self.problem = problem
         self.remedy = remedy
         self.retry_after = retry_after
-        """How many seconds the provider asked to wait, where it said so."""
+        """The seconds to wait before a retry, if the provider named them."""
 
     @property
     def transient(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.TRANSIENT
 
 
 class ModelRefused(ModelFailed):
-    """The provider turned the request down, and will do so again."""
+    """The provider rejected the request, and a retry will not help."""
 
 
 class ModelOverloaded(ModelFailed):
-    """The provider cannot answer just now."""
+    """The provider is overloaded."""
 
     TRANSIENT = True
 
 
 class ModelUnreachable(ModelFailed):
-    """There was no connection, or it broke."""
+    """The connection to the provider failed."""
 
     TRANSIENT = True
 
 
 class ModelTimedOut(ModelFailed):
-    """No answer came in time."""
+    """The provider did not answer in time."""
 
     TRANSIENT = True
 
 
 class ModelMisbehaved(ModelFailed):
-    """The answer is not one."""
+    """The answer of the model is invalid."""
 
 
 class TurnFailed(OmoideError):
@@ -418,7 +409,7 @@ class TurnFailed(OmoideError):
 
 
 class Blocked(TurnFailed):
-    """A control refused the input or the answer."""
+    """A control refused the input or the answer of a turn."""
 
     def __init__(self, request_id: str, boundary: str, reason: str) -> None:
         super().__init__(request_id, f"was refused at its {boundary}: {reason}", "say it in another way")
@@ -427,7 +418,7 @@ class Blocked(TurnFailed):
 
 
 class TooManyRounds(TurnFailed):
-    """The model asked for tools in every round it was given."""
+    """The model requested tools in every round and gave no answer."""
 
     def __init__(self, request_id: str, rounds: int) -> None:
         super().__init__(
@@ -439,7 +430,7 @@ class TooManyRounds(TurnFailed):
 
 
 class ReviewNeeded(TurnFailed):
-    """Somebody has to decide before the turn can go on."""
+    """A review has to be decided before the turn can go on."""
 
     def __init__(self, request_id: str, reviews: Iterable[str]) -> None:
         self.reviews = tuple(reviews)
@@ -451,7 +442,7 @@ class ReviewNeeded(TurnFailed):
 
 
 class Diverged(TurnFailed):
-    """A replay asked for something that its journal does not hold."""
+    """A replay requests an effect that its journal does not hold."""
 
     def __init__(self, request_id: str, effect: str) -> None:
         super().__init__(
@@ -463,7 +454,7 @@ class Diverged(TurnFailed):
 
 
 class SessionBusy(OmoideError):
-    """Somebody else is running the session."""
+    """The session is running elsewhere."""
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} is running elsewhere; wait for it to finish, then try again")
@@ -471,7 +462,7 @@ class SessionBusy(OmoideError):
 
 
 class TurnPending(OmoideError):
-    """The session has a turn that did not finish."""
+    """The session has an unfinished turn."""
 
     def __init__(self, session: str, status: str) -> None:
         super().__init__(
@@ -481,7 +472,7 @@ class TurnPending(OmoideError):
         self.status = status
 
 
-# failing: What could not be done, found or kept?
+# Lookups, stores, services and plugins
 
 
 class NotFound(OmoideError, LookupError):
@@ -495,7 +486,7 @@ class NotFound(OmoideError, LookupError):
 
 
 class Erased(NotFound):
-    """Something was erased on request; its content is gone from every version."""
+    """Something was erased on request; no version of its content is left."""
 
     def __init__(self, kind: str, name: object, at: int, reason: str | None) -> None:
         said = "" if reason is None else f" ({reason})"
@@ -510,7 +501,7 @@ class Erased(NotFound):
 
 
 class Conflict(OmoideError):
-    """Someone else changed the thing since it was read."""
+    """The thing was changed since it was read."""
 
     def __init__(self, thing: str, expected: int, actual: int) -> None:
         super().__init__(
@@ -522,7 +513,7 @@ class Conflict(OmoideError):
 
     @classmethod
     def check(cls, thing: str, expected: int | None, actual: int) -> None:
-        """Raise unless nothing was expected or the expectation holds."""
+        """Raise `Conflict` if a revision is expected and differs from the actual one."""
         if expected is None:
             return
         if type(expected) is not int:
@@ -532,7 +523,7 @@ class Conflict(OmoideError):
 
 
 class KeyReused(Conflict):
-    """An idempotency key came with another request before."""
+    """An idempotency key was used for another request."""
 
     def __init__(self, key: str) -> None:
         OmoideError.__init__(
@@ -544,7 +535,7 @@ class KeyReused(Conflict):
 
 
 class StoreFailed(OmoideError):
-    """A store could not do what was asked, and changed nothing."""
+    """A store operation failed and changed nothing."""
 
     def __init__(self, store: str, problem: str, remedy: str) -> None:
         super().__init__(f"store {store!r} {problem}; {remedy}")
@@ -562,39 +553,39 @@ class ReadOnly(StoreFailed):
 
 
 class DiskFull(StoreFailed):
-    """The store has no room left."""
+    """The disk of the store is full."""
 
 
 class Busy(StoreFailed):
-    """Another process held the store for too long."""
+    """Another process locked the store for too long."""
 
 
 class StoreUnreachable(StoreFailed):
-    """The server of a store does not answer, or lets nobody in."""
+    """The server of a store does not answer, or refuses the login."""
 
 
 class Uncertain(StoreFailed):
-    """A store was lost while it was to keep something: it may have kept it, all or nothing."""
+    """The connection broke during a commit: the write is stored completely or not at all."""
 
 
 class WrongVersion(StoreFailed):
-    """The store was made by a newer Omoide."""
+    """The store was written by a newer Omoide."""
 
 
 class Closed(StoreFailed):
-    """The store was closed before."""
+    """The store is closed."""
 
 
 class EndpointFailed(StoreFailed):
-    """A SPARQL endpoint cannot be reached, refuses, or answers something else."""
+    """A SPARQL endpoint cannot be reached, refuses the request, or answers nonsense."""
 
 
 class QueryStopped(StoreFailed):
-    """A query took too long or too much memory, and was stopped."""
+    """A query exceeded its time or memory and was stopped."""
 
 
 class ServiceFailed(OmoideError):
-    """A service could not be asked, or did not do what was asked."""
+    """A request to a service failed."""
 
     def __init__(self, service: str, problem: str, remedy: str, *, status: int | None = None) -> None:
         super().__init__(f"service {service!r} {problem}; {remedy}")
@@ -602,25 +593,25 @@ class ServiceFailed(OmoideError):
         self.problem = problem
         self.remedy = remedy
         self.status = status
-        """The HTTP status, where there was an answer."""
+        """The HTTP status, if there was an answer."""
 
 
 class Unreachable(ServiceFailed):
-    """There was no connection to a service, or it broke."""
+    """The connection to a service failed."""
 
 
 class NotAllowed(ServiceFailed):
-    """A service was asked without a token, or with one that does not allow it."""
+    """The token for a service is missing, or does not allow the request."""
 
 
 class TooManyRequests(ServiceFailed):
-    """A service was asked more often than it allows; `retry_after` says how many seconds to wait."""
+    """The rate limit of a service is exceeded; `retry_after` is the number of seconds to wait."""
 
     retry_after: float = 1.0
 
 
 class NotCapable(OmoideError):
-    """An agent's identity declares what it can do, and this is not among it."""
+    """An agent's identity does not declare a capability that a tool needs."""
 
     def __init__(self, agent: str, capability: str) -> None:
         self.remedy = f"give its identity the capability {capability!r}, or another agent the task"
@@ -630,7 +621,7 @@ class NotCapable(OmoideError):
 
 
 class MissingExtra(OmoideError, ImportError):
-    """A part of Omoide needs packages that are not installed."""
+    """A feature needs packages that are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
         self.remedy = f"pip install 'omoide[{extra}]'"
@@ -640,7 +631,7 @@ class MissingExtra(OmoideError, ImportError):
 
 
 class ModelUnavailable(OmoideError):
-    """The files of a model are absent, are not what they should be, or could not be fetched."""
+    """The files of a model are missing, wrong, or cannot be downloaded."""
 
     def __init__(self, model: str, problem: str, remedy: str) -> None:
         super().__init__(f"model {model!r} {problem}; {remedy}")
@@ -650,7 +641,7 @@ class ModelUnavailable(OmoideError):
 
 
 class EmbedderFailed(OmoideError):
-    """An embedder raised, or gave something that is no vector."""
+    """An embedder raised, or returned something that is no vector."""
 
     def __init__(self, embedder: str, problem: str, remedy: str) -> None:
         super().__init__(f"embedder {embedder!r} {problem}; {remedy}")
@@ -660,7 +651,7 @@ class EmbedderFailed(OmoideError):
 
 
 class MountFailed(OmoideError):
-    """A plugin's mount failed, so no agent was made."""
+    """The mount of a plugin failed, so no agent was created."""
 
     def __init__(self, plugin: str, reason: object) -> None:
         super().__init__(f"Plugin mount failed: {plugin!r}: {reason}")
@@ -669,7 +660,7 @@ class MountFailed(OmoideError):
 
 
 class CheckpointFailed(OmoideError):
-    """A plugin could not say what becomes of its slice, so nothing was saved."""
+    """A plugin's slice could not be saved, so no checkpoint was made."""
 
     def __init__(self, plugin: str, reason: object) -> None:
         super().__init__(f"cannot checkpoint plugin {plugin!r}: {reason}")
@@ -678,7 +669,7 @@ class CheckpointFailed(OmoideError):
 
 
 class RestoreFailed(OmoideError):
-    """A checkpoint could not be turned back into an agent."""
+    """A checkpoint could not be restored to an agent."""
 
     def __init__(self, thing: str, reason: object) -> None:
         super().__init__(f"cannot restore {thing}: {reason}")
@@ -686,18 +677,18 @@ class RestoreFailed(OmoideError):
         self.reason = str(reason)
 
 
-# living: What can go wrong with agents that live?
+# Running agents
 
 
 class NotRunning(NotFound):
-    """No agent of this id lives here."""
+    """No agent with this id is running here."""
 
     def __init__(self, id: str) -> None:
         super().__init__("running agent", id, "start it, or thaw it")
 
 
 class OwnedElsewhere(IdTaken):
-    """An agent that lives in another place of its fleet, and can live in one place only."""
+    """An agent runs on another node of its fleet, and may run on one node only."""
 
     def __init__(self, id: str, owner: str) -> None:
         Invalid.__init__(
@@ -708,7 +699,7 @@ class OwnedElsewhere(IdTaken):
 
 
 class SignalTooLarge(Invalid):
-    """A signal that a transport takes no message of."""
+    """A signal is larger than its transport accepts."""
 
     FIELD_IS_PATH = False
 
@@ -724,7 +715,7 @@ class SignalTooLarge(Invalid):
 
 
 class Unrouted(OmoideError):
-    """A signal of a type that an agent has no route for."""
+    """An agent has no route for the type of a signal."""
 
     def __init__(self, id: str, type: str, problem: str) -> None:
         super().__init__(f"agent {id!r}: {problem}")
@@ -733,7 +724,7 @@ class Unrouted(OmoideError):
 
 
 class Dropped(OmoideError):
-    """A signal that will not be handled, and why."""
+    """A signal will not be handled; `reason` says why."""
 
     def __init__(self, id: str, type: str, reason: str) -> None:
         super().__init__(f"signal {type!r} to agent {id!r} was dropped: {reason}; send it again if need be")
@@ -743,7 +734,7 @@ class Dropped(OmoideError):
 
 
 class MailboxFull(Dropped):
-    """An agent that has as many signals waiting as it takes."""
+    """The mailbox of an agent is full."""
 
     def __init__(self, id: str, type: str, size: int) -> None:
         super().__init__(id, type, f"{size} signals are waiting already")
@@ -751,7 +742,7 @@ class MailboxFull(Dropped):
 
 
 class TimedOut(OmoideError):
-    """Something took longer than it was given; it may still be done."""
+    """An operation exceeded its timeout; it may still complete."""
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(f"{what} took longer than {seconds} s; give it more time, or ask again later")
@@ -760,7 +751,7 @@ class TimedOut(OmoideError):
 
 
 class TooManyAgents(OmoideError):
-    """A runtime or a parent that takes no more agents or sessions."""
+    """A runtime or a parent has reached its limit of agents or sessions."""
 
     def __init__(self, who: str, limit: int) -> None:
         super().__init__(f"{who} takes {limit} at most; stop some, or raise the limit")
@@ -769,7 +760,7 @@ class TooManyAgents(OmoideError):
 
 
 class GaveUp(OmoideError):
-    """Something that failed again and again, and is not started any more."""
+    """Something failed repeatedly and is not restarted any more."""
 
     def __init__(self, who: str, times: int, seconds: float, last: str) -> None:
         super().__init__(
@@ -778,9 +769,6 @@ class GaveUp(OmoideError):
         self.who = who
         self.times = times
         self.last = last
-
-
-#   init  : What can go wrong, and what should be done about it?
 
 
 __all__ = [
@@ -813,8 +801,7 @@ __all__ = [
     "MailboxFull",
     "MissingExtra",
     "MissingNamespace",
-    "MissingProject",
-    "MissingSession",
+    "MissingScope",
     "MissingStore",
     "ModelFailed",
     "ModelMisbehaved",

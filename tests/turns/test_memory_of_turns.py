@@ -10,7 +10,7 @@ from tests.turns.given import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, s
 
 from omoide import turns
 from omoide.core.entry import Entry, RecallRequest, WriteRequest
-from omoide.errors import Invalid, MissingNamespace, MissingSession, MissingStore
+from omoide.errors import Invalid, MissingNamespace, MissingScope, MissingStore
 from omoide.turns import preflight, turn, write
 from omoide.turns.spec import MemoryPolicy
 
@@ -136,7 +136,7 @@ async def test_memory_of_a_session_needs_the_session(verb: str, session_id: str 
     given: dict[str, Any] = {"memory_store": store, "session_id": session_id}
     if verb == "turn":
         given["llm"] = talker
-    with pytest.raises((MissingSession, Invalid), match="session_id"):
+    with pytest.raises((MissingScope, Invalid), match="session_id"):
         await getattr(turns, verb)(spec, "hello", **given)
     assert (store.recalls, store.writes, talker.requests) == ([], [], [])
 

@@ -17,7 +17,7 @@ from omoide.core.entry import MEMORY_TYPES, Entry, Evidence, Scope
 from omoide.core.frozen import check_str
 from omoide.core.thread import Thread
 from omoide.core.value import check_choice, check_instance
-from omoide.errors import Invalid, MissingSession, MissingStore, NotCapable
+from omoide.errors import Invalid, MissingScope, MissingStore, NotCapable
 from omoide.longterm.relations import RELATIONS
 
 # desk: What may a memory tool touch in this turn?
@@ -89,7 +89,7 @@ def _read_scope(reach: str | None, scope: Scope, home: Scope) -> Scope:
     match reach:
         case "session":
             if home.session_id is None:
-                raise MissingSession()
+                raise MissingScope("session")
             return home.replace(project_id=None)
         case "project":
             if home.project_id is None:

@@ -29,8 +29,7 @@ from omoide.core.value import check_instance
 from omoide.errors import (
     Invalid,
     MissingNamespace,
-    MissingProject,
-    MissingSession,
+    MissingScope,
     MissingStore,
     NotFound,
     OmoideError,
@@ -66,9 +65,9 @@ def scope_of(
     """
     session = None
     if policy.scope == "session" and not session_id:
-        raise MissingSession()
+        raise MissingScope("session")
     if policy.scope == "project" and not project_id:
-        raise MissingProject()
+        raise MissingScope("project")
     if session_id and (include_session or policy.scope == "session"):
         session = ids.check(session_id, "session_id")
     return Scope(
