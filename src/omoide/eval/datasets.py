@@ -1,7 +1,7 @@
 """Data sets for evaluation: JSON lines and LoCoMo.
 
-A data set has conversations: turns, and questions with the ids of the turns that answer them. Any data set can
-be given as JSON lines, each a turn or a question:
+A data set has conversations: turns, and questions with the ids of the turns that answer them. Any data set
+can be given as JSON lines, each a turn or a question:
 
 ```
 {"kind": "turn", "conversation": "c1", "id": "t1", "text": "I moved to Rome.", "speaker": "Ann"}
@@ -9,8 +9,8 @@ be given as JSON lines, each a turn or a question:
 ```
 
 The LoCoMo file has flaws that are repaired here: evidence such as "D8:6; D9:17", "D:11:26" or "D30:05" is
-read as the turns it means, evidence that names no turn is dropped, and questions without any are left out. The
-picture of a turn is replaced by its caption.
+read as the turns it means, evidence that names no turn is dropped, and questions without any are left out.
+The picture of a turn is replaced by its caption.
 """
 
 from __future__ import annotations

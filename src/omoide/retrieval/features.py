@@ -1,8 +1,7 @@
-"""What does a store keep of a text, so that it can be found?
+"""Extract the features that a store indexes of a text.
 
-One small blob a memory: its length, what it tells, and its terms as numbers. It is computed once, when the
-memory is written; windows and statistics are made from it when a question is asked.
-
+They are one small blob per memory: its length, flags for what it mentions, and its term ids. It is computed
+once, when the memory is written; windows and statistics are computed from it at recall.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from array import array
 from sys import byteorder
 from typing import NamedTuple
 
-from omoide.retrieval import text as words
+from omoide.retrieval.text import term_id, term_of, words
 
 VERSION = 2
-"""Raised whenever the blob of the same text would differ, so that stores know to compute it again."""
+"""Increased whenever the blob of the same text would differ, so that stores compute it again."""
 
 IS_QUESTION = 1
 MENTIONS_TIME = 2
@@ -67,15 +66,15 @@ _FLAG_PATTERNS = (
 
 
 class Features(NamedTuple):
-    """What is kept of a text."""
+    """The indexed features of a text."""
 
     length: int
-    """Words, stop words included."""
+    """The number of words, stop words included."""
     flags: int
     terms: tuple[int, ...]
 
     def to_bytes(self) -> bytes:
-        """The blob: 64-bit little-endian numbers, the first of which holds length and flags."""
+        """Encode as 64-bit little-endian numbers, the first of which holds length and flags."""
         numbers = array("q", [min(self.length, 2**31 - 1) | self.flags << 32, *self.terms])
         if byteorder == "big":
             numbers.byteswap()
@@ -83,10 +82,10 @@ class Features(NamedTuple):
 
 
 def extract_features(text: str) -> Features:
-    """The features of a text."""
-    found = words.words(text)
-    ids = tuple(words.term_id(term) for word in found if (term := words.term_of(word)))
-    return Features(length=len(found), flags=_flags(text), terms=ids)
+    """Return the features of a text."""
+    text_words = words(text)
+    ids = tuple(term_id(term) for word in text_words if (term := term_of(word)))
+    return Features(length=len(text_words), flags=_flags(text), terms=ids)
 
 
 def _flags(text: str) -> int:

@@ -1,9 +1,8 @@
-"""Which memories are candidates, and what is known of each?
+"""The candidates of one scope as NumPy columns.
 
-The candidates of one scope as columns, cheap to build from what a store keeps and cheap to change: rows are
-appended and dropped in place. What follows from the columns (neighbours, windows) is worked out when it is
-first needed and forgotten with the next change.
-
+A pool is cheap to build from what a store indexes, and cheap to change: rows are appended and dropped in
+place. Values derived from the columns (neighbours, windows) are computed on first use and discarded with the
+next change.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ T = TypeVar("T")
 USER, ASSISTANT, OTHER = 0, 1, -1
 _NO_TOKENS: Array = np.zeros((0, 1), np.int8)
 _MAX_CACHED_ROWS = 4_096
-"""Rows whose token vectors a pool keeps once they were fetched, about 1 kB each."""
+"""Rows whose token vectors are cached after loading, about 1 kB each."""
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT, "model": ASSISTANT}
 
 
 class PoolRow(NamedTuple):
-    """One memory, as the pool wants it."""
+    """One memory as a row of the pool."""
 
     features: bytes
-    """What `omoide.retrieval.features` made of its text."""
+    """The blob of `omoide.retrieval.features`."""
     time: int = 0
     thread: str | None = None
     seq: int = 0
@@ -39,20 +38,20 @@ class PoolRow(NamedTuple):
     confidence: float = 1.0
     importance: float | None = None
     vectors: bytes = b""
-    """Its pooled vectors as float32, one or several; none if it has not been embedded."""
+    """Its pooled vectors as float32, one or several; empty if it has not been embedded."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeStatistics:
-    """What is known of the whole scope when the pool holds only a part of it."""
+    """Term statistics of the whole scope, for a pool that holds only a part of it."""
 
     count: int
     frequencies: Mapping[int, int] = field(default_factory=dict)
-    """In how many memories a term occurs, by the term's number."""
+    """The number of memories that contain a term, by term id."""
 
 
 class CandidatePool:
-    """The candidates of one scope. Rows keep their index for as long as the pool lives."""
+    """The candidates of one scope; a row keeps its index as long as the pool exists."""
 
     def __init__(
         self,
@@ -64,10 +63,10 @@ class CandidatePool:
     ) -> None:
         self.dim = dim
         self.token_loader = token_loader
-        """Gives the token vectors (int8) of the rows with these indexes."""
+        """Loads the token vectors (int8) of the rows with these indexes."""
         self.statistics = statistics
         self.max_gap = max_gap
-        """Rows of a thread are neighbours when their positions differ by no more than this."""
+        """Rows of a thread are neighbours if their positions differ by no more than this."""
         self.speakers: list[str] = []
         self._speaker_codes: dict[str, int] = {}
         self._thread_codes: dict[str, int] = {}
@@ -98,13 +97,13 @@ class CandidatePool:
         statistics: ScopeStatistics | None = None,
         max_gap: int = 8,
     ) -> CandidatePool:
-        """A pool of these rows, given column by column; a column left out has its default in every row."""
+        """Build a pool from columns; a column left out has its default in every row."""
         pool = cls(dim=dim, token_loader=token_loader, statistics=statistics, max_gap=max_gap)
         pool._extend(features, time, thread, seq, role, speaker, confidence, importance, vectors)
         return pool
 
     def append(self, row: PoolRow) -> int:
-        """Add one row and give its index."""
+        """Append one row and return its index."""
         self._extend(
             [row.features],
             [row.time],
@@ -119,34 +118,34 @@ class CandidatePool:
         return self.size - 1
 
     def drop(self, index: int) -> None:
-        """Take one row out: it is found no more and lends its neighbours nothing."""
+        """Drop one row: it is no longer found, and adds nothing to the windows of its neighbours."""
         self._live.view[index] = False
         self._token_cache.pop(index, None)
         self._derived.clear()
 
     @property
     def size(self) -> int:
-        """Rows, dropped ones included."""
+        """The number of rows, dropped ones included."""
         return self._live.size
 
     @property
     def live(self) -> Array:
-        """Which rows are still there."""
+        """A mask of the rows that were not dropped."""
         return self._live.view
 
     @property
     def terms(self) -> Array:
-        """The terms of all rows, one after the other."""
+        """The term ids of all rows, one row after the other."""
         return self._terms.view
 
     @property
     def vectors(self) -> Array:
-        """The pooled vectors, one or several a row."""
+        """The pooled vectors of all rows, one or several per row."""
         return self._vectors.view
 
     @property
     def vector_rows(self) -> Array:
-        """Whose each vector is."""
+        """The row of each vector."""
         return self._vector_rows.view
 
     @property
@@ -155,33 +154,33 @@ class CandidatePool:
 
     @property
     def importance(self) -> Array:
-        """NaN where nobody said."""
+        """The importance of each row, NaN where it has none."""
         return self._floats.view[:, 1]
 
     def column(self, name: str) -> Array:
-        """One of the columns of numbers: count, length, flags, time, thread, seq, role, speaker."""
+        """Return an integer column: count, length, flags, time, thread, seq, role or speaker."""
         return self._integers.view[:, _INTEGER_COLUMNS[name]]
 
     def tokens_of(self, rows: Array) -> list[Array]:
-        """The token vectors of these rows; they are fetched once."""
+        """Return the token vectors of these rows, from the cache or the loader."""
         if self.token_loader is None:
             return [_NO_TOKENS for _ in rows]
-        held = self._token_cache
-        wanted = rows.tolist()
-        missing = [row for row in wanted if row not in held]
+        cache = self._token_cache
+        indexes = rows.tolist()
+        missing = [row for row in indexes if row not in cache]
         if missing:
-            if len(held) > _MAX_CACHED_ROWS:
-                held.clear()
-                missing = wanted
-            held.update(zip(missing, self.token_loader(np.array(missing, np.int64)), strict=True))
-        return [held[row] for row in wanted]
+            if len(cache) > _MAX_CACHED_ROWS:
+                cache.clear()
+                missing = indexes
+            cache.update(zip(missing, self.token_loader(np.array(missing, np.int64)), strict=True))
+        return [cache[row] for row in indexes]
 
     def derive(self, name: str, make: Callable[[CandidatePool], T]) -> T:
-        """What follows from the rows, worked out once for each state of the pool."""
-        found: T | None = self._derived.get(name)
-        if found is None:
-            found = self._derived[name] = make(self)
-        return found
+        """Return a value derived from the rows, computed once for each state of the pool."""
+        value: T | None = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = make(self)
+        return value
 
     def _extend(
         self,
@@ -229,15 +228,15 @@ class CandidatePool:
         numbers[:, _INTEGER_COLUMNS["count"]] = sizes - 1
         numbers[:, _INTEGER_COLUMNS["length"]] = flat[heads] & 0xFFFFFFFF
         numbers[:, _INTEGER_COLUMNS["flags"]] = flat[heads] >> 32
-        kept = np.ones(len(flat), np.bool_)
-        kept[heads] = False
-        self._terms.extend(flat[kept])
+        is_term = np.ones(len(flat), np.bool_)
+        is_term[heads] = False
+        self._terms.extend(flat[is_term])
 
     def _add_vectors(self, vectors: Sequence[bytes], first: int) -> None:
         matrix = np.frombuffer(b"".join(vectors), "<f4").astype(np.float32, copy=False).reshape(-1, self.dim)
-        each = np.fromiter(map(len, vectors), np.int64, len(vectors)) // (4 * self.dim)
+        per_row = np.fromiter(map(len, vectors), np.int64, len(vectors)) // (4 * self.dim)
         self._vectors.extend(matrix)
-        self._vector_rows.extend(np.repeat(np.arange(first, first + len(vectors)), each))
+        self._vector_rows.extend(np.repeat(np.arange(first, first + len(vectors)), per_row))
 
 
 _INTEGER_COLUMNS = {
@@ -247,14 +246,14 @@ _INTEGER_COLUMNS = {
 
 
 def _assign_codes(codes: dict[str, int], names: Sequence[str | None] | None) -> list[int] | int:
-    """The number of each name, new ones numbered on; -1 for none."""
+    """Return a code for each name, numbering new names; -1 for None."""
     if names is None:
         return -1
     return [-1 if name is None else codes.setdefault(name, len(codes)) for name in names]
 
 
 class _GrowableArray:
-    """An array that grows at its end, at a constant price per row."""
+    """An array that grows at its end in amortized constant time per row."""
 
     def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
         self._data: Array = np.empty((0,) if width is None else (0, width), dtype)

@@ -1,11 +1,11 @@
-"""Query understanding: terms, people, dates.
+"""Parse a query: its terms, the speakers it names, the times it refers to, its kind.
 
-Absolute dates ("8 May 2023", "2023-05", "summer 2022"), dates without a year ("in May"), times relative to
-the moment of asking ("yesterday", "two weeks ago", "last Friday"), and times relative to a date ("three days
-before 5 June"). English; numbers in ISO form work in every language.
+Dates may be absolute ("8 May 2023", "2023-05", "summer 2022"), without a year ("in May"), relative to now
+("yesterday", "two weeks ago", "last Friday"), or relative to a date ("three days before 5 June"). They are
+English; ISO dates work in every language.
 
-Its terms, the people it names, the times it speaks of, and the words in which a memory would say it: a memory
-of Ann's is told by Ann, in the first person, so her name in the question leads a vector astray.
+The text for the encoder is put into the first person: Ann states her memories as "I …", so her name in the
+query would lead its vector away from them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import normalize
 
-from omoide.retrieval import text as words
-
-# dates: Which times does a question speak of?
-
+from omoide.retrieval.text import STOP_WORDS, is_unspaced, terms
 
 MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
@@ -41,7 +38,7 @@ _COUNTS = {
     )
 } | {"a": 1, "an": 1, "the": 1, "couple": 2, "few": 3, "several": 4}
 _YEARS_BACK = 6
-"""A date without a year is looked for in this many years before the moment of asking."""
+"""The number of years, up to the current one, that a date without a year may refer to."""
 
 _MONTH = r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?" + (
     r"|sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
@@ -52,7 +49,7 @@ _COUNT = r"(?P<count>\d{1,3}|an?|the|one|two|three|four|five|six|seven|eight|nin
     r"|(?:a )?couple(?: of)?|(?:a )?few|several)"
 )
 _UNIT = r"(?P<unit>day|week|weekend|month|year)s?\b"
-_PERIOD = r"(?P<named>week(?:end)?|month|year|monday|tuesday|wednesday|thursday|friday|saturday|sunday" + (
+_PERIOD = r"(?P<period>week(?:end)?|month|year|monday|tuesday|wednesday|thursday|friday|saturday|sunday" + (
     r"|spring|summer|autumn|fall|winter|night)\b"
 )
 
@@ -66,7 +63,7 @@ _PATTERNS = tuple(
         ("date", rf"\b{_MONTH} {_DAY}(?:,? {_YEAR})?"),
         ("date", rf"{_PART}?\b{_MONTH},?(?: of)? {_YEAR}"),
         ("season", rf"\b(?P<season>spring|summer|autumn|fall|winter)(?: of|,)? {_YEAR}"),
-        ("feast", rf"\b(?P<feast>{'|'.join(_HOLIDAYS)})(?:'?s)?(?: (?:of |in )?{_YEAR})?"),
+        ("holiday", rf"\b(?P<holiday>{'|'.join(_HOLIDAYS)})(?:'?s)?(?: (?:of |in )?{_YEAR})?"),
         ("past", rf"\b(?:(?:last|past|previous) {_COUNT} {_UNIT})"),
         ("ago", rf"\b{_COUNT} {_UNIT} ago\b"),
         ("relative", rf"\b(?P<which>last|this|next|previous|past) {_PERIOD}"),
@@ -82,7 +79,7 @@ _SHIFT = re.compile(
 
 
 class Interval(NamedTuple):
-    """A stretch of time, in milliseconds; the end is not part of it."""
+    """A half-open interval of time, in milliseconds."""
 
     start: int
     end: int
@@ -90,29 +87,31 @@ class Interval(NamedTuple):
 
 
 def intervals(text: str, now: int) -> tuple[Interval, ...]:
-    """The times that the text names, understood at the moment `now`."""
+    """Return the times that a text refers to, as seen at the time `now`."""
     lowered = text.lower()
-    taken = [False] * len(lowered)
-    found: list[Interval] = []
+    is_used = [False] * len(lowered)
+    result: list[Interval] = []
     at_now = datetime.fromtimestamp(min(max(now, 0), 32_503_680_000_000) / 1000, UTC)
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(lowered):
             start, end = match.span()
-            if any(taken[start:end]):
+            if any(is_used[start:end]):
                 continue
-            read = _parse_match(kind, match.groupdict(), at_now)
-            if read:
-                taken[start:end] = [True] * (end - start)
-                before = _SHIFT.search(lowered[:start])
-                found.extend(_shift_intervals(read, before) if before else read)
-    return tuple(one for one in found if one.start < one.end)  # what ends before 1970 began is no time at all
+            parsed = _parse_match(kind, match.groupdict(), at_now)
+            if parsed:
+                is_used[start:end] = [True] * (end - start)
+                shift = _SHIFT.search(lowered[:start])
+                result.extend(_shift_intervals(parsed, shift) if shift else parsed)
+    return tuple(
+        interval for interval in result if interval.start < interval.end
+    )  # an interval before 1970 is empty
 
 
 def _parse_match(kind: str, groups: dict[str, str | None], now: datetime) -> list[Interval]:
     try:
         if kind in ("iso", "date"):
             return _parse_date(groups, now)
-        if kind in ("season", "feast", "year"):
+        if kind in ("season", "holiday", "year"):
             return _parse_season_or_year(groups, now)
         if kind in ("past", "ago"):
             return _parse_duration(kind, groups, now)
@@ -130,12 +129,12 @@ def _parse_date(groups: dict[str, str | None], now: datetime) -> list[Interval]:
     month = int(month_text) if month_text.isdigit() else _MONTH_NUMBERS[month_text]
     day_text = groups.get("day")
     day = int(day_text) if day_text else None
-    found = []
+    result = []
     for year in _years(groups.get("year"), now):
         first, last = (day, day) if day else _month_part(groups.get("part"), monthrange(year, month)[1])
         if last <= monthrange(year, month)[1]:
-            found.append(_days_interval(datetime(year, month, first, tzinfo=UTC), last - first + 1))
-    return found
+            result.append(_days_interval(datetime(year, month, first, tzinfo=UTC), last - first + 1))
+    return result
 
 
 def _month_part(part: str | None, days: int) -> tuple[int, int]:
@@ -149,18 +148,18 @@ def _month_part(part: str | None, days: int) -> tuple[int, int]:
 
 
 def _parse_season_or_year(groups: dict[str, str | None], now: datetime) -> list[Interval]:
-    found = []
+    result = []
     for year in _years(groups.get("year"), now):
         if season := groups.get("season"):
             first, last = _SEASONS[season]
             start = datetime(year, first, 1, tzinfo=UTC)
-            found.append(_interval(start, _month_start(year + (last < first), last + 1)))
-        elif feast := groups.get("feast"):
-            month, begin, end = _HOLIDAYS[feast]
-            found.append(_days_interval(datetime(year, month, begin, tzinfo=UTC), end - begin + 1))
+            result.append(_interval(start, _month_start(year + (last < first), last + 1)))
+        elif holiday := groups.get("holiday"):
+            month, begin, end = _HOLIDAYS[holiday]
+            result.append(_days_interval(datetime(year, month, begin, tzinfo=UTC), end - begin + 1))
         else:
-            found.append(_interval(datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)))
-    return found
+            result.append(_interval(datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)))
+    return result
 
 
 def _parse_duration(kind: str, groups: dict[str, str | None], now: datetime) -> list[Interval]:
@@ -175,8 +174,8 @@ _UNIT_DAYS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 
 
 def _parse_count(text: str | None) -> int:
-    words = (text or "one").removeprefix("a ").removesuffix(" of") or "one"
-    return int(words) if words.isdigit() else _COUNTS.get(words, 1)
+    number = (text or "one").removeprefix("a ").removesuffix(" of") or "one"
+    return int(number) if number.isdigit() else _COUNTS.get(number, 1)
 
 
 def _parse_relative(groups: dict[str, str | None], now: datetime) -> list[Interval]:
@@ -184,26 +183,26 @@ def _parse_relative(groups: dict[str, str | None], now: datetime) -> list[Interv
     word = groups.get("word")
     if word:
         return [_days_interval(today + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(word, 0)), 1)]
-    which, named = groups["which"], groups["named"] or "week"
+    which, period = groups["which"], groups["period"] or "week"
     step = {"this": 0, "next": 1}.get(which or "last", -1)
-    if named in _DAYS:
-        away = (_DAYS.index(named) - today.weekday()) % 7 or (7 if step else 0)
+    if period in _DAYS:
+        days = (_DAYS.index(period) - today.weekday()) % 7 or (7 if step else 0)
         return [
-            _days_interval(today + timedelta(days=away if step >= 0 else away - 7 if away != 7 else -7), 1)
+            _days_interval(today + timedelta(days=days if step >= 0 else days - 7 if days != 7 else -7), 1)
         ]
-    if named in _SEASONS:
-        return _relative_season(named, step, today)
-    if named == "night":
+    if period in _SEASONS:
+        return _relative_season(period, step, today)
+    if period == "night":
         return [_days_interval(today + timedelta(days=step), 1)]
-    if named == "month":
+    if period == "month":
         month = today.year * 12 + today.month - 1 + step
         year, number = month // 12, month % 12 + 1
         return [_interval(_month_start(year, number), _month_start(year, number + 1))]
-    if named == "year":
+    if period == "year":
         return [_interval(_month_start(today.year + step, 1), _month_start(today.year + step + 1, 1))]
     monday = today + timedelta(days=7 * step - today.weekday())
     return [
-        _days_interval(monday + timedelta(days=5), 2) if named == "weekend" else _days_interval(monday, 7)
+        _days_interval(monday + timedelta(days=5), 2) if period == "weekend" else _days_interval(monday, 7)
     ]
 
 
@@ -216,24 +215,24 @@ def _relative_season(name: str, step: int, today: datetime) -> list[Interval]:
     return []
 
 
-def _shift_intervals(found: list[Interval], before: re.Match[str]) -> list[Interval]:
-    """The intervals that lie so far before or after the ones found; open-ended without a distance."""
-    earlier = before["way"] in ("before", "prior to", "until", "by")
-    if before["many"]:
-        away = _parse_count(before["count"]) * _UNIT_DAYS[before["unit"]] * 86_400_000
-        slack = max(away // 4, 86_400_000)
-        if before["count"] == "the":  # "the week before" is the week itself
+def _shift_intervals(intervals: list[Interval], shift: re.Match[str]) -> list[Interval]:
+    """Move intervals by the distance before or after them; without a distance, open them to that side."""
+    earlier = shift["way"] in ("before", "prior to", "until", "by")
+    if shift["many"]:
+        distance = _parse_count(shift["count"]) * _UNIT_DAYS[shift["unit"]] * 86_400_000
+        slack = max(distance // 4, 86_400_000)
+        if shift["count"] == "the":  # "the week before" is the week itself
             return [
-                Interval(start - away, start) if earlier else Interval(end, end + away)
-                for start, end, _ in found
+                Interval(start - distance, start) if earlier else Interval(end, end + distance)
+                for start, end, _ in intervals
             ]
         if earlier:
-            return [Interval(start - away - slack, start - away + slack) for start, _, _ in found]
-        return [Interval(end + away - slack, end + away + slack) for _, end, _ in found]
+            return [Interval(start - distance - slack, start - distance + slack) for start, _, _ in intervals]
+        return [Interval(end + distance - slack, end + distance + slack) for _, end, _ in intervals]
     if earlier:
-        until = before["way"] in ("until", "by")
-        return [Interval(0, end if until else start, 0.5) for start, end, _ in found[:1]]
-    return [Interval(end, 2**62, 0.5) for _, end, _ in found[:1]]
+        until = shift["way"] in ("until", "by")
+        return [Interval(0, end if until else start, 0.5) for start, end, _ in intervals[:1]]
+    return [Interval(end, 2**62, 0.5) for _, end, _ in intervals[:1]]
 
 
 def _month_start(year: int, month: int) -> datetime:
@@ -246,9 +245,6 @@ def _days_interval(start: datetime, days: int) -> Interval:
 
 def _interval(start: datetime, end: datetime) -> Interval:
     return Interval(int(start.timestamp() * 1000), int(end.timestamp() * 1000))
-
-
-# query: What does a question ask for?
 
 
 _QUESTION_KINDS = (
@@ -272,39 +268,39 @@ _PRONOUNS = {
 _PRONOUN = re.compile(r"\b(?:she|he|her|his|him|herself|himself)\b")
 _POSSESSIVE = re.compile(r"['’]s\b|['’](?=\s|$)")
 _NAME = re.compile(r"[^\W\d_]+")
-_NOT_NAMES = words.STOP_WORDS | {*MONTHS, *(month[:3] for month in MONTHS)}
+_NOT_NAMES = STOP_WORDS | {*MONTHS, *(month[:3] for month in MONTHS)}
 _MIN_SHORT_NAME = 3
-"""Letters of a short form: Mel for Melanie."""
+"""The minimum length of a short form, such as Mel for Melanie."""
 
 Span = tuple[int, int]
 
 
 class ParsedQuery(NamedTuple):
-    """A question, read."""
+    """A query with what was understood of it."""
 
     text: str
     encoder_text: str
-    """The question as the person named in it would put it: this goes to the encoder."""
+    """The query in the first person of the speaker it names; this text is embedded."""
     terms: tuple[str, ...]
-    """The distinct terms, names of the people in the scope left out."""
+    """The distinct terms, without the names of speakers in the scope."""
     named_speakers: frozenset[int]
-    """Which of the scope's speakers it names, by their place in the list."""
+    """The speakers it names, as indexes into the list of speakers."""
     times: tuple[Interval, ...]
     kind: str
     """when, count, where, who, why or what."""
     asks_assistant: bool
-    """Whether it asks for what the assistant said."""
+    """Whether it asks for something that the assistant said."""
 
 
 def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:
-    """The question, understood at the moment `now` among these speakers."""
-    found = _find_speakers(text, speakers)
-    spans = sorted({span for spans in found.values() for span in spans}, reverse=True)
+    """Parse a query as of the time `now`, in a scope with these speakers."""
+    speaker_spans = _find_speakers(text, speakers)
+    spans = sorted({span for spans in speaker_spans.values() for span in spans}, reverse=True)
     return ParsedQuery(
         text=text,
         encoder_text=_to_first_person(text, spans),
-        terms=tuple(dict.fromkeys(words.terms(_remove_spans(text, spans)))),
-        named_speakers=frozenset(found),
+        terms=tuple(dict.fromkeys(terms(_remove_spans(text, spans)))),
+        named_speakers=frozenset(speaker_spans),
         times=intervals(text, now),
         kind=next((kind for kind, pattern in _QUESTION_KINDS if pattern.search(text)), "what"),
         asks_assistant=_ASSISTANT_REFERENCE.search(text) is not None,
@@ -312,27 +308,27 @@ def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQ
 
 
 def _find_speakers(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
-    """Which speakers the text names, and where."""
+    """Return the spans of each speaker that the text names, by index of the speaker."""
     folded = _fold(text)
-    plain = text == text.lower()  # nobody's name has its capital, so every word may be one
-    said = [
+    is_lower = text == text.lower()  # an all-lower-case text has no capitals to tell names by
+    names = [
         (match.group(), match.span())
         for match in _NAME.finditer(folded)
-        if (match.group() not in _NOT_NAMES if plain else _may_be_name(text, match))
+        if (match.group() not in _NOT_NAMES if is_lower else _may_be_name(text, match))
     ]
-    found: dict[int, list[Span]] = {}
+    spans_by_speaker: dict[int, list[Span]] = {}
     for at, name in enumerate(speakers):
         parts = _name_parts(name)
         if not parts:
             continue
         spans = [
-            span for word, span in said if word in parts or (not plain and _is_short_name(word, parts[0]))
+            span for word, span in names if word in parts or (not is_lower and _is_short_name(word, parts[0]))
         ]
-        if words.is_unspaced(parts[0][0]):  # names stand inside of a run of letters
+        if is_unspaced(parts[0][0]):  # the name may stand inside a run of letters
             spans = [match.span() for match in re.finditer(re.escape(parts[0]), folded)]
         if spans:
-            found[at] = spans
-    return found
+            spans_by_speaker[at] = spans
+    return spans_by_speaker
 
 
 def _may_be_name(text: str, match: re.Match[str]) -> bool:
@@ -340,11 +336,11 @@ def _may_be_name(text: str, match: re.Match[str]) -> bool:
     cased = text[start].lower() != text[start].upper()
     if cased and not text[start].isupper():
         return False
-    return word not in words.STOP_WORDS or text[:start].strip()[-1:] not in ("", ".", "?", "!")
+    return word not in STOP_WORDS or text[:start].strip()[-1:] not in ("", ".", "?", "!")
 
 
 def _is_short_name(word: str, first: str) -> bool:
-    """Whether it is a short form of a first name."""
+    """Return whether a word is a short form of a first name."""
     if len(word) < _MIN_SHORT_NAME or word in _NOT_NAMES:
         return False
     return len(first) - len(word) > 1 and first.startswith(word)
@@ -352,32 +348,32 @@ def _is_short_name(word: str, first: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _name_parts(name: str) -> tuple[str, ...]:
-    """The words of a name, folded."""
-    return tuple(word for word in _NAME.findall(_fold(name)) if len(word) > 1 or words.is_unspaced(word))
+    """Return the folded words of a name."""
+    return tuple(word for word in _NAME.findall(_fold(name)) if len(word) > 1 or is_unspaced(word))
 
 
 def _fold(text: str) -> str:
-    """The text without case and accents, every character in its place."""
+    """Remove case and accents, keeping every character at its index."""
     if text.isascii():
         return text.lower()
     return "".join((normalize("NFKD", char.casefold()) or char)[0] for char in text)
 
 
 def _to_first_person(text: str, spans: list[Span]) -> str:
-    """The text with the people named speaking for themselves."""
+    """Replace the named speakers, and pronouns for them, by the first person."""
     if not spans:
         return text
     for start, end in _merge_spans(spans, text):
-        owner = _POSSESSIVE.match(text, end)
-        if owner:
-            text = f"{text[:start]}my{text[owner.end() :]}"
+        possessive = _POSSESSIVE.match(text, end)
+        if possessive:
+            text = f"{text[:start]}my{text[possessive.end() :]}"
         else:
-            text = f"{text[:start]}{'' if words.is_unspaced(text[start]) else 'I'}{text[end:]}"
+            text = f"{text[:start]}{'' if is_unspaced(text[start]) else 'I'}{text[end:]}"
     return _PRONOUN.sub(lambda match: _PRONOUNS[match.group()], text)
 
 
 def _merge_spans(spans: list[Span], text: str) -> list[Span]:
-    """The spans from the last to the first, those of one name as one."""
+    """Join adjacent spans, those of one name, given from the last to the first."""
     joined: list[Span] = []
     for start, end in spans:
         if joined and end <= joined[-1][0] and not text[end : joined[-1][0]].strip(" -"):
@@ -389,6 +385,6 @@ def _merge_spans(spans: list[Span], text: str) -> list[Span]:
 
 def _remove_spans(text: str, spans: list[Span]) -> str:
     for start, end in spans:
-        owner = _POSSESSIVE.match(text, end)
-        text = f"{text[:start]} {text[owner.end() if owner else end :]}"
+        possessive = _POSSESSIVE.match(text, end)
+        text = f"{text[:start]} {text[possessive.end() if possessive else end :]}"
     return text

@@ -1,12 +1,11 @@
-"""Lexical, vector and neighbour scores; bit codes.
+"""Lexical and vector scores of the rows of a pool, their neighbours, and bit codes of vectors.
 
 Neighbours follow one another in a thread. The window of a row is the row and up to two neighbours on each
-side, as many as fit into a bound of words: a window of long messages would drown what was asked for.
+side, within a limit of words: long messages would drown the row itself. The lexical score is BM25 with the
+window as the document, because the topic of a turn is often named by the turn before it.
 
-BM25 with the row's window as the document: what a turn is about is often said by the turn before it.
-
-The cosine of pooled vectors for every row; for the best rows, how close the closest word in the row is to
-each word of the question.
+The vector score is the cosine of pooled vectors for every row, and MaxSim over token vectors for the best
+rows.
 """
 
 from __future__ import annotations
@@ -19,70 +18,67 @@ import numpy as np
 
 from omoide.retrieval.pool import Array, CandidatePool
 
-# neighbours: Which rows were said next to each other?
-
-
 NEIGHBOUR_OFFSETS = (-1, 1, -2, 2)
 WINDOW_WORDS = 120
 SEGMENT_TERMS = 45
-"""Terms of a segment: about 80 words."""
+"""Terms per segment: about 80 words."""
 EPISODE_GAP_MS = 4 * 3_600_000
-"""A pause, in milliseconds, after which the same thread goes on with another episode."""
+"""A pause after which a thread continues with another episode."""
 CONTEXT_ROWS = 4
 CONTEXT_WORDS = 120
-"""How far the context of a row reaches, in rows and in words from middle to middle."""
+"""The reach of a row's context, in rows and in words between the midpoints."""
 DECAY_PER_WORD = 0.25 / CONTEXT_WORDS
-"""What a word of distance takes away."""
+"""The loss of proximity for each word of distance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """For each row, its neighbours; `size` of the pool stands for nobody."""
+    """The neighbours of each row; the `size` of the pool stands for none."""
 
     order: Array
-    """The rows of all threads, one after another."""
+    """The rows of all threads, one thread after another."""
     position: Array
-    """[rows]: where each row stands in the order, -1 for rows of no thread."""
+    """[rows]: the index of each row in `order`, -1 for rows without a thread."""
     run: Array
-    """[order]: which uninterrupted stretch of a thread each belongs to."""
+    """[order]: the number of the uninterrupted run of a thread that each belongs to."""
     midpoint: Array
-    """[order]: how many words were said before its middle."""
+    """[order]: the number of words before the middle of each row."""
     table: Array
     """[rows, 4]: the row before, after, two before, two after."""
     episode: Array
-    """[rows]: which episode of which thread it belongs to, -1 for none."""
+    """[rows]: the number of the episode, -1 for none."""
     episode_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """For some rows, the rows around them: [rows, 2 * CONTEXT_STEPS]."""
+    """The rows around each of some rows: [rows, 2 * CONTEXT_ROWS]."""
 
     rows: Array
-    """`size` of the pool where there is none."""
+    """The `size` of the pool where there is none."""
     proximity: Array
-    """From 1 downwards with every word between them, 0 where there is none."""
+    """1 and less with every word in between, 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The rows cut into segments of about equal size; most rows are one segment."""
+    """Long rows cut into segments of about equal size; most rows are one segment."""
 
     rows: Array
     """[segments]: the row of each segment."""
     term_segments: Array
     """[terms]: the segment of each term, `count` for terms of dropped rows."""
     window_targets: Array
-    """[segments + 1, 5]: to whose windows each segment lends its terms: its own, then its neighbours'."""
+    """[segments + 1, 5]: the windows that contain each segment: its own, then its neighbours'."""
     window_sizes: Array
-    """[segments]: the terms in each window."""
+    """[segments]: the number of terms in each window."""
     count: int
     mean_window_size: float
 
 
 def neighbours_of(pool: CandidatePool) -> Neighbours:
-    """The neighbours of every row."""
-    return pool.derive("around", _build_neighbours)
+    """Return the neighbours of every row."""
+    return pool.derive("neighbours", _build_neighbours)
 
 
 def _build_neighbours(pool: CandidatePool) -> Neighbours:
@@ -90,178 +86,178 @@ def _build_neighbours(pool: CandidatePool) -> Neighbours:
     thread, seq, time = pool.column("thread"), pool.column("seq"), pool.column("time")
     order = np.lexsort((seq, thread))
     order = order[pool.live[order] & (thread[order] >= 0)]
-    place = np.full(size, -1, np.int64)
-    place[order] = np.arange(len(order))
+    position = np.full(size, -1, np.int64)
+    position[order] = np.arange(len(order))
     threads, positions, times, length = thread[order], seq[order], time[order], pool.column("length")[order]
-    other = np.ones(len(order), np.bool_)
-    other[1:] = threads[1:] != threads[:-1]
-    apart = other.copy()
-    apart[1:] |= positions[1:] - positions[:-1] > pool.max_gap
-    pause = other.copy()
-    pause[1:] |= np.abs(times[1:] - times[:-1]) > EPISODE_GAP_MS
-    run = np.cumsum(apart)
+    is_new_thread = np.ones(len(order), np.bool_)
+    is_new_thread[1:] = threads[1:] != threads[:-1]
+    is_new_run = is_new_thread.copy()
+    is_new_run[1:] |= positions[1:] - positions[:-1] > pool.max_gap
+    is_new_episode = is_new_thread.copy()
+    is_new_episode[1:] |= np.abs(times[1:] - times[:-1]) > EPISODE_GAP_MS
+    run = np.cumsum(is_new_run)
     table = np.full((size, len(NEIGHBOUR_OFFSETS)), size, np.int64)
-    for at, step in enumerate(NEIGHBOUR_OFFSETS):
-        distance = abs(step)
+    for column, offset in enumerate(NEIGHBOUR_OFFSETS):
+        distance = abs(offset)
         same = run[distance:] == run[:-distance]
         same &= positions[distance:] - positions[:-distance] <= pool.max_gap
         earlier, later = order[:-distance][same], order[distance:][same]
-        if step < 0:
-            table[later, at] = earlier
+        if offset < 0:
+            table[later, column] = earlier
         else:
-            table[earlier, at] = later
+            table[earlier, column] = later
     episode = np.full(size, -1, np.int64)
-    episode[order] = np.cumsum(pause) - 1
+    episode[order] = np.cumsum(is_new_episode) - 1
     return Neighbours(
         order=order,
-        position=place,
+        position=position,
         run=run,
         midpoint=np.cumsum(length) - length / 2,
         table=table,
         episode=episode,
-        episode_count=int(pause.sum()),
+        episode_count=int(is_new_episode.sum()),
     )
 
 
 def context_window(pool: CandidatePool, rows: Array) -> ContextWindow:
-    """The rows around these, and how near each is."""
-    near = neighbours_of(pool)
-    steps = np.array([step for step in range(-CONTEXT_ROWS, CONTEXT_ROWS + 1) if step])
-    if not len(near.order):
-        shape = (len(rows), len(steps))
+    """Return the rows around these rows, with their proximity."""
+    neighbours = neighbours_of(pool)
+    offsets = np.array([offset for offset in range(-CONTEXT_ROWS, CONTEXT_ROWS + 1) if offset])
+    if not len(neighbours.order):
+        shape = (len(rows), len(offsets))
         return ContextWindow(rows=np.full(shape, pool.size), proximity=np.zeros(shape, np.float32))
-    place = near.position[rows][:, None]
-    other = place + steps
-    inside = (place >= 0) & (other >= 0) & (other < len(near.order))
-    other = np.clip(other, 0, len(near.order) - 1)
-    distance = np.abs(near.midpoint[other] - near.midpoint[place])
-    inside &= (near.run[other] == near.run[place]) & (distance <= CONTEXT_WORDS)
+    position = neighbours.position[rows][:, None]
+    other = position + offsets
+    inside = (position >= 0) & (other >= 0) & (other < len(neighbours.order))
+    other = np.clip(other, 0, len(neighbours.order) - 1)
+    distance = np.abs(neighbours.midpoint[other] - neighbours.midpoint[position])
+    inside &= (neighbours.run[other] == neighbours.run[position]) & (distance <= CONTEXT_WORDS)
     return ContextWindow(
-        rows=np.where(inside, near.order[other], pool.size),
+        rows=np.where(inside, neighbours.order[other], pool.size),
         proximity=np.where(inside, 1.0 - DECAY_PER_WORD * distance, 0.0).astype(np.float32),
     )
 
 
 def segments_of(pool: CandidatePool) -> Segments:
-    """The segments of all rows and the windows around them."""
+    """Return the segments of all rows, with their windows."""
     return pool.derive("segments", _build_segments)
 
 
 def _build_segments(pool: CandidatePool) -> Segments:
     size = pool.size
     terms, length = pool.column("count"), pool.column("length")
-    each = np.maximum(1, -(-terms // SEGMENT_TERMS))
-    each[terms <= SEGMENT_TERMS * 4 // 3] = 1
-    firsts = np.cumsum(each) - each
-    count = int(each.sum())
-    rows = np.repeat(np.arange(size), each)
-    of_term = _segment_of_terms(terms, each, firsts, pool.live, count)
+    per_row = np.maximum(1, -(-terms // SEGMENT_TERMS))
+    per_row[terms <= SEGMENT_TERMS * 4 // 3] = 1
+    first = np.cumsum(per_row) - per_row
+    count = int(per_row.sum())
+    rows = np.repeat(np.arange(size), per_row)
+    term_segments = _segment_of_terms(terms, per_row, first, pool.live, count)
     table = neighbours_of(pool).table
-    targets = np.full((count + 1, len(NEIGHBOUR_OFFSETS) + 1), count, np.int64)
-    targets[:count, 0] = np.arange(count)
-    single = np.append(each == 1, False)
+    window_targets = np.full((count + 1, len(NEIGHBOUR_OFFSETS) + 1), count, np.int64)
+    window_targets[:count, 0] = np.arange(count)
+    is_single = np.append(per_row == 1, False)
     words = np.append(length, 2 * WINDOW_WORDS)
-    total = np.where(each == 1, length, 2 * WINDOW_WORDS)
-    firsts_or_none = np.append(firsts, count)
+    total = np.where(per_row == 1, length, 2 * WINDOW_WORDS)
+    first_or_none = np.append(first, count)
     for at in range(len(NEIGHBOUR_OFFSETS)):
         other = table[:, at]
-        fits = single[other] & (total + words[other] <= WINDOW_WORDS)
-        total = total + np.where(fits, words[other], 0)
-        lender = firsts_or_none[other[fits]]
-        targets[lender, at + 1] = firsts[fits]
-    sizes = np.bincount(of_term, minlength=count + 1)[:count]
-    lent = np.repeat(sizes, len(NEIGHBOUR_OFFSETS) + 1)
-    windows = np.bincount(targets[:count].ravel(), lent, minlength=count + 1)[:count]
-    living = pool.live[rows]
-    mean = float(windows[living].mean()) if living.any() else 1.0
+        is_included = is_single[other] & (total + words[other] <= WINDOW_WORDS)
+        total = total + np.where(is_included, words[other], 0)
+        included = first_or_none[other[is_included]]
+        window_targets[included, at + 1] = first[is_included]
+    sizes = np.bincount(term_segments, minlength=count + 1)[:count]
+    added = np.repeat(sizes, len(NEIGHBOUR_OFFSETS) + 1)
+    window_sizes = np.bincount(window_targets[:count].ravel(), added, minlength=count + 1)[:count]
+    is_live = pool.live[rows]
+    mean = float(window_sizes[is_live].mean()) if is_live.any() else 1.0
     return Segments(
         rows=rows,
-        term_segments=of_term,
-        window_targets=targets,
-        window_sizes=windows,
+        term_segments=term_segments,
+        window_targets=window_targets,
+        window_sizes=window_sizes,
         count=count,
         mean_window_size=max(mean, 1.0),
     )
 
 
-def _segment_of_terms(terms: Array, each: Array, firsts: Array, live: Array, count: int) -> Array:
+def _segment_of_terms(terms: Array, per_row: Array, first: Array, live: Array, count: int) -> Array:
     row_of_term = np.repeat(np.arange(len(terms)), terms)
     starts = np.cumsum(terms) - terms
-    within = np.arange(len(row_of_term)) - starts[row_of_term]
-    step = np.maximum(-(-terms // each), 1)
-    found = firsts[row_of_term] + within // step[row_of_term]
-    return np.where(live[row_of_term], found, count)
-
-
-# lexical: How well do a row's words, and those said around it, match the question's?
+    position = np.arange(len(row_of_term)) - starts[row_of_term]
+    step = np.maximum(-(-terms // per_row), 1)
+    segment = first[row_of_term] + position // step[row_of_term]
+    return np.where(live[row_of_term], segment, count)
 
 
 @dataclass(frozen=True, slots=True)
 class LexicalMatch:
-    """How the rows match the question's terms."""
+    """The match of every row with the terms of a query."""
 
     window_score: Array
-    """[rows]: BM25 of each row together with its window."""
+    """[rows]: BM25 of each row's window."""
     own_score: Array
     """[rows]: BM25 of each row alone."""
     has_term: Array
-    """[rows, terms]: whether the row has the term, in its best segment."""
+    """[rows, terms]: 1 where the row's best segment has the term."""
     idf: Array
-    """[terms]: how rare each term is."""
+    """[terms]: the inverse document frequency of each term."""
 
 
 def lexical_match(term_ids: Sequence[int], pool: CandidatePool, *, k1: float, b: float) -> LexicalMatch:
-    """How the rows match these terms."""
+    """Match every row with these terms."""
     size = pool.size
-    units = segments_of(pool)
-    window, own = np.zeros(units.count), np.zeros(units.count)
-    has = np.zeros((units.count, len(term_ids)), np.float32)
+    segments = segments_of(pool)
+    window, own = np.zeros(segments.count), np.zeros(segments.count)
+    has_term = np.zeros((segments.count, len(term_ids)), np.float32)
     idf = np.zeros(len(term_ids))
-    norm = k1 * (1 - b + b * units.window_sizes / units.mean_window_size)
+    norm = k1 * (1 - b + b * segments.window_sizes / segments.mean_window_size)
     for at, term in enumerate(term_ids):
-        held = _segments_with_term(term, pool, units)
-        mine, times = _count_segments(held, units.count)
+        occurrences = _segments_with_term(term, pool, segments)
+        matching, matches = _count_segments(occurrences, segments.count)
         idf[at] = inverse_document_frequency(
-            term, len(mine) if units.count == size else len(np.unique(units.rows[mine])), pool
+            term, len(matching) if segments.count == size else len(np.unique(segments.rows[matching])), pool
         )
-        if not len(held):
+        if not len(occurrences):
             continue
-        reached, counts = _count_segments(units.window_targets[held].ravel(), units.count)
-        window[reached] += idf[at] * counts * (k1 + 1) / (counts + norm[reached])
-        has[mine, at] = 1.0
-        own[mine] += idf[at] * times * (k1 + 1) / (times + k1)
-    if units.count == size:
-        return LexicalMatch(window_score=window, own_score=own, has_term=has, idf=idf)
-    best = np.lexsort((own, units.rows))[np.searchsorted(units.rows, np.arange(size), side="right") - 1]
+        windows, counts = _count_segments(segments.window_targets[occurrences].ravel(), segments.count)
+        window[windows] += idf[at] * counts * (k1 + 1) / (counts + norm[windows])
+        has_term[matching, at] = 1.0
+        own[matching] += idf[at] * matches * (k1 + 1) / (matches + k1)
+    if segments.count == size:
+        return LexicalMatch(window_score=window, own_score=own, has_term=has_term, idf=idf)
+    best = np.lexsort((own, segments.rows))[np.searchsorted(segments.rows, np.arange(size), side="right") - 1]
     return LexicalMatch(
-        window_score=_best_segment_scores(window, units, size),
+        window_score=_best_segment_scores(window, segments, size),
         own_score=own[best],
-        has_term=has[best],
+        has_term=has_term[best],
         idf=idf,
     )
 
 
 def document_frequency(term: int, pool: CandidatePool) -> int:
-    """How many rows have the term."""
-    units = segments_of(pool)
-    return len(np.unique(units.rows[_segments_with_term(term, pool, units)]))
+    """Return the number of rows with the term."""
+    segments = segments_of(pool)
+    return len(np.unique(segments.rows[_segments_with_term(term, pool, segments)]))
 
 
-def _segments_with_term(term: int, pool: CandidatePool, units: Segments) -> Array:
-    """The segments that have the term, as often as they have it."""
-    held: Array = units.term_segments[np.flatnonzero(pool.terms == term)]
-    return held[held < units.count]
+def _segments_with_term(term: int, pool: CandidatePool, segments: Segments) -> Array:
+    """Return the segments with the term, repeated for each occurrence."""
+    occurrences: Array = segments.term_segments[np.flatnonzero(pool.terms == term)]
+    return occurrences[occurrences < segments.count]
 
 
-def _count_segments(found: Array, count: int) -> tuple[Array, Array]:
-    """Which segments are among these, and how often; few segments hold a term, so only those are touched."""
-    times = np.bincount(found, minlength=count + 1)[:count]
-    reached = np.flatnonzero(times)
-    return reached, times[reached]
+def _count_segments(segments: Array, count: int) -> tuple[Array, Array]:
+    """Return the distinct segments with their counts; most segments lack a term, so zeros are dropped."""
+    counts = np.bincount(segments, minlength=count + 1)[:count]
+    distinct = np.flatnonzero(counts)
+    return distinct, counts[distinct]
 
 
 def inverse_document_frequency(term: int, frequency: int, pool: CandidatePool) -> float:
-    """How much a term says, by how few rows of the scope have it; `held` have it in the pool."""
+    """Return the inverse document frequency of a term that `frequency` rows of the pool have.
+
+    Statistics of the whole scope count where they say more than the pool.
+    """
     total = live_count(pool)
     if pool.statistics is not None:
         total = max(total, pool.statistics.count)
@@ -270,56 +266,53 @@ def inverse_document_frequency(term: int, frequency: int, pool: CandidatePool) -
 
 
 def live_count(pool: CandidatePool) -> int:
-    """How many rows are there."""
-    return pool.derive("living", lambda pool: int(pool.live.sum()))
+    """Return the number of live rows."""
+    return pool.derive("live_count", lambda pool: int(pool.live.sum()))
 
 
-def _best_segment_scores(scores: Array, units: Segments, size: int) -> Array:
-    """The score of each row's best segment."""
-    best: Array = np.maximum.reduceat(scores, np.searchsorted(units.rows, np.arange(size)))
+def _best_segment_scores(scores: Array, segments: Segments, size: int) -> Array:
+    """Return the score of each row's best segment."""
+    best: Array = np.maximum.reduceat(scores, np.searchsorted(segments.rows, np.arange(size)))
     return best
 
 
-# vectors: How close is a row's meaning to the question's?
-
-
 SEGMENT_TOKENS = 128
-"""Tokens that are compared at once: a longer row would find a close one for anything."""
+"""Tokens that are compared at once: a longer row would have a close token for anything."""
 
 
 MAX_ROWS_WITHOUT_BLAS = 5_000
-"""Rows that are compared without BLAS, whose threads cost more than they bring below that."""
+"""Rows up to which `einsum` is used: below that, waking the threads of BLAS costs more than it saves."""
 
 
 def cosine_similarity(vector: Array, pool: CandidatePool) -> Array:
-    """The cosine of each row's closest vector; of a row without one, the lowest found."""
-    asked = np.asarray(vector, np.float32)
+    """Return the cosine of each row's closest vector; rows without a vector get the lowest one found."""
+    query = np.asarray(vector, np.float32)
     if len(pool.vectors) <= MAX_ROWS_WITHOUT_BLAS:
-        close: Array = np.einsum("ij,j->i", pool.vectors, asked).astype(np.float64)
+        similarity: Array = np.einsum("ij,j->i", pool.vectors, query).astype(np.float64)
     else:
-        close = (pool.vectors @ asked).astype(np.float64)
+        similarity = (pool.vectors @ query).astype(np.float64)
     rows = pool.vector_rows
-    if pool.derive("one each", _has_one_vector_per_row):
-        return close
-    held = close[pool.live[rows]]
-    best = np.full(pool.size, held.min() if len(held) else 0.0)
-    np.maximum.at(best, rows, close)
+    if pool.derive("one_vector_per_row", _has_one_vector_per_row):
+        return similarity
+    live = similarity[pool.live[rows]]
+    best = np.full(pool.size, live.min() if len(live) else 0.0)
+    np.maximum.at(best, rows, similarity)
     return best
 
 
 def chunked_matmul(left: Array, right: Array) -> Array:
-    """The product of two matrices, a portion at a time.
+    """Return the product of two matrices, computed in chunks.
 
-    Whole, it is large enough for BLAS to wake its threads, and on a busy machine they keep each other waiting
+    As a whole it is large enough for BLAS to use threads, and on a busy machine they keep each other waiting
     longer than the work takes.
     """
     step = max(1, 250_000 // max(right.size, 1))
     if len(left) <= step:
         return np.asarray(left @ right)
-    found = np.empty((len(left), right.shape[1]), np.float32)
-    for at in range(0, len(left), step):
-        np.matmul(left[at : at + step], right, out=found[at : at + step])
-    return found
+    product = np.empty((len(left), right.shape[1]), np.float32)
+    for start in range(0, len(left), step):
+        np.matmul(left[start : start + step], right, out=product[start : start + step])
+    return product
 
 
 def _has_one_vector_per_row(pool: CandidatePool) -> bool:
@@ -327,49 +320,46 @@ def _has_one_vector_per_row(pool: CandidatePool) -> bool:
 
 
 def max_similarity(tokens: Array, rows: Sequence[Array], weights: Array) -> Array:
-    """[rows, tokens]: for each token of the question, how close the closest in the row's best segment is."""
+    """Return, for each row and query token, the similarity of the closest token in the row's best segment."""
     best = np.zeros((len(rows), len(tokens)), np.float32)
     sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-    held = np.flatnonzero(sizes)
-    if not len(held) or not len(tokens):
+    present = np.flatnonzero(sizes)
+    if not len(present) or not len(tokens):
         return best
     joined = np.concatenate([row for row in rows if len(row)]).astype(np.float32)
-    close = chunked_matmul(joined, tokens.astype(np.float32).T / np.float32(127 * 127))
-    sizes = sizes[held]
+    similarity = chunked_matmul(joined, tokens.astype(np.float32).T / np.float32(127 * 127))
+    sizes = sizes[present]
     starts = np.cumsum(sizes) - sizes
     if sizes.max() <= SEGMENT_TOKENS:
-        best[held] = np.maximum.reduceat(close, starts, axis=0)
+        best[present] = np.maximum.reduceat(similarity, starts, axis=0)
         return best
-    each = -(-sizes // SEGMENT_TOKENS)
-    owner = np.repeat(np.arange(len(held)), each)
+    per_row = -(-sizes // SEGMENT_TOKENS)
+    owner = np.repeat(np.arange(len(present)), per_row)
     cuts = np.concatenate(
-        [start + np.arange(n) * SEGMENT_TOKENS for start, n in zip(starts, each, strict=True)]
+        [start + np.arange(n) * SEGMENT_TOKENS for start, n in zip(starts, per_row, strict=True)]
     )
-    parts = np.maximum.reduceat(close, cuts, axis=0)
+    parts = np.maximum.reduceat(similarity, cuts, axis=0)
     order = np.lexsort((parts @ weights, owner))
     last = np.append(np.flatnonzero(np.diff(owner[order])), len(order) - 1)
-    best[held] = parts[order[last]]
+    best[present] = parts[order[last]]
     return best
 
 
-# coding: How is a vector told in one bit a dimension?
-
-
 def bit_codes(vectors: Array) -> Array:
-    """A row of bytes for each vector: a bit for each dimension, whether it is positive."""
+    """Quantize vectors to one bit per dimension (its sign), packed into bytes."""
     packed: Array = np.packbits(vectors > 0, axis=1)
     return packed
 
 
 def to_uint64_rows(packed: Array, width: int) -> Array:
-    """Rows of bytes as rows of so many numbers of 64 bits."""
+    """Pad rows of bytes to `width` 64-bit numbers."""
     padded = np.zeros((len(packed), width * 8), np.uint8)
     padded[:, : packed.shape[1]] = packed
     return padded.view(np.uint64)
 
 
 def mean_vector(pooled: bytes, dim: int) -> bytes:
-    """The vector that stands for several, which is their mean."""
+    """Return the mean of the vectors of one row, as float32 bytes."""
     if len(pooled) == 4 * dim:
         return pooled
     mean = np.frombuffer(pooled, "<f4").reshape(-1, dim).mean(axis=0)
@@ -377,6 +367,6 @@ def mean_vector(pooled: bytes, dim: int) -> bytes:
 
 
 def to_bit_string(pooled: bytes, dim: int) -> str:
-    """The code of a vector as a database reads it: a digit for each dimension."""
+    """Return the bit code of a row's mean vector as a string of digits, the form that PostgreSQL reads."""
     packed = bit_codes(np.frombuffer(mean_vector(pooled, dim), "<f4")[None, :])
     return f"{int.from_bytes(packed.tobytes(), 'big'):0{8 * packed.shape[1]}b}"[:dim]

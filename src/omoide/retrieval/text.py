@@ -1,13 +1,14 @@
-"""Tokenising, stemming, term ids, token counts, plain BM25.
+"""Tokenize and stem text, count tokens, score with BM25; the standard library is enough.
 
-A light English stemmer: endings are cut in the order in which they were put on, and what is left is rarely a
-word, which does not matter as long as all forms leave the same. Words of other scripts pass untouched.
+Terms are normalized words: compatibility forms, case and Latin accents folded, English endings cut, stop
+words left out. Scripts written without spaces give pairs of characters (bigrams) instead. Stores index terms,
+so a change of the stemmer needs a new `features.VERSION`.
 
-`estimate` needs no model and is right within 15 % for English. `exact` counts as one family of models does.
+The English stemmer is light: it cuts endings in the reverse order of derivation. A stem is rarely a word,
+which does not matter as long as all forms of a word share it. Words of other scripts stay as they are.
 
-Terms are normalised words: compatibility forms, case and Latin accents folded, English endings cut, stop
-words left out. Scripts written without spaces give pairs of characters instead. Only the standard library is
-needed.
+`estimate_tokens` needs no model and is right within 15 % for English; `token_counter` counts exactly for one
+family of models.
 """
 
 from __future__ import annotations
@@ -23,14 +24,11 @@ from unicodedata import category, combining, normalize
 
 from omoide.errors import MissingExtra, NotFound
 
-# plain: Which texts have the question's words in them, when nothing but Python is there?
-
-
 K1, B = 0.9, 0.4
 
 
 def bm25(query_terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
-    """BM25 of each text, given as its terms, for the terms asked."""
+    """Return the BM25 score of each text, given as its terms, for the terms of a query."""
     counts = [Counter(terms) for terms in texts]
     mean = sum(map(len, texts)) / len(texts) if texts else 0.0
     rarity = {}
@@ -42,9 +40,6 @@ def bm25(query_terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[flo
         norm = K1 * (1 - B + B * len(terms) / (mean or 1.0))
         scores.append(sum(rarity[term] * count[term] * (K1 + 1) / (count[term] + norm) for term in rarity))
     return scores
-
-
-# stemming: Which words are forms of one word?
 
 
 _VOWELS = frozenset("aeiouy")
@@ -89,21 +84,21 @@ _SUFFIXES = (
     ("er", ""), ("or", ""), ("ic", ""), ("li", ""),
 )  # fmt: skip
 _MIN_STEM_LENGTH = 3
-"""Letters that have to stay when an ending is cut, one more for the short endings."""
+"""Letters that must remain when an ending is cut; one more for short endings."""
 
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """The stem of a word in lower case."""
+    """Return the stem of a lower-case word."""
     if not (word.isascii() and word.isalpha()) or len(word) < _MIN_STEM_LENGTH:
         return word
-    known = _IRREGULAR.get(word)
-    if known is not None:
-        return known
+    irregular = _IRREGULAR.get(word)
+    if irregular is not None:
+        return irregular
     word = _without_plural(word)
-    known = _IRREGULAR.get(word)
-    if known is not None:
-        return known
+    irregular = _IRREGULAR.get(word)
+    if irregular is not None:
+        return irregular
     word = _without_tense(word)
     if len(word) > _MIN_STEM_LENGTH and word.endswith("y") and word[-2] not in _VOWELS:
         word = word[:-1] + "i"
@@ -143,32 +138,29 @@ def _without_tense(word: str) -> str:
 
 
 def _is_short_stem(root: str) -> bool:
-    """Whether it ends consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
+    """Return whether it ends in consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
     if len(root) < 2 or root[-1] in "aeiouywx" or root[-2] not in _VOWELS:
         return False
     return _VOWELS.isdisjoint(root[:-2]) and len(root) >= _MIN_STEM_LENGTH
 
 
 def _without_derivation(word: str) -> str:
-    for ending, instead in _SUFFIXES:
+    for ending, replacement in _SUFFIXES:
         if word.endswith(ending):
             root = word[: len(word) - len(ending)]
-            least = _MIN_STEM_LENGTH + (len(ending) < 3 or ending == "ate")
-            if len(root) >= least and not _VOWELS.isdisjoint(root):
+            min_length = _MIN_STEM_LENGTH + (len(ending) < 3 or ending == "ate")
+            if len(root) >= min_length and not _VOWELS.isdisjoint(root):
                 if (ending == "ion" and root[-1] not in "st") or (ending == "er" and root[-1] == "e"):
                     return word
-                return root + instead
+                return root + replacement
             return word
     return word
-
-
-# tokens: How many tokens does a text have?
 
 
 TokenCounter = Callable[[str], int]
 
 ENCODINGS = ("o200k_base", "cl100k_base")
-"""The encodings that can be counted exactly."""
+"""The encodings that `token_counter` knows."""
 
 # Fitted to what both encodings make of prose, chats, documentation and code. Beyond ASCII they differ by
 # factors; there the numbers lie between the two.
@@ -184,15 +176,15 @@ _WORD_START, _LOWER, _UPPER, _DIGIT, _PUNCTUATION, _NEWLINE, _PER_CHARACTER = (
 _TWO_BYTES, _THREE_BYTES, _FOUR_BYTES = 0.75, 1.1, 3.0
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
-"""The bytes of UTF-8 that go on with a character."""
+"""The bytes of UTF-8 that continue a character."""
 
 
 def _byte_class(byte: int) -> str:
-    """What a byte of UTF-8 begins: a letter, a digit, a sign, a space, or a character of 2, 3 or 4 bytes."""
+    """Return the class of a UTF-8 byte: letter, digit, punctuation, space, or start of 2, 3 or 4 bytes."""
     if byte < 0x80:
-        one = chr(byte)
-        if one.isalnum():
-            return "0" if one.isdigit() else "A" if one.isupper() else "a"
+        char = chr(byte)
+        if char.isalnum():
+            return "0" if char.isdigit() else "A" if char.isupper() else "a"
         return " " if byte <= 0x20 else "."
     return "2" if byte < 0xE0 else "3" if byte < 0xF0 else "4"
 
@@ -201,40 +193,42 @@ _BYTE_CLASSES = "".join(map(_byte_class, range(256))).encode()
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has, whichever model reads it.
+    """Estimate the number of tokens of a text for any model.
 
-    Words that begin small, capitals, digits and signs are counted, each by one fast pass over the bytes.
+    Word starts, capitals, digits and punctuation are counted, each by one fast pass over the bytes.
     """
-    seen = f" {text}".encode(errors="replace").translate(_BYTE_CLASSES, _CONTINUATION_BYTES)
-    n = seen.count
+    classes = f" {text}".encode(errors="replace").translate(_BYTE_CLASSES, _CONTINUATION_BYTES)
+    count = classes.count
     tokens = (
-        _WORD_START * (n(b" a") + n(b".a"))
-        + _LOWER * n(b"a")
-        + _UPPER * n(b"A")
-        + _DIGIT * n(b"0")
-        + _PUNCTUATION * n(b".")
+        _WORD_START * (count(b" a") + count(b".a"))
+        + _LOWER * count(b"a")
+        + _UPPER * count(b"A")
+        + _DIGIT * count(b"0")
+        + _PUNCTUATION * count(b".")
         + _NEWLINE * text.count("\n")
-        + _PER_CHARACTER * (len(seen) - 1)
+        + _PER_CHARACTER * (len(classes) - 1)
     )
     if not text.isascii():
-        tokens += _TWO_BYTES * n(b"2") + _THREE_BYTES * n(b"3") + _FOUR_BYTES * n(b"4")
+        tokens += _TWO_BYTES * count(b"2") + _THREE_BYTES * count(b"3") + _FOUR_BYTES * count(b"4")
     return ceil(tokens)
 
 
 @cache
 def token_counter(encoding: str = ENCODINGS[0]) -> TokenCounter:
-    """A function that counts tokens as models with this encoding do."""
+    """Return a function that counts tokens as models with this encoding do.
+
+    Raises:
+        NotFound: The encoding is not one of `ENCODINGS`.
+        MissingExtra: The extra `tokens` is not installed.
+    """
     if encoding not in ENCODINGS:
         raise NotFound("encoding", encoding, f"use one of {', '.join(ENCODINGS)}")
     try:
-        known = import_module("rs_bpe.bpe").openai
+        encodings = import_module("rs_bpe.bpe").openai
     except ImportError as error:
         raise MissingExtra("counting tokens exactly", "tokens") from error
-    count: TokenCounter = getattr(known, encoding)().count
+    count: TokenCounter = getattr(encodings, encoding)().count
     return count
-
-
-# words: Which terms does a text hold?
 
 
 STOP_WORDS = frozenset(
@@ -253,31 +247,31 @@ STOP_WORDS = frozenset(
 
 _WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _MAX_WORD_LENGTH = 64
-"""Characters of a word that count: what is longer is no word, and must not cost like many."""
+"""Characters of a word that are used: a longer run is no word, and must not cost like many."""
 
 
 class _LetterTable(dict[int, int | None]):
-    """Letters, marks and digits stay, Latin accents go, everything else becomes a space."""
+    """A translation table: letters, marks and digits stay, Latin accents go, the rest becomes spaces."""
 
     def __missing__(self, code: int) -> int | None:
         char = chr(code)
-        kept: int | None
+        replacement: int | None
         if 0x300 <= code < 0x370:
-            kept = None
+            replacement = None
         elif char in "'’":
-            kept = 0x27
+            replacement = 0x27
         else:
-            kept = code if category(char)[0] in "LNM" or combining(char) else 0x20
+            replacement = code if category(char)[0] in "LNM" or combining(char) else 0x20
         if len(self) < 20_000:
-            self[code] = kept
-        return kept
+            self[code] = replacement
+        return replacement
 
 
 _letter_table = _LetterTable()
 
 
 def normalize_text(text: str) -> str:
-    """The text with compatibility forms, case and Latin accents folded."""
+    """Fold compatibility forms, case and Latin accents."""
     if text.isascii():
         return text.lower()
     folded = normalize("NFKD", normalize("NFKC", text).casefold())
@@ -285,55 +279,55 @@ def normalize_text(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """All words, stop words too, folded but not stemmed; without `'s`."""
+    """Return all words of a text, stop words included, folded but not stemmed, without `'s`."""
     folded = normalize_text(text)
     if folded.isascii():
-        found = _WORD_PATTERN.findall(folded)
+        result = _WORD_PATTERN.findall(folded)
     else:
-        found = [part for run in folded.split() for part in _split_run(run.strip("'"))]
-    return [word.removesuffix("'s") for word in found]
+        result = [part for run in folded.split() for part in _split_run(run.strip("'"))]
+    return [word.removesuffix("'s") for word in result]
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text in their order, repeated as they are."""
+    """Return the terms of a text in order, with repetitions."""
     return [term for word in words(text) if (term := term_of(word))]
 
 
 @lru_cache(maxsize=65_536)
 def term_of(word: str) -> str:
-    """The term of one word that `words` gave; empty for a stop word."""
+    """Return the term of a word from `words`; empty for a stop word."""
     word = word.replace("'", "")[:_MAX_WORD_LENGTH]
     return "" if word in STOP_WORDS else stem(word)
 
 
 def content_token_indexes(token_words: Sequence[str]) -> list[int]:
-    """Which of an encoder's tokens say something, by the word that each belongs to; all, if none does."""
-    kept = [at for at, word in enumerate(token_words) if word[:1].isalnum() and term_of(word.strip("'"))]
-    return kept or [*range(len(token_words))]
+    """Return the indexes of an encoder's tokens whose words are content words; all if there are none."""
+    content = [at for at, word in enumerate(token_words) if word[:1].isalnum() and term_of(word.strip("'"))]
+    return content or [*range(len(token_words))]
 
 
 @lru_cache(maxsize=65_536)
 def term_id(term: str) -> int:
-    """The number under which a term is kept: signed, 64 bits, the same everywhere."""
+    """Return the stored id of a term: a signed 64-bit hash, the same on every machine."""
     digest = blake2b(term.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def chunks(text: str, max_words: int = 80) -> list[str]:
-    """The text in pieces of about that many words, cut between sentences where there are any."""
+    """Split a text into chunks of about `max_words` words, between sentences where possible."""
     if len(text) <= max_words * 2 or _word_count(text) <= max_words * 1.5:
         return [text]
     pieces: list[str] = []
-    held: list[str] = []
+    pending: list[str] = []
     size = 0
     for sentence in _sentences(text, max_words):
-        more = _word_count(sentence)
-        if held and size + more > max_words:
-            pieces.append("".join(held).strip())
-            held, size = [], 0
-        held.append(sentence)
-        size += more
-    pieces.append("".join(held).strip())
+        length = _word_count(sentence)
+        if pending and size + length > max_words:
+            pieces.append("".join(pending).strip())
+            pending, size = [], 0
+        pending.append(sentence)
+        size += length
+    pieces.append("".join(pending).strip())
     return [piece for piece in pieces if piece] or [text]
 
 
@@ -354,12 +348,12 @@ def _sentences(text: str, max_words: int) -> Iterator[str]:
 
 
 def _word_count(text: str) -> int:
-    """About how many words; a long run without spaces counts by its characters."""
+    """Estimate the number of words; a long run without spaces counts by its characters."""
     return max(len(text.split()), len(text) // 12)
 
 
 def _split_run(run: str) -> Iterator[str]:
-    """One run of letters as words: as it is, or as pairs where its script has no spaces."""
+    """Yield the words of one run of letters: the run itself, or bigrams where its script has no spaces."""
     start = 0
     while start < len(run):
         dense = is_unspaced(run[start])
@@ -375,7 +369,7 @@ def _split_run(run: str) -> Iterator[str]:
 
 
 def is_unspaced(char: str) -> bool:
-    """Whether the character belongs to a script that is written without spaces."""
+    """Return whether the character belongs to a script that is written without spaces."""
     code = ord(char)
     return (
         0x2E80 <= code < 0xA4D0  # Han, kana, Bopomofo, Yi

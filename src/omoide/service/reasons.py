@@ -15,7 +15,7 @@ PART_DESCRIPTIONS = {
     "episode": "its conversation fits",
     "crowd": "more of its conversation fits better",
     "speaker": "said by the person asked about",
-    "told": "said by that person about themselves",
+    "first_person": "said by that person about themselves",
     "date": "from the time asked about",
     "kind": "tells a thing of the kind asked for",
     "asks": "is a question itself",
