@@ -11,7 +11,8 @@ from time import perf_counter_ns
 from bench import corpus
 from bench.corpus import Item, Prepared
 from bench.floor import Array, Floor
-from omoide import Entry, Filter, MessageRef, RecallRequest, Scope, WriteRequest, open_store
+from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, open_store
+from omoide.core import MessageRef
 from omoide.embedders import HashEmbedder
 from omoide.stores.records import Query
 

@@ -12,7 +12,8 @@ from immutables import Map
 from pyrsistent import pmap, pvector
 
 from bench.measure import Report, Work, shown, side_by_side
-from omoide import Agent, Context, FrozenMap, Memory, Space, Thread, action, memory
+from omoide import Agent, Context, Memory, Space, Thread, action, memory
+from omoide.core import FrozenMap
 
 SEED = 20110311
 

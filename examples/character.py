@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from omoide import Agent, Context, FrozenMap, Identity, Plugin, action, clock, identity
+from omoide import Agent, Context, Identity, Plugin, action, clock, identity
+from omoide.core import FrozenMap
 
 CALM = 0.5
 PULL = 0.1

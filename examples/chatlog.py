@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from omoide import Entry, MessageRef, RecallResult, Scope, WriteRequest, blocking, open_store
+from omoide import Entry, RecallResult, Scope, WriteRequest, blocking, open_store
+from omoide.core import MessageRef
 
 LOG = """
 2026-05-04 09:10 Maria: I finally moved. The new flat is in Lisbon, on the fourth floor.

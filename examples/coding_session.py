@@ -27,19 +27,8 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 
-from omoide import (
-    AgentSpec,
-    Entry,
-    Evidence,
-    Scope,
-    Session,
-    Store,
-    Thread,
-    ThreadEntry,
-    clock,
-    longterm,
-    open_store,
-)
+from omoide import AgentSpec, Entry, Evidence, Scope, Session, Store, Thread, clock, longterm, open_store
+from omoide.core import ThreadEntry
 from omoide.core.action import action
 from omoide.core.entry import DELETED
 from omoide.errors import NotFound, SessionBusy

@@ -22,8 +22,6 @@ from omoide import (
     AgentSpec,
     Context,
     Definition,
-    Direct,
-    FrozenMap,
     Memory,
     Scope,
     Signal,
@@ -36,8 +34,10 @@ from omoide import (
     receive,
     thread,
 )
+from omoide.core import FrozenMap
 from omoide.directives import Directive, Emit, Error
 from omoide.errors import Conflict
+from omoide.strategy import Direct
 
 WIDTH = 78
 

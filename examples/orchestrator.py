@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from omoide import Agent, Context, Definition, FrozenMap, Memory, Plugin, Signal, action, identity, memory
+from omoide import Agent, Context, Definition, Memory, Plugin, Signal, action, identity, memory
+from omoide.core import FrozenMap
 from omoide.directives import Directive, Emit, Schedule, SpawnAgent, StopChild
 from omoide.runtime import AgentServer, Runtime
 from omoide.testing import ManualTiming

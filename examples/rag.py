@@ -9,19 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from omoide import (
-    Agent,
-    Context,
-    FrozenMap,
-    Memory,
-    Plugin,
-    Signal,
-    action,
-    clock,
-    directives,
-    memory,
-    receive,
-)
+from omoide import Agent, Context, Memory, Plugin, Signal, action, clock, directives, memory, receive
+from omoide.core import FrozenMap
 
 PASSAGES = {
     "fact_1": "Postgres was chosen because of pgvector.",

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from omoide import Agent, Context, FrozenMap, Memory, Plugin, Signal, action, clock, memory, open_store
+from omoide import Agent, Context, Memory, Plugin, Signal, action, clock, memory, open_store
+from omoide.core import FrozenMap
 from omoide.directives import MEMORY_RESULT, Directive, Emit, MemoryQuery, MemoryUpsert
 from omoide.runtime import ProviderResult, Runtime, StoreProvider
 

@@ -15,21 +15,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from omoide import (
-    Agent,
-    Context,
-    Direct,
-    FrozenMap,
-    Instruction,
-    Memory,
-    Signal,
-    StrategyState,
-    action,
-    memory,
-    receive,
-    strategy,
-)
+from omoide import Agent, Context, Memory, Signal, action, memory, receive, strategy
+from omoide.core import FrozenMap, Instruction
 from omoide.directives import Directive, RunInstruction
+from omoide.strategy import Direct, StrategyState
 
 LAUNCHES = {"Hubble": 1990, "Webb": 2021}
 

@@ -38,8 +38,8 @@ __all__ = [
     "open_graph",
     "preflight",
     "recall",
-    "remember",
     "reinstate",
+    "remember",
     "turn",
     "write",
 ]

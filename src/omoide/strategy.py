@@ -1,11 +1,8 @@
-"""How far has this agent's strategy come?
-
-For those who write strategies: the state that theirs keeps between two commands.
-
-"""
+"""Strategies, and functions on the state that an agent's strategy keeps between two commands."""
 
 from __future__ import annotations
 
+from omoide.core.execution import Direct, Route, Strategy
 from omoide.core.state import STRATEGY, StrategyState
 
 get = STRATEGY.get
@@ -17,8 +14,20 @@ has_strategy = STRATEGY.has
 
 
 def key() -> str:
-    """The key of the state that holds the strategy's."""
+    """Return the key of the state that holds the strategy's state."""
     return STRATEGY.key
 
 
-__all__ = ["StrategyState", "ensure", "get", "has_strategy", "key", "of", "put", "update"]
+__all__ = [
+    "Direct",
+    "Route",
+    "Strategy",
+    "StrategyState",
+    "ensure",
+    "get",
+    "has_strategy",
+    "key",
+    "of",
+    "put",
+    "update",
+]

@@ -17,7 +17,8 @@ import pytest
 from click.testing import Result
 from mcp.client.streamable_http import streamable_http_client
 
-from omoide import Client, Scope
+from omoide import Scope
+from omoide.client import Client
 
 ADA = Scope(agent_id="ada")
 Run = Callable[..., Result]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.web.serving import Server, opened, served
 
-from omoide import Client
+from omoide.client import Client
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from omoide import AsyncClient, Client, Scope, verbs
-from omoide.client import requests
+from omoide import Scope, verbs
+from omoide.client import AsyncClient, Client, requests
 from omoide.client.client import ClientMethods
 from omoide.client.requests import ServiceRequest
 from omoide.web.app import openapi_document

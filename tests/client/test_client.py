@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.web.serving import HOME, Server, opened
 
-from omoide import AsyncClient, Client, Evidence, Filter, Scope, blocking
+from omoide import Evidence, Filter, Scope, blocking
+from omoide.client import AsyncClient, Client
 from omoide.stores.records import Change
 
 ADA = Scope(agent_id="ada")

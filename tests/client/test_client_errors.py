@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from tests.web.serving import HOME, OTHER, Server
 
-from omoide import Client, Scope, errors
+from omoide import Scope, errors
+from omoide.client import Client
 from omoide.errors import (
     Conflict,
     Erased,

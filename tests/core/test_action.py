@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from tests.support.strategies import maps
 
-from omoide import Action, Agent, Context, FrozenMap, Instruction, Memory, action
+from omoide import Action, Agent, Context, Memory, action
+from omoide.core import FrozenMap, Instruction
 from omoide.core.schema import Schema
 from omoide.errors import Invalid, InvalidDefinition, InvalidParams, WrongType
 

@@ -7,23 +7,11 @@ import pytest
 from hypothesis import given
 from tests.support.strategies import data, maps, names
 
-from omoide import (
-    Agent,
-    Context,
-    Definition,
-    Direct,
-    FrozenMap,
-    Memory,
-    Plugin,
-    StrategyState,
-    action,
-    identity,
-    memory,
-    strategy,
-    thread,
-)
+from omoide import Agent, Context, Definition, Memory, Plugin, action, identity, memory, strategy, thread
+from omoide.core import FrozenMap
 from omoide.core.state import PARENT, SLOTS, Parent
 from omoide.errors import Invalid, InvalidState
+from omoide.strategy import Direct, StrategyState
 from omoide.testing import reproducible
 
 

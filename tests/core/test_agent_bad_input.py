@@ -101,7 +101,17 @@ def test_every_function_on_agents_takes_agents_only(call: Call, given: object) -
 
 def test_every_public_function_on_agents_is_tried_here() -> None:
     """A new function of the three modules has to be added to the list."""
-    other = {"KEY", "Candidate", "StrategyState", "best", "identity_evolve", "key"}
+    other = {
+        "KEY",
+        "Candidate",
+        "Direct",
+        "Route",
+        "Strategy",
+        "StrategyState",
+        "best",
+        "identity_evolve",
+        "key",
+    }
     for module in (identity, strategy, thread):
         own = module.__name__.rpartition(".")[2]
         assert {f"{own}.{name}" for name in module.__all__ if name not in other} <= {*ON_AGENTS}

@@ -13,7 +13,6 @@ from omoide import (
     Checkpoint,
     Context,
     Definition,
-    Externalize,
     Plugin,
     checkpoint,
     identity,
@@ -21,6 +20,7 @@ from omoide import (
     restore,
     thread,
 )
+from omoide.core import Externalize
 from omoide.core.checkpoint import mount_missing_plugins
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 

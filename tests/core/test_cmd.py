@@ -11,7 +11,6 @@ from omoide import (
     Agent,
     Context,
     Identity,
-    Instruction,
     Memory,
     Signal,
     Space,
@@ -23,6 +22,7 @@ from omoide import (
     memory,
     thread,
 )
+from omoide.core import Instruction
 from omoide.directives import Directive
 from omoide.errors import OmoideError
 from omoide.testing import reproducible

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.memory import says_what_to_do
 from tests.support.strategies import data, json_data, lists, maps, names
 
-from omoide import FrozenList, FrozenMap, Memory, Space
-from omoide.core import codec
+from omoide import Memory, Space
+from omoide.core import FrozenList, FrozenMap, codec
 from omoide.core.codec import Frozen
 from omoide.core.frozen import MAX_INPUT_DEPTH, freeze
 from omoide.errors import Invalid, OmoideError, Unsupported

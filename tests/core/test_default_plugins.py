@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from omoide import Agent, Definition, FrozenMap, Plugin, identity, memory, thread
+from omoide import Agent, Definition, Plugin, identity, memory, thread
+from omoide.core import FrozenMap
 from omoide.core.definition import IdentityPlugin, MemoryPlugin, ThreadPlugin
 from omoide.errors import InvalidDefinition, WrongType
 

@@ -7,22 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide import (
-    Agent,
-    Context,
-    Direct,
-    Identity,
-    Instruction,
-    Plugin,
-    StrategyState,
-    action,
-    directives,
-    identity,
-    strategy,
-)
+from omoide import Agent, Context, Identity, Plugin, action, directives, identity, strategy
+from omoide.core import Instruction
 from omoide.core.execution import Outcome
 from omoide.errors import Invalid, WrongType
 from omoide.identity import identity_evolve
+from omoide.strategy import Direct, StrategyState
 
 some_days = st.integers(0, 10_000)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import data, keys, lists, maps, scramble
 
-from omoide import FrozenList, FrozenMap
+from omoide.core import FrozenList, FrozenMap
 from omoide.core.frozen import freeze, freeze_map, thaw
 
 

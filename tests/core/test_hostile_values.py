@@ -15,8 +15,6 @@ from omoide import (
     Agent,
     Checkpoint,
     Definition,
-    FrozenList,
-    FrozenMap,
     Identity,
     Memory,
     Signal,
@@ -31,6 +29,7 @@ from omoide import (
     restore,
     thread,
 )
+from omoide.core import FrozenList, FrozenMap
 from omoide.core.frozen import MAX_STORED_DEPTH
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.support.memory import Mind, on_both, says_what_to_do
 from tests.support.strategies import data, keys, maps, names, scramble
 
-from omoide import Agent, FrozenMap, Memory, Space, memory
+from omoide import Agent, Memory, Space, memory
+from omoide.core import FrozenMap
 from omoide.core.memory import reserved_spaces
 from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 

@@ -4,19 +4,8 @@ from typing import Any
 
 import pytest
 
-from omoide import (
-    Agent,
-    Checkpoint,
-    Context,
-    Externalize,
-    FrozenMap,
-    Memory,
-    Plugin,
-    action,
-    checkpoint,
-    memory,
-    restore,
-)
+from omoide import Agent, Checkpoint, Context, Memory, Plugin, action, checkpoint, memory, restore
+from omoide.core import Externalize, FrozenMap
 from omoide.core.definition import MemoryPlugin
 from omoide.errors import Invalid, InvalidDefinition, MountFailed
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tests.support.memory import says_what_to_do
 
-from omoide import MEMORY_TYPES
-from omoide.core import entry
+from omoide.core import MEMORY_TYPES, entry
 from omoide.errors import NotFound, OmoideError
 
 every_type = pytest.mark.parametrize("name", MEMORY_TYPES)

@@ -6,23 +6,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from omoide import (
-    Agent,
-    Context,
-    Direct,
-    FrozenMap,
-    Identity,
-    Memory,
-    Plugin,
-    StrategyState,
-    identity,
-    memory,
-    strategy,
-    thread,
-)
-from omoide.core import state
+from omoide import Agent, Context, Identity, Memory, Plugin, identity, memory, strategy, thread
+from omoide.core import FrozenMap, state
 from omoide.core.execution import Outcome
 from omoide.errors import InvalidState, MountFailed, OmoideError
+from omoide.strategy import Direct, StrategyState
 
 Config = FrozenMap[str, Any]
 

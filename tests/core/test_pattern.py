@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide import Route, Signal
+from omoide import Signal
 from omoide.core import signal
 from omoide.core.execution import matching_routes
 from omoide.errors import Invalid, InvalidDefinition, WrongType
+from omoide.strategy import Route
 
 segments = st.sampled_from(["a", "b", "c1"])
 types = st.lists(segments, min_size=1, max_size=6).map(".".join)

@@ -6,8 +6,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from omoide import Action, Agent, Context, Definition, Plugin, Route, Signal, action, directives, identity
+from omoide import Action, Agent, Context, Definition, Plugin, Signal, action, directives, identity
 from omoide.errors import Invalid, InvalidDefinition, WrongType
+from omoide.strategy import Route
 
 
 @action

@@ -5,21 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from omoide import (
-    Agent,
-    Context,
-    Direct,
-    FrozenMap,
-    Plugin,
-    Signal,
-    action,
-    directives,
-    memory,
-    receive,
-    thread,
-)
+from omoide import Agent, Context, Plugin, Signal, action, directives, memory, receive, thread
+from omoide.core import FrozenMap
 from omoide.directives import Directive
 from omoide.errors import InvalidDefinition, WrongType
+from omoide.strategy import Direct
 
 
 @action

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.support.memory import says_what_to_do
 from tests.support.strategies import data, json_data, lists, maps, scramble
 
-from omoide import FrozenList, FrozenMap, Memory, Space
+from omoide import Memory, Space
+from omoide.core import FrozenList, FrozenMap
 from omoide.errors import Invalid, OmoideError, TooLarge, Unsupported, WrongSpaceType, WrongType
 
 

@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.strategies import data, integers, maps, names
 
-from omoide import Agent, FrozenMap, Memory, action, directives, memory
+from omoide import Agent, Memory, action, directives, memory
+from omoide.core import FrozenMap
 from omoide.core.state import deep_merge
 from omoide.directives import DeleteKeys, DeletePath, Directive, ReplaceState, SetPath, SetState, StateOp
 

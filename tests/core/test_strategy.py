@@ -6,22 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from omoide import (
-    Agent,
-    Context,
-    Direct,
-    Instruction,
-    Signal,
-    StrategyState,
-    action,
-    directives,
-    receive,
-    strategy,
-    thread,
-)
+from omoide import Agent, Context, Signal, action, directives, receive, strategy, thread
+from omoide.core import Instruction
 from omoide.core.execution import Outcome
 from omoide.directives import Directive, RunInstruction
 from omoide.errors import Invalid, OmoideError
+from omoide.strategy import Direct, StrategyState
 
 RAN: list[Any] = []
 

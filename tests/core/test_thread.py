@@ -5,7 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from omoide import Agent, Thread, ThreadEntry, thread
+from omoide import Agent, Thread, thread
+from omoide.core import ThreadEntry
 from omoide.core.thread import ENTRY_KINDS
 from omoide.errors import Conflict, Invalid, OmoideError, WrongType
 from omoide.testing import reproducible

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.strategies import maps, scramble
 
-from omoide import Thread, ThreadEntry
+from omoide import Thread
+from omoide.core import ThreadEntry
 from omoide.core.thread import ENTRY_KINDS
 from omoide.errors import Conflict
 

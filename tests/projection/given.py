@@ -7,11 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from omoide import Agent, Context, Direct, Instruction, Memory, Signal, Thread, memory, receive, thread
+from omoide import Agent, Context, Memory, Signal, Thread, memory, receive, thread
+from omoide.core import Instruction
 from omoide.core.action import MEMORY_RESULT, Directive, Error, MemoryUpsert
 from omoide.core.execution import run_instruction
 from omoide.projection import ProjectionContext
 from omoide.projection.engine import SPACE
+from omoide.strategy import Direct
 
 NOW = 1_800_000_000_000
 

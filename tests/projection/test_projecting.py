@@ -19,19 +19,9 @@ from tests.projection.given import (
     talking,
 )
 
-from omoide import (
-    Agent,
-    Context,
-    Direct,
-    Instruction,
-    Signal,
-    StrategyState,
-    action,
-    memory,
-    receive,
-    strategy,
-)
+from omoide import Agent, Context, Signal, action, memory, receive, strategy
 from omoide import thread as threads
+from omoide.core import Instruction
 from omoide.core.action import MEMORY_RESULT, Directive, MemoryUpsert
 from omoide.errors import Invalid, WrongType
 from omoide.projection import (
@@ -42,6 +32,7 @@ from omoide.projection import (
     projection_action,
     projection_result,
 )
+from omoide.strategy import Direct, StrategyState
 
 TICK = ("clock.tick", "strategy_tick")
 

@@ -21,11 +21,12 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide import Agent, Context, Direct, action
+from omoide import Agent, Context, action
 from omoide.directives import BUILT_IN, Directive, Emit, MemoryQuery, Stop
 from omoide.errors import WrongType
 from omoide.runtime import BlockingWork, Runtime
 from omoide.runtime.executors import BUILT_IN_EXECUTORS as CARRIED_OUT
+from omoide.strategy import Direct
 from omoide.testing import eventually
 
 

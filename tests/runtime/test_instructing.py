@@ -20,7 +20,8 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide import Action, Context, Instruction, action, memory
+from omoide import Action, Context, action, memory
+from omoide.core import Instruction
 from omoide.core.state import IDENTITY, MEMORY
 from omoide.directives import Emit, MemoryUpsert, RunInstruction
 from omoide.runtime import Runtime

@@ -19,11 +19,12 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide import Agent, Context, Direct, Plugin, action, memory
+from omoide import Agent, Context, Plugin, action, memory
 from omoide.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.runtime import InlineProvider, ProviderFailure, ProviderResult, Runtime, StoreProvider
 from omoide.runtime.providers import drop_table
 from omoide.runtime.providers.resolver import INLINE_PREFIX
+from omoide.strategy import Direct
 from omoide.testing import eventually
 
 

@@ -20,10 +20,11 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide import Agent, Context, Direct
+from omoide import Agent, Context
 from omoide.directives import Directive, MemoryDelete, MemoryQuery, MemoryUpsert, Stop
 from omoide.errors import TimedOut
 from omoide.runtime import BlockingWork, ProviderFailure, ProviderResult, Runtime
+from omoide.strategy import Direct
 from omoide.testing import eventually
 
 ASKED = {

@@ -22,11 +22,12 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide import Agent, Context, Direct, Plugin, Signal, action, identity, memory, thread
+from omoide import Agent, Context, Plugin, Signal, action, identity, memory, thread
 from omoide.core.checkpoint import Checkpoint
 from omoide.directives import Emit, Stop
 from omoide.errors import Conflict, Dropped, IdTaken, Invalid, MissingStore, NotFound, OmoideError, TimedOut
 from omoide.runtime import FileCheckpointStore, Runtime
+from omoide.strategy import Direct
 from omoide.testing import eventually
 
 

@@ -23,7 +23,7 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide import Agent, Context, Direct, Plugin, Signal, action
+from omoide import Agent, Context, Plugin, Signal, action
 from omoide.directives import Directive, Emit, Schedule
 from omoide.errors import (
     IdTaken,
@@ -36,6 +36,7 @@ from omoide.errors import (
     WrongType,
 )
 from omoide.runtime import AgentOptions, BlockingWork, Bus, Runtime
+from omoide.strategy import Direct
 from omoide.testing import ManualTiming, eventually
 
 # Calls and casts

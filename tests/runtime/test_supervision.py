@@ -22,10 +22,11 @@ from tests.runtime.living import (
     sig,
 )
 
-from omoide import Agent, Context, Direct, Plugin, Signal
+from omoide import Agent, Context, Plugin, Signal
 from omoide.directives import Emit, SpawnAgent, Stop
 from omoide.errors import Closed, Dropped, Invalid, NotRunning, RestoreFailed
 from omoide.runtime import AgentOptions, DroppedSignal, Runtime
+from omoide.strategy import Direct
 from omoide.testing import eventually
 
 ENDS = {

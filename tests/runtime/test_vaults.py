@@ -28,7 +28,6 @@ from omoide import (
     Agent,
     Context,
     Definition,
-    Externalize,
     Plugin,
     Scope,
     Thread,
@@ -39,6 +38,7 @@ from omoide import (
     remember,
     thread,
 )
+from omoide.core import Externalize
 from omoide.core.checkpoint import Checkpoint
 from omoide.errors import CheckpointFailed, Conflict, Invalid, NotFound, RestoreFailed, WrongType
 from omoide.runtime.checkpoints import (

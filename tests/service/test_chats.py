@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide import MessageRef, Scope
+from omoide import Scope
+from omoide.core import MessageRef
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.service import chats
 from omoide.service.chats import read_chat_logs

@@ -20,7 +20,7 @@ _LAZY = {
     "sessions": "omoide.sessions.storage",
 }
 
-__all__ = ["SessionRecord", "Session", "sessions"]
+__all__ = ["Session", "SessionRecord", "sessions"]
 
 
 def __getattr__(name: str) -> Any:

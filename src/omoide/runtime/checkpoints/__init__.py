@@ -15,13 +15,13 @@ from omoide.runtime.checkpoints.protocol import (
 from omoide.runtime.checkpoints.store import DocumentCheckpointStore
 
 __all__ = [
-    "FileCheckpointStore",
-    "ThreadJournal",
-    "StoredCheckpoint",
-    "SupportsCheckpointList",
-    "SupportsCheckpointDelete",
-    "DocumentCheckpointStore",
     "CheckpointStore",
-    "save_agent",
+    "DocumentCheckpointStore",
+    "FileCheckpointStore",
+    "StoredCheckpoint",
+    "SupportsCheckpointDelete",
+    "SupportsCheckpointList",
+    "ThreadJournal",
     "load_agent",
+    "save_agent",
 ]

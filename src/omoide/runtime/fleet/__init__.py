@@ -10,4 +10,4 @@ from __future__ import annotations
 from omoide.runtime.fleet.directory import AgentLocation, FleetCandidate
 from omoide.runtime.fleet.fleet import Fleet
 
-__all__ = ["Fleet", "FleetCandidate", "AgentLocation"]
+__all__ = ["AgentLocation", "Fleet", "FleetCandidate"]
