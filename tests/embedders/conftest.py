@@ -1,4 +1,4 @@
-"""What do the tests of embedders share? A tiny encoder, and the real one where it has been pulled."""
+"""Fixtures of the embedder tests: a tiny encoder, and the real one where it has been pulled."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SIZE = 384
 
 
 def tiny_model() -> bytes:
-    """An encoder of the published shape that knows twelve pieces of words."""
+    """Return an encoder of the published shape that knows twelve word pieces."""
     rng = np.random.default_rng(7)
     table = rng.standard_normal((len(WORDS), SIZE)).astype(np.float32)
     weights = rng.standard_normal((SIZE, SIZE)).astype(np.float32) / SIZE**0.5
@@ -40,7 +40,7 @@ def tiny_model() -> bytes:
 
 
 def tiny_tokenizer() -> bytes:
-    """A tokenizer of the published kind for the same pieces; it pads and cuts, as the published one does."""
+    """Return a tokenizer for the same pieces; it pads and truncates, as the published one does."""
     tokenizer = Tokenizer(models.WordPiece({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -55,19 +55,19 @@ def tiny_tokenizer() -> bytes:
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever proxy the machine has, loopback is reached directly."""
+    """Reach loopback directly, whatever proxy the machine has."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @pytest.fixture(scope="session")
 def published() -> dict[str, bytes]:
-    """The files of the tiny encoder, by their path where it is published."""
+    """Return the files of the tiny encoder, by their published path."""
     return {"/onnx/model.onnx": tiny_model(), "/tokenizer.json": tiny_tokenizer()}
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(published: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny encoder, ready for use."""
+    """Return the folder of the tiny encoder, ready for use."""
     from omoide.embedders.quantization import quantize_encoder
 
     folder = tmp_path_factory.mktemp("tiny")
@@ -80,7 +80,7 @@ def tiny_folder(published: dict[str, bytes], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def minilm() -> Embedder:
-    """The real encoder."""
+    """Return the real encoder, or skip."""
     if not cache.status().ready:
         pytest.skip("MiniLM is not in the cache: run `omoide models pull`")
     found = choose("minilm")

@@ -1,4 +1,4 @@
-"""Does the small encoder give vectors that mean something, and the same ones each time?"""
+"""Tests of the MiniLM encoder."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.embedders import Embedder, Embedding, models
-from omoide.embedders.minilm import MiniLMEmbedder
+from omoide.embedders import Embedder, Embedding, MiniLMEmbedder, models
 from omoide.embedders.quantization import load_projection
 from omoide.errors import ModelUnavailable
 

@@ -1,4 +1,4 @@
-"""Is a model fetched once, checked, and put in its place whole or not at all?"""
+"""Tests of the download and the cache of model files."""
 
 import os
 import sys
@@ -7,26 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.embedders.publishing import Site, serving, source
+from tests.support.model_server import ModelServer, model_source, serve
 
 from omoide import clock
-from omoide.embedders import models
-from omoide.embedders.minilm import MiniLMEmbedder
+from omoide.embedders import MiniLMEmbedder, models
 from omoide.embedders.models import ModelSource
 from omoide.errors import ModelUnavailable
 
 
 @pytest.fixture
-def site(published: dict[str, bytes]) -> Iterator[Site]:
+def site(published: dict[str, bytes]) -> Iterator[ModelServer]:
     """A server that has the tiny encoder."""
-    with serving(published) as up:
+    with serve(published) as up:
         yield up
 
 
 @pytest.fixture
-def tiny(published: dict[str, bytes], site: Site) -> ModelSource:
+def tiny(published: dict[str, bytes], site: ModelServer) -> ModelSource:
     """The tiny encoder, published there."""
-    return source(published, site.url)
+    return model_source(published, site.url)
 
 
 def kept(folder: Path) -> list[str]:
@@ -34,16 +33,18 @@ def kept(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_model_is_fetched_once_and_ready_for_use(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_a_model_is_fetched_once_and_ready_for_use(
+    site: ModelServer, tiny: ModelSource, tmp_path: Path
+) -> None:
     """After a pull the encoder works; pulling again asks for nothing."""
     folder = models.pull(site.url, cache_dir=tmp_path, source=tiny)
     assert MiniLMEmbedder(folder).embed(["the dogs"])[0].words == ("the", "dogs", "dogs")
     assert models.pull(site.url + "/elsewhere", cache_dir=tmp_path, source=tiny) == folder
-    assert site.asked == ["/tokenizer.json", "/onnx/model.onnx"]
+    assert site.requested == ["/tokenizer.json", "/onnx/model.onnx"]
     assert kept(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
 
 
-def test_the_status_tells_what_is_there(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_the_status_tells_what_is_there(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
     """Before a pull a model is not ready and has no files; afterwards it is, and its files have sizes."""
     before = models.status(tmp_path)
     assert (before.ready, before.files) == (False, {})
@@ -53,7 +54,9 @@ def test_the_status_tells_what_is_there(site: Site, tiny: ModelSource, tmp_path:
     assert after.files == {name: (folder / name).stat().st_size for name in ("model.onnx", "tokenizer.json")}
 
 
-def test_progress_is_told(site: Site, tiny: ModelSource, tmp_path: Path, published: dict[str, bytes]) -> None:
+def test_progress_is_told(
+    site: ModelServer, tiny: ModelSource, tmp_path: Path, published: dict[str, bytes]
+) -> None:
     """Each file's count grows up to its size."""
     told: list[tuple[str, int, int]] = []
     models.pull(site.url, cache_dir=tmp_path, source=tiny, progress=lambda *what: told.append(what))
@@ -62,7 +65,7 @@ def test_progress_is_told(site: Site, tiny: ModelSource, tmp_path: Path, publish
     assert told == sorted(told, key=lambda what: (what[0] == "model.onnx", what[1]))
 
 
-def test_other_content_is_refused(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_other_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
     """A file whose digest is not known is not used, and nothing of it stays."""
     content = site.files["/onnx/model.onnx"]
     site.files["/onnx/model.onnx"] = bytes([content[0] ^ 1]) + content[1:]
@@ -71,7 +74,7 @@ def test_other_content_is_refused(site: Site, tiny: ModelSource, tmp_path: Path)
     assert kept(tmp_path) == []
 
 
-def test_too_much_content_is_refused(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_too_much_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
     """A file that is larger than the model is not read to its end."""
     site.files["/tokenizer.json"] += bytes(8 << 20)
     with pytest.raises(ModelUnavailable, match="other content"):
@@ -80,18 +83,18 @@ def test_too_much_content_is_refused(site: Site, tiny: ModelSource, tmp_path: Pa
 
 
 def test_half_a_download_is_refused_and_can_be_repeated(
-    site: Site, tiny: ModelSource, tmp_path: Path
+    site: ModelServer, tiny: ModelSource, tmp_path: Path
 ) -> None:
     """A connection that ends early is noticed; the next pull goes through."""
-    site.cut = 1_000
+    site.cut_after = 1_000
     with pytest.raises(ModelUnavailable, match=r"gave 1000 of .* bytes; repeat"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
     assert kept(tmp_path) == []
-    site.cut = None
+    site.cut_after = None
     assert models.is_ready(models.pull(site.url, cache_dir=tmp_path, source=tiny))
 
 
-def test_an_absent_file_is_named(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_an_absent_file_is_named(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
     """The error has the whole URL and what the server said."""
     with pytest.raises(ModelUnavailable, match=r"/wrong/tokenizer\.json \(404 Not Found\); check the URL"):
         models.pull(f"{site.url}/wrong/", cache_dir=tmp_path, source=tiny)
@@ -99,10 +102,10 @@ def test_an_absent_file_is_named(site: Site, tiny: ModelSource, tmp_path: Path) 
 
 def test_no_network_is_said(published: dict[str, bytes], tmp_path: Path) -> None:
     """Where nobody answers, the error says so and what to do."""
-    with serving(published) as gone:
+    with serve(published) as gone:
         pass
     with pytest.raises(ModelUnavailable, match="check the network and repeat"):
-        models.pull(gone.url, cache_dir=tmp_path, source=source(published, gone.url))
+        models.pull(gone.url, cache_dir=tmp_path, source=model_source(published, gone.url))
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "model", "javascript:x"])
@@ -123,7 +126,7 @@ def test_files_that_were_carried_here_can_be_used(
 
 
 def test_the_environment_tells_where(
-    site: Site, tiny: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: ModelServer, tiny: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`OMOIDE_MODEL_URL` and `OMOIDE_CACHE` stand for the arguments that are left out."""
     monkeypatch.setenv("OMOIDE_MODEL_URL", f"{site.url}/nothing")
@@ -145,7 +148,7 @@ def test_the_cache_is_the_users_own_by_default(monkeypatch: pytest.MonkeyPatch, 
     assert models.models_dir() == tmp_path / ".cache" / "omoide" / "models"
 
 
-def test_a_damaged_model_is_replaced(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_a_damaged_model_is_replaced(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
     """A file that is not whole makes the model not ready, and the next pull mends it."""
     folder = models.pull(site.url, cache_dir=tmp_path, source=tiny)
     os.truncate(folder / "model.onnx", 100)
@@ -156,7 +159,7 @@ def test_a_damaged_model_is_replaced(site: Site, tiny: ModelSource, tmp_path: Pa
 
 
 def test_pulls_at_the_same_time_do_not_disturb_each_other(
-    site: Site, tiny: ModelSource, tmp_path: Path
+    site: ModelServer, tiny: ModelSource, tmp_path: Path
 ) -> None:
     """However many pull at once, each gets the whole model, and there is one."""
     with ThreadPoolExecutor(4) as pool:
@@ -166,7 +169,9 @@ def test_pulls_at_the_same_time_do_not_disturb_each_other(
     assert kept(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
 
 
-def test_what_a_killed_pull_left_is_removed_in_time(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_what_a_killed_pull_left_is_removed_in_time(
+    site: ModelServer, tiny: ModelSource, tmp_path: Path
+) -> None:
     """The remains of a pull go when they are a day old, and not while it may still be running."""
     left = models.models_dir(tmp_path) / ".partial-1"
     left.mkdir(parents=True)
@@ -180,29 +185,31 @@ def test_what_a_killed_pull_left_is_removed_in_time(site: Site, tiny: ModelSourc
     assert not left.exists()
 
 
-def test_a_cache_that_cannot_be_written_is_named(site: Site, tiny: ModelSource, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_named(
+    site: ModelServer, tiny: ModelSource, tmp_path: Path
+) -> None:
     """The error names the folder and how to choose another."""
     (tmp_path / "file").touch()
     with pytest.raises(ModelUnavailable, match="set OMOIDE_CACHE to a folder that you may write to"):
         models.pull(site.url, cache_dir=tmp_path / "file", source=tiny)
-    assert site.asked == []
+    assert site.requested == []
 
 
 def test_a_full_disk_is_said_before_anything_is_fetched(
-    site: Site, tiny: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: ModelServer, tiny: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is too little room, nothing is asked for."""
     monkeypatch.setattr(models, "REQUIRED_BYTES", 1 << 62)
     with pytest.raises(ModelUnavailable, match="the disk is full; make room, or set OMOIDE_CACHE"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
-    assert site.asked == []
+    assert site.requested == []
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     """Even under a known digest, a file that cannot be quantised is reported, and nothing stays."""
     files = {"/onnx/model.onnx": b"no model at all", "/tokenizer.json": b"{}"}
-    with serving(files) as up, pytest.raises(ModelUnavailable, match="could not be quantised"):
-        models.pull(up.url, cache_dir=tmp_path, source=source(files, up.url))
+    with serve(files) as up, pytest.raises(ModelUnavailable, match="could not be quantised"):
+        models.pull(up.url, cache_dir=tmp_path, source=model_source(files, up.url))
     assert kept(tmp_path) == []
 
 

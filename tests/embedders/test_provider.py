@@ -1,4 +1,4 @@
-"""Do the embedding models of providers work as embedders?"""
+"""Tests of the embedding models of providers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pydantic_ai.embeddings import EmbeddingResult, TestEmbeddingModel
 
-from omoide.embedders import Embedder, choose
-from omoide.embedders.provider import BATCH_SIZE, ProviderEmbedder
+from omoide.embedders import Embedder, ProviderEmbedder, choose
+from omoide.embedders.provider import BATCH_SIZE
 from omoide.errors import EmbedderFailed, Invalid
 
 

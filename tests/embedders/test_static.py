@@ -1,4 +1,4 @@
-"""Does the table of static vectors give vectors that mean something?"""
+"""Tests of the static word vectors."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Are data sets read as they are meant?"""
+"""Tests of the data sets for evaluation."""
 
 import json
 from collections.abc import Callable

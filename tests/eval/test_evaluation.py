@@ -1,4 +1,4 @@
-"""Does an evaluation work from end to end?"""
+"""Tests of an evaluation from end to end."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from omoide.errors import Invalid
+from omoide.eval import METRICS, evaluate
 from omoide.eval.__main__ import main
-from omoide.eval.runner import METRICS, evaluate
 
-TALKS = Path(__file__).parent / "talks.jsonl"
+CONVERSATIONS = Path(__file__).parent / "talks.jsonl"
 
 
 def test_a_real_store_finds_most_of_it() -> None:
     """Without any model, the words alone bring nearly all answers among the first five."""
-    found, _ = evaluate("jsonl", TALKS, embedder="none")
+    found, _ = evaluate("jsonl", CONVERSATIONS, embedder="none")
     assert found["turn"]["all"]["R@5"] >= 75
     assert found["turn"]["4"]["R@5"] >= 75
     assert found["session"]["all"]["R@5"] >= 90
@@ -25,15 +25,15 @@ def test_a_real_store_finds_most_of_it() -> None:
 def test_the_store_may_be_named_and_used_again(tmp_path: Path) -> None:
     """In a store of one's own the turns stay, and a second run finds the same."""
     url = f"sqlite:///{tmp_path}/eval.db"
-    first, _ = evaluate("jsonl", TALKS, store=url, embedder="none")
-    second, _ = evaluate("jsonl", TALKS, store=url, embedder="none")
+    first, _ = evaluate("jsonl", CONVERSATIONS, store=url, embedder="none")
+    second, _ = evaluate("jsonl", CONVERSATIONS, store=url, embedder="none")
     assert first["turn"] == second["turn"]
     assert first["settings"]["store"] == url
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` prints an object with the figures of every group, the latency and the settings."""
-    assert main(["jsonl", "--data", str(TALKS), "--embedder", "none", "--json"]) == 0
+    assert main(["jsonl", "--data", str(CONVERSATIONS), "--embedder", "none", "--json"]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert set(printed) == {"turn", "session", "latency_ms", "write_seconds", "settings"}
     assert set(printed["turn"]["all"]) == {*METRICS, "questions"}
@@ -42,7 +42,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Without `--json` people get a table, and nothing but it."""
-    arguments = ["jsonl", "--data", str(TALKS), "--embedder", "none", "--limit-conversations", "1"]
+    arguments = ["jsonl", "--data", str(CONVERSATIONS), "--embedder", "none", "--limit-conversations", "1"]
     assert main([*arguments, "--questions", "2", "--store", "memory://"]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("talks: 1 conversations, 12 turns, 2 questions")
@@ -52,7 +52,7 @@ def test_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_rankings_can_be_kept(tmp_path: Path) -> None:
     """`--details` writes what was found for each question, one object a line."""
     path = tmp_path / "details.jsonl"
-    assert main(["jsonl", "--data", str(TALKS), "--embedder", "none", "--details", str(path)]) == 0
+    assert main(["jsonl", "--data", str(CONVERSATIONS), "--embedder", "none", "--details", str(path)]) == 0
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert [line["question"] for line in lines][:1] == ["What is the name of Mira's dog?"]
     assert all(len(line["found"]) <= 20 and line["evidence"] for line in lines)
@@ -62,11 +62,11 @@ def test_the_rankings_can_be_kept(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["locomo", "--data", "absent.json"], "absent.json"),
-        (["locomo", "--data", str(TALKS)], "is not the file of LoCoMo"),
-        (["jsonl", "--data", str(TALKS), "--limit", "5"], "limit is 5"),
-        (["jsonl", "--data", str(TALKS), "--questions", "0"], "holds no question"),
-        (["jsonl", "--data", str(TALKS), "--store", "ftp://x"], "ftp"),
-        (["jsonl", "--data", str(TALKS), "--embedder", "nonsense"], "nonsense"),
+        (["locomo", "--data", str(CONVERSATIONS)], "is not the file of LoCoMo"),
+        (["jsonl", "--data", str(CONVERSATIONS), "--limit", "5"], "limit is 5"),
+        (["jsonl", "--data", str(CONVERSATIONS), "--questions", "0"], "holds no question"),
+        (["jsonl", "--data", str(CONVERSATIONS), "--store", "ftp://x"], "ftp"),
+        (["jsonl", "--data", str(CONVERSATIONS), "--embedder", "nonsense"], "nonsense"),
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
@@ -84,4 +84,4 @@ def test_wrong_arguments_are_told_in_one_line(
 def test_an_unknown_form_is_refused() -> None:
     """The form of a data file is one that is known."""
     with pytest.raises(Invalid, match="locomo"):
-        evaluate("csv", TALKS)
+        evaluate("csv", CONVERSATIONS)

@@ -1,4 +1,4 @@
-"""Are the figures of an evaluation the ones they are called?"""
+"""Tests of the metrics of recall."""
 
 from math import log2
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.eval.runner import METRICS, average_metrics, first_occurrences, measure, percentile
+from omoide.eval import METRICS, measure
+from omoide.eval.runner import average_metrics, first_occurrences, percentile
 
 TWENTY = [f"t{rank}" for rank in range(1, 21)]
 

@@ -1,4 +1,4 @@
-"""What does a question ask for?"""
+"""Tests of query parsing."""
 
 import pytest
 from hypothesis import given

@@ -102,9 +102,8 @@ def intervals(text: str, now: int) -> tuple[Interval, ...]:
                 is_used[start:end] = [True] * (end - start)
                 shift = _SHIFT.search(lowered[:start])
                 result.extend(_shift_intervals(parsed, shift) if shift else parsed)
-    return tuple(
-        interval for interval in result if interval.start < interval.end
-    )  # an interval before 1970 is empty
+    # An interval that lies before 1970 is empty.
+    return tuple(interval for interval in result if interval.start < interval.end)
 
 
 def _parse_match(kind: str, groups: dict[str, str | None], now: datetime) -> list[Interval]:

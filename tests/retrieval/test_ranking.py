@@ -1,4 +1,4 @@
-"""How well does each row answer the question, and why?"""
+"""Tests of the ranking of candidates and its explanation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import HashEmbedder
 from omoide.retrieval import features, query, scores
 from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics
 from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score

@@ -1,4 +1,4 @@
-"""Which terms does a text hold?"""
+"""Tests of tokenizing, stemming and features of text."""
 
 import pytest
 from hypothesis import given

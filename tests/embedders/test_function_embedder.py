@@ -1,4 +1,4 @@
-"""Is a function a good embedder, and is a bad one noticed?"""
+"""Tests of functions as embedders."""
 
 from typing import Any
 
@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from omoide.embedders import Embedder
-from omoide.embedders.vectors import FunctionEmbedder
+from omoide.embedders import Embedder, FunctionEmbedder
 from omoide.errors import EmbedderFailed, Invalid, WrongType
 
 

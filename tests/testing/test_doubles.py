@@ -1,4 +1,4 @@
-"""Does what is shipped for tests load only what is used, and does waiting wait?"""
+"""Tests of the testing package: lazy imports and polling."""
 
 from __future__ import annotations
 

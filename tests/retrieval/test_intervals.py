@@ -1,4 +1,4 @@
-"""Which times does a question speak of?"""
+"""Tests of the times that a query refers to."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from omoide.retrieval.query import intervals
+from omoide.retrieval import intervals
 
 NOW = int(datetime(2023, 6, 14, 12, tzinfo=UTC).timestamp() * 1000)  # a Wednesday
 

@@ -1,4 +1,4 @@
-"""Is an embedder of one's own held to what an embedder promises?"""
+"""Tests of the validation of embeddings."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from omoide.embedders import Embedder, Embedding
+from omoide.embedders import Embedder, Embedding, HashEmbedder, embed_and_validate
 from omoide.embedders.protocol import TOKEN_SIZE
-from omoide.embedders.vectors import HashEmbedder, embed_and_validate
 from omoide.errors import EmbedderFailed, ModelUnavailable
 
 ONE = np.array([1.0, 0.0], np.float32)

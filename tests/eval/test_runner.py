@@ -1,4 +1,4 @@
-"""Is a data set written and asked as it should be, and is what was found counted right?"""
+"""Tests of writing a data set, asking its questions and counting the results."""
 
 from collections.abc import Sequence
 from math import log2
@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from omoide.core.entry import Entry, MessageRef, RecallRequest, RecallResult, WriteRequest
-from omoide.eval import datasets, runner
-from omoide.eval.runner import METRICS
+from omoide.eval import METRICS, datasets, runner
 
-TALKS = Path(__file__).parent / "talks.jsonl"
+CONVERSATIONS = Path(__file__).parent / "talks.jsonl"
 
 RANKINGS = {
     "What is the name of Mira's dog?": ["f6", "f1", "f11"],
@@ -61,7 +60,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Prescribed:
 
 def test_turns_become_entries_with_their_place() -> None:
     """A turn of a session is a message of its thread, dated; a plain fact is neither."""
-    friends, assistant, facts = datasets.load_jsonl(TALKS).conversations
+    friends, assistant, facts = datasets.load_jsonl(CONVERSATIONS).conversations
     fifth = list(runner.to_entries(friends))[5]
     assert (fifth.id, fifth.namespace, fifth.session_id) == ("f6", "friends", None)
     assert fifth.message == MessageRef(thread="s2", seq=1, speaker="Mira")
@@ -73,7 +72,7 @@ def test_turns_become_entries_with_their_place() -> None:
 
 def test_questions_are_asked_after_the_last_turn(core: Prescribed) -> None:
     """A question sees one conversation, and is asked an hour after it ended unless it says when."""
-    runner.evaluate("jsonl", TALKS)
+    runner.evaluate("jsonl", CONVERSATIONS)
     asked = {request.query: request for request in core.asked if request.limit == 20}
     dog = asked["What is the name of Mira's dog?"]
     assert (dog.namespace, dog.scope, dog.session_id) == ("friends", "agent", None)
@@ -84,7 +83,7 @@ def test_questions_are_asked_after_the_last_turn(core: Prescribed) -> None:
 
 def test_known_rankings_give_the_figures_worked_out_by_hand(core: Prescribed) -> None:
     """Each group of questions has the mean of their figures, in per cent."""
-    found, _ = runner.evaluate("jsonl", TALKS)
+    found, _ = runner.evaluate("jsonl", CONVERSATIONS)
     pixel = (1 + 1 / log2(4) + 1 / log2(9)) / (1 + 1 / log2(3) + 1 / log2(4))
     both = (1 + 1 / log2(4)) / (1 + 1 / log2(3))
     turn = found["turn"]
@@ -115,7 +114,7 @@ def test_known_rankings_give_the_figures_worked_out_by_hand(core: Prescribed) ->
 
 def test_sessions_rank_where_their_best_turns_do(core: Prescribed) -> None:
     """By sessions, only questions about conversations of several sessions count."""
-    found, _ = runner.evaluate("jsonl", TALKS)
+    found, _ = runner.evaluate("jsonl", CONVERSATIONS)
     session = found["session"]
     assert session["all"]["questions"] == 8
     # The first dog question finds s2 before s1, which holds the answer.
@@ -127,7 +126,7 @@ def test_sessions_rank_where_their_best_turns_do(core: Prescribed) -> None:
 
 def test_a_report_tells_its_settings(core: Prescribed) -> None:
     """The report says what was measured, with which embedder, and how long a recall took."""
-    found, answers = runner.evaluate("jsonl", TALKS, limit=30)
+    found, answers = runner.evaluate("jsonl", CONVERSATIONS, limit=30)
     assert found["settings"] == {
         "data": "talks", "conversations": 3, "turns": 26, "questions": 10, "skipped": 1,
         "embedder": "prescribed", "store": "a temporary file", "limit": 30,
@@ -139,7 +138,7 @@ def test_a_report_tells_its_settings(core: Prescribed) -> None:
 
 def test_a_table_has_a_line_for_each_group(core: Prescribed) -> None:
     """People get the same figures, rounded to one place."""
-    found, _ = runner.evaluate("jsonl", TALKS)
+    found, _ = runner.evaluate("jsonl", CONVERSATIONS)
     lines = runner.format_table(found).splitlines()
     assert lines[0] == "talks: 3 conversations, 26 turns, 10 questions (1 without evidence left out)"
     assert [line.split()[:4] for line in lines if line.startswith("turn cat1-4")] == [
@@ -151,6 +150,6 @@ def test_a_table_has_a_line_for_each_group(core: Prescribed) -> None:
 def test_progress_is_told(core: Prescribed) -> None:
     """Writing and asking tell how far they are, up to the end."""
     told: list[tuple[str, int, int]] = []
-    runner.evaluate("jsonl", TALKS, progress=lambda *step: told.append(step))
+    runner.evaluate("jsonl", CONVERSATIONS, progress=lambda *step: told.append(step))
     assert told[-1] == ("asking questions", 10, 10)
     assert ("writing turns", 26, 26) in told

@@ -1,4 +1,4 @@
-"""Is the embedder chosen that is meant?"""
+"""Tests of choosing an embedder by name."""
 
 import logging
 import subprocess
@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from omoide.embedders import Embedder, choose
-from omoide.embedders.minilm import MiniLMEmbedder
-from omoide.embedders.static import StaticEmbedder
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import Embedder, HashEmbedder, MiniLMEmbedder, StaticEmbedder, choose
 from omoide.errors import Invalid, ModelUnavailable
 
 

@@ -1,4 +1,4 @@
-"""How near does the estimate come to what models count?"""
+"""Tests of the estimate of token counts."""
 
 import sys
 
@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import MissingExtra, NotFound
-from omoide.retrieval.text import ENCODINGS, estimate_tokens, token_counter
+from omoide.retrieval import estimate_tokens, token_counter
+from omoide.retrieval.text import ENCODINGS
 
 ENGLISH = {
     "prose": (
