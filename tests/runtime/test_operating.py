@@ -206,7 +206,7 @@ async def test_an_answer_that_is_none_is_told_as_nonsense(directive: Any, given:
     state, told = await execute_directive(directive, Counter(lambda _: given), 7, OPTS)
     assert state == 7
     assert told["status"] == "error"
-    assert f"gave {said}, not Answered or Failed" in told["error"]
+    assert f"gave {said}, not ProviderResult or ProviderFailure" in told["error"]
     signal(told)
 
 

@@ -1,18 +1,18 @@
-"""Executors of the directives.
+"""Execute directives.
 
-It runs beside the agent's letters, on the agent as it was when it began. What it returns is merged into the
-agent as it is by then, in its turn; or it is given to the action that was named for it.
+An executor takes a directive and the server of the agent that returned it. A plain function acts at once; it
+may return `BlockingWork` where the next directive has to wait, or a `Stop`. An async function runs beside the
+mailbox.
 
-`{"to": id or ids}` to agents, `{"parent": True}`, `{"child": tag}`, `{"children": True}`, `{"self": True}`,
-`{"bus": True}` to whoever subscribed; any other word is a way that the runtime was given. Who does not say
-where sends the usual way of the agent, or back to itself.
+`RunInstruction` runs an action on the agent as it was when the action began. Its result is merged into the
+agent as it is by then, in its turn, or given to the `result_action`.
 
-A sensor is an async generator. Each signal that it yields comes into the agent's mailbox, and it goes on once
-there is room for it; anything else that it yields is wrapped in a signal named after it.
+`Emit` sends to `{"to": id or ids}`, `{"parent": True}`, `{"child": tag}`, `{"children": True}`, `{"self":
+True}`, `{"bus": True}`, or a dispatcher of the runtime; without a target, where the agent's options say, or
+to itself.
 
-An executor takes a directive and the server of the agent that asked for it. A plain function does it at once,
-and may return `Waiting(work)` where the next directive has to wait, or a `Stop`; an async one goes on beside
-the agent's letters.
+A sensor is an async generator. Each signal that it yields is put into the mailbox, and it continues when
+there is room; anything else that it yields is wrapped in a signal named after it.
 """
 
 from __future__ import annotations
@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     from omoide.runtime.server import AgentServer
 
 
-# children: How does an agent get children, and lose them?
-
-
 CHILD_STARTED = "jido.agent.child.started"
 CHILD_EXITED = "jido.agent.child.exit"
 ORPHANED = "jido.agent.orphaned"
@@ -68,7 +65,7 @@ PROCESS = "process"
 
 
 def spawn_agent(directive: SpawnAgent, server: AgentServer) -> BlockingWork | None:
-    """Start a child; it is told who its parent is. In a fleet it has to be claimed first."""
+    """Start a child that knows its parent; in a fleet it has to be claimed first."""
     _check_child_capacity(directive.tag, server)
     definition = server.runtime.registry.kind(directive.kind)
     agent = Agent.new(definition, id=directive.id, state=directive.state)
@@ -88,7 +85,7 @@ async def _start_claimed(agent: Agent, tag: str, server: AgentServer) -> None:
 
 
 def adopt_child(directive: AdoptChild, server: AgentServer) -> None:
-    """Take an agent that runs, and has no parent that does, as a child."""
+    """Make a running agent without a running parent a child."""
     child = server.runtime.whereis(directive.child)
     if child is None:
         raise NotRunning(directive.child)
@@ -103,35 +100,35 @@ def adopt_child(directive: AdoptChild, server: AgentServer) -> None:
 
 
 def stop_child(directive: StopChild, server: AgentServer) -> None:
-    """Stop a child, or a process, which is given the time to finish; nothing waits for that."""
+    """Stop a child, which may finish first, or a process; nothing waits for that."""
     process = server.task_scope.named_tasks.pop((PROCESS, directive.tag), None)
     if process is not None:
         process.cancel()
         return
     id = server.children.get(directive.tag)
     if id is None:
-        known = ", ".join(sorted(server.children)) or "none"
-        raise NotFound("child", directive.tag, f"agent {server.id!r} has: {known}")
+        tags = ", ".join(sorted(server.children)) or "none"
+        raise NotFound("child", directive.tag, f"agent {server.id!r} has: {tags}")
     server.runtime.spawn(partial(server.runtime.stop_if_running, id, directive.reason))
 
 
 def spawn_process(directive: Spawn, server: AgentServer) -> None:
-    """Start something that is not an agent; it ends with this one at the latest."""
-    run = server.runtime.registry.process(directive.target)
+    """Start a process that is not an agent; it ends with this agent at the latest."""
+    process = server.runtime.registry.process(directive.target)
     tag = directive.tag or directive.target
     if (PROCESS, tag) in server.task_scope.named_tasks:
         raise IdTaken(tag)
-    server.start_job(partial(run, directive.config), "process", tag=(PROCESS, tag))
+    server.start_job(partial(process, directive.config), "process", tag=(PROCESS, tag))
 
 
 def notify_child_exit(server: AgentServer, tag: str, child: str, reason: str) -> None:
-    """Tell a parent that a child is gone."""
+    """Send a parent the signal that a child ended."""
     data = FrozenMap({"tag": tag, "id": child, "reason": reason})
     server.enqueue(Signal(type=CHILD_EXITED, data=data, source=server.runtime.source), internal=True)
 
 
 def notify_orphan(server: AgentServer, parent: str, tag: str, reason: str) -> None:
-    """Tell a child that its parent is gone."""
+    """Send a child the signal that its parent ended."""
     data = FrozenMap({"parent": parent, "tag": tag, "reason": reason})
     server.enqueue(Signal(type=ORPHANED, data=data, source=server.runtime.source), internal=True)
 
@@ -152,42 +149,39 @@ def _check_child_capacity(tag: str, server: AgentServer) -> None:
 
 
 def _is_ancestor(candidate: AgentServer, server: AgentServer) -> bool:
-    above = server.parent
-    while above is not None:
-        found = server.runtime.whereis(above[0])
-        if found is candidate:
+    parent = server.parent
+    while parent is not None:
+        server_above = server.runtime.whereis(parent[0])
+        if server_above is candidate:
             return True
-        above = None if found is None else found.parent
+        parent = None if server_above is None else server_above.parent
     return False
-
-
-# instructing: How is an action run that touches the world?
 
 
 CommandResult = tuple[Agent, list[Directive]]
 
 
 def run_instruction(directive: RunInstruction, server: AgentServer) -> None:
-    """Begin it; nobody waits."""
+    """Run an action beside the mailbox; nothing waits for it."""
     server.start_job(partial(_run_instruction, directive, server, server.current_signal), "run")
 
 
 async def _run_instruction(directive: RunInstruction, server: AgentServer, signal: Signal | None) -> None:
     instruction, before = directive.instruction, server.agent
-    life = server.task_scope
+    task_scope = server.task_scope
     status, result, error = "ok", None, None
     try:
         action = instruction.target or before.definition.action(instruction.action)
         params = action.check(instruction.params)
         result = await await_guarded(call_action(action, Context(before, signal), params))
-    except Exception as raised:
-        status, error = "error", raised
-    if life.closed:
+    except Exception as exception:
+        status, error = "error", exception
+    if task_scope.closed:
         return
     if directive.result_action is not None:
-        told = {"action": instruction.action, "status": status, "result": _result_value(result)}
-        told["error"] = None if error is None else error_directive(error, "run").message
-        server.enqueue_change(partial(_call_result_action, directive.result_action, told, signal))
+        report = {"action": instruction.action, "status": status, "result": _result_value(result)}
+        report["error"] = None if error is None else error_directive(error, "run").message
+        server.enqueue_change(partial(_call_result_action, directive.result_action, report, signal))
     elif error is not None:
         server.report_failure(error, "run", (signal, False), instruction.action)
     else:
@@ -198,31 +192,28 @@ def _call_result_action(
     name: str, params: Mapping[str, Any], signal: Signal | None, agent: Agent
 ) -> CommandResult:
     action: Action = agent.definition.action(name)
-    known = {field: value for field, value in params.items() if field in action.schema.fields}
-    return agent.cmd((action, known), signal=signal)
+    accepted = {field: value for field, value in params.items() if field in action.schema.fields}
+    return agent.cmd((action, accepted), signal=signal)
 
 
 def _merge_result(before: Agent, result: Any, agent: Agent) -> CommandResult:
-    """The agent with a result; a slot that changed meanwhile is not overwritten with an older idea of it."""
-    answer = result[0] if isinstance(result, tuple) and result else result
-    slot = slot_of(answer)
-    touched = [slot.key] if slot is not None else []
-    if isinstance(answer, Mapping):
-        touched = [key for key in SLOTS if key in answer]
-    for key in touched:
-        then, now = SLOTS[key].get(before), SLOTS[key].get(agent)
-        if then is not now:
-            raise Conflict(f"{key} of agent {agent.id!r}", getattr(then, "rev", 0), getattr(now, "rev", 0))
+    """Merge a result into an agent; raise `Conflict` for a slot that has changed since the action began."""
+    value = result[0] if isinstance(result, tuple) and result else result
+    slot = slot_of(value)
+    keys = [slot.key] if slot is not None else []
+    if isinstance(value, Mapping):
+        keys = [key for key in SLOTS if key in value]
+    for key in keys:
+        old, new = SLOTS[key].get(before), SLOTS[key].get(agent)
+        if old is not new:
+            raise Conflict(f"{key} of agent {agent.id!r}", getattr(old, "rev", 0), getattr(new, "rev", 0))
     return apply_result(agent, result)
 
 
 def _result_value(result: Any) -> Any:
-    """What an action returned, without its directives."""
-    answer = result[0] if isinstance(result, tuple) and len(result) == 2 else result
-    return FrozenMap(answer) if isinstance(answer, dict) else answer
-
-
-# scheduling: How is an agent told something later, or again and again?
+    """Return what an action returned, without its directives."""
+    value = result[0] if isinstance(result, tuple) and len(result) == 2 else result
+    return FrozenMap(value) if isinstance(value, dict) else value
 
 
 SCHEDULED_SIGNAL = "jido.agent.scheduled"
@@ -230,45 +221,45 @@ CRON = "cron"
 
 
 def schedule(directive: Schedule, server: AgentServer) -> None:
-    """Tell it once, so many milliseconds from now."""
-    life, runtime = server.task_scope, server.runtime
+    """Send the agent a signal once, so many milliseconds from now."""
+    task_scope, runtime = server.task_scope, server.runtime
 
-    def ring() -> None:
-        life.timers.discard(timer)
+    def fire() -> None:
+        task_scope.timers.discard(timer)
         server.enqueue(signal_of(directive.message, server))
 
-    timer: Timer = runtime.timers.after(directive.delay_ms, ring)
-    life.timers.add(timer)
+    timer: Timer = runtime.timers.after(directive.delay_ms, fire)
+    task_scope.timers.add(timer)
 
 
 def schedule_cron(directive: Cron, server: AgentServer) -> None:
-    """Tell it at the times of a cron line; a job of the same id is replaced."""
-    life, runtime = server.task_scope, server.runtime
+    """Send the agent a signal whenever a cron expression fires; a job of the same id is replaced."""
+    task_scope, runtime = server.task_scope, server.runtime
     key = (CRON, directive.job_id)
 
-    def ring() -> None:
-        wind(runtime.timing.now())
+    def fire() -> None:
+        set_timer(runtime.timing.now())
         server.enqueue(signal_of(directive.message, server, directive.job_id))
 
-    def wind(after: int) -> None:
+    def set_timer(after: int) -> None:
         at = next_after(directive.expression, after, directive.timezone)
-        life.named_tasks[key] = runtime.timers.at(at, ring)
+        task_scope.named_tasks[key] = runtime.timers.at(at, fire)
 
-    before = life.named_tasks.get(key)
-    wind(runtime.timing.now())
+    before = task_scope.named_tasks.get(key)
+    set_timer(runtime.timing.now())
     if before is not None:
         before.cancel()
 
 
 def cancel_cron(directive: CronCancel, server: AgentServer) -> None:
-    """End what a cron job began; one that is not there is no error."""
+    """Cancel a cron job; one that does not exist is no error."""
     job = server.task_scope.named_tasks.pop((CRON, directive.job_id), None)
     if job is not None:
         job.cancel()
 
 
 def signal_of(message: Any, server: AgentServer, job_id: str | None = None) -> Signal:
-    """The message itself if it is a signal, named by a word, or wrapped in one."""
+    """Return the message as a new signal: a copy of a signal, or anything else as its data."""
     if isinstance(message, Signal):
         # Each time it is another event.
         return Signal(
@@ -277,9 +268,6 @@ def signal_of(message: Any, server: AgentServer, job_id: str | None = None) -> S
         )  # fmt: skip
     data = FrozenMap({"message": message} if job_id is None else {"message": message, "job_id": job_id})
     return Signal(type=SCHEDULED_SIGNAL, data=data, source=server.source)
-
-
-# sending: Where does a signal go that an agent emits?
 
 
 DISPATCH_TARGETS = ("to", "parent", "child", "children", "self", "bus")
@@ -295,82 +283,81 @@ def emit(directive: Emit, server: AgentServer) -> BlockingWork | None:
 
 
 def dispatch(signal: Signal, targets: FrozenMap[str, Any], server: AgentServer) -> BlockingWork | None:
-    """Send a signal these ways; what has to wait is left to whoever asked."""
-    for way in targets:
-        if way not in DISPATCH_TARGETS and way not in server.runtime.registry.dispatchers:
-            known = ", ".join((*DISPATCH_TARGETS, *sorted(server.runtime.registry.dispatchers)))
-            raise Invalid("dispatch", f"has no way {way!r}", f"use {known}")
-    later: list[Work] = []
-    for way in sorted(targets):
-        if way == "bus":
-            if targets[way] and server.persistence.ownership is not None:
+    """Send a signal to targets, and return the work that has to wait, if any."""
+    for target in targets:
+        if target not in DISPATCH_TARGETS and target not in server.runtime.registry.dispatchers:
+            names = ", ".join((*DISPATCH_TARGETS, *sorted(server.runtime.registry.dispatchers)))
+            raise Invalid("dispatch", f"has no way {target!r}", f"use {names}")
+    blocking: list[Work] = []
+    for target in sorted(targets):
+        if target == "bus":
+            if targets[target] and server.persistence.ownership is not None:
                 server.persistence.ownership.send(signal, None)
-            elif targets[way]:
-                later.append(partial(server.runtime.publish, signal))
-        elif way in DISPATCH_TARGETS:
-            later += _send_to(signal, _receiver_ids(way, targets[way], server), server)
+            elif targets[target]:
+                blocking.append(partial(server.runtime.publish, signal))
+        elif target in DISPATCH_TARGETS:
+            blocking += _send_to(signal, _receiver_ids(target, targets[target], server), server)
         else:
-            later.append(
-                partial(_call_dispatcher, server.runtime.registry.dispatchers[way], signal, targets[way])
+            blocking.append(
+                partial(
+                    _call_dispatcher, server.runtime.registry.dispatchers[target], signal, targets[target]
+                )
             )
-    return BlockingWork(partial(_run_in_order, later)) if later else None
+    return BlockingWork(partial(_run_in_order, blocking)) if blocking else None
 
 
 def _send_to(signal: Signal, ids: Iterable[str], server: AgentServer) -> list[Work]:
-    """Send to these agents; what has to wait for a full mailbox is returned."""
-    later: list[Work] = []
+    """Send to agents, and return the work of those whose mailbox is full."""
+    blocking: list[Work] = []
     for id in ids:
         if id == server.id:
             server.enqueue(signal)
         elif server.persistence.ownership is not None:
             server.persistence.ownership.send(signal, id)
         elif not server.runtime.cast_nowait(id, signal):
-            later.append(partial(server.runtime.cast, id, signal))
-    return later
+            blocking.append(partial(server.runtime.cast, id, signal))
+    return blocking
 
 
-def _receiver_ids(way: str, target: Any, server: AgentServer) -> list[str]:
-    if way == "to":
-        found = [target] if isinstance(target, str) else [*target]
+def _receiver_ids(kind: str, target: Any, server: AgentServer) -> list[str]:
+    if kind == "to":
+        receivers = [target] if isinstance(target, str) else [*target]
     elif not target:
-        found = []
-    elif way == "self":
-        found = [server.id]
-    elif way == "children":
-        found = [*server.children.values()]
-    elif way == "parent":
-        above = PARENT.get(server.agent)
-        if server.parent is None and server.persistence.ownership is not None and above is not None:
-            return [above.id]  # it lives somewhere else in the fleet
+        receivers = []
+    elif kind == "self":
+        receivers = [server.id]
+    elif kind == "children":
+        receivers = [*server.children.values()]
+    elif kind == "parent":
+        parent = PARENT.get(server.agent)
+        if server.parent is None and server.persistence.ownership is not None and parent is not None:
+            return [parent.id]  # it lives somewhere else in the fleet
         if server.parent is None:
             raise NotFound("parent of agent", server.id, "it has none; say {'to': id}")
-        found = [server.parent[0]]
+        receivers = [server.parent[0]]
     else:
         if target not in server.children:
-            known = ", ".join(sorted(server.children)) or "none"
-            raise NotFound("child", target, f"agent {server.id!r} has: {known}")
-        found = [server.children[target]]
-    return found
+            tags = ", ".join(sorted(server.children)) or "none"
+            raise NotFound("child", target, f"agent {server.id!r} has: {tags}")
+        receivers = [server.children[target]]
+    return receivers
 
 
 async def _run_in_order(works: list[Work]) -> None:
-    failed: Exception | None = None
+    first_error: Exception | None = None
     for work in works:
         try:
             await await_guarded(work())
         except Exception as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
 
 
 async def _call_dispatcher(dispatcher: Callable[..., Any], signal: Signal, config: Any) -> None:
-    answer: Awaitable[Any] | Any = dispatcher(signal, config)
-    if isawaitable(answer):
-        await answer
-
-
-# sensing: How does an agent perceive the world?
+    result: Awaitable[Any] | Any = dispatcher(signal, config)
+    if isawaitable(result):
+        await result
 
 
 SENSOR = "sensor"
@@ -381,18 +368,18 @@ def start_sensor(directive: StartSensor, server: AgentServer) -> None:
     sensor = server.runtime.registry.sensor(directive.sensor)
     if (SENSOR, directive.tag) in server.task_scope.named_tasks:
         raise IdTaken(directive.tag)
-    feel = partial(_run_sensor, directive, sensor, server)
-    server.start_job(feel, "sensor", tag=(SENSOR, directive.tag))
+    work = partial(_run_sensor, directive, sensor, server)
+    server.start_job(work, "sensor", tag=(SENSOR, directive.tag))
 
 
 def stop_sensor(directive: StopSensor, server: AgentServer) -> None:
     """Stop the sensor under a tag."""
     job = server.task_scope.named_tasks.pop((SENSOR, directive.tag), None)
     if job is None:
-        known = (
+        tags = (
             ", ".join(sorted(tag for kind, tag in server.task_scope.named_tasks if kind == SENSOR)) or "none"
         )
-        raise NotFound("sensor", directive.tag, f"agent {server.id!r} has: {known}")
+        raise NotFound("sensor", directive.tag, f"agent {server.id!r} has: {tags}")
     job.cancel()
 
 
@@ -415,9 +402,6 @@ async def _forward_readings(
 def _reading_signal(reading: Any, directive: StartSensor, server: AgentServer) -> Signal:
     data = FrozenMap({"tag": directive.tag, "reading": reading})
     return Signal(type=f"sensor.{directive.sensor}", data=data, source=server.source)
-
-
-#   init  : How is each directive carried out?
 
 
 Executor = Callable[[Any, Any], Any]

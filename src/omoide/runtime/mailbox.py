@@ -1,8 +1,8 @@
-"""Mailbox, envelopes, dropped signals.
+"""Queue the envelopes of an agent, and record the signals that were dropped.
 
-Signals from others wait in a mailbox of limited size: who sends to a full one waits, in the order of coming.
+Signals of others wait in a mailbox of limited size: a sender to a full one waits, first come, first served.
 What the agent's own work brings back is let in beyond that limit, up to another one, because nobody could
-wait for it.
+wait for it: the agent itself would have to make the room.
 """
 
 from __future__ import annotations
@@ -23,28 +23,25 @@ if TYPE_CHECKING:
     from omoide.core.agent import Agent
 
 
-# drops: Which signals were not handled, and why?
-
-
 log = logging.getLogger("omoide.runtime")
 
 MAX_DROPPED = 1_000
-"""How many are remembered."""
+"""The number of dropped signals that are remembered."""
 
 
 class DroppedSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """A signal that was accepted, or tried, and will not be handled."""
+    """A signal that was accepted, or offered, and will not be handled."""
 
     agent_id: str
     signal: Signal
     reason: str
     at: int
     accepted: bool = True
-    """Whether the agent had accepted it; one that was turned away was never its own."""
+    """Whether the agent had accepted it; False for a signal that was rejected."""
 
 
 class DroppedSignals:
-    """The last signals that were dropped, and how many there were in all."""
+    """The last dropped signals, and the number of all of them."""
 
     def __init__(self, listener: Callable[[DroppedSignal], Any] | None = None) -> None:
         self._recent: deque[DroppedSignal] = deque(maxlen=MAX_DROPPED)
@@ -58,7 +55,7 @@ class DroppedSignals:
         return len(self._recent)
 
     def add(self, agent_id: str, signal: Signal, reason: str, *, accepted: bool) -> None:
-        """Report one; a listener that fails is written down."""
+        """Record a dropped signal, log it, and pass it to the listener, whose errors are logged."""
         drop = DroppedSignal(
             agent_id=agent_id, signal=signal, reason=reason, at=clock.now(), accepted=accepted
         )
@@ -72,17 +69,14 @@ class DroppedSignals:
                 log.warning("on_dropped failed with %s", type(error).__name__)
 
 
-# mailbox: What waits for an agent?
-
-
 INTERNAL_LIMIT = 10_000
-"""How many letters of its own making may wait beyond the size of a mailbox."""
+"""The number of items of the agent's own work that may wait beyond the size of a mailbox."""
 
 AgentChange = Callable[["Agent"], "tuple[Agent, list[Directive]]"]
 
 
 class PendingReply:
-    """An answer that somebody waits for."""
+    """A result that a caller waits for; like a future, but bound to no event loop."""
 
     __slots__ = ("_error", "_event", "_value")
 
@@ -92,19 +86,19 @@ class PendingReply:
         self._error: Exception | None = None
 
     def set_result(self, value: Any) -> None:
-        """Answer; only the first answer counts."""
+        """Resolve the reply; only the first result or exception counts."""
         if not self._event.is_set():
             self._value = value
             self._event.set()
 
     def set_exception(self, error: Exception) -> None:
-        """Answer with an error."""
+        """Resolve the reply with an exception."""
         if not self._event.is_set():
             self._error = error
             self._event.set()
 
     async def wait(self) -> Any:
-        """The answer, once it is there."""
+        """Return the result once it is there, or raise the exception."""
         await self._event.wait()
         if self._error is not None:
             raise self._error
@@ -112,7 +106,7 @@ class PendingReply:
 
 
 class Envelope:
-    """A signal on its way into an agent, with whoever waits for what comes of it."""
+    """A signal on its way into an agent, and the reply that its sender waits for."""
 
     __slots__ = ("internal", "reply", "signal")
 
@@ -120,11 +114,11 @@ class Envelope:
         self.signal = signal
         self.reply = reply
         self.internal = internal
-        """Whether the runtime itself tells it: an agent need not have a route for it."""
+        """Whether the runtime itself sent it: an agent need not have a route for it."""
 
 
 class SaveRequest:
-    """That an agent is to be put into the vault, once all before this is done."""
+    """A request to save the agent, once everything before it is handled."""
 
     __slots__ = ("reply",)
 
@@ -133,7 +127,7 @@ class SaveRequest:
 
 
 class _Sender:
-    """Somebody who waits for a place."""
+    """A sender that waits until there is room."""
 
     __slots__ = ("accepted", "envelope", "event", "on_accepted", "rejected")
 
@@ -165,11 +159,11 @@ class Mailbox:
 
     @property
     def closed(self) -> bool:
-        """Whether others are turned away."""
+        """Whether signals of others are rejected."""
         return self._closed
 
     def put_nowait(self, envelope: Envelope) -> bool:
-        """Take a letter if there is room for it now, and nobody came before."""
+        """Add an envelope if there is room now and no sender waits, and return whether it was added."""
         if self._closed or self._senders or len(self._items) >= self.size:
             return False
         self._items.append(envelope)
@@ -177,9 +171,9 @@ class Mailbox:
         return True
 
     async def put(self, envelope: Envelope, on_accepted: Callable[[], object] = lambda: None) -> bool:
-        """Take a letter, once there is room for it; whether it was taken.
+        """Add an envelope, once there is room, and return whether it was added.
 
-        `on_taken` is called in that moment: whoever waits may be cancelled before it hears of it.
+        `on_accepted` is called at that moment, because the sender may be cancelled before it resumes.
         """
         if self.put_nowait(envelope):
             on_accepted()
@@ -199,7 +193,7 @@ class Mailbox:
         return sender.accepted
 
     def put_internal(self, item: MailboxItem) -> bool:
-        """Take something of the agent's own, beyond the size too; whether there was room."""
+        """Add an item of the agent's own work, also beyond the size, and return whether there was room."""
         if len(self._items) >= self.size + INTERNAL_LIMIT:
             return False
         self._items.append(item)
@@ -207,7 +201,7 @@ class Mailbox:
         return True
 
     def get_nowait(self) -> MailboxItem | None:
-        """The next one, if there is any."""
+        """Return the next item, or None, and let the next waiting sender in."""
         if not self._items:
             return None
         item = self._items.popleft()
@@ -220,7 +214,7 @@ class Mailbox:
         return item
 
     async def wait(self) -> None:
-        """Until something comes, or somebody wakes the reader."""
+        """Wait until an item arrives, or until `wake` is called."""
         if self._items:
             return
         self._arrival = Event()
@@ -230,12 +224,12 @@ class Mailbox:
             self._arrival = None
 
     def wake(self) -> None:
-        """Have the reader look again."""
+        """Resume the reader, so that it checks its state again."""
         if self._arrival is not None:
             self._arrival.set()
 
     def close(self) -> None:
-        """Turn everybody away from now on, those who wait included."""
+        """Reject all senders from now on, those that wait included."""
         self._closed = True
         while self._senders:
             sender = self._senders.popleft()
@@ -244,11 +238,11 @@ class Mailbox:
         self.wake()
 
     def reopen(self) -> None:
-        """Let others in again."""
+        """Accept signals of others again."""
         self._closed = False
 
     def drain(self) -> list[MailboxItem]:
-        """All that still waits, taken out."""
-        left = [*self._items]
+        """Remove and return all items."""
+        items = [*self._items]
         self._items.clear()
-        return left
+        return items

@@ -1,7 +1,7 @@
-"""AgentOptions and error policies.
+"""Options of a running agent, and policies for its errors.
 
-An action that fails, a signal without a route, a directive that cannot be carried out: each is an `Error`
-that comes to the agent's policy. None is lost, and none ends the agent unless the policy says so.
+An action that fails, a signal without a route, a directive that cannot be executed: each becomes an `Error`
+that is passed to the agent's policy. No error is lost, and none ends the agent unless the policy says so.
 """
 
 from __future__ import annotations
@@ -22,54 +22,51 @@ if TYPE_CHECKING:
     from omoide.runtime.server import AgentServer
 
 
-# policies: What is done about an error?
-
-
 log = logging.getLogger("omoide.runtime")
 
 ERROR_SIGNAL = "jido.agent.error"
 ERROR_REASON = "error"
-"""The reason of an agent that was stopped because of an error."""
+"""The exit reason of an agent that was stopped because of an error; it counts as a failure."""
 
 
 class ErrorPolicy(Protocol):
-    """Looks at an error; returns what is to be done about it, a `Stop` for instance."""
+    """A function that decides about an error of an agent."""
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
-        """What is to be done."""
+        """Return the directive to execute, for instance a `Stop`, or None."""
         ...
 
 
 class LogErrors:
-    """Write down that it happened, and go on."""
+    """Log each error, and go on."""
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
-        """Nothing is to be done."""
+        """Log the error."""
         log_error(error, server)
         return None
 
 
 class StopOnError:
-    """Stop with the first error."""
+    """Stop the agent with the first error."""
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
-        """The agent is to stop, as failed."""
+        """Return a `Stop` with a reason that counts as a failure."""
         log_error(error, server)
         return Stop(reason=f"{ERROR_REASON}: {error.kind}")
 
 
 class EmitErrors:
-    """Tell others, by a signal."""
+    """Emit a signal for each error."""
 
     def __init__(self, type: str = ERROR_SIGNAL, dispatch: Any = None) -> None:
         self.type = Signal(type=type).type
         self.dispatch = None if dispatch is None else freeze_map(dispatch, "dispatch")
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
-        """A signal is to be sent; an error about that very signal is only written down."""
+        """Return the signal as a directive; an error about such a signal is only logged."""
         log_error(error, server)
-        about = server.current_signal
-        if about is not None and about.type == self.type:
+        signal = server.current_signal
+        if signal is not None and signal.type == self.type:
             return None
         data = {
             "agent_id": server.id,
@@ -78,19 +75,19 @@ class EmitErrors:
             "action": error.action,
             "field": error.field,
             "kind": error.kind,
-            "signal_id": None if about is None else about.id,
+            "signal_id": None if signal is None else signal.id,
         }
         return Emit(signal=Signal(type=self.type, data=data, source=server.source), dispatch=self.dispatch)
 
 
 class MaxErrors:
-    """Go on for so many errors; the last of them stops the agent."""
+    """Go on until a number of errors is reached, then stop the agent."""
 
     def __init__(self, limit: int) -> None:
         self.limit = check_positive(limit, "limit")
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
-        """The agent is to stop, once there are too many."""
+        """Return a `Stop` once the limit is reached."""
         log_error(error, server)
         if server.error_count < self.limit:
             return None
@@ -101,7 +98,7 @@ _POLICIES: dict[str, Callable[[], ErrorPolicy]] = {"log": LogErrors, "stop": Sto
 
 
 def as_policy(value: Any) -> ErrorPolicy:
-    """A policy by its name, or as it is."""
+    """Return a policy by its name, or a function as it is."""
     if isinstance(value, str) and value in _POLICIES:
         return _POLICIES[value]()
     if not callable(value) or isinstance(value, type):
@@ -112,20 +109,17 @@ def as_policy(value: Any) -> ErrorPolicy:
 
 
 def is_error_report(signal: Signal, server: AgentServer) -> bool:
-    """Whether it is what the policy of this agent itself sent about an error."""
+    """Return whether a signal is one that the agent's own `EmitErrors` sent."""
     policy = server.options.on_error
     return isinstance(policy, EmitErrors) and (signal.type, signal.source) == (policy.type, server.source)
 
 
 def log_error(error: Error, server: AgentServer) -> None:
-    """Write down that an error happened. No message: it may quote what was said."""
+    """Log an error without its message, which may quote what a user said."""
     log.warning(
         "agent %s: %s in %s%s",
         server.id, error.kind, error.context, f" of {error.action}" if error.action else "",
     )  # fmt: skip
-
-
-# terms: Under which terms does an agent live?
 
 
 RESTART_MODES = ("permanent", "transient", "temporary")
@@ -133,26 +127,26 @@ PARENT_EXIT_MODES = ("stop", "continue")
 
 
 class AgentOptions(Value, frozen=True, kw_only=True):
-    """What becomes of an agent that fails, how much it may hold up, and where its signals go."""
+    """Restarts, error policy, queue limits and default dispatch of a running agent."""
 
     restart: str = "transient"
-    """When it is started again: always, after a failure (`transient`), or never (`temporary`)."""
+    """When it is restarted: always (`permanent`), after a failure (`transient`), or never (`temporary`)."""
     max_restarts: int = 3
-    """How often within `restart_seconds`, before it is given up."""
+    """The number of restarts within `restart_seconds` before it is given up."""
     restart_seconds: float = 5.0
     on_error: Any = "log"
     """`log`, `stop`, `emit`, a `MaxErrors`, an `EmitErrors`, or a function of the error and the server."""
     mailbox: int = 1_000
-    """How many signals of others may wait."""
+    """The number of signals of others that may wait."""
     max_directives: int = 10_000
-    """How many directives may wait; what is beyond that is dropped, and reported."""
+    """The number of directives that may wait; those beyond it are dropped and reported."""
     dispatch: MapField | None = None
-    """Where signals go that it emits without saying where; without it they come back to itself."""
+    """The target of signals that it emits without one; None for the agent itself."""
     on_parent_exit: str = "stop"
-    """What it does when its parent is gone: `stop`, or `continue` without one."""
+    """What it does when its parent ends: `stop`, or `continue` without one."""
     max_children: int | None = None
     save_every: int | None = None
-    """After how many signals it is put into the vault; with 1, `call` answers once that is done."""
+    """The number of signals after which it is saved; with 1, `call` returns once that is done."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,11 +165,11 @@ class AgentOptions(Value, frozen=True, kw_only=True):
 
     @property
     def error_policy(self) -> ErrorPolicy:
-        """What is done about an error."""
+        """The function that decides about errors."""
         return as_policy(self.on_error)
 
     def merge(self, changes: Mapping[str, Any]) -> Self:
-        """These terms with some changed."""
+        """Return these options with some changed; an unknown one is `Invalid`."""
         for name in changes:
             if name not in type(self).__struct_fields__:
                 known = ", ".join(type(self).__struct_fields__)

@@ -1,8 +1,6 @@
-"""What does a runtime know by name?
+"""Map names in directives to code: kinds of agents, sensors, processes, dispatchers and executors.
 
-Directives are data, so they name what they want done: a kind of agent, a sensor, a process, a way to send a
-signal. Here the names become code.
-
+Directives are data, so they name what they want: a kind of agent, a sensor, a process, a target of a signal.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ T = TypeVar("T")
 
 
 class Registry:
-    """Kinds of agents, sensors, processes, ways to send, and executors of directives."""
+    """The kinds, sensors, processes, dispatchers and executors of a runtime."""
 
     def __init__(
         self,
@@ -40,9 +38,9 @@ class Registry:
         self.sensors = _check_functions(sensors, "sensors")
         self.processes = _check_functions(processes, "processes")
         self.dispatchers = _check_functions(dispatchers, "dispatchers")
-        for way in self.dispatchers:
-            if way in DISPATCH_TARGETS:
-                raise Invalid(f"dispatchers.{way}", "is a way that is built in", "choose another word")
+        for name in self.dispatchers:
+            if name in DISPATCH_TARGETS:
+                raise Invalid(f"dispatchers.{name}", "is a way that is built in", "choose another word")
         for name, process in self.processes.items():
             if not iscoroutinefunction(process):
                 raise WrongType(f"processes.{name}", "an async function of its config", process)
@@ -54,7 +52,7 @@ class Registry:
             self.add_executor(directive, executor)
 
     def add_kind(self, kind: Definition) -> None:
-        """Know a kind of agent by its name."""
+        """Register a kind of agent under its name; another definition of the same name is `IdTaken`."""
         if not isinstance(kind, Definition):
             raise WrongType("kinds", "Definitions", kind, "pass agent.definition or Definition.new(…)")
         if self.kinds.get(kind.name, kind) != kind:
@@ -62,41 +60,41 @@ class Registry:
         self.kinds[kind.name] = kind
 
     def add_executor(self, directive: type[Directive], executor: Executor) -> None:
-        """Know how a directive is carried out; one that is built in can be replaced."""
+        """Register an executor of a directive class; it replaces a built-in one."""
         if not isinstance(directive, type) or not issubclass(directive, Directive):
             raise WrongType("executors", "classes of directives as keys", directive, "subclass Directive")
         self._executors = {
-            kind: known
-            for kind, known in self._executors.items()
-            if kind in BUILT_IN_EXECUTORS or known is not None
+            cls: function
+            for cls, function in self._executors.items()
+            if cls in BUILT_IN_EXECUTORS or function is not None
         }
         self._executors[directive] = check_function(executor, f"executor of {directive.__name__}")
 
     def executor(self, directive: Directive) -> Executor | None:
-        """How a directive is carried out; what is known of its class goes for subclasses, too."""
-        kind = type(directive)
-        if kind not in self._executors:
-            found = (self._executors.get(parent) for parent in kind.__mro__)
-            self._executors[kind] = next((one for one in found if one is not None), None)
-        return self._executors[kind]
+        """Return the executor of a directive's class or of its nearest base class, or None."""
+        cls = type(directive)
+        if cls not in self._executors:
+            executors = (self._executors.get(base) for base in cls.__mro__)
+            self._executors[cls] = next((executor for executor in executors if executor is not None), None)
+        return self._executors[cls]
 
     def kind(self, name: str) -> Definition:
-        """A kind of agent."""
+        """Return a kind of agent; raise `NotFound` if there is none."""
         return _lookup(self.kinds, "kind of agent", name)
 
     def sensor(self, name: str) -> Callable[..., Any]:
-        """A sensor."""
+        """Return a sensor; raise `NotFound` if there is none."""
         return _lookup(self.sensors, "sensor", name)
 
     def process(self, name: str) -> Callable[..., Any]:
-        """A process that is not an agent."""
+        """Return a process; raise `NotFound` if there is none."""
         return _lookup(self.processes, "process", name)
 
 
 def _lookup(registered: Mapping[str, T], what: str, name: str) -> T:
     if name not in registered:
-        known = ", ".join(sorted(registered)) or "none"
-        raise NotFound(what, name, f"the runtime knows: {known}")
+        names = ", ".join(sorted(registered)) or "none"
+        raise NotFound(what, name, f"the runtime knows: {names}")
     return registered[name]
 
 

@@ -1,14 +1,14 @@
-"""Timers and cron.
+"""Run timers, and compute when cron expressions fire.
 
-A line has five fields (minute, hour, day, month, weekday), or six with the second first. The time of day is
-that of a time zone. Where clocks go forward, a time that is left out fires at the first moment after the
-gap; where they go back, a time that comes twice fires the first time. A line for every hour keeps its
-rhythm instead: it skips what is left out and fires in both of the two hours.
+A cron expression has five fields (minute, hour, day, month, weekday), or six with the second first. Times are
+local times of a time zone. Where clocks go forward, a time inside the gap fires at the first moment after it;
+where they go back, a time that comes twice fires the first time. An expression for every hour keeps its
+rhythm instead: it skips the gap, and fires in both of the repeated hours.
 
-`Timing` tells the time and waits for it. `Timers` keeps any number of moments in one task: `at` goes by the
-clock on the wall, `after` counts milliseconds. When that clock is set back, nothing fires twice, and a delay
-grows by no more than what passed since the timers last looked: a few seconds, and not the hour that the
-clock was wrong.
+`Timing` is the clock of the runtime, which tests replace. `Timers` fires any number of timers in one task:
+`at` goes by the wall clock, `after` counts elapsed milliseconds. When the wall clock is set back, nothing
+fires twice, and a delay grows by no more than what passed since the timers last looked: a few seconds, and
+not the hour that the clock was wrong.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ from omoide.core.frozen import check_text
 from omoide.core.value import check_count, check_function, check_number
 from omoide.errors import Invalid
 
-# cron: When does a cron line fire next?
-
-
 MAX_EXPRESSION_LENGTH = 500
-"""So many characters a line may have."""
+"""The number of characters that an expression may have."""
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -74,7 +71,7 @@ _FIELDS = (
 
 
 class _CronExpression(msgspec.Struct, frozen=True):
-    """What a line stands for: the values of its fields, in order."""
+    """The values that each field of a cron expression allows, in order."""
 
     seconds: tuple[int, ...]
     minutes: tuple[int, ...]
@@ -86,7 +83,7 @@ class _CronExpression(msgspec.Struct, frozen=True):
     every_hour: bool
 
     def first_match(self, start: datetime) -> datetime | None:
-        """The first local time that fits, from `start` on."""
+        """Return the first matching local time at or after `start`."""
         if start.month in self.months and self._matches_day(start.date()):
             at = (start.hour, start.minute, start.second)
             for hour in self.hours:
@@ -115,12 +112,21 @@ class _CronExpression(msgspec.Struct, frozen=True):
 
 
 def next_after(expression: str, at: int, timezone: str = "UTC") -> int:
-    """The first moment after `at` at which a line fires, in milliseconds UTC."""
-    line, zone = _parse(_check_length(expression)), _zone(timezone)
+    """Return the first moment after `at` at which a cron expression fires, in milliseconds UTC.
+
+    Args:
+        expression: Five fields, six with the second first, or a word such as `@hourly`.
+        at: The moment to start from, in milliseconds UTC.
+        timezone: The IANA name of the time zone that the expression is in.
+
+    Raises:
+        Invalid: The expression or time zone is wrong, or does not fire before the year 10000.
+    """
+    cron, zone = _parse(_check_length(expression)), _zone(timezone)
     second = clock.check(at, "at") // 1000
     try:
-        found = min(_next_fire(line, start, second, zone) for start in _search_starts(line, second, zone))
-        return clock.check(found * 1000, "at")
+        fire = min(_next_fire(cron, start, second, zone) for start in _search_starts(cron, second, zone))
+        return clock.check(fire * 1000, "at")
     except (OverflowError, ValueError):  # a local time, or the moment found, is beyond the last year
         raise Invalid(
             "expression", f"{expression!r} does not fire before the year 10000", "ask for an earlier time"
@@ -128,13 +134,13 @@ def next_after(expression: str, at: int, timezone: str = "UTC") -> int:
 
 
 def check_expression(expression: str, timezone: str = "UTC") -> None:
-    """Raise unless this is a line that fires, in a time zone that is known."""
+    """Raise `Invalid` unless the expression can be parsed and fires, and the time zone is known."""
     _parse(_check_length(expression))
     _zone(timezone)
 
 
 def _next_fire(cron: _CronExpression, start: datetime, after: int, zone: tzinfo) -> int:
-    """The first second after another at which a line fires, looking from a local time on."""
+    """Return the first second after `after` at which an expression fires, searching from a local time on."""
     while (local := cron.first_match(start)) is not None:
         early, late = _second(local, zone, 0), _second(local, zone, 1)
         start = local + _SECOND
@@ -152,7 +158,7 @@ def _next_fire(cron: _CronExpression, start: datetime, after: int, zone: tzinfo)
 
 
 def _search_starts(cron: _CronExpression, second: int, zone: tzinfo) -> list[datetime]:
-    """The local times to look from; two, if a line for every hour has the same hour before it once more."""
+    """Return the local times to search from; two if an hourly expression may fire in a repeated hour."""
     local = _local(second, zone)
     starts = [local + _SECOND]
     again = _second(local, zone, 1)
@@ -171,7 +177,7 @@ def _second(local: datetime, zone: tzinfo, fold: int) -> int:
 
 
 def _find_transition(before: int, after: int, zone: tzinfo) -> int:
-    """The first second after the clocks of a zone were changed, somewhere between two seconds."""
+    """Return the first second after the offset of a zone changes between two seconds, by bisection."""
 
     def offset(second: int) -> timedelta | None:
         return datetime.fromtimestamp(second, zone).utcoffset()
@@ -222,7 +228,7 @@ def _parse(expression: str) -> _CronExpression:
 
 
 def _parse_values(part: str, field: _CronField) -> tuple[int, ...]:
-    """All values that one field of a line stands for."""
+    """Return all values that a field allows, sorted."""
     return tuple(sorted({value for item in part.split(",") for value in _parse_range(item, field)}))
 
 
@@ -266,14 +272,11 @@ def _parse_digits(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
 
 
-# timing: When is it time?
-
-
 FIRE_BATCH = 256
-"""How many timers fire before other tasks get their turn."""
+"""The number of timers that fire before other tasks get their turn."""
 
 MAX_CANCELLED = 64
-"""So many cancelled timers may lie about without being cleared away."""
+"""The number of cancelled timers that may stay in a heap before it is rebuilt."""
 
 NEVER = clock.MAX_TIMESTAMP + 1
 
@@ -281,19 +284,19 @@ _log = logging.getLogger("omoide")
 
 
 class Timing(Protocol):
-    """Tells the time and waits for it."""
+    """A clock that can also wait."""
 
     def now(self) -> int:
-        """Milliseconds since 1970 UTC."""
+        """Return the current time in milliseconds since 1970 UTC."""
         ...
 
     async def wait(self, until: int) -> None:
-        """Return at a moment, or earlier: who waits looks again. Other tasks run in the meantime."""
+        """Return at a moment, or earlier: the caller checks the time again. Other tasks run meanwhile."""
         ...
 
 
 class SystemTiming:
-    """The time of the clock in use; it sleeps in slices, so that a clock that was set is noticed."""
+    """The clock of `omoide.clock`; it sleeps in slices, so that it notices when the system clock was set."""
 
     def __init__(self, max_sleep: float = 5.0) -> None:
         if not check_number(max_sleep, "max_sleep") > 0:
@@ -301,16 +304,16 @@ class SystemTiming:
         self._max_sleep = max_sleep
 
     def now(self) -> int:
-        """Milliseconds since 1970 UTC."""
+        """Return the current time in milliseconds since 1970 UTC."""
         return clock.now()
 
     async def wait(self, until: int) -> None:
-        """Sleep until a moment, but not longer than one slice."""
+        """Sleep until a moment, but no longer than one slice."""
         await anyio.sleep(min(max(0, until - clock.now()) / 1000, self._max_sleep))
 
 
 class Timer:
-    """One call that is to be made at about `when`, unless it is cancelled."""
+    """A call that is made at about `when`, unless it is cancelled."""
 
     __slots__ = ("_call", "_queue", "when")
 
@@ -325,7 +328,7 @@ class Timer:
         return self._call is not None
 
     def cancel(self) -> None:
-        """Call nothing any more; of a timer that fired or was cancelled this is no error."""
+        """Cancel the call; a timer that fired or was cancelled before is no error."""
         if self._call is not None:
             self._call = None
             self._queue.discard_one()
@@ -340,7 +343,7 @@ class Timer:
 
 
 class _TimerQueue:
-    """Timers in the order of their moments; those of one moment in the order they were set."""
+    """Timers by their moments; those of the same moment in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
@@ -356,7 +359,7 @@ class _TimerQueue:
         return timer
 
     def next_due(self) -> int | None:
-        """The moment of the next timer."""
+        """Return the moment of the next timer, or None."""
         while self._heap and not self._heap[0][2].active:
             heappop(self._heap)
             self._cancelled -= 1
@@ -374,7 +377,7 @@ class _TimerQueue:
 
 
 class Timers:
-    """Any number of timers in one task: start `run` in a task group, and set timers from the same loop."""
+    """Any number of timers in one task: start `run` in a task group, and set timers in the same loop."""
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing: Timing = SystemTiming() if timing is None else timing
@@ -389,20 +392,20 @@ class Timers:
         return len(self._wall) + len(self._elapsed)
 
     def at(self, when: int, call: Callable[[], object]) -> Timer:
-        """Make a call when the clock shows a moment, or at once if that has passed."""
+        """Call a function when the wall clock reaches a moment, or at once if that has passed."""
         timer = self._wall.add(clock.check(when, "when"), call)
         self._wake_if_earlier(when)
         return timer
 
     def after(self, ms: int, call: Callable[[], object]) -> Timer:
-        """Make a call when so many milliseconds have passed."""
+        """Call a function when so many milliseconds have passed."""
         due = self._now() + check_count(ms, "ms")
         timer = self._elapsed.add(due, call, self._set_back)
         self._wake_if_earlier(due)
         return timer
 
     async def run(self) -> None:
-        """Fire what is due, until cancelled; timers that are left then wait for the next run."""
+        """Fire timers until cancelled; the rest wait for the next run."""
         if self._running:
             raise Invalid("timers", "are run by another task", "run them once")
         self._running = True
@@ -416,16 +419,16 @@ class Timers:
             self._running = False
 
     def _fire_due(self) -> int:
-        """Fire up to a batch of what is due, the earliest first; how many there were."""
+        """Fire up to a batch of due timers, the earliest first, and return their number."""
         now, fired = self._now(), 0
-        while fired < FIRE_BATCH and (line := self._due_queue(now)) is not None:
-            line.pop()._fire()
+        while fired < FIRE_BATCH and (queue := self._due_queue(now)) is not None:
+            queue.pop()._fire()
             fired += 1
         return fired
 
     def _due_queue(self, now: int) -> _TimerQueue | None:
-        when, line = min((self._next_wall(), 0), (self._next_elapsed(), 1))
-        return None if when > now else (self._wall, self._elapsed)[line]
+        when, number = min((self._next_wall(), 0), (self._next_elapsed(), 1))
+        return None if when > now else (self._wall, self._elapsed)[number]
 
     async def _wait(self) -> None:
         self._until = min(self._next_wall(), self._next_elapsed())
@@ -436,7 +439,7 @@ class Timers:
         self._wait_scope = None
 
     def _wake_if_earlier(self, when: int) -> None:
-        """Wake the task that waits for something later."""
+        """Wake the task if it waits for a later moment."""
         if self._wait_scope is not None and when < self._until:
             self._wait_scope.cancel()
 

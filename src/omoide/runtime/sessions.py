@@ -1,7 +1,7 @@
-"""Supervised sessions.
+"""Keep a pool of live sessions.
 
-A session is found by its id, opened when somebody asks for it, opened anew when it died, and closed when
-nobody needs it any more. Whoever wants to hold on to one for longer than a call holds it with `using`.
+A session is found by its id, opened when it is needed, opened again when its background work crashed, and
+closed when it is idle. To keep one for longer than a call, hold it with `SessionPool.acquire`.
 """
 
 from __future__ import annotations
@@ -25,41 +25,38 @@ from omoide.turns.controls import check_context
 from omoide.turns.memory import memory_policy, namespace_of
 from omoide.turns.spec import AgentSpec
 
-# supervised: How is a session that somebody else holds: alive, busy, the one that is asked for?
-
-
 SessionKey = tuple[str, str]
 """A namespace, and an id in it."""
 
 
 def is_busy(session: Session) -> bool:
-    """Whether a turn or a promotion is going on in it."""
+    """Return whether a turn or a promotion is running in a session."""
     return session._state._running
 
 
 def is_closed(session: Session) -> bool:
-    """Whether somebody has closed it."""
+    """Return whether a session has been closed."""
     return session._closed
 
 
 def is_alive(session: Session) -> bool:
-    """Whether it can be used; while a turn runs, it is not the time to ask what else died."""
+    """Return whether a session can be used; during a turn its background work is not checked."""
     return not session._closed and (is_busy(session) or failure_cause(session) is None)
 
 
 def failure_cause(session: Session) -> str | None:
-    """What ended its background work, which should go on for as long as the session is open."""
-    ticking = session._background_task
-    if session._closed or ticking is None or not ticking.done():
+    """Return what ended the background work of an open session, or None while it runs."""
+    ticker = session._background_task
+    if session._closed or ticker is None or not ticker.done():
         return None
-    error = None if ticking.cancelled() else ticking.exception()
+    error = None if ticker.cancelled() else ticker.exception()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return "cancellation" if error is None else type(error).__name__
 
 
 class SessionSlot:
-    """Where one session lives; the lock is held while it is opened or closed."""
+    """The place of one session in the pool; its lock is held while the session is opened or closed."""
 
     __slots__ = ("closing", "holders", "lock", "session", "used_at")
 
@@ -72,7 +69,7 @@ class SessionSlot:
 
     @property
     def last_used(self) -> int:
-        """When somebody asked for it, or it did something."""
+        """The moment of the last request for the session, or of its last activity."""
         session = self.session
         return self.used_at if session is None else max(self.used_at, session.record.updated_at)
 
@@ -84,18 +81,18 @@ class SessionSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody would miss it."""
+        """Whether nobody holds the session, and no turn runs in it."""
         return self.session is not None and self.holders == 0 and not is_busy(self.session)
 
 
 def session_options(session: Session) -> dict[str, Any]:
-    """The options that a session was opened with."""
+    """Return the options that a session was opened with."""
     own = {"project_id": session._project_id, "lease_ms": session._lease_ms}
     return {**session._options, **session._memory_options, **own}
 
 
 def session_key(id: str, spec: AgentSpec | None, options: Mapping[str, Any]) -> SessionKey:
-    """Where a session lies: in the namespace that is given, or else in that of the agent's memory."""
+    """Return the key of a session: its namespace, given or that of the agent's memory, and its id."""
     if spec is not None:
         check_instance(spec, "spec", kind=AgentSpec)
     namespace = options.get("namespace")
@@ -106,7 +103,7 @@ def session_key(id: str, spec: AgentSpec | None, options: Mapping[str, Any]) -> 
 
 
 def check_session_matches(session: Session, spec: AgentSpec | None, options: Mapping[str, Any]) -> None:
-    """Raise where somebody asks for the session of another agent, project or tenant."""
+    """Raise `Invalid` where the session belongs to another agent, project or tenant than requested."""
     if spec is not None and spec.id != session.spec.id:
         raise Invalid("spec", f"is of agent {spec.id!r}, the session of {session.spec.id!r}", "pass its own")
     project, own = options.get("project_id"), session.record.project_id
@@ -125,27 +122,31 @@ def _context(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return context
 
 
-# conversations: Which sessions are alive here, and who looks after them?
-
-
 log = logging.getLogger("omoide.runtime")
 
 MAX_CONCURRENT_CLOSES = 16
-"""How many sessions are closed at the same time."""
+"""The number of sessions that are closed at the same time."""
 MAX_FAILURES = 1_000
-"""How many failures are remembered."""
+"""The number of failures that are remembered."""
 POLL_INTERVAL_S = 0.01
-"""How often it is seen whether a turn is over."""
+"""The interval in which closing checks whether a turn is over."""
 
 
 class SessionPool:
     """The live sessions of one store.
 
-    `options` are those of `Session`, for all of them. With `idle_ms`, `sweep` closes what nobody used for
-    so long. With `limit`, the session that was not used for the longest time is closed for a new one; where
-    each of them is held or runs a turn, a new one is refused. Without it there is no limit. A session whose
-    background work died is opened anew, `restarts` times within `within_ms`. Closing waits `patience_ms`
-    for a turn that is running.
+    A session whose background work crashed is opened again, up to `max_restarts` times within
+    `restart_window_ms`; then it is `GaveUp`.
+
+    Args:
+        store: The store of all sessions.
+        idle_ms: Milliseconds of disuse after which `sweep` closes a session; None for never.
+        limit: The number of live sessions. The least recently used one is closed for a new one; where each is
+            held or runs a turn, a new one is refused. None for no limit.
+        max_restarts: The number of crashes that are tolerated within the window.
+        restart_window_ms: The length of that window.
+        close_timeout_ms: How long closing waits for a turn that is running.
+        options: Options of `Session`, for all of them.
     """
 
     def __init__(
@@ -187,12 +188,12 @@ class SessionPool:
     # Found
 
     def find(self, id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Session | None:
-        """The session of this id, if it is alive."""
-        place = self._slots.get((namespace, id))
-        return None if place is None else place.live_session
+        """Return the session of this id, if it is live."""
+        slot = self._slots.get((namespace, id))
+        return None if slot is None else slot.live_session
 
     def ids(self, *, namespace: str | None = None) -> list[str]:
-        """The ids of the sessions that are alive, in one namespace or in all."""
+        """Return the ids of the live sessions, in one namespace or in all."""
         return sorted(
             id for space, id in self._slots
             if namespace in (None, space) and self.find(id, namespace=space) is not None
@@ -200,65 +201,73 @@ class SessionPool:
 
     @property
     def failures(self) -> dict[SessionKey, str]:
-        """Sessions that were not closed well, and why: the type of an error, or that time was over."""
+        """Sessions that were not closed cleanly, and why: the type of an error, or that time ran out."""
         return {**self._failures}
 
     # Opened
 
     async def get(self, id: str, spec: AgentSpec | None = None, **options: Any) -> Session:
-        """The session of this id: the one that is alive, or else it is opened.
+        """Return the live session of this id, or open it.
 
-        `options` are those of `Session`; they count when it is opened. Without a spec, the session has the
-        one it was begun with. Use what you get at once, or hold it with `using`.
+        Use the session at once, or hold it with `acquire`.
+
+        Args:
+            id: The session.
+            spec: Its agent; None for the one that the session was started with.
+            options: Options of `Session`, which count when it is opened.
+
+        Raises:
+            GaveUp: The session crashed too often.
+            TooManyAgents: The pool is full, and no session is idle.
         """
-        given = {**self._options, **_check_options(options)}
-        key = session_key(id, spec, given)
+        merged = {**self._options, **_check_options(options)}
+        key = session_key(id, spec, merged)
         while True:
-            place = self._slots.get(key)
-            if place is None:
+            slot = self._slots.get(key)
+            if slot is None:
                 self._check_restarts(key)
                 if self._is_full:
                     await self._evict()
                     continue
-                place = self._slots[key] = SessionSlot()
-            session = place.live_session
+                slot = self._slots[key] = SessionSlot()
+            session = slot.live_session
             if session is not None:
-                check_session_matches(session, spec, given)
-                place.used_at = clock.now()
+                check_session_matches(session, spec, merged)
+                slot.used_at = clock.now()
                 return session
-            if place.closing is None:
-                await self._open_slot(key, place, spec, options)
-            elif place.closing is asyncio.current_task():  # it would wait for itself
+            if slot.closing is None:
+                await self._open_slot(key, slot, spec, options)
+            elif slot.closing is asyncio.current_task():  # it would wait for itself
                 raise Invalid("session", f"{id!r} is just being closed", "ask for it later")
             else:
-                await asyncio.wait([place.closing])
+                await asyncio.wait([slot.closing])
 
     @asynccontextmanager
     async def acquire(self, id: str, spec: AgentSpec | None = None, **options: Any) -> AsyncIterator[Session]:
-        """A block that holds the session of this id: it is not closed meanwhile for being idle."""
+        """Hold the session of this id for a block, so that it is not closed for being idle."""
         session = await self.get(id, spec, **options)
-        place = self._slots[session_key(id, spec, {**self._options, **options})]
-        place.holders += 1
+        slot = self._slots[session_key(id, spec, {**self._options, **options})]
+        slot.holders += 1
         try:
             yield session
         finally:
-            place.holders -= 1
-            place.used_at = clock.now()
+            slot.holders -= 1
+            slot.used_at = clock.now()
 
     async def _open_slot(
         self, key: SessionKey, slot: SessionSlot, spec: AgentSpec | None, options: Mapping[str, Any]
     ) -> None:
-        """Open a session in its place, unless somebody else did; who waits for a place looks again."""
+        """Open the session of a slot, unless another task did; the caller looks at the slot again."""
         async with slot.lock:
             if self._slots.get(key) is not slot or slot.closing is not None or slot.live_session is not None:
                 return
             try:
-                before, slot.session = slot.session, None
-                known = self._options if before is None else session_options(before)
-                if before is not None:
-                    await self._close_crashed(key, before)
-                    spec = before.spec if spec is None else spec
-                slot.session = await self._open_session(key, spec, {**known, **options})
+                crashed, slot.session = slot.session, None
+                defaults = self._options if crashed is None else session_options(crashed)
+                if crashed is not None:
+                    await self._close_crashed(key, crashed)
+                    spec = crashed.spec if spec is None else spec
+                slot.session = await self._open_session(key, spec, {**defaults, **options})
             finally:
                 if slot.session is None:
                     self._slots.pop(key, None)
@@ -266,15 +275,15 @@ class SessionPool:
     async def _open_session(
         self, key: SessionKey, spec: AgentSpec | None, options: Mapping[str, Any]
     ) -> Session:
-        given = {**options, "store": self._store, "namespace": key[0]}
+        merged = {**options, "store": self._store, "namespace": key[0]}
         if spec is None:
-            session = await Session.load(key[1], **given)
+            session = await Session.load(key[1], **merged)
         else:
-            session = Session.open(spec, key[1], **given)
+            session = Session.open(spec, key[1], **merged)
         return await session.__aenter__()
 
     async def _close_crashed(self, key: SessionKey, session: Session) -> None:
-        """Close what died; too many deaths in a short time are not followed by another life."""
+        """Close a session that crashed, and raise `GaveUp` if it crashed too often."""
         cause = failure_cause(session)
         if cause is None:
             return  # it was closed by whoever had it
@@ -288,7 +297,7 @@ class SessionPool:
 
     def _recent_crashes(self, key: SessionKey) -> list[tuple[int, str]]:
         now = clock.now()
-        return [one for one in self._crashes.get(key, ()) if now - one[0] < self.restart_window_ms]
+        return [crash for crash in self._crashes.get(key, ()) if now - crash[0] < self.restart_window_ms]
 
     def _check_restarts(self, key: SessionKey) -> None:
         recent = self._recent_crashes(key)
@@ -298,10 +307,11 @@ class SessionPool:
     # Closed
 
     async def close(self, id: str | None = None, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        """Close a session, or all of them, with their final promotions; one that fails hinders no other.
+        """Close a session, or all, with their final promotions; one failure does not prevent the others.
 
-        What one session fails with is raised; of several it is an `ExceptionGroup`. Where there is no time
-        to wait for all, `failures` says which of them were left.
+        Raises:
+            ExceptionGroup: What several sessions failed with; the error itself for a single session. Where
+                time ran out, `failures` has those that were left.
         """
         if id is not None:
             self._crashes.pop((namespace, id), None)
@@ -313,7 +323,7 @@ class SessionPool:
         waiting = {*self._slots}
         errors: list[Exception] = []
 
-        async def one(key: SessionKey) -> None:
+        async def close_one(key: SessionKey) -> None:
             error = await self._close_session(key)
             waiting.discard(key)
             if error is not None:
@@ -321,7 +331,7 @@ class SessionPool:
                 errors.append(error)
 
         try:
-            await _for_each(one, sorted(waiting))
+            await _for_each(close_one, sorted(waiting))
         except get_cancelled_exc_class():
             for key in sorted(waiting & {*self._slots}):
                 self._record_failure(key, "not closed in time")
@@ -330,9 +340,9 @@ class SessionPool:
             raise ExceptionGroup("some sessions were not closed well", errors)
 
     async def sweep(self, now: int | None = None) -> list[str]:
-        """Close what nobody used for `idle_ms`, and what is not held; the ids of what was closed.
+        """Close the sessions that nobody holds and nobody used for `idle_ms`, and return their ids.
 
-        A session that cannot be saved now stays, and is tried again with the next sweep.
+        A session that cannot be saved now stays open, and is tried again with the next sweep.
         """
         at = clock.resolve(now)
         self._prune()
@@ -340,32 +350,35 @@ class SessionPool:
             return []
         since, closed = at - self.idle_ms, []
 
-        async def one(key: SessionKey) -> None:
-            place = self._slots.get(key)
-            if place is None or not place.is_idle or place.last_used > since:
+        async def close_idle(key: SessionKey) -> None:
+            slot = self._slots.get(key)
+            if slot is None or not slot.is_idle or slot.last_used > since:
                 return  # somebody came for it meanwhile
-            if await self._close_slot(key, place, keep_on_failure=True) is None:
+            if await self._close_slot(key, slot, keep_on_failure=True) is None:
                 closed.append(key[1])
 
-        await _for_each(one, [key for key, place in self._slots.items() if place.last_used <= since])
+        await _for_each(close_idle, [key for key, slot in self._slots.items() if slot.last_used <= since])
         return sorted(closed)
 
     async def _close_session(self, key: SessionKey) -> Exception | None:
-        """Close it after the turn that is running; what went wrong."""
-        place = self._slots.get(key)
-        if place is None or place.closing is asyncio.current_task():
+        """Close a session after the turn that is running, and return its error."""
+        slot = self._slots.get(key)
+        if slot is None or slot.closing is asyncio.current_task():
             return None
-        async with place.lock:
+        async with slot.lock:
             pass  # it may just be opened
         with move_on_after(self.close_timeout_ms / 1000):
-            while place.session is not None and is_busy(place.session):  # noqa: ASYNC110 - it rings no bell
+            while slot.session is not None and is_busy(slot.session):  # noqa: ASYNC110 - it rings no bell
                 await sleep(POLL_INTERVAL_S)
-        return await self._close_slot(key, place)
+        return await self._close_slot(key, slot)
 
     async def _close_slot(
         self, key: SessionKey, slot: SessionSlot, *, keep_on_failure: bool = False
     ) -> Exception | None:
-        """Close it now; what went wrong. Who does it `gently` keeps what cannot be saved, or is in use."""
+        """Close the session of a slot now, and return its error.
+
+        With `keep_on_failure`, a session that cannot be saved, or is in use, stays open.
+        """
         closing = slot.closing
         if closing is None:
             # In a task of its own: what is being written is written, whoever stops waiting for it.
@@ -403,17 +416,17 @@ class SessionPool:
         return self.limit is not None and len(self._slots) >= self.limit
 
     async def _evict(self) -> None:
-        """Close what was not used for the longest time."""
+        """Close the least recently used sessions until there is room."""
         tried: set[SessionKey] = set()
         self._prune()
         while self._is_full:
-            closing = [one.closing for one in self._slots.values() if one.closing is not None]
+            closing = [slot.closing for slot in self._slots.values() if slot.closing is not None]
             free = [
-                key for key, place in self._slots.items()
-                if key not in tried and place.is_idle and place.closing is None
+                key for key, slot in self._slots.items()
+                if key not in tried and slot.is_idle and slot.closing is None
             ]  # fmt: skip
             if free:
-                key = min(free, key=lambda one: self._slots[one].last_used)
+                key = min(free, key=lambda candidate: self._slots[candidate].last_used)
                 tried.add(key)
                 await self._close_slot(key, self._slots[key], keep_on_failure=True)
             elif closing:
@@ -423,9 +436,9 @@ class SessionPool:
                 raise TooManyAgents("this set of sessions", self.limit or 0)
 
     def _prune(self) -> None:
-        """Drop sessions that others closed, and deaths that were long ago."""
-        for key, place in [*self._slots.items()]:
-            if place.session is not None and is_closed(place.session) and place.closing is None:
+        """Remove sessions that others closed, and crashes outside of the window."""
+        for key, slot in [*self._slots.items()]:
+            if slot.session is not None and is_closed(slot.session) and slot.closing is None:
                 del self._slots[key]
         self._crashes = {key: recent for key in self._crashes if (recent := self._recent_crashes(key))}
 
@@ -444,19 +457,19 @@ def _check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _pause(session: Session) -> None:
-    """Keep what a session holds, so that it loses nothing when it cannot be closed well."""
+    """Save what a session holds, so that nothing is lost when it cannot be closed cleanly."""
     with suppress(NotFound):  # it was erased
         await session.pause()
 
 
 async def _for_each(work: Callable[[SessionKey], Awaitable[None]], keys: Iterable[SessionKey]) -> None:
-    """Do this for each, some at a time."""
+    """Run work for each key, some of them at a time."""
     limiter = CapacityLimiter(MAX_CONCURRENT_CLOSES)
 
-    async def one(key: SessionKey) -> None:
+    async def limited(key: SessionKey) -> None:
         async with limiter:
             await work(key)
 
     async with create_task_group() as group:
         for key in keys:
-            group.start_soon(one, key)
+            group.start_soon(limited, key)

@@ -1,9 +1,8 @@
-"""What becomes of an agent when its life ends?
+"""Restart agents whose run ended, or remove them for good.
 
-By its terms it is started again, with the letters that still wait, or it is gone. One that fails too often
-within a short time is given up. It begins again with its last checkpoint where it was ever saved, else as it
-was when it was started; a checkpoint that cannot be read is a reason to give up, never to begin afresh.
-
+An agent is restarted as its options say, with the mailbox as it is. One that fails more than `max_restarts`
+times within `restart_seconds` is given up. It restarts from its last checkpoint if it was ever saved, else as
+it was started; a checkpoint that cannot be read is a reason to give up, never to start a fresh agent.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ log = logging.getLogger("omoide.runtime")
 
 
 async def supervise(server: AgentServer, runtime: Runtime) -> None:
-    """Let an agent live, as often as its terms say."""
+    """Run an agent, and restart it as its options say, until it ends for good."""
     exit = Exit("shutdown", requested=True)
     try:
         while True:
@@ -55,7 +54,7 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
 
 
 async def stop_server(server: AgentServer, timeout: float, reason: str = SHUTDOWN) -> None:
-    """End an agent once it has finished what it accepted; after so many seconds anyway."""
+    """End an agent once it has finished what it accepted, or after `timeout` seconds."""
     server.close(save=False, reason=reason)
     with move_on_after(timeout):
         await server.ended.wait()
@@ -74,7 +73,7 @@ async def stop_tree(server: AgentServer, runtime: Runtime) -> None:
 
 
 def _finalize(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
-    """Report what an agent that is gone did not handle, and tell its parent and its children."""
+    """Remove a server, report what it did not handle, and notify its parent and its children."""
     runtime.remove_server(server)
     server.mailbox.close()
     for item in server.mailbox.drain():
@@ -132,5 +131,5 @@ async def _reload_agent(server: AgentServer, runtime: Runtime) -> Agent:
 
 
 def _with_parent(parent: Parent | None, agent: Agent) -> Agent:
-    """The agent with the parent that it has by now; it may have been adopted since."""
+    """Return the agent with its current parent: it may have been adopted since the checkpoint."""
     return agent if parent is None else PARENT.put(agent, parent)

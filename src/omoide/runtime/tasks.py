@@ -1,6 +1,6 @@
-"""Jobs and exit of one life; Waiting.
+"""Own the background jobs, timers and subscriptions of one run of an agent.
 
-Jobs, timers and sensors belong to one life of an agent: they end with it, whatever ends it.
+They belong to a run, not to the agent: a `TaskScope` ends them when the run ends, however it ends.
 """
 
 from __future__ import annotations
@@ -18,37 +18,31 @@ if TYPE_CHECKING:
     from omoide.runtime.scheduler import Timer
 
 
-# ending: How did a life of an agent end?
-
-
 SHUTDOWN = "shutdown"
 NORMAL_REASONS = ("normal", SHUTDOWN, STOP_SIGNAL)
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a life ended."""
+    """How a run of an agent ended."""
 
     reason: str = "normal"
     requested: bool = False
-    """Whether it was asked for from outside: then the agent is not started again."""
+    """Whether it was requested from outside: then the agent is not restarted."""
 
     @property
     def is_normal(self) -> bool:
-        """Whether nothing went wrong."""
+        """Whether the run ended without a failure."""
         return self.requested or self.reason in NORMAL_REASONS
-
-
-# living: What else goes on for an agent while it takes its letters?
 
 
 Work = Callable[[], Coroutine[Any, Any, object]]
 JobKey = tuple[str, str]
-"""A kind, such as `sensor`, and the tag of one of them."""
+"""A kind, such as `sensor`, and a tag."""
 T = TypeVar("T")
 
 
 class TaskScope:
-    """What an agent has going beside its letters."""
+    """The jobs, timers and subscriptions of one run of an agent."""
 
     __slots__ = ("_background", "_jobs", "closed", "exit_callbacks", "named_tasks", "timers")
 
@@ -59,16 +53,16 @@ class TaskScope:
         """Sensors, processes and cron jobs, by kind and tag."""
         self.timers: set[Timer] = set()
         self.exit_callbacks: list[Callable[[], object]] = []
-        """What is to be done once in the end, such as to cancel a subscription."""
+        """Functions to call once in the end, for instance to close a subscription."""
         self.closed = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether work is under way that comes to an end by itself."""
+        """Whether jobs are running that end by themselves."""
         return bool(self._jobs)
 
     def create_job(self, tag: JobKey | None = None) -> CancelScope:
-        """A scope for another job; one with a tag may go on until it is stopped."""
+        """Return the cancel scope of a new job; a job with a key may run until it is cancelled."""
         scope = CancelScope()
         if tag is None:
             self._jobs.add(scope)
@@ -78,28 +72,28 @@ class TaskScope:
         return scope
 
     def discard_job(self, scope: CancelScope, tag: JobKey | None = None) -> None:
-        """Forget a job that is over; its tag may be another's by now."""
+        """Remove a job that ended; its key may belong to another job by now."""
         self._jobs.discard(scope)
         self._background.discard(scope)
         if tag is not None and self.named_tasks.get(tag) is scope:
             del self.named_tasks[tag]
 
     def cancel_background(self) -> None:
-        """End what would go on for ever."""
+        """Cancel what would run for ever: keyed jobs, timers and subscriptions."""
         for scope in [*self._background]:
             scope.cancel()
         for timer in [*self.timers]:
             timer.cancel()
-        for one in self.named_tasks.values():
-            one.cancel()
+        for task in self.named_tasks.values():
+            task.cancel()
         self.named_tasks.clear()
         self.timers.clear()
-        closing, self.exit_callbacks = self.exit_callbacks, []
-        for close in closing:
-            close()
+        callbacks, self.exit_callbacks = self.exit_callbacks, []
+        for callback in callbacks:
+            callback()
 
     def close(self) -> None:
-        """End everything."""
+        """Cancel everything."""
         self.closed = True
         self.cancel_background()
         for scope in [*self._jobs]:
@@ -107,13 +101,13 @@ class TaskScope:
 
 
 def is_cancelled() -> bool:
-    """Whether it is this task that was cancelled, and not something that it waited for."""
+    """Return whether this task itself was cancelled, and not something that it awaited."""
     task = current_task()
     return get_current_task().has_pending_cancellation() or (task is not None and task.cancelling() > 0)
 
 
 async def await_guarded(work: Awaitable[T]) -> T:
-    """What a work gives; it has failed where something that it waited for was cancelled, and not the work."""
+    """Await work, and turn the cancellation of something that it awaited into an error of the work."""
     try:
         return await work
     except get_cancelled_exc_class() as error:
@@ -129,7 +123,7 @@ async def run_job(
     on_error: Callable[[BaseException], Any],
     tag: JobKey | None = None,
 ) -> None:
-    """Do a job of a life; `failed` is told what went wrong, unless the life is over."""
+    """Run a job of a task scope; pass what it raises to `on_error`, unless the scope is closed."""
     try:
         with scope:
             if not task_scope.closed:
@@ -141,9 +135,6 @@ async def run_job(
             on_error(error)
     finally:
         task_scope.discard_job(scope, tag)
-
-
-# waiting: What makes the next directive wait?
 
 
 class BlockingWork:

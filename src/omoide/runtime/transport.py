@@ -1,21 +1,21 @@
-"""Transport protocol and in-process bus.
+"""Move signals between agents: the transport protocol, and the bus inside a process.
 
-A transport has three methods. `publish` tells a signal to all who subscribed to its type, or `to` one agent
-by its id, wherever it lives. Every transport promises this:
+A transport has three methods. `publish` sends a signal to all subscribers of its type, or `to` one agent by
+its id, wherever it runs. Every transport guarantees:
 
 - a handler is called with one signal at a time, in the order in which one publisher published them;
-- what a handler raises is reported, and keeps the signal from nobody else;
-- `publish` has to be waited for: it returns when the signal was handed over, to the handlers or to
-  something that keeps it for them, so that whoever publishes too fast is slowed down;
-- once a subscription is closed, its handler is called no more, and so it is once the transport is closed.
+- what a handler raises is reported, and does not keep the signal from other handlers;
+- `publish` returns when the signal was handed over, to the handlers or to storage for them, so that a
+  publisher that is too fast is slowed down;
+- after a subscription or the transport is closed, its handlers are called no more.
 
-It does not promise that a signal arrives once: one that keeps signals on a network may bring them again.
-A handler that minds remembers `source` and `id`, which are unique together. Nor is there an order among
-signals of several publishers, or an answer: that is another signal.
+Not guaranteed: that a signal arrives only once (a transport with storage may deliver it again; `source` and
+`id` are unique together, see `RecentSignals`), an order among signals of several publishers, or an answer,
+which is another signal.
 
-The bus is a transport that needs nothing but an event loop. Each subscription has a queue of its own: a slow
-handler holds up the publisher, who waits for it, but no other subscriber. A handler may publish; it does not
-wait then, so that no two handlers wait for each other.
+The bus needs nothing but an event loop. Each subscription has a queue of its own: a slow handler holds up the
+publisher, who waits for it, but no other subscriber. A handler that publishes does not wait, so that no two
+handlers can wait for each other.
 """
 
 from __future__ import annotations
@@ -42,42 +42,40 @@ from omoide.core.signal import Signal
 from omoide.core.value import check_count, check_function, check_instance
 from omoide.errors import Dropped, Invalid, MailboxFull, NotRunning
 
-# transport: How do signals get from one agent to another?
-
-
 Handler = Callable[[Signal], Awaitable[object] | object]
-"""A plain or async function that takes a signal; with its return the signal is accepted."""
+"""A plain or async function that takes a signal; the signal is accepted when it returns."""
 
 
 class Subscription(Protocol):
-    """The wish to be told."""
+    """A handler that is subscribed to signals."""
 
     async def close(self) -> None:
-        """Be told no more; doing it again is no error."""
+        """Call the handler no more; closing again is no error."""
         ...
 
 
 @runtime_checkable
 class Transport(Protocol):
-    """Brings signals to those who want them."""
+    """Delivers signals to subscribers."""
 
     async def publish(self, signal: Signal, *, to: str | None = None) -> None:
-        """Tell all who subscribed to the type of a signal, or only one agent.
+        """Send a signal to all subscribers of its type, or only to those for one agent.
 
-        `NotRunning` where it is known that nobody subscribed for that agent.
+        Raises:
+            NotRunning: The transport knows that nobody subscribed for that agent.
         """
         ...
 
     async def subscribe(self, pattern: str, handler: Handler, *, agent: str | None = None) -> Subscription:
-        """Have a handler told of signals whose type fits a pattern.
+        """Call a handler with each signal whose type matches a pattern.
 
-        Without `agent` these are the signals that were told to all, with it those to that agent and no
+        Without `agent`, these are the signals that were published to all; with it, those to that agent and no
         others.
         """
         ...
 
     async def close(self) -> None:
-        """Tell nobody anything any more; doing it again is no error."""
+        """Deliver nothing any more; closing again is no error."""
         ...
 
 
@@ -85,16 +83,16 @@ DIGEST_BYTES = 16
 
 
 def signal_digest(signal: Signal, *prefix: str) -> str:
-    """A short text that stands for a signal, and for what else makes it another one.
+    """Return a short digest that identifies a signal, and the prefix that tells its copies apart.
 
-    Neither a source nor an id holds a control character, so the parts cannot run into each other.
+    Neither a source nor an id has a control character, so the parts cannot run into each other.
     """
     parts = "\0".join((*prefix, signal.source, signal.id))
     return urlsafe_b64encode(blake2b(parts.encode(), digest_size=DIGEST_BYTES).digest()).decode().rstrip("=")
 
 
 class RecentSignals:
-    """The marks of the last signals, oldest first."""
+    """The digests of the last signals, oldest first, to recognise one that is delivered again."""
 
     __slots__ = ("_digests", "size")
 
@@ -109,22 +107,19 @@ class RecentSignals:
         return len(self._digests)
 
     def add(self, digest: str) -> None:
-        """Remember a mark, and forget the oldest where there are too many."""
+        """Add a digest, and remove the oldest ones beyond the size."""
         self._digests.pop(digest, None)
         self._digests[digest] = None
         while len(self._digests) > self.size:
             del self._digests[next(iter(self._digests))]
 
     def digests(self) -> tuple[str, ...]:
-        """All of them, oldest first."""
+        """Return all digests, oldest first."""
         return tuple(self._digests)
 
 
-# bus: How do signals travel inside one process?
-
-
 YIELD_EVERY = 16
-"""How many signals a handler is told of before others have their turn."""
+"""The number of signals that a handler gets before other tasks have their turn."""
 
 OnError = Callable[[Signal, Exception], object]
 
@@ -132,7 +127,7 @@ _log = logging.getLogger("omoide")
 
 
 class _HandlerContext:
-    """Whether a handler is at work in this task, or in the one that started it."""
+    """Whether a handler is running in this task, or in the one that started it."""
 
     def __init__(self) -> None:
         self.active = True
@@ -142,7 +137,7 @@ _handler_context: ContextVar[_HandlerContext | None] = ContextVar("omoide_bus_ha
 
 
 class _Delivery:
-    """A signal that was published, and how many have not accepted it yet."""
+    """A published signal, and the number of subscriptions that have not accepted it yet."""
 
     def __init__(self, signal: Signal, receivers: int) -> None:
         self.signal = signal
@@ -158,7 +153,7 @@ class _Delivery:
 
 
 class BusSubscription:
-    """A handler on the bus, and what waits for it."""
+    """A handler on the bus, and the queue of its signals."""
 
     def __init__(self, bus: Bus, pattern: str, handler: Handler, agent: str | None, number: int) -> None:
         self.pattern = pattern
@@ -171,11 +166,11 @@ class BusSubscription:
 
     @property
     def name(self) -> str:
-        """Whom it is for: an agent, or else a pattern."""
+        """The agent that it is for, or else its pattern."""
         return self.pattern if self.agent is None else self.agent
 
     async def close(self) -> None:
-        """Be told no more; a call that is going on ends by itself."""
+        """Call the handler no more; a call that is running ends by itself."""
         self._cancel(lost=False)
 
     def _cancel(self, *, lost: bool) -> None:
@@ -193,52 +188,54 @@ class _PatternNode:
         self._segment = segment
 
     def add(self, subscription: BusSubscription) -> None:
-        place = self
+        node = self
         for segment in subscription.pattern.split("."):
-            place = place.children.setdefault(segment, _PatternNode(segment))
-        place.subscriptions[subscription._number] = subscription
+            node = node.children.setdefault(segment, _PatternNode(segment))
+        node.subscriptions[subscription._number] = subscription
 
     def remove(self, subscription: BusSubscription) -> None:
-        """Forget a subscription, and the branch that it leaves empty."""
-        way = [self]
+        """Remove a subscription, and the branch that it leaves empty."""
+        path = [self]
         for segment in subscription.pattern.split("."):
-            if segment not in way[-1].children:
+            if segment not in path[-1].children:
                 return
-            way.append(way[-1].children[segment])
-        way[-1].subscriptions.pop(subscription._number, None)
-        while len(way) > 1 and not way[-1].subscriptions and not way[-1].children:
-            del way[-2].children[way.pop()._segment]
+            path.append(path[-1].children[segment])
+        path[-1].subscriptions.pop(subscription._number, None)
+        while len(path) > 1 and not path[-1].subscriptions and not path[-1].children:
+            del path[-2].children[path.pop()._segment]
 
     def find(self, signal_type: str) -> list[BusSubscription]:
-        """Who subscribed to a type of signal, the oldest subscription first."""
-        places = set(self._expand_wildcards())
+        """Return the subscriptions that match a signal type, oldest first."""
+        nodes = set(self._expand_wildcards())
         for segment in signal_type.split("."):
-            onward = {place for place in places if place._segment == patterns.MULTI_WILDCARD}
-            for place in places:
-                for wanted in (segment, patterns.SINGLE_WILDCARD):
-                    if (found := place.children.get(wanted)) is not None:
-                        onward.update(found._expand_wildcards())
-            places = onward
-        found_here = (subscription for place in places for subscription in place.subscriptions.values())
-        return sorted(found_here, key=lambda subscription: subscription._number)
+            reached = {node for node in nodes if node._segment == patterns.MULTI_WILDCARD}
+            for node in nodes:
+                for branch in (segment, patterns.SINGLE_WILDCARD):
+                    if (child := node.children.get(branch)) is not None:
+                        reached.update(child._expand_wildcards())
+            nodes = reached
+        matches = (subscription for node in nodes for subscription in node.subscriptions.values())
+        return sorted(matches, key=lambda subscription: subscription._number)
 
     def all_subscriptions(self) -> list[BusSubscription]:
-        """Every subscription from here on."""
-        deeper = (one for place in self.children.values() for one in place.all_subscriptions())
-        return [*self.subscriptions.values(), *deeper]
+        """Return every subscription at this node and below."""
+        below = (subscription for node in self.children.values() for subscription in node.all_subscriptions())
+        return [*self.subscriptions.values(), *below]
 
     def _expand_wildcards(self) -> Iterator[_PatternNode]:
-        place: _PatternNode | None = self
-        while place is not None:
-            yield place
-            place = place.children.get(patterns.MULTI_WILDCARD)
+        node: _PatternNode | None = self
+        while node is not None:
+            yield node
+            node = node.children.get(patterns.MULTI_WILDCARD)
 
 
 class Bus:
     """The transport inside a process, used as `async with Bus() as bus`.
 
-    `on_error` is told what handlers raise; otherwise it is logged. At most `waiting` signals wait for one
-    subscription: what handlers publish beyond that is dropped, and reported as `MailboxFull`.
+    Args:
+        on_error: A function that gets the signal and what a handler raised; by default it is logged.
+        max_pending: The number of signals that may wait for one subscription. What handlers publish beyond
+            that is dropped, and reported as `MailboxFull`.
     """
 
     def __init__(self, *, on_error: OnError | None = None, max_pending: int = 10_000) -> None:
@@ -268,33 +265,39 @@ class Bus:
         return await tasks.__aexit__(kind, error, trace)
 
     async def publish(self, signal: Signal, *, to: str | None = None) -> None:
-        """Tell all who subscribed to its type, or one agent; it returns when every handler has.
+        """Send a signal to all subscribers of its type, or to one agent; return when every handler has.
 
-        If it is cancelled while it waits, the signal arrives nevertheless. `NotRunning` if nobody subscribed
-        for the agent.
+        If it is cancelled while it waits, the signal is delivered nevertheless.
+
+        Raises:
+            NotRunning: Nobody subscribed for the agent.
         """
         check_instance(signal, "signal", kind=Signal)
         tasks = self._require_open(for_use=True)
-        place = self._roots.get(None if to is None else ids.check(to, "to"))
-        if place is None:
+        root = self._roots.get(None if to is None else ids.check(to, "to"))
+        if root is None:
             if to is not None:
                 raise NotRunning(to)
             return
-        inside = (handling := _handler_context.get()) is not None and handling.active
-        told = [one for one in place.find(signal.type) if not inside or self._has_capacity(one, signal)]
-        sending = _Delivery(signal, len(told))
-        for one in told:
-            one._queue.append(sending)
-            if not one._busy:
-                one._busy = True
-                tasks.start_soon(self._run_subscription, one)
-        if told and not inside:
-            await sending.done.wait()
-            if sending.lost:
+        in_handler = (context := _handler_context.get()) is not None and context.active
+        receivers = [
+            subscription
+            for subscription in root.find(signal.type)
+            if not in_handler or self._has_capacity(subscription, signal)
+        ]
+        delivery = _Delivery(signal, len(receivers))
+        for subscription in receivers:
+            subscription._queue.append(delivery)
+            if not subscription._busy:
+                subscription._busy = True
+                tasks.start_soon(self._run_subscription, subscription)
+        if receivers and not in_handler:
+            await delivery.done.wait()
+            if delivery.lost:
                 raise _closed_error()
 
     async def subscribe(self, pattern: str, handler: Handler, *, agent: str | None = None) -> BusSubscription:
-        """Have a handler told of what is published to all, or of what is published to one agent."""
+        """Call a handler with what is published to all, or with what is published to one agent."""
         self._require_open(for_use=True)
         subscription = BusSubscription(
             self,
@@ -307,17 +310,17 @@ class Bus:
         return subscription
 
     async def close(self) -> None:
-        """Tell nobody anything any more; handlers that are at work are cancelled."""
+        """Deliver nothing any more, and cancel the handlers that are running."""
         self._closed = True
         for scope in self._worker_scopes:
             scope.cancel()
-        places = [*self._roots.values()]
-        for place in places:
-            for one in place.all_subscriptions():
-                one._cancel(lost=True)
+        roots = [*self._roots.values()]
+        for root in roots:
+            for subscription in root.all_subscriptions():
+                subscription._cancel(lost=True)
 
     async def _run_subscription(self, subscription: BusSubscription) -> None:
-        """Hand over what waits for a subscription, until nothing does."""
+        """Deliver the queue of a subscription, until it is empty."""
         handled = 0
         with anyio.CancelScope() as scope:
             self._worker_scopes.add(scope)
@@ -332,13 +335,13 @@ class Bus:
                 self._worker_scopes.discard(scope)
 
     async def _deliver(self, subscription: BusSubscription, delivery: _Delivery) -> None:
-        handling = _HandlerContext()
-        _handler_context.set(handling)
+        context = _HandlerContext()
+        _handler_context.set(context)
         lost = False
         try:
-            given = subscription._handler(delivery.signal)
-            if isawaitable(given):
-                await given
+            result = subscription._handler(delivery.signal)
+            if isawaitable(result):
+                await result
         except anyio.get_cancelled_exc_class():
             lost = anyio.current_effective_deadline() == -inf
             if lost:
@@ -351,7 +354,7 @@ class Bus:
         except Exception as error:
             self._report(subscription, delivery.signal, error)
         finally:
-            handling.active = False
+            context.active = False
             delivery.complete(lost=lost)
 
     def _has_capacity(self, subscription: BusSubscription, signal: Signal) -> bool:
@@ -372,10 +375,10 @@ class Bus:
         )
 
     def _remove(self, subscription: BusSubscription) -> None:
-        place = self._roots.get(subscription.agent)
-        if place is not None:
-            place.remove(subscription)
-            if not place.children:
+        root = self._roots.get(subscription.agent)
+        if root is not None:
+            root.remove(subscription)
+            if not root.children:
                 del self._roots[subscription.agent]
 
     def _require_open(self, *, for_use: bool = False) -> TaskGroup:

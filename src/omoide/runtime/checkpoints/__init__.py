@@ -1,4 +1,8 @@
-"""Where do agents rest?"""
+"""Store agents: checkpoints, and the journals of their threads.
+
+`protocol` has the `CheckpointStore` protocol with `save_agent` and `load_agent`, `files` stores agents in a
+folder, `store` in the documents of a memory store.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Vault in a folder.
+"""Store agents in a folder.
 
-One folder for each agent, with `checkpoint.json` and a journal of lines for each thread. The checkpoint is
-replaced as a whole; a journal is only ever added to. Each step is on the disk before it is acknowledged, and
-a lock keeps other processes out while it is taken.
+Each agent has a folder with `checkpoint.json`, and a journal of lines for each thread. The checkpoint is
+replaced as a whole; a journal is only appended to. Each step is synced to disk before it is acknowledged, and
+a lock file keeps other processes out while it runs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ from omoide.runtime.checkpoints.protocol import (
     parse_entries,
 )
 
-# disk: How is something written so that a crash leaves it whole, and what if the disk refuses?
-
-
 if sys.platform != "win32":
     import fcntl
 
@@ -49,7 +46,7 @@ READ_ONLY_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def file_name(id: str) -> str:
-    """An id as the name of a file: no two share one, not even where case is ignored, and none leads away."""
+    """Return an id as a file name: unique even where case is ignored, and free of path separators."""
     name = "".join(chr(byte) if byte in SAFE_BYTES else f"%{byte:02x}" for byte in id.encode())
     return (
         name
@@ -60,24 +57,24 @@ def file_name(id: str) -> str:
 
 @contextmanager
 def map_os_errors(name: str) -> Iterator[None]:
-    """What the system says about files, in words of ours."""
+    """Map errors of the file system to errors of Omoide."""
     try:
         yield
     except OSError as error:
-        told = error.strerror or str(error)
+        detail = error.strerror or str(error)
         if error.errno in DISK_FULL_ERRNOS:
-            raise DiskFull(name, f"has no room left ({told})", "free some space and try again") from error
+            raise DiskFull(name, f"has no room left ({detail})", "free some space and try again") from error
         if error.errno in READ_ONLY_ERRNOS:
-            raise ReadOnly(name, f"cannot be written to ({told})", "check who may use it") from error
-        raise StoreFailed(name, f"cannot be used ({told})", "check the path") from error
+            raise ReadOnly(name, f"cannot be written to ({detail})", "check who may use it") from error
+        raise StoreFailed(name, f"cannot be used ({detail})", "check the path") from error
 
 
 @contextmanager
 def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterator[None]:
-    """A block in which no other thread or process is at the files of this name.
+    """Hold the lock of a name, against other threads and processes.
 
-    The locks are files of their own, a few for all, so that none is ever removed while somebody waits for it.
-    Whoever only reads does without where none can be made.
+    The locks are files of their own, a few for all names, so that none is removed while another process waits
+    for it. A reader that may not create one goes without.
     """
     path = root / LOCK_FOLDER / sha256(name.encode()).hexdigest()[:2]
     try:
@@ -109,7 +106,7 @@ def _acquire(lock: int, name: str, timeout: float) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that is nobody else's business, and those above it."""
+    """Create a folder that only its owner may read, and its parents."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -117,7 +114,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """See to it that the names in a folder survive the machine."""
+    """Sync the names in a folder to disk."""
     if sys.platform != "win32":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -127,7 +124,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put another file in place of one; a crash leaves the old or the new."""
+    """Replace a file as a whole; a crash leaves the old or the new one."""
     fresh = path.with_name(f".{path.name}.new")
     try:
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -144,7 +141,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def append_at(path: Path, end: int, data: bytes) -> None:
-    """Write at a place in a file and nothing after it; where that fails, nothing is there."""
+    """Write at a position and truncate what follows; if that fails, nothing is written there."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.ftruncate(handle, end)
@@ -169,24 +166,21 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def complete_length(path: Path) -> int:
-    """How many bytes of a file of lines are whole lines; 0 where there is no file."""
+    """Return the number of bytes up to the last complete line; 0 where there is no file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return 0
     with file:
-        at = file.seek(0, os.SEEK_END)
-        while at:
-            size = min(at, 65_536)
-            file.seek(at - size)
-            place = file.read(size).rfind(b"\n")
-            if place >= 0:
-                return at - size + place + 1
-            at -= size
+        position = file.seek(0, os.SEEK_END)
+        while position:
+            size = min(position, 65_536)
+            file.seek(position - size)
+            newline = file.read(size).rfind(b"\n")
+            if newline >= 0:
+                return position - size + newline + 1
+            position -= size
     return 0
-
-
-# files: How does a folder keep agents at rest?
 
 
 T = TypeVar("T")
@@ -195,7 +189,7 @@ CHECKPOINT_FILE = "checkpoint.json"
 
 
 class _CheckpointFile(msgspec.Struct, forbid_unknown_fields=True):
-    """What `checkpoint.json` holds."""
+    """The content of `checkpoint.json`."""
 
     id: str
     rev: int
@@ -206,7 +200,12 @@ _decode = msgspec.json.Decoder(_CheckpointFile).decode
 
 
 class FileCheckpointStore:
-    """Agents at rest in a folder, which is made where it is missing and is readable for its owner only."""
+    """Checkpoints in a folder, which is created if it is missing and is readable for its owner only.
+
+    Args:
+        path: The folder.
+        timeout: Seconds to wait for another process that uses the same agent.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0) -> None:
         self._root = Path(path)
@@ -216,15 +215,15 @@ class FileCheckpointStore:
         return f"FileCheckpointStore({str(self._root)!r})"
 
     async def load(self, id: str) -> StoredCheckpoint:
-        """What is kept of an agent."""
+        """Return the checkpoint of an agent."""
         return await self._run_locked(id, self._load, writing=False)
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
-        """Put a checkpoint, or none, in place of the one of this revision."""
+        """Replace the checkpoint of a revision, also by None, and return its own revision."""
         return await self._run_locked(id, self._save, checkpoint, expected_rev)
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
-        """The journal of an agent's thread."""
+        """Return the journal of an agent's thread; its revision is its length in bytes."""
         return await self._run_locked(id, self._read_journal, thread_id, writing=False)
 
     async def append_thread(
@@ -236,19 +235,19 @@ class FileCheckpointStore:
         expected_rev: int,
         after: int | None = None,
     ) -> int:
-        """Add to a journal of this revision, after so many of its entries or all."""
+        """Append to a journal of a revision, after the first `after` entries or all."""
         return await self._run_locked(id, self._append, thread_id, entries, expected_rev, after)
 
     async def delete(self, id: str) -> bool:
-        """Remove an agent and the journals of its threads; whether there was something to remove."""
+        """Delete an agent and the journals of its threads, and return whether there was one."""
         return await self._run_locked(id, self._delete)
 
     async def ids(self) -> list[str]:
-        """The ids of the agents that can be taken up, in order."""
+        """Return the ids of the agents that can be loaded, in order."""
         return await to_thread.run_sync(self._ids)
 
     async def _run_locked(self, id: str, step: Callable[..., T], *args: Any, writing: bool = True) -> T:
-        """What a step gives, taken in a worker thread while nobody else is at this agent's files."""
+        """Run a step in a worker thread while it holds the lock of an agent's files."""
         name = file_name(check(id))
 
         def run() -> T:
@@ -261,15 +260,15 @@ class FileCheckpointStore:
         file = _read_file(id, folder / CHECKPOINT_FILE)
         if file is None:
             return StoredCheckpoint()
-        held = bytes(file.checkpoint)
-        return StoredCheckpoint(None if held == b"null" else parse_checkpoint(id, held), file.rev)
+        data = bytes(file.checkpoint)
+        return StoredCheckpoint(None if data == b"null" else parse_checkpoint(id, data), file.rev)
 
     def _save(self, id: str, folder: Path, checkpoint: Checkpoint | None, expected_rev: int) -> int:
         file = _read_file(id, folder / CHECKPOINT_FILE)
         rev = 0 if file is None else file.rev
         Conflict.check(f"checkpoint {id!r}", expected_rev, rev)
-        held = b"null" if checkpoint is None else codec.encode(checkpoint)
-        new = _CheckpointFile(id=id, rev=rev + 1, checkpoint=msgspec.Raw(held))
+        data = b"null" if checkpoint is None else codec.encode(checkpoint)
+        new = _CheckpointFile(id=id, rev=rev + 1, checkpoint=msgspec.Raw(data))
         make_folder(folder)
         replace_file(folder / CHECKPOINT_FILE, msgspec.json.encode(new))
         return rev + 1
@@ -305,20 +304,20 @@ class FileCheckpointStore:
         return end + len(data)
 
     def _delete(self, id: str, folder: Path) -> bool:
-        found = [*folder.iterdir()] if folder.is_dir() else []
-        found.sort(key=lambda path: path.name != CHECKPOINT_FILE)  # first, so that it never points to nothing
-        for path in found:
+        paths = [*folder.iterdir()] if folder.is_dir() else []
+        paths.sort(key=lambda path: path.name != CHECKPOINT_FILE)  # first, so that it never points to nothing
+        for path in paths:
             path.unlink()
         if folder.is_dir():
             folder.rmdir()
             sync_folder(self._root)
-        return bool(found)
+        return bool(paths)
 
     def _ids(self) -> list[str]:
         with map_os_errors(str(self._root)):
             folders = [*self._root.iterdir()] if self._root.is_dir() else []
-            found = [_agent_id_of(folder) for folder in folders if folder.name != LOCK_FOLDER]
-        return sorted(id for id in found if id is not None)
+            ids = [_agent_id_of(folder) for folder in folders if folder.name != LOCK_FOLDER]
+        return sorted(id for id in ids if id is not None)
 
 
 def _read_file(id: str, path: Path) -> _CheckpointFile | None:
@@ -334,7 +333,7 @@ def _read_file(id: str, path: Path) -> _CheckpointFile | None:
 
 
 def _agent_id_of(folder: Path) -> str | None:
-    """The id of the agent in a folder, if there is one; a damaged one is there, too."""
+    """Return the id of the agent in a folder, also of a damaged one; None if there is none."""
     try:
         file = _decode((folder / CHECKPOINT_FILE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -349,5 +348,4 @@ def _journal_path(folder: Path, thread_id: str) -> Path:
 
 
 def _journal_header(id: str, thread_id: str) -> bytes:
-    """The first line of a journal."""
     return msgspec.json.encode({"agent": id, "thread": thread_id})

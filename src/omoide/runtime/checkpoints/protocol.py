@@ -1,12 +1,12 @@
-"""Vault protocol; save and restore.
+"""Save agents to a checkpoint store, and load them.
 
-`Vault` keeps checkpoints, and the journals of the threads that they point to. Every write names the revision
-it builds on, and is done wholly or not at all. `put_aside` and `taken_up` need nothing else; what is optional
-is said by the small protocols beside it.
+A `CheckpointStore` holds checkpoints, and the journals of the threads that they point to. Every write names
+the revision that it builds on, and happens wholly or not at all. `save_agent` and `load_agent` need nothing
+else; what is optional is in the small protocols beside it.
 
-The entries of its thread go to a journal first, and only those that it lacks; then the checkpoint, which says
-how far the journal counts. What a crash leaves behind in between is past that point: it is not seen when the
-agent is taken up, and replaced when it is put aside again.
+The entries of a thread go to its journal first, and only those that it lacks; then the checkpoint, which says
+how far the journal counts. What a crash leaves in between is past that point: it is ignored when the agent is
+loaded, and replaced when the agent is saved again.
 """
 
 from __future__ import annotations
@@ -30,18 +30,16 @@ from omoide.core.value import Count, Id, Millis, Value
 from omoide.errors import CheckpointFailed, Conflict, NotFound, RestoreFailed, WrongType
 from omoide.ids import check
 
-# protocol: What can be asked of whoever keeps agents at rest?
-
 
 class StoredCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint as a vault holds it, or none; where there never was one, the revision is 0."""
+    """A checkpoint in a store, or none, and its revision; 0 if there never was one."""
 
     checkpoint: Checkpoint | None = None
     rev: int = 0
 
 
 class ThreadJournal(msgspec.Struct, frozen=True):
-    """The entries of a thread as a vault holds them; where there never was one, the revision is 0."""
+    """The entries of a thread in a store, and the revision of the journal; 0 if there never was one."""
 
     entries: tuple[ThreadEntry, ...] = ()
     rev: int = 0
@@ -49,18 +47,18 @@ class ThreadJournal(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class CheckpointStore(Protocol):
-    """Keeps agents at rest."""
+    """A store of checkpoints and of thread journals."""
 
     async def load(self, id: str) -> StoredCheckpoint:
-        """What is kept of an agent; `RestoreFailed` where it is damaged, or written by a newer Omoide."""
+        """Return the checkpoint of an agent; raise `RestoreFailed` if it is damaged or of a newer Omoide."""
         ...
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
-        """Put a checkpoint, or none, in place of the one of this revision; its own, which is higher."""
+        """Replace the checkpoint of a revision, also by None; return its own revision, which is higher."""
         ...
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
-        """The journal of an agent's thread; what a crash left half-written at its end is no part of it."""
+        """Return the journal of an agent's thread, without what a crash left half-written at its end."""
         ...
 
     async def append_thread(
@@ -72,29 +70,26 @@ class CheckpointStore(Protocol):
         expected_rev: int,
         after: int | None = None,
     ) -> int:
-        """Add to a journal of this revision, after so many of its entries or all; its new one, higher."""
+        """Append to a journal of a revision, after the first `after` entries or all; return its new one."""
         ...
 
 
 @runtime_checkable
 class SupportsCheckpointDelete(Protocol):
-    """Lets go of an agent."""
+    """A checkpoint store that can delete agents."""
 
     async def delete(self, id: str) -> bool:
-        """Remove an agent and the journals of its threads; whether there was one."""
+        """Delete an agent and the journals of its threads, and return whether there was one."""
         ...
 
 
 @runtime_checkable
 class SupportsCheckpointList(Protocol):
-    """Knows whom it keeps."""
+    """A checkpoint store that can list its agents."""
 
     async def ids(self) -> list[str]:
-        """The ids of the agents that can be taken up, in order."""
+        """Return the ids of the agents that can be loaded, in order."""
         ...
-
-
-# resting: How is a living agent put to rest, and woken as exactly the one it was?
 
 
 class JournalMark(Value, frozen=True, kw_only=True):
@@ -113,38 +108,49 @@ class JournalMark(Value, frozen=True, kw_only=True):
 async def save_agent(
     agent: Agent, store: CheckpointStore, *, expected_rev: int | None = None, force: bool = False
 ) -> int:
-    """Keep an agent in a vault, and say at which revision it is there.
+    """Save an agent, and return the revision of its checkpoint.
 
-    One that is there exactly so is not written again, unless `anew` says that it is to be. `Conflict` where
-    somebody else put it aside since the revision expected, 0 for a new one; then nothing changed. After any
-    other error `taken_up` gives the one that was kept before, or this one, as a whole.
+    After an error other than `Conflict`, `load_agent` returns the agent that was saved before, or this one,
+    as a whole.
+
+    Args:
+        agent: The agent.
+        store: The checkpoint store.
+        expected_rev: The revision to build on, 0 for a new agent; None for any.
+        force: Whether to write a checkpoint that is stored exactly so already.
+
+    Raises:
+        Conflict: The agent was saved since the expected revision; nothing has changed.
+        CheckpointFailed: The thread lacks entries that were saved before.
     """
     check_agent(agent)
     _check_checkpoint_store(store)
     saved = checkpoint(agent)
-    kept = await store.load(agent.id)
-    found = 0 if kept.checkpoint is None else kept.checkpoint.rev
+    stored = await store.load(agent.id)
+    found = 0 if stored.checkpoint is None else stored.checkpoint.rev
     Conflict.check(f"checkpoint {agent.id!r}", expected_rev, found)
-    log, at = THREAD.get(agent), kept.rev
-    if log is not None and saved.thread is not None:
-        mark, at = await _flush_journal(agent.id, log, kept, store)
+    agent_thread, stored_rev = THREAD.get(agent), stored.rev
+    if agent_thread is not None and saved.thread is not None:
+        mark, stored_rev = await _flush_journal(agent.id, agent_thread, stored, store)
         saved = saved.replace(
             journal={field: getattr(mark, field) for field in JournalMark.__struct_fields__}
         )
-    if not force and kept.checkpoint == saved.replace(rev=found):
+    if not force and stored.checkpoint == saved.replace(rev=found):
         return found
-    await store.save(agent.id, saved.replace(rev=found + 1), expected_rev=at)
+    await store.save(agent.id, saved.replace(rev=found + 1), expected_rev=stored_rev)
     return found + 1
 
 
 async def load_agent(id: str, definition: Definition, store: CheckpointStore) -> tuple[Agent, int]:
-    """The agent as it was last put aside, and the revision to build on.
+    """Return an agent as it was last saved, and the revision to build on.
 
-    `NotFound` where none was ever put aside. Whatever else is wrong is a `RestoreFailed`, and no agent.
+    Raises:
+        NotFound: The agent was never saved.
+        RestoreFailed: Anything else is wrong; there is never a partial agent.
     """
     _check_checkpoint_store(store)
-    kept = await store.load(check(id))
-    saved = kept.checkpoint
+    stored = await store.load(check(id))
+    saved = stored.checkpoint
     if saved is None:
         raise NotFound("agent at rest", id, "check the id and the checkpoint store, or start a new one")
     if saved.id != id:
@@ -158,14 +164,14 @@ async def load_agent(id: str, definition: Definition, store: CheckpointStore) ->
 async def _flush_journal(
     id: str, thread: Thread, stored: StoredCheckpoint, store: CheckpointStore
 ) -> tuple[JournalMark, int]:
-    """The mark of a journal that has all entries, and the revision at which the checkpoint is now."""
+    """Append the missing entries, and return the mark of the journal and the revision of the checkpoint."""
     old = _check_mark(thread, stored.checkpoint)
-    rev, kept_rev = old.rev, stored.rev
+    rev, checkpoint_rev = old.rev, stored.rev
     if len(thread.entries) > old.count:
         try:
             rev = await store.append_thread(id, thread.id, thread.entries[old.count :], expected_rev=rev)
         except Conflict:
-            rev, kept_rev = await _replace_journal_tail(id, thread, old, stored, store)
+            rev, checkpoint_rev = await _replace_journal_tail(id, thread, old, stored, store)
     last = thread.last()
     mark = JournalMark(
         rev=rev,
@@ -175,17 +181,17 @@ async def _flush_journal(
         updated_at=thread.updated_at,
         metadata=thread.metadata,
     )
-    return mark, kept_rev
+    return mark, checkpoint_rev
 
 
 async def _replace_journal_tail(
     id: str, thread: Thread, old: JournalMark, stored: StoredCheckpoint, store: CheckpointStore
 ) -> tuple[int, int]:
-    """The revisions of journal and checkpoint, after entries that do not count gave way to those that do.
+    """Replace journal entries that do not count, and return the revisions of journal and checkpoint.
 
-    Somebody else may just have written those entries, to count them next. Saving the old checkpoint anew
-    makes sure that they cannot any more; and the journal gets a new revision even where nothing is missing,
-    so that nobody replaces what counts from now on.
+    Another writer may just have appended those entries, to count them next. Saving the old checkpoint again
+    makes sure that it cannot any more; and the journal gets a new revision even where nothing is missing, so
+    that nobody replaces what counts from now on.
     """
     journal = await store.read_thread(id, thread.id)
     pairs = zip(journal.entries, thread.entries, strict=False)
@@ -200,7 +206,7 @@ async def _replace_journal_tail(
 
 
 def _check_mark(thread: Thread, saved: Checkpoint | None) -> JournalMark:
-    """How far the journal of this thread counts, if the thread still holds all that."""
+    """Return how far the journal of a thread counts; raise unless the thread still has all those entries."""
     pointer = None if saved is None else saved.thread
     if saved is None or pointer is None or pointer["id"] != thread.id:
         return JournalMark(created_at=0, updated_at=0)
@@ -221,7 +227,7 @@ def _check_mark(thread: Thread, saved: Checkpoint | None) -> JournalMark:
 
 
 def _read_mark(saved: Checkpoint, pointer: FrozenMap[str, Any]) -> JournalMark:
-    """What the checkpoint says of its thread; where that is no more than the pointer, all entries count."""
+    """Return the mark in a checkpoint; one that only points to a thread counts all entries."""
     if saved.journal is None:
         return JournalMark(count=pointer["rev"], created_at=0, updated_at=0)
     try:
@@ -231,16 +237,16 @@ def _read_mark(saved: Checkpoint, pointer: FrozenMap[str, Any]) -> JournalMark:
 
 
 async def _load_thread(saved: Checkpoint, pointer: FrozenMap[str, Any], store: CheckpointStore) -> Thread:
-    """The thread that a checkpoint points to."""
+    """Return the thread that a checkpoint points to."""
     id, mark = pointer["id"], _read_mark(saved, pointer)
-    found = (await store.read_thread(saved.id, id)).entries if mark.count else ()
-    if mark.count and not found:
+    stored_entries = (await store.read_thread(saved.id, id)).entries if mark.count else ()
+    if mark.count and not stored_entries:
         raise _thread_restore_error(saved, "missing_thread", f"there is no journal of thread {id!r}")
-    if len(found) < mark.count:
+    if len(stored_entries) < mark.count:
         raise _thread_restore_error(
-            saved, "thread_history_truncated", f"{len(found)} entries are left of {mark.count}"
+            saved, "thread_history_truncated", f"{len(stored_entries)} entries are left of {mark.count}"
         )
-    entries = found[: mark.count]
+    entries = stored_entries[: mark.count]
     if mark.last is not None and (not entries or entries[-1].id != mark.last):
         raise _thread_restore_error(
             saved, "thread_mismatch", f"entry {mark.count - 1} is not the one that was put aside"
@@ -276,37 +282,34 @@ def _check_checkpoint_store(store: object) -> None:
         )
 
 
-# written: How is a checkpoint read back, and what if it cannot be?
-
-
 def parse_checkpoint(id: str, data: bytes | str) -> Checkpoint:
-    """The checkpoint that was written as JSON; one from a newer Omoide is told from a damaged one."""
+    """Return the checkpoint in JSON; an error tells a newer format from damage."""
     try:
-        plain = msgspec.json.decode(data)
+        document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise damaged_error(id, f"its checkpoint is not readable JSON ({error})") from error
-    version = plain.get("version") if isinstance(plain, dict) else None
+    version = document.get("version") if isinstance(document, dict) else None
     if isinstance(version, int) and version > CHECKPOINT_VERSION:
         raise RestoreFailed(
             f"agent {id!r}",
             f"its checkpoint has version {version}, this reads 1 to {CHECKPOINT_VERSION}; use a newer Omoide",
         )
     try:
-        return codec.from_builtins(plain, Checkpoint)
+        return codec.from_builtins(document, Checkpoint)
     except ValueError as error:
         raise damaged_error(id, f"its checkpoint: {error}") from error
 
 
 def parse_entries(id: str, lines: Iterable[Any]) -> tuple[ThreadEntry, ...]:
-    """The entries of a journal, each written as JSON; a number is how many of those before it count."""
+    """Return the entries of a journal, each in JSON; a number says how many of those before it count."""
     entries: list[ThreadEntry] = []
     for line in lines:
         try:
-            plain = msgspec.json.decode(line)
-            if isinstance(plain, int) and 0 <= plain <= len(entries):
-                del entries[plain:]
+            value = msgspec.json.decode(line)
+            if isinstance(value, int) and 0 <= value <= len(entries):
+                del entries[value:]
                 continue
-            entry = codec.from_builtins(plain, ThreadEntry)
+            entry = codec.from_builtins(value, ThreadEntry)
         except (TypeError, ValueError, RecursionError) as error:
             raise damaged_error(id, f"its journal, entry {len(entries)}: {error}") from error
         if entry.seq != len(entries):
@@ -316,5 +319,5 @@ def parse_entries(id: str, lines: Iterable[Any]) -> tuple[ThreadEntry, ...]:
 
 
 def damaged_error(id: str, detail: str) -> RestoreFailed:
-    """The error for what was kept and cannot be read."""
+    """Return the error for stored data that cannot be read."""
     return RestoreFailed(f"agent {id!r}", f"{detail}; bring it back from a backup, or delete it")

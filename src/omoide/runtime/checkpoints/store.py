@@ -1,8 +1,7 @@
-"""How does a store keep agents at rest?
+"""Store agents in the documents of a memory store.
 
-Two documents for each agent, the checkpoint and the journal of its thread. Both belong to the agent, so that
-they go when it is erased.
-
+Each agent has two documents, its checkpoint and the journal of its thread. Both belong to the agent, so that
+they are erased with its memories.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ PAGE_SIZE = 100
 
 
 class DocumentCheckpointStore:
-    """Agents at rest in a store that keeps documents."""
+    """Checkpoints in a store that has documents."""
 
     def __init__(self, store: Any, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store: Any = require(store, SupportsDocuments, "keep agents at rest")
         self._namespace = Scope(namespace=namespace).namespace
 
     async def load(self, id: str) -> StoredCheckpoint:
-        """What is kept of an agent."""
+        """Return the checkpoint of an agent."""
         document = await self._store.load(CHECKPOINT_KIND, id, self._scope(id))
         if document is None:
             return StoredCheckpoint()
@@ -53,13 +52,13 @@ class DocumentCheckpointStore:
         return StoredCheckpoint(parse_checkpoint(id, document.body), document.rev)
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
-        """Put a checkpoint, or none, in place of the one of this revision."""
+        """Replace the checkpoint of a revision, also by None, and return its own revision."""
         body = None if checkpoint is None else codec.encode(checkpoint).decode()
         document = self._document(CHECKPOINT_KIND, id, id, body)
         return int((await self._store.save(document, expected_rev=expected_rev)).rev)
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
-        """The journal of an agent's thread."""
+        """Return the journal of an agent's thread."""
         document = await self._store.load(THREAD_KIND, _journal_id(id, thread_id), self._scope(id))
         return (
             ThreadJournal()
@@ -76,7 +75,7 @@ class DocumentCheckpointStore:
         expected_rev: int,
         after: int | None = None,
     ) -> int:
-        """Add to a journal of this revision, after so many of its entries or all."""
+        """Append to a journal of a revision, after the first `after` entries or all."""
         lines = [codec.encode(entry).decode() for entry in entries]
         name, scope = _journal_id(id, thread_id), self._scope(id)
         if after is None and expected_rev:
@@ -88,13 +87,13 @@ class DocumentCheckpointStore:
                 raise Conflict(f"journal of {thread_id!r}", expected_rev, 0) from error
         document = self._document(THREAD_KIND, name, id, {"thread": thread_id})
         if after:
-            known = (await self.read_thread(id, thread_id)).entries[:after]
-            lines = [*(codec.encode(entry).decode() for entry in known), *lines]
+            kept_entries = (await self.read_thread(id, thread_id)).entries[:after]
+            lines = [*(codec.encode(entry).decode() for entry in kept_entries), *lines]
         saved = await self._store.save(document.replace(log=tuple(lines)), expected_rev=expected_rev)
         return int(saved.rev)
 
     async def delete(self, id: str) -> bool:
-        """Empty what is kept of an agent; whether there was something. Its memories are not touched."""
+        """Empty the documents of an agent, and return whether there was one; its memories are not touched."""
         found = False
         for kind in (CHECKPOINT_KIND, THREAD_KIND):
             async for document in self._iter_documents(kind, self._scope(id)):
@@ -104,10 +103,12 @@ class DocumentCheckpointStore:
         return found
 
     async def ids(self) -> list[str]:
-        """The ids of the agents that can be taken up, in order."""
+        """Return the ids of the agents that can be loaded, in order."""
         everything = Scope(namespace=self._namespace)
         return [
-            one.id async for one in self._iter_documents(CHECKPOINT_KIND, everything) if one.body is not None
+            document.id
+            async for document in self._iter_documents(CHECKPOINT_KIND, everything)
+            if document.body is not None
         ]
 
     async def _iter_documents(self, kind: str, scope: Scope) -> AsyncIterator[Document]:
@@ -126,7 +127,7 @@ class DocumentCheckpointStore:
 
 
 def _belongs_to(document: Document, id: str) -> bool:
-    """Whether a document is something kept of an agent: transcripts of its sessions are threads, too."""
+    """Return whether a document is part of an agent: transcripts of its sessions are threads, too."""
     if document.kind == CHECKPOINT_KIND:
         return document.id == id and document.body is not None
     thread_id = document.body.get("thread") if isinstance(document.body, Mapping) else None
@@ -134,6 +135,6 @@ def _belongs_to(document: Document, id: str) -> bool:
 
 
 def _journal_id(id: str, thread_id: str) -> str:
-    """The name of a journal: agents that were made from one another may share the id of their thread."""
+    """Return the id of a journal: copies of an agent may share the id of their thread."""
     name = f"{quote(thread_id, safe='')}@{quote(id, safe='')}"
     return name if len(name) <= MAX_BYTES else sha256(name.encode()).hexdigest()

@@ -1,4 +1,8 @@
-"""Where do agents keep what does not fit into them?"""
+"""Serve the memory directives of agents from memory providers.
+
+`protocol` has the `Provider` protocol and guarded calls, `backends` the inline, table and store providers,
+`resolver` maps aliases to providers and executes the directives.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Inline, table and store providers.
+"""Store values inline in the agent, in tables of the process, or in a memory store.
 
-A key is an entry of the asking agent's, with an id made from whose it is and the key, so that two agents can
-use the same key. Text is the content of its entry; any other value is written there as JSON, and comes back
-from the metadata as what it was. Memories that came another way are found, too, under their ids.
+In a store, a key is an entry of the agent, with an id made from its scope and the key, so that two agents can
+use the same key. Text is the content of its entry; any other value is written there as JSON, and restored
+from the metadata. Memories that were written another way are found, too, under their ids.
 
-Tables live as long as the process. One that has a name is the same for everybody who names it; without a name
-each agent has one of its own for each alias, which nobody else can reach.
+Tables last as long as the process. One with a name is shared by all who name it; without a name each agent
+has one of its own for each alias, which nobody else can reach.
 """
 
 from __future__ import annotations
@@ -47,47 +47,41 @@ from omoide.stores.protocols import (
     SupportsSupersede,
 )
 
-# inline: How does an agent keep values in itself?
-
-
 InlineData = FrozenMap[str, Any]
 
 
 class InlineProvider:
-    """Its state is the data: a frozen map, which lives in the agent's memory and is saved with it."""
+    """Values inside the agent: its state is a frozen map in the agent's memory, and is saved with it."""
 
     name = "inline"
     instant = True
     keeps_in_memory = True
 
     def init(self, opts: Mapping[str, Any]) -> InlineData:
-        """No data yet."""
+        """Return the empty map."""
         return EMPTY_MAP
 
     def get(self, state: InlineData, key: str, opts: Mapping[str, Any]) -> Outcome:
-        """The value under a key."""
+        """Return the value under a key."""
         return ProviderResult(state, state[key]) if key in state else ProviderFailure(state, NOT_FOUND)
 
     def put(self, state: InlineData, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
-        """The data with a value under a key; a vector is passed over, for nothing here compares any."""
+        """Return the data with a value under a key; a vector is ignored, since nothing here compares any."""
         try:
             return ProviderResult(state.set(check_key(key), value))
         except Invalid as error:
             return ProviderFailure(state, str(error))
 
     def delete(self, state: InlineData, key: str, opts: Mapping[str, Any]) -> Outcome:
-        """The data without a key."""
+        """Return the data without a key."""
         return ProviderResult(state.delete(key))
 
     def query(self, state: InlineData, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
-        """The items by `prefix` and `where`, in the order of their keys."""
+        """Return the items that match `prefix` and `where`, by key."""
         try:
             return ProviderResult(state, filter_items(state, query))
         except Invalid as error:
             return ProviderFailure(state, str(error))
-
-
-# store: How does a store of memories serve as a provider of values under keys?
 
 
 P = ParamSpec("P")
@@ -99,20 +93,20 @@ _QUERY_FIELDS = ("text", "top_k", "type", *_FILTER_FIELDS)
 
 
 def _catch_errors(operation: Operation[P]) -> Operation[P]:
-    """An operation that answers with what goes wrong, instead of raising it."""
+    """Wrap an operation so that it returns errors of Omoide as failures."""
 
     @wraps(operation)
-    async def answering(self: StoreProvider, state: Any, /, *args: P.args, **kwargs: P.kwargs) -> Outcome:
+    async def wrapper(self: StoreProvider, state: Any, /, *args: P.args, **kwargs: P.kwargs) -> Outcome:
         try:
             return await operation(self, state, *args, **kwargs)
         except OmoideError as error:
             return ProviderFailure(state, str(error))
 
-    return answering
+    return wrapper
 
 
 class StoreProvider:
-    """Values as entries of a store, or of the one at a URL, which is opened when it is first needed."""
+    """Values as entries of a store, or of the one at a URL, which is opened on first use."""
 
     def __init__(
         self,
@@ -134,7 +128,7 @@ class StoreProvider:
         self._lock = Lock()
 
     async def open(self) -> Store:
-        """The store, opened now if it was not."""
+        """Return the store, and open it if need be."""
         async with self._lock:
             if self._store is None:
                 self._store = await run_in_thread(open_store, self._url or "")
@@ -149,13 +143,13 @@ class StoreProvider:
                 await opened.close()
 
     async def init(self, opts: Mapping[str, Any]) -> None:
-        """Nothing but the store is kept; raises where it cannot be opened or the options name no place."""
+        """Open the store; raise where that fails or the options name no scope. There is no state."""
         self._resolve_scope(opts)
         await self.open()
 
     @_catch_errors
     async def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
-        """The value under a key, or the content of the memory with this id."""
+        """Return the value under a key, or the content of the memory with this id."""
         scope = self._resolve_scope(opts)
         for id in _candidate_ids(scope, key):
             entry = await self._find_entry(id, scope)
@@ -165,9 +159,9 @@ class StoreProvider:
 
     @_catch_errors
     async def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
-        """Keep a value as the next revision of its key's entry; what was deleted counts again.
+        """Store a value as the next revision of its key's entry; a deleted key is restored.
 
-        The options may say what the entry is: a `type`, more `tags`, and `metadata`.
+        The options may give the entry a `type`, further `tags`, and `metadata`.
         """
         scope, store = self._resolve_scope(opts), await self.open()
         request = WriteRequest(entry=self._build_entry(scope, check_key(key), freeze(value, "value"), opts))
@@ -186,7 +180,7 @@ class StoreProvider:
 
     @_catch_errors
     async def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
-        """Forget what is under a key, or remove it for good where the options say `{"erase": True}`."""
+        """Forget the entry of a key, or erase it where the options say `{"erase": True}`."""
         scope = self._resolve_scope(opts)
         for id in _candidate_ids(scope, key):
             entry = await self._find_entry(id, scope)
@@ -196,21 +190,21 @@ class StoreProvider:
 
     @_catch_errors
     async def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
-        """The memories that answer `text` best, at most `top_k`, among those of a type or with tags."""
+        """Return the `top_k` memories that best match `text`, among those of a type or with tags."""
         check_fields(query, _QUERY_FIELDS)
         scope, store = self._resolve_scope(opts), await self.open()
         text = check_text(query.get("text"), "query.text")
         top_k = check_top_k(query, _DEFAULT_TOP_K)
-        asked = RecallRequest.for_scope(scope, text, limit=top_k, filter=self._build_filter(query))
-        hits = sorted((await store.recall(asked)).hits, key=lambda hit: -hit.score)
-        found = [
+        request = RecallRequest.for_scope(scope, text, limit=top_k, filter=self._build_filter(query))
+        hits = sorted((await store.recall(request)).hits, key=lambda hit: -hit.score)
+        items = [
             {"key": _entry_key(hit.entry, scope), "score": hit.score, "value": _entry_value(hit.entry)}
             for hit in hits
         ]
-        return ProviderResult(state, found[:top_k])
+        return ProviderResult(state, items[:top_k])
 
     def _resolve_scope(self, opts: Mapping[str, Any]) -> Scope:
-        """Where an operation happens: what was configured, the asking agent, and an index inside of it."""
+        """Return the scope of an operation: the configured one, with the agent, and an index as session."""
         agent = self.scope.agent_id or opts.get("agent_id")
         if agent is None:
             raise Invalid("agent_id", "is missing", "configure the scope with one, or pass it as an option")
@@ -222,10 +216,10 @@ class StoreProvider:
         return msgspec.structs.replace(self.scope, agent_id=ids.check(agent, "agent_id"), session_id=session)
 
     def _build_entry(self, scope: Scope, key: str, value: Any, opts: Mapping[str, Any]) -> Entry:
-        said = isinstance(value, str) and bool(value.strip())
-        more = freeze_map(opts.get("metadata") or {}, "metadata")
+        is_text = isinstance(value, str) and bool(value.strip())
+        metadata = freeze_map(opts.get("metadata") or {}, "metadata")
         for name in ("key", "value"):
-            if name in more:
+            if name in metadata:
                 raise Invalid(f"metadata.{name}", "is where the provider keeps its own", "use another name")
         kind = opts.get("type")
         return Entry(
@@ -234,23 +228,23 @@ class StoreProvider:
             session_id=scope.session_id,
             project_id=scope.project_id,
             namespace=scope.namespace,
-            content=value if said else codec.encode(value).decode(),
-            metadata=more | ({"key": key} if said else {"key": key, "value": value}),
+            content=value if is_text else codec.encode(value).decode(),
+            metadata=metadata | ({"key": key} if is_text else {"key": key, "value": value}),
             type=self.type if kind is None else kind,
             tags=(*self.tags, *check_texts(opts.get("tags") or (), "tags")),
         )
 
     def _build_filter(self, query: Mapping[str, Any]) -> Filter:
-        given = {name: query[name] for name in _FILTER_FIELDS if query.get(name) is not None}
+        fields = {name: query[name] for name in _FILTER_FIELDS if query.get(name) is not None}
         if query.get("type") is not None:
-            given["types"] = (*given.get("types", ()), query["type"])
+            fields["types"] = (*fields.get("types", ()), query["type"])
         elif self.type is not None:
-            given.setdefault("types", (self.type,))
-        given["tags"] = (*self.tags, *check_texts(given.get("tags", ()), "query.tags"))
-        return Filter.new(given)
+            fields.setdefault("types", (self.type,))
+        fields["tags"] = (*self.tags, *check_texts(fields.get("tags", ()), "query.tags"))
+        return Filter.new(fields)
 
     async def _find_entry(self, id: str, scope: Scope) -> Entry | None:
-        """The entry with an id, whether it counts or not."""
+        """Return the entry with an id, live or not."""
         store = await self.open()
         if not isinstance(store, SupportsGet):
             return next((entry for entry in await store.list_entries(scope) if entry.id == id), None)
@@ -275,13 +269,13 @@ class StoreProvider:
 
 
 def _entry_id(scope: Scope, key: str) -> str:
-    """The id of the entry that a key means in a scope."""
-    place = [scope.agent_id, scope.session_id, scope.project_id, key]
-    return f"kv_{blake2b(msgspec.json.encode(place), digest_size=16).hexdigest()}"
+    """Return the id of the entry of a key in a scope."""
+    parts = [scope.agent_id, scope.session_id, scope.project_id, key]
+    return f"kv_{blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
 
 
 def _candidate_ids(scope: Scope, key: str) -> list[str]:
-    """The ids that a key can mean: that of its own entry, and that of a memory with this id."""
+    """Return the ids that a key can mean: that of its own entry, and the key itself as the id of a memory."""
     own = _entry_id(scope, check_key(key))
     try:
         return [own, ids.check(key, "key")]
@@ -290,38 +284,35 @@ def _candidate_ids(scope: Scope, key: str) -> list[str]:
 
 
 def _entry_key(entry: Entry, scope: Scope) -> str:
-    """The key under which an entry is found from this scope."""
+    """Return the key of an entry, as seen from a scope."""
     key = entry.metadata.get("key")
     return key if isinstance(key, str) and entry.id == _entry_id(scope, key) else entry.id
 
 
 def _entry_value(entry: Entry) -> Any:
-    """What was put, or what a memory says that came another way."""
+    """Return the value that was put, or the content of a memory that was written another way."""
     key = entry.metadata.get("key")
     own = isinstance(key, str) and entry.id == _entry_id(entry.scope, key)
     return entry.metadata["value"] if own and "value" in entry.metadata else entry.content
-
-
-# table: How do agents of one process share values that need not last?
 
 
 TableKey = tuple[str, ...]
 
 
 class TableItems:
-    """The items of one table; every operation happens at once, from any thread."""
+    """The items of one table; every operation is atomic, from any thread."""
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._values: dict[str, Any] = {}
 
     def get(self, key: str, default: Any) -> Any:
-        """The value under a key, or the default."""
+        """Return the value under a key, or the default."""
         with self._lock:
             return self._values.get(key, default)
 
     def put(self, key: str, value: Any) -> None:
-        """Keep a frozen value."""
+        """Store a frozen value."""
         with self._lock:
             self._values[key] = value
 
@@ -331,7 +322,7 @@ class TableItems:
             self._values.pop(key, None)
 
     def copy(self) -> dict[str, Any]:
-        """All items as they are in one moment."""
+        """Return a copy of all items."""
         with self._lock:
             return self._values.copy()
 
@@ -342,13 +333,13 @@ _ABSENT = object()
 
 
 def table_items(key: TableKey, *, create: bool = False) -> TableItems:
-    """The table at a place; where there is none yet, an empty one, which lasts only if it is to be made."""
+    """Return the table of a key; a missing one is empty, and is only kept with `create`."""
     with _tables_lock:
         return _tables.setdefault(key, TableItems()) if create else _tables.get(key, TableItems())
 
 
 def drop_table(name: str) -> bool:
-    """Remove a named table with all that is in it; whether there was one."""
+    """Remove a named table with its items, and return whether there was one."""
     with _tables_lock:
         return _tables.pop(("named", name), None) is not None
 
@@ -356,27 +347,27 @@ def drop_table(name: str) -> bool:
 def drop_tables_of(agent_id: str) -> None:
     """Remove the tables that belong to one agent alone."""
     with _tables_lock:
-        for place in [place for place in _tables if place[:2] == ("agent", agent_id)]:
-            del _tables[place]
+        for key in [key for key in _tables if key[:2] == ("agent", agent_id)]:
+            del _tables[key]
 
 
 class TableProvider:
-    """Values in tables of the process; `{"table": name}` among the options says which."""
+    """Values in tables of the process; the option `{"table": name}` names one."""
 
     name = "table"
     instant = True
 
     def init(self, opts: Mapping[str, Any]) -> None:
-        """Nothing but the table is kept; raises where its name is none."""
+        """Check the name of the table. There is no state."""
         _table_key(opts)
 
     def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Outcome:
-        """The value under a key."""
-        found = table_items(_table_key(opts)).get(key, _ABSENT)
-        return ProviderFailure(state, NOT_FOUND) if found is _ABSENT else ProviderResult(state, found)
+        """Return the value under a key."""
+        value = table_items(_table_key(opts)).get(key, _ABSENT)
+        return ProviderFailure(state, NOT_FOUND) if value is _ABSENT else ProviderResult(state, value)
 
     def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Outcome:
-        """Keep a value, frozen; a vector is passed over, for nothing here compares any."""
+        """Store a value, frozen; a vector is ignored, since nothing here compares any."""
         try:
             table_items(_table_key(opts), create=True).put(check_key(key), freeze(value, "value"))
         except Invalid as error:
@@ -389,7 +380,7 @@ class TableProvider:
         return ProviderResult(state)
 
     def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Outcome:
-        """The items by `prefix` and `where`, in the order of their keys."""
+        """Return the items that match `prefix` and `where`, by key."""
         try:
             return ProviderResult(state, filter_items(table_items(_table_key(opts)).copy(), query))
         except Invalid as error:
@@ -397,7 +388,7 @@ class TableProvider:
 
 
 def _table_key(opts: Mapping[str, Any]) -> TableKey:
-    """Where a table is kept; what belongs to one agent has a place that no name leads to."""
+    """Return the key of a table; that of an agent's own table cannot be reached by a name."""
     name = opts.get("table")
     if name is not None:
         return ("named", check_text(name, "table"))

@@ -1,8 +1,8 @@
-"""Provider protocol and guarded calls.
+"""Define memory providers, and call them so that nothing they do harms the caller.
 
-Every operation takes the provider's state and hands it back in its answer, also when it failed; whoever calls
-keeps it for the next operation. Methods may be plain or async. Plain ones are called in a worker thread,
-unless the provider says with `instant = True` that they never wait for anything.
+Every operation takes the provider's state and returns it in its outcome, also when it failed; the caller
+keeps it for the next operation. Methods may be plain or async. Plain ones run in a worker thread, unless the
+provider says with `instant = True` that they never wait for anything.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ from omoide.core.frozen import check_str, check_text, freeze_map
 from omoide.errors import Invalid
 from omoide.runtime.tasks import is_cancelled
 
-# items: Which of some keys and values does a question mean?
-
-
 MAX_KEY_BYTES = 4096
-"""Bytes that a key may have."""
+"""The number of bytes that a key may have."""
 MAX_RESULTS = 1000
-"""How many items one question may be answered with."""
+"""The number of items that a query may return."""
 
 _QUERY_FIELDS = ("prefix", "where", "top_k")
 
 
 def check_key(key: object) -> str:
-    """A key itself, if it is text that can be kept and is not too long."""
+    """Return a key that is text and not too long; raise `Invalid` otherwise."""
     text = check_text(key, "key")
     size = len(text.encode())
     if size > MAX_KEY_BYTES:
@@ -44,7 +41,7 @@ def check_key(key: object) -> str:
 
 
 def check_top_k(query: Mapping[str, Any], default: int) -> int:
-    """How many results a question asks for."""
+    """Return the number of results that a query asks for."""
     top_k = check_positive(query.get("top_k", default), "top_k")
     if top_k > MAX_RESULTS:
         raise Invalid("top_k", f"is {top_k}", f"ask for at most {MAX_RESULTS}")
@@ -52,20 +49,20 @@ def check_top_k(query: Mapping[str, Any], default: int) -> int:
 
 
 def check_fields(query: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise for a part of a question that would be passed over."""
+    """Raise `Invalid` for a field of a query that would be ignored."""
     for name in query:
         if name not in known:
             raise Invalid(f"query.{name}"[:80], "is not understood here", f"use {', '.join(known)}")
 
 
 def filter_items(items: Mapping[str, Any], query: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The items whose key begins with `prefix` and whose value has the fields of `where`, by their keys."""
+    """Return the items whose key begins with `prefix` and whose value has the fields of `where`, by key."""
     check_fields(query, _QUERY_FIELDS)
     prefix = check_str(query.get("prefix", ""), "prefix")
     where = freeze_map(query.get("where", {}), "where")
-    found = sorted(key for key, value in items.items() if key.startswith(prefix) and _matches(value, where))
+    keys = sorted(key for key, value in items.items() if key.startswith(prefix) and _matches(value, where))
     return [
-        {"key": key, "score": 1.0, "value": items[key]} for key in found[: check_top_k(query, MAX_RESULTS)]
+        {"key": key, "score": 1.0, "value": items[key]} for key in keys[: check_top_k(query, MAX_RESULTS)]
     ]
 
 
@@ -73,31 +70,28 @@ def _matches(value: Any, where: Mapping[str, Any]) -> bool:
     if not where:
         return True
     return isinstance(value, Mapping) and all(
-        name in value and _is_same(value[name], wanted) for name, wanted in where.items()
+        name in value and _is_same(value[name], expected) for name, expected in where.items()
     )
 
 
-def _is_same(value: Any, wanted: Any) -> bool:
-    """Equality, in which True is no 1."""
-    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
-
-
-# protocol: What does a memory provider have to offer?
+def _is_same(value: Any, expected: Any) -> bool:
+    """Return whether two values are equal; unlike in Python, True is not 1."""
+    return isinstance(value, bool) == isinstance(expected, bool) and bool(value == expected)
 
 
 NOT_FOUND = "not_found"
-"""Why a `get` failed that asked for a key which is not there."""
+"""The reason of a `get` for a missing key."""
 
 
 class ProviderResult(msgspec.Struct, frozen=True):
-    """It was done: `value` is what `get` found, or the list that `query` found."""
+    """An operation succeeded: `value` is what `get` found, or the list that `query` found."""
 
     state: Any
     value: Any = None
 
 
 class ProviderFailure(msgspec.Struct, frozen=True):
-    """It could not be done."""
+    """An operation failed."""
 
     state: Any
     reason: str
@@ -108,68 +102,65 @@ Outcome: TypeAlias = ProviderResult | ProviderFailure
 
 @runtime_checkable
 class Provider(Protocol):
-    """Keeps values under keys; the methods may also be async."""
+    """A store of values under keys; the methods may also be async."""
 
     @property
     def name(self) -> str:
-        """What the backend is called in results."""
+        """The name of the back end in results."""
         ...
 
     def init(self, opts: Mapping[str, Any]) -> Any:
-        """The state to begin with; raises where there can be none."""
+        """Return the initial state; raise where there can be none."""
         ...
 
     def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Any:
-        """Answered with the value under a key; Failed with `not_found` where there is none."""
+        """Return a `ProviderResult` with the value under a key, or a `ProviderFailure` with `not_found`."""
         ...
 
     def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Any:
-        """Keep a value under a key; `opts["embedding"]` is its vector, where the caller has one."""
+        """Store a value under a key; `opts["embedding"]` is its vector, where the caller has one."""
         ...
 
     def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Any:
-        """Remove a key, whether it is there or not."""
+        """Remove a key; a missing one is no error."""
         ...
 
 
 @runtime_checkable
 class QueryableProvider(Protocol):
-    """Answers questions."""
+    """A provider that answers queries."""
 
     def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Any:
-        """Answered with a list of `{"key", "score", "value"}`, best first."""
+        """Return a `ProviderResult` with a list of `{"key", "score", "value"}`, best first."""
         ...
 
 
-# calling: How is a provider called so that nothing it does can hurt the caller?
-
-
 MAX_THREADS = 40
-"""How many plain methods may run at once; stores have threads of their own."""
+"""The number of plain methods that may run at once; stores have threads of their own."""
 MAX_REASON_LENGTH = 300
-"""How many characters a reason may have."""
+"""The number of characters that a reason may have."""
 
 _limiter: RunVar[CapacityLimiter] = RunVar("omoide_providers")
 
 
 class CallFailure(NamedTuple):
-    """A provider did not answer, but raised something."""
+    """The reason why a call of a provider raised."""
 
     reason: str
 
 
 async def call_provider(provider: Any, name: str, *args: Any) -> Any:
-    """What a method of a provider gives, or that it raised; one that hangs can be left behind."""
+    """Return what a method of a provider returns, or a `CallFailure`; a call that hangs can be cancelled."""
     try:
         method = getattr(provider, name)
         if iscoroutinefunction(method) or getattr(provider, "instant", False) is True:
-            given = method(*args)
+            result = method(*args)
         else:
             # The thread may never come back: whoever stops waiting goes on without it.
-            given = await to_thread.run_sync(
+            result = await to_thread.run_sync(
                 partial(copy_context().run, method, *args), abandon_on_cancel=True, limiter=_thread_limiter()
             )
-        return await given if isawaitable(given) else given
+        return await result if isawaitable(result) else result
     except CancelledError:
         if is_cancelled():
             raise
@@ -179,29 +170,31 @@ async def call_provider(provider: Any, name: str, *args: Any) -> Any:
 
 
 async def call_operation(provider: Any, name: str, state: Any, *args: Any) -> Outcome:
-    """What a provider answers; what it raises, and nonsense, is an answer that it failed."""
-    given = await call_provider(provider, name, state, *args)
-    if isinstance(given, CallFailure):
-        return ProviderFailure(state, given.reason)
-    if isinstance(given, ProviderFailure):
-        return ProviderFailure(given.state, reason_text(given.reason))
-    if isinstance(given, ProviderResult):
-        return given
-    return ProviderFailure(state, f"{name} gave {type(given).__name__}, not Answered or Failed")
+    """Return the outcome of an operation; what raises, or returns anything else, is a `ProviderFailure`."""
+    result = await call_provider(provider, name, state, *args)
+    if isinstance(result, CallFailure):
+        return ProviderFailure(state, result.reason)
+    if isinstance(result, ProviderFailure):
+        return ProviderFailure(result.state, reason_text(result.reason))
+    if isinstance(result, ProviderResult):
+        return result
+    return ProviderFailure(
+        state, f"{name} gave {type(result).__name__}, not ProviderResult or ProviderFailure"
+    )
 
 
 def error_reason(error: Exception) -> str:
-    """An error as a reason: its type and what it says."""
+    """Return an exception as a reason: its type and its message."""
     try:
-        said = str(error)
+        message = str(error)
     except Exception:
-        said = ""
+        message = ""
     name = type(error).__name__
-    return reason_text(f"{name}: {said}" if said else name)
+    return reason_text(f"{name}: {message}" if message else name)
 
 
 def reason_text(reason: object) -> str:
-    """A reason as short text that every codec can hold."""
+    """Return a reason as short text that every codec can store."""
     if not isinstance(reason, str):
         return f"failed with {type(reason).__name__} for a reason"
     text = str.__str__(reason).encode(errors="replace").decode().replace("\0", "?")

@@ -1,14 +1,15 @@
-"""Aliases and memory directives.
+"""Resolve aliases to memory providers, and execute memory directives.
 
-One result, whatever the provider does: answers, fails for some of the keys, raises, hangs or talks nonsense.
+Each directive gets exactly one result, whatever the provider does: succeed, fail for some of the keys, raise,
+hang or return nonsense.
 
-The program says which providers there are. An agent's memory may choose among them, with
-`world.pointers[alias] = {"provider": word, …}`, and narrow what it asks of one; it can never name a file or
-an address, since a model may have written what stands there.
+The program configures the providers. An agent's memory may choose among them, with `world.pointers[alias] =
+{"provider": name, …}`, and narrow what it asks of one; it can never name a file or an address, since a model
+may have written what stands there.
 
-Requests to one provider are served one after the other, in the order of the directives, because each hands
-its state to the next; different providers are asked at the same time. Each request is answered by exactly
-one signal, also when the agent begins another life meanwhile.
+Requests to one provider run one after the other, in the order of the directives, because each passes its
+state to the next; different providers run at the same time. Each request is answered by exactly one signal,
+also when the agent restarts meanwhile.
 """
 
 from __future__ import annotations
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
     from omoide.runtime.server import AgentServer
 
 
-# operating: What becomes of a memory directive?
-
-
 MemoryDirective = MemoryQuery | MemoryUpsert | MemoryDelete
 
 IDENTITY_OPTIONS = ("agent_id", "alias")
@@ -72,7 +70,7 @@ UNOPENED: Final = Unopened.UNOPENED
 
 
 class BatchStep(NamedTuple):
-    """One operation of a batch: a key, the method, its arguments, and what else the method is told."""
+    """One operation of a batch: a key, the method, its arguments, and further options."""
 
     key: object
     method: str
@@ -81,7 +79,7 @@ class BatchStep(NamedTuple):
 
 
 class OperationResult(NamedTuple):
-    """What came of a directive."""
+    """The result of a directive."""
 
     error: str | None = None
     result: Any = EMPTY_LIST
@@ -96,41 +94,48 @@ async def execute_directive(
     *,
     timeout: float | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """The provider's new state, and the data of the result; nothing is raised but cancellation.
+    """Execute a memory directive, and return the provider's new state and the data of the result.
 
-    `state` is the one that came back last time, or `UNOPENED`. Options of the directive are told to the
-    provider, too, but never in place of one of `opts`, nor of who asks.
+    Nothing is raised but cancellation.
+
+    Args:
+        directive: The directive. Its options are passed to the provider, but never override `opts`, nor say
+            who asks.
+        provider: The provider.
+        state: The state that it returned last time, or `UNOPENED`.
+        opts: The configured options.
+        timeout: Seconds for the whole directive; the result says what was done until then.
     """
-    began = monotonic()
+    started = monotonic()
     work = _DirectiveExecution(provider, state, timeout)
-    told = {
+    merged_opts = {
         name: value for name, value in directive.opts.items() if name not in (*IDENTITY_OPTIONS, "embedding")
     }
-    told.update(opts)
+    merged_opts.update(opts)
     if isinstance(directive, MemoryQuery):
-        done = await work.query(directive.query, told, opts)
+        result = await work.query(directive.query, merged_opts, opts)
     elif isinstance(directive, MemoryUpsert):
-        done = await work.batch([_put_step(item) for item in directive.items], told, opts)
+        result = await work.batch([_put_step(item) for item in directive.items], merged_opts, opts)
     else:
-        done = await work.batch([BatchStep(key, "delete") for key in directive.keys], told, opts)
-    return work.state, _result_data(directive, provider_name(provider), done, began)
+        result = await work.batch([BatchStep(key, "delete") for key in directive.keys], merged_opts, opts)
+    return work.state, _result_data(directive, provider_name(provider), result, started)
 
 
 def refusal_data(directive: MemoryDirective, reason: str, *, provider: str | None = None) -> dict[str, Any]:
-    """The data of the result where there is no provider to ask."""
+    """Return the data of a failed result, where there is no provider to ask."""
     return _result_data(
         directive, provider or directive.provider, OperationResult(reason_text(reason)), monotonic()
     )
 
 
 def provider_name(provider: Any) -> str:
-    """What a provider is called in results."""
+    """Return the name of a provider in results."""
     name = getattr(provider, "name", None)
     return reason_text(name) if isinstance(name, str) and name else type(provider).__name__
 
 
 class _DirectiveExecution:
-    """A provider at work on one directive; it keeps the last state that came back."""
+    """One directive at a provider; it holds the last state that came back."""
 
     def __init__(self, provider: Any, state: Any, timeout: float | None) -> None:
         self.state = state
@@ -140,63 +145,63 @@ class _DirectiveExecution:
     async def query(
         self, query: Any, merged_opts: Mapping[str, Any], opts: Mapping[str, Any]
     ) -> OperationResult:
-        """Ask a question."""
+        """Run a query."""
         if not isinstance(self._provider, QueryableProvider):
             return OperationResult("query not supported")
         with move_on_after(self._timeout):
             reason = await self._initialize(opts)
             if reason is not None:
                 return OperationResult(reason)
-            answer = await self._call("query", query, merged_opts)
+            outcome = await self._call("query", query, merged_opts)
             return (
-                OperationResult(answer.reason)
-                if isinstance(answer, ProviderFailure)
-                else _query_result(answer.value)
+                OperationResult(outcome.reason)
+                if isinstance(outcome, ProviderFailure)
+                else _query_result(outcome.value)
             )
         return OperationResult(self._timeout_reason)
 
     async def batch(
         self, steps: Sequence[BatchStep], merged_opts: Mapping[str, Any], opts: Mapping[str, Any]
     ) -> OperationResult:
-        """Try every step, whatever became of those before it."""
+        """Run every step, whatever became of those before it."""
         reasons: list[str | None] = []
         failed: str | None = self._timeout_reason
         with move_on_after(self._timeout):
             failed = await self._initialize(opts)
             for step in steps if failed is None else ():
                 reasons += [await self._run_step(step, merged_opts)]
-        late = len(steps) - len(reasons)
-        reasons += [failed or self._timeout_reason] * late
+        missing = len(steps) - len(reasons)
+        reasons += [failed or self._timeout_reason] * missing
         details = [_detail(step.key, reason) for step, reason in zip(steps, reasons, strict=True)]
-        wrong = [reason for reason in reasons if reason is not None]
-        if failed is not None or not wrong:
+        failures = [reason for reason in reasons if reason is not None]
+        if failed is not None or not failures:
             return OperationResult(failed, details=details)
         return OperationResult(
-            reason_text(f"{len(wrong)} of {len(steps)} failed: {wrong[0]}"), details=details
+            reason_text(f"{len(failures)} of {len(steps)} failed: {failures[0]}"), details=details
         )
 
     async def _run_step(self, step: BatchStep, merged_opts: Mapping[str, Any]) -> str | None:
-        """Why a step failed, if it did."""
+        """Run a step, and return why it failed, or None."""
         try:
             key = check_key(step.key)
         except Invalid as error:
             return error_reason(error)
-        answer = await self._call(step.method, key, *step.args, {**merged_opts, **step.opts})
-        return answer.reason if isinstance(answer, ProviderFailure) else None
+        outcome = await self._call(step.method, key, *step.args, {**merged_opts, **step.opts})
+        return outcome.reason if isinstance(outcome, ProviderFailure) else None
 
     async def _call(self, method: str, *args: Any) -> Outcome:
-        answer = await call_operation(self._provider, method, self.state, *args)
-        self.state = answer.state
-        return answer
+        outcome = await call_operation(self._provider, method, self.state, *args)
+        self.state = outcome.state
+        return outcome
 
     async def _initialize(self, opts: Mapping[str, Any]) -> str | None:
-        """Why a provider could not be initialised, where it still had to be."""
+        """Initialise the provider if need be, and return why that failed, or None."""
         if self.state is not UNOPENED:
             return None
-        made = await call_provider(self._provider, "init", opts)
-        if isinstance(made, (CallFailure, ProviderFailure)):
-            return reason_text(f"could not be opened ({reason_text(made.reason)})")
-        self.state = made.state if isinstance(made, ProviderResult) else made
+        result = await call_provider(self._provider, "init", opts)
+        if isinstance(result, (CallFailure, ProviderFailure)):
+            return reason_text(f"could not be opened ({reason_text(result.reason)})")
+        self.state = result.state if isinstance(result, ProviderResult) else result
         return None
 
     @property
@@ -205,54 +210,51 @@ class _DirectiveExecution:
 
 
 def _put_step(item: Mapping[str, Any]) -> BatchStep:
-    given = {} if item.get("embedding") is None else {"embedding": item["embedding"]}
-    return BatchStep(item["key"], "put", (item["value"],), given)
+    opts = {} if item.get("embedding") is None else {"embedding": item["embedding"]}
+    return BatchStep(item["key"], "put", (item["value"],), opts)
 
 
 def _detail(key: object, reason: str | None) -> dict[str, Any]:
-    shown = reason_text(key) if isinstance(key, str) else type(key).__name__
-    told = {"key": shown, "status": "ok" if reason is None else "error"}
-    return told if reason is None else {**told, "error": reason}
+    name = reason_text(key) if isinstance(key, str) else type(key).__name__
+    detail = {"key": name, "status": "ok" if reason is None else "error"}
+    return detail if reason is None else {**detail, "error": reason}
 
 
-def _query_result(found: Any) -> OperationResult:
-    """The answer to a question, if it is one that a signal can carry."""
+def _query_result(value: Any) -> OperationResult:
+    """Return the result of a query, if a signal can carry it."""
     try:
-        if isinstance(found, (str, bytes)) or not isinstance(found, Sequence):
-            return OperationResult(f"query gave {type(found).__name__}, not a list")
-        held = Signal(type=MEMORY_RESULT, id="result", time=None, data={"result": found}).data["result"]
+        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+            return OperationResult(f"query gave {type(value).__name__}, not a list")
+        items = Signal(type=MEMORY_RESULT, id="result", time=None, data={"result": value}).data["result"]
     except Exception as error:
         return OperationResult(reason_text(f"query gave what cannot be kept ({error_reason(error)})"))
-    for at, item in enumerate(held):
+    for at, item in enumerate(items):
         if not isinstance(item, Mapping):
             return OperationResult(f"query gave {type(item).__name__} at [{at}], not a mapping")
-    return OperationResult(result=held)
+    return OperationResult(result=items)
 
 
 def _result_data(
-    directive: MemoryDirective, provider: str, done: OperationResult, began: float
+    directive: MemoryDirective, provider: str, result: OperationResult, started: float
 ) -> dict[str, Any]:
     data: dict[str, Any] = {
         "request_id": directive.request_id,
-        "status": "ok" if done.error is None else "error",
-        "result": done.result,
-        "meta": {"provider": provider, "latency_ms": max(0, int((monotonic() - began) * 1000))},
+        "status": "ok" if result.error is None else "error",
+        "result": result.result,
+        "meta": {"provider": provider, "latency_ms": max(0, int((monotonic() - started) * 1000))},
     }
-    if done.error is not None:
-        data["error"] = done.error
-    if done.details is not None:
-        data["details"] = done.details
+    if result.error is not None:
+        data["error"] = result.error
+    if result.details is not None:
+        data["details"] = result.details
     return data
-
-
-# resolving: Which provider does an agent mean by an alias?
 
 
 _STORE_OPTIONS = ("type", "tags", "name")
 
 
 class ResolvedProvider(msgspec.Struct, frozen=True):
-    """A provider, and what it is told with every operation."""
+    """A provider, and the options that it gets with every operation."""
 
     alias: str
     provider: Any
@@ -267,8 +269,8 @@ class _ConfiguredProvider(NamedTuple):
 class Providers:
     """The providers of a program, by their aliases, beside `inline`, `table`, and `store` where there is one.
 
-    Each value is a provider, one of these words, a store or its URL, or a pair of one of them and options.
-    What a URL names is opened by `open`, or when it is first needed, and closed by `close`.
+    Each value is a provider, one of these names, a store or its URL, or a pair of one of them and options. A
+    store at a URL is opened by `open`, or on first use, and closed by `close`.
     """
 
     def __init__(self, configured: Mapping[str, Any] = EMPTY_MAP, *, store: Store | None = None) -> None:
@@ -284,35 +286,35 @@ class Providers:
         }
 
     def resolve(self, alias: str, agent: Agent) -> ResolvedProvider:
-        """The provider that an agent means; options that were configured count more than its own."""
+        """Return the provider that an agent means by an alias; configured options override its own."""
         pointer = self._pointer(alias, agent)
-        word = pointer.get("provider", alias)
-        found = self._find(word)
-        if found is None:
+        name = pointer.get("provider", alias)
+        configured = self._find(name)
+        if configured is None:
             raise NotFound(
-                "memory provider", str(word)[:80], f"use one of {', '.join(self.available_names())}"
+                "memory provider", str(name)[:80], f"use one of {', '.join(self.available_names())}"
             )
         own = {name: value for name, value in pointer.items() if name != "provider"}
-        opts = {**own, **found.opts, "agent_id": agent.id, "alias": alias}
-        return ResolvedProvider(alias, found.provider, freeze_map(opts, "opts"))
+        opts = {**own, **configured.opts, "agent_id": agent.id, "alias": alias}
+        return ResolvedProvider(alias, configured.provider, freeze_map(opts, "opts"))
 
     def available_names(self) -> list[str]:
-        """What a pointer may name."""
+        """Return the names that a pointer may use."""
         return sorted({*self._built_in, *self._by_alias, *self._by_unique_name()})
 
     async def open(self) -> None:
-        """Open every store that is named by a URL; all of them, or none."""
-        async with AsyncExitStack() as opened:
+        """Open every store that is given by a URL; all of them, or none."""
+        async with AsyncExitStack() as stack:
             for provider in self._store_providers():
                 await provider.open()
-                opened.push_async_callback(provider.close)
-            opened.pop_all()
+                stack.push_async_callback(provider.close)
+            stack.pop_all()
 
     async def close(self) -> None:
-        """Close what was opened here."""
-        async with AsyncExitStack() as closing:
+        """Close the stores that were opened here."""
+        async with AsyncExitStack() as stack:
             for provider in self._store_providers():
-                closing.push_async_callback(provider.close)
+                stack.push_async_callback(provider.close)
 
     def _parse_config(self, value: Any, field: str) -> _ConfiguredProvider:
         opts: Mapping[str, Any] = EMPTY_MAP
@@ -333,10 +335,10 @@ class Providers:
         raise WrongType(field, "a provider, a word, a store or a URL", value)
 
     def _pointer(self, alias: str, agent: Agent) -> Mapping[str, Any]:
-        """What an agent's memory says about an alias."""
+        """Return what an agent's memory says about an alias."""
         check_text(alias, "provider")
-        held = memory.get(agent)
-        pointers = None if held is None else held.world_get("pointers")
+        agent_memory = memory.get(agent)
+        pointers = None if agent_memory is None else agent_memory.world_get("pointers")
         pointer = pointers.get(alias) if isinstance(pointers, Mapping) else None
         if pointer is None:
             return EMPTY_MAP
@@ -354,32 +356,39 @@ class Providers:
         return self._by_unique_name().get(name)
 
     def _by_unique_name(self) -> dict[str, _ConfiguredProvider]:
-        """The providers whose own name tells them from all others."""
-        named = [(getattr(one.provider, "name", None), one) for one in self._by_alias.values()]
-        names = [name for name, _ in named]
-        return {name: one for name, one in named if isinstance(name, str) and names.count(name) == 1}
+        """Return the providers that no other one shares its name with, by name."""
+        pairs = [
+            (getattr(configured.provider, "name", None), configured) for configured in self._by_alias.values()
+        ]
+        names = [name for name, _ in pairs]
+        return {
+            name: configured for name, configured in pairs if isinstance(name, str) and names.count(name) == 1
+        }
 
     def _store_providers(self) -> Iterator[StoreProvider]:
-        return (one.provider for one in self._by_alias.values() if isinstance(one.provider, StoreProvider))
+        return (
+            configured.provider
+            for configured in self._by_alias.values()
+            if isinstance(configured.provider, StoreProvider)
+        )
 
 
 def _configure_store(store: Any, opts: Mapping[str, Any]) -> _ConfiguredProvider:
-    """A provider over a store; options that say whose and of what kind its entries are belong to it."""
-    places = {name: opts[name] for name in Scope.__struct_fields__ if name in opts}
-    kinds = {name: opts[name] for name in _STORE_OPTIONS if name in opts}
-    rest = {name: value for name, value in opts.items() if name not in (*places, *kinds)}
-    return _ConfiguredProvider(StoreProvider(store, Scope.new(places), **kinds), freeze_map(rest))
-
-
-# adapters: How does an agent reach its memory providers?
+    """Return a provider over a store; options about the scope and kind of its entries belong to it."""
+    scope_fields = {name: opts[name] for name in Scope.__struct_fields__ if name in opts}
+    entry_options = {name: opts[name] for name in _STORE_OPTIONS if name in opts}
+    rest = {name: value for name, value in opts.items() if name not in (*scope_fields, *entry_options)}
+    return _ConfiguredProvider(
+        StoreProvider(store, Scope.new(scope_fields), **entry_options), freeze_map(rest)
+    )
 
 
 INLINE_PREFIX = "inline:"
-"""How the spaces are called that hold what an agent keeps inline."""
+"""The prefix of the memory spaces that hold inline data."""
 
 
 class ProviderQueue:
-    """What is asked of one provider, under the alias that an agent has for it."""
+    """The pending directives of one provider, under the alias that an agent has for it."""
 
     __slots__ = ("directives", "is_running", "opts", "provider", "state")
 
@@ -392,25 +401,25 @@ class ProviderQueue:
 
 
 class ProviderQueues:
-    """The providers that an agent uses, by their aliases."""
+    """The memory requests of an agent, one queue for each alias."""
 
     __slots__ = ("_pending", "_queues")
 
     def __init__(self) -> None:
         self._queues: dict[str, ProviderQueue] = {}
         self._pending: dict[str, MemoryDirective] = {}
-        """What was asked and not answered yet, by request id."""
+        """The requests without an answer, by request id."""
 
     def submit(self, directive: MemoryDirective, server: AgentServer) -> None:
-        """Have a provider asked, after what it was asked before."""
+        """Queue a directive behind the earlier ones to the same provider."""
         if directive.request_id in self._pending:
             directive = msgspec.structs.replace(directive, request_id=ids.new("req_"))
         self._pending[directive.request_id] = directive
-        line = self._queues.setdefault(directive.provider, ProviderQueue())
-        line.directives.append(directive)
-        if not line.is_running:
-            line.is_running = True
-            server.start_job(partial(self._run_queue, line, server), "memory")
+        queue = self._queues.setdefault(directive.provider, ProviderQueue())
+        queue.directives.append(directive)
+        if not queue.is_running:
+            queue.is_running = True
+            server.start_job(partial(self._run_queue, queue, server), "memory")
 
     async def _run_queue(self, queue: ProviderQueue, server: AgentServer) -> None:
         try:
@@ -425,20 +434,22 @@ class ProviderQueues:
         self, queue: ProviderQueue, directive: MemoryDirective, server: AgentServer
     ) -> dict[str, Any]:
         try:
-            found = server.runtime.providers.resolve(directive.provider, server.agent)
+            resolved = server.runtime.providers.resolve(directive.provider, server.agent)
         except OmoideError as error:
             return refusal_data(directive, str(error))
-        inline = bool(getattr(found.provider, "keeps_in_memory", False))
-        state = _inline_state(server, found) if inline else _provider_state(queue, found)
+        inline = bool(getattr(resolved.provider, "keeps_in_memory", False))
+        state = _inline_state(server, resolved) if inline else _provider_state(queue, resolved)
         timeout = server.runtime.provider_timeout
-        state, data = await execute_directive(directive, found.provider, state, found.opts, timeout=timeout)
+        state, data = await execute_directive(
+            directive, resolved.provider, state, resolved.opts, timeout=timeout
+        )
         if not inline:
             queue.state = state
             return data
         try:
-            _save_inline_state(server, found, state)
+            _save_inline_state(server, resolved, state)
         except OmoideError as error:
-            return refusal_data(directive, str(error), provider=provider_name(found.provider))
+            return refusal_data(directive, str(error), provider=provider_name(resolved.provider))
         return data
 
     def _reply(self, directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> None:
@@ -446,47 +457,47 @@ class ProviderQueues:
             server.enqueue(_result_signal(directive, data, server), internal=True)
 
     def abort(self, server: AgentServer, reason: str) -> None:
-        """Answer whatever is still open, and begin with every provider anew."""
-        unanswered, self._pending, self._queues = self._pending, {}, {}
-        for directive in unanswered.values():
+        """Answer all pending requests with a failure, and initialise every provider anew."""
+        pending, self._pending, self._queues = self._pending, {}, {}
+        for directive in pending.values():
             server.enqueue(_result_signal(directive, refusal_data(directive, reason), server), internal=True)
 
 
 def send_refusal(directive: MemoryDirective, server: AgentServer, reason: str) -> None:
-    """Answer a request that is not even passed on."""
+    """Answer a directive that is not executed."""
     server.enqueue(_result_signal(directive, refusal_data(directive, reason), server), internal=True)
 
 
 def _result_signal(directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> Signal:
-    """The answer; one that cannot be named as was wished has the usual name."""
-    about = directive.request_id if directive.request_id.strip() else None  # which no subject may be
-    told = Signal(type=MEMORY_RESULT, data=data, source=server.source, subject=about)
+    """Return the result as a signal; an invalid `reply_signal_type` is replaced by the default."""
+    subject = directive.request_id if directive.request_id.strip() else None  # which no subject may be
+    signal = Signal(type=MEMORY_RESULT, data=data, source=server.source, subject=subject)
     try:
-        return told.replace(type=directive.reply_signal_type)
+        return signal.replace(type=directive.reply_signal_type)
     except Invalid:
-        return told
+        return signal
 
 
-def _provider_state(queue: ProviderQueue, found: ResolvedProvider) -> Any:
-    """The state of a provider, new where the alias now means another one."""
-    told = FrozenMap(found.opts)
-    if queue.provider is not found.provider or queue.opts != told:
-        queue.provider, queue.opts, queue.state = found.provider, told, UNOPENED
+def _provider_state(queue: ProviderQueue, resolved: ResolvedProvider) -> Any:
+    """Return the state of a provider, which starts anew where the alias now means another one."""
+    opts = FrozenMap(resolved.opts)
+    if queue.provider is not resolved.provider or queue.opts != opts:
+        queue.provider, queue.opts, queue.state = resolved.provider, opts, UNOPENED
     return queue.state
 
 
-def _inline_state(server: AgentServer, found: ResolvedProvider) -> Any:
-    space = MEMORY.get_or_new(server.agent).space(INLINE_PREFIX + found.alias)
+def _inline_state(server: AgentServer, resolved: ResolvedProvider) -> Any:
+    space = MEMORY.get_or_new(server.agent).space(INLINE_PREFIX + resolved.alias)
     return UNOPENED if space is None else space.data
 
 
-def _save_inline_state(server: AgentServer, found: ResolvedProvider, state: Any) -> None:
-    """Keep in the agent's memory what it keeps inline, within the limits that were set there.
+def _save_inline_state(server: AgentServer, resolved: ResolvedProvider, state: Any) -> None:
+    """Write inline data into the agent's memory, within the limits that are set there.
 
-    Nothing was awaited since it was read.
+    Nothing was awaited since the data was read, so it cannot have changed.
     """
-    if state is UNOPENED or state is _inline_state(server, found):
+    if state is UNOPENED or state is _inline_state(server, resolved):
         return
-    name, memory = INLINE_PREFIX + found.alias, MEMORY.get_or_new(server.agent)
+    name, memory = INLINE_PREFIX + resolved.alias, MEMORY.get_or_new(server.agent)
     space = (memory.space(name) or Space()).replace(data=state)
     server.agent = MEMORY.put(server.agent, memory.put_space(name, space))
