@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from omoide.core.entry import MEMORY_TYPES, Entry
 from omoide.errors import InvalidRDF, MissingExtra
 from omoide.graph.parser import MemoryBatch
 from omoide.graph.serializer import to_nquads
-from omoide.graph.shacl import ValidationProblem, missing_fields, validate
-from omoide.graph.vocabulary import JIDO, TYPE
+from omoide.graph.shacl import ValidationProblem, validate
+from omoide.graph.vocabulary import FACETS, JIDO, OPEN_STATUSES, TYPE, assignees
+from omoide.longterm import conflicts
 from omoide.stores.records import Link
 
 FOUND_BY = {
@@ -41,6 +43,21 @@ def nquads(*triples: tuple[str, str, str]) -> str:
 
 def shapes(memories: Any, *, strict: bool = True) -> list[tuple[str, str]]:
     return [(item.id, item.shape) for item in validate(memories, strict=strict).problems]
+
+
+def missing_fields(entry: Entry, links: Iterable[Link] = ()) -> tuple[str, ...]:
+    """Return the fields that the shapes require and the memory lacks, computed without SHACL."""
+    missing = dict.fromkeys(conflicts.missing_fields(entry))
+    (status,) = FACETS["task"]
+    if entry.type == "task":
+        if not assignees(entry.metadata):
+            missing["metadata.assigned_to"] = None
+        if entry.superseded_by is not None and status.value(entry.metadata) in OPEN_STATUSES:
+            missing[f"metadata.{status.key}"] = None
+    causes = [link for link in links if link.relation == "has_root_cause" and link.target == entry.id]
+    if entry.type == "root_cause" and not causes:
+        missing["has_root_cause"] = None
+    return tuple(missing)
 
 
 @pytest.mark.parametrize("type", [None, *MEMORY_TYPES])

@@ -1,4 +1,8 @@
-"""Backend protocol; dataset, limit and update clauses."""
+"""Protocol of graph backends, and the SPARQL text that they share.
+
+A backend stores triples in named graphs. Both implementations build their updates from the steps here, and
+the endpoint writes the dataset and the limit into the text of a query.
+"""
 
 from __future__ import annotations
 
@@ -15,35 +19,34 @@ from omoide.graph.sparql import BoundQuery, SparqlToken, bind, check_query
 from omoide.graph.terms import check_iri, quote_string
 from omoide.graph.vocabulary import EVIDENCE, JIDO, META_GRAPH, OMOIDE, percent_encode
 
-# asking: What does whoever keeps the graph have to be able to do?
-
-
 OWNED_PREFIXES = (EVIDENCE,)
-"""How the IRIs of nodes begin that belong to the memories which name them, and go with the last of these."""
+"""IRI prefixes of nodes that are deleted with the last memory that references them."""
 
 GraphSubject = tuple[str, str]
 """A named graph, and a subject in it."""
 
 
 class SyncState(msgspec.Struct, frozen=True):
-    """How far a graph has followed a store."""
+    """Position of a graph in the change feed of its store."""
 
     generation: str
+    """Generation of the store that the sequence number belongs to."""
     seq: int
     last_use_ms: int = 0
+    """Timestamp of the last access that the graph has."""
     seq_fingerprint: str = ""
-    """What tells the last change from any other of its number."""
+    """Fingerprint of the change numbered `seq`; distinguishes copies of a store."""
     build_id: str = ""
-    """What tells this graph from one that was built again."""
+    """Id of this build of the graph; a rebuilt graph has another one."""
 
 
 @runtime_checkable
 class GraphBackend(Protocol):
-    """Keeps triples in named graphs, and answers queries about some of them."""
+    """Store triples in named graphs and answer queries about some of them."""
 
     name: str
     shared: bool
-    """Whether others may write to it at the same time."""
+    """True if other programs may write to the backend at the same time."""
 
     def query(
         self,
@@ -55,101 +58,114 @@ class GraphBackend(Protocol):
         limit: int = 10_000,
         timeout: float | None = None,
     ) -> Answer:
-        """What a query finds in these graphs, and in no other."""
+        """Return the result of a query over these graphs and no others.
+
+        Args:
+            query: SPARQL query text.
+            default_graphs: graphs that are merged into the default graph.
+            named_graphs: graphs that the query may address with GRAPH.
+            bindings: values for variables of the query.
+            limit: maximum number of rows or triples.
+            timeout: seconds.
+
+        Raises:
+            InvalidQuery: the query cannot be parsed or is not a plain query.
+            QueryStopped: the query exceeds a limit.
+        """
         ...
 
     def replace(
         self, subjects: Iterable[GraphSubject], rdf: str | bytes, *, graph_name: str | None = None
     ) -> None:
-        """Forget what is said about these subjects, and then take in what is told.
+        """Delete all triples about these subjects, then insert triples. Idempotent.
 
-        That is N-Quads, or N-Triples where the graph is named that they belong to. Nodes that only the
-        subjects named go with them. Doing it again changes nothing.
+        Nodes that only these subjects reference are deleted too (see `OWNED_PREFIXES`).
+
+        Args:
+            subjects: subjects to delete, with their graphs.
+            rdf: N-Quads, or N-Triples if `graph_name` is given.
+            graph_name: graph that the N-Triples belong to.
         """
         ...
 
     def record_uses(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
-        """Say how often memories were used, in all graphs whose names begin so.
+        """Set the access counts of memories in all graphs with these prefixes.
 
-        Each use is the memory's IRI, with a number and a moment as literals.
+        Each use is the IRI of a memory, with the count and the timestamp as literals.
         """
         ...
 
     def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
-        """Where subjects are spoken of, among the graphs whose names begin so."""
+        """Return where the subjects are described, among the graphs with these prefixes."""
         ...
 
     def copy_graphs(self, sources: Sequence[str], target: str) -> None:
-        """Make one graph say what several say together, and nothing else."""
+        """Replace a graph by the union of several graphs."""
         ...
 
     def drop(self, graphs: Iterable[str]) -> None:
-        """Forget whole graphs; those that do not exist are passed over."""
+        """Delete whole graphs; unknown ones are ignored."""
         ...
 
     def graphs(self, prefix: str = "") -> list[str]:
-        """The named graphs that hold something, in order."""
+        """Return the names of all graphs that are not empty, sorted."""
         ...
 
     def dump(self, graphs: Sequence[str]) -> bytes:
-        """All that some graphs say, as N-Quads."""
+        """Return all triples of some graphs as N-Quads."""
         ...
 
     def state(self, namespace: str) -> SyncState | None:
-        """How far a namespace has been followed; None when it was never set."""
+        """Return the sync state of a namespace, or None if it was never set."""
         ...
 
     def set_state(self, namespace: str, state: SyncState) -> None:
-        """Write down how far a namespace has been followed."""
+        """Store the sync state of a namespace."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         ...
 
 
 def prepare_query(query: str, bindings: Mapping[str, Any], limit: int) -> BoundQuery:
-    """A query that was checked and has its values, with a limit that makes sense."""
+    """Check a query and its limit, and bind its values."""
     check_positive(limit, "limit")
     return bind(check_query(query), bindings)
 
 
 def check_timeout(timeout: float) -> float:
-    """A number of seconds to wait."""
+    """Return a timeout in seconds as a float; raise `Invalid` unless it is positive."""
     if not 0 < check_number(timeout, "timeout") < 1e9:
         raise Invalid("timeout", f"is {timeout}", "pass seconds, more than 0")
     return float(timeout)
 
 
 def unreadable_rdf(error: SyntaxError, graph_name: str | None) -> InvalidRDF:
-    """What is told is not what it should be."""
-    wanted = "N-Quads" if graph_name is None else "N-Triples"
-    return InvalidRDF("told", f"cannot be read ({error})", f"pass {wanted}")
-
-
-# updating: How is a change of the graph told in SPARQL?
+    """Return the error for RDF that cannot be parsed."""
+    expected = "N-Quads" if graph_name is None else "N-Triples"
+    return InvalidRDF("rdf", f"cannot be read ({error})", f"pass {expected}")
 
 
 _STATE_PREFIX = f"{OMOIDE}state:"
 
 
 def delete_steps(subjects: Iterable[GraphSubject], owned: Iterable[GraphSubject] = ()) -> list[str]:
-    """The steps that forget these subjects, and then those of the owned nodes that nothing names any more."""
+    """Return the updates that delete subjects, and owned nodes that nothing references any more."""
     steps = [
         f"DELETE WHERE {{ GRAPH {iri_ref(graph)} {{ {iri_ref(node)} ?p ?o }} }}" for graph, node in subjects
     ]
     for graph, node in owned:
-        said = f"GRAPH {iri_ref(graph)} {{ {iri_ref(node)} ?p ?o"
-        steps.append(
-            f"DELETE {{ {said} }} }} WHERE {{ {said} FILTER NOT EXISTS {{ ?any ?names {iri_ref(node)} }} }} }}"
-        )
+        triples = f"GRAPH {iri_ref(graph)} {{ {iri_ref(node)} ?p ?o"
+        unreferenced = f"FILTER NOT EXISTS {{ ?any ?names {iri_ref(node)} }}"
+        steps.append(f"DELETE {{ {triples} }} }} WHERE {{ {triples} {unreferenced} }} }}")
     return steps
 
 
 def insert_step(graph: str, triples: Iterable[str]) -> str:
-    """The step that takes in triples: subject, predicate and object as SPARQL writes them.
+    """Return the update that inserts triples: subject, predicate and object in SPARQL syntax.
 
-    As a table of values, because a server that reads slowly reads a table much faster than a template.
+    The triples are a VALUES table, which slow servers read much faster than a template.
     """
     rows = "\n".join(f"({triple})" for triple in triples)
     table = f"{{ VALUES (?s ?p ?o) {{\n{rows}\n}} }}"
@@ -157,44 +173,41 @@ def insert_step(graph: str, triples: Iterable[str]) -> str:
 
 
 def copy_steps(sources: Sequence[str], target: str) -> list[str]:
-    """The steps that make one graph say what several say together."""
+    """Return the updates that replace a graph by the union of several graphs."""
     steps = [f"DROP SILENT GRAPH {iri_ref(target)}"]
     if sources:
-        found = f"{{ VALUES ?g {{ {' '.join(map(iri_ref, sources))} }} GRAPH ?g {{ ?s ?p ?o }} }}"
-        steps.append(f"INSERT {{ GRAPH {iri_ref(target)} {{ ?s ?p ?o }} }}\nWHERE {found}")
+        pattern = f"{{ VALUES ?g {{ {' '.join(map(iri_ref, sources))} }} GRAPH ?g {{ ?s ?p ?o }} }}"
+        steps.append(f"INSERT {{ GRAPH {iri_ref(target)} {{ ?s ?p ?o }} }}\nWHERE {pattern}")
     return steps
 
 
 def drop_steps(graphs: Iterable[str]) -> list[str]:
-    """The steps that forget whole graphs."""
+    """Return the updates that delete whole graphs."""
     return [f"DROP SILENT GRAPH {iri_ref(graph)}" for graph in graphs]
 
 
 def usage_steps(prefixes: Iterable[str], uses: Iterable[tuple[str, str, str]]) -> list[str]:
-    """The steps that say how often memories were used: each one's IRI, a number and a moment as literals.
-
-    Prefixes are those of the graphs that may speak of them.
-    """
-    used = [*uses]
-    ours = " || ".join(f"STRSTARTS(STR(?g), {quote_string(prefix)})" for prefix in prefixes)
+    """Return the updates that set the access counts of memories in all graphs with these prefixes."""
+    counted = [*uses]
+    in_graphs = " || ".join(f"STRSTARTS(STR(?g), {quote_string(prefix)})" for prefix in prefixes)
     count, last = f"<{JIDO}accessCount>", f"<{JIDO}lastAccessed>"
-    memories = " ".join(iri_ref(iri) for iri, _, _ in used)
-    figures = " ".join(f"({iri_ref(iri)} {number} {moment})" for iri, number, moment in used)
+    memories = " ".join(iri_ref(iri) for iri, _, _ in counted)
+    rows = " ".join(f"({iri_ref(iri)} {number} {at})" for iri, number, at in counted)
     return [
         f"DELETE {{ GRAPH ?g {{ ?m ?p ?o }} }} WHERE {{ VALUES ?m {{ {memories} }} "
-        f"VALUES ?p {{ {count} {last} }} GRAPH ?g {{ ?m ?p ?o }} FILTER ({ours}) }}",
-        f"INSERT {{ GRAPH ?g {{ ?m {count} ?n ; {last} ?t }} }} WHERE {{ VALUES (?m ?n ?t) {{ {figures} }} "
-        f"GRAPH ?g {{ ?m a ?type }} FILTER ({ours}) }}",
+        f"VALUES ?p {{ {count} {last} }} GRAPH ?g {{ ?m ?p ?o }} FILTER ({in_graphs}) }}",
+        f"INSERT {{ GRAPH ?g {{ ?m {count} ?n ; {last} ?t }} }} WHERE {{ VALUES (?m ?n ?t) {{ {rows} }} "
+        f"GRAPH ?g {{ ?m a ?type }} FILTER ({in_graphs}) }}",
     ]
 
 
 def state_iri(namespace: str) -> str:
-    """The IRI of how far a namespace has been followed."""
+    """Return the IRI of the sync state of a namespace."""
     return _STATE_PREFIX + percent_encode(namespace)
 
 
 def state_steps(namespace: str, state: SyncState) -> list[str]:
-    """The steps that write down how far a namespace has been followed."""
+    """Return the updates that store the sync state of a namespace."""
     subject = state_iri(namespace)
     facts = (
         ("life", state.generation),
@@ -203,12 +216,12 @@ def state_steps(namespace: str, state: SyncState) -> list[str]:
         ("mark", state.seq_fingerprint),
         ("build", state.build_id),
     )
-    said = [f"<{subject}> <{OMOIDE}{name}> {quote_string(value)}" for name, value in facts]
-    return [*delete_steps([(META_GRAPH, subject)]), insert_step(META_GRAPH, said)]
+    triples = [f"<{subject}> <{OMOIDE}{name}> {quote_string(value)}" for name, value in facts]
+    return [*delete_steps([(META_GRAPH, subject)]), insert_step(META_GRAPH, triples)]
 
 
 def parse_state(facts: Mapping[str, str]) -> SyncState | None:
-    """The state that facts about it tell; None where they are not whole."""
+    """Return the sync state that its properties describe; None if they are incomplete."""
     try:
         names = ("life", "seq", "used", "mark", "build")
         life, seq, used, mark, build = (facts[OMOIDE + name] for name in names)
@@ -218,24 +231,21 @@ def parse_state(facts: Mapping[str, str]) -> SyncState | None:
 
 
 def iri_ref(iri: str) -> str:
-    """An IRI as SPARQL writes it."""
+    """Return an IRI in angle brackets."""
     return f"<{check_iri(iri)}>"
 
 
-# shaping: Where in a query do its graphs and its limit go?
-
-
 def with_dataset(bound: BoundQuery, default_graphs: Sequence[str], named_graphs: Sequence[str]) -> BoundQuery:
-    """The query, asked of these graphs: FROM and FROM NAMED, where the grammar has them."""
+    """Return the query with FROM and FROM NAMED clauses for these graphs."""
     clauses = [f"FROM {iri_ref(graph)}" for graph in default_graphs]
     clauses += [f"FROM NAMED {iri_ref(graph)}" for graph in named_graphs]
     at = _dataset_index(bound)
-    dataset = SparqlToken("given", f" {' '.join(clauses)} ")
+    dataset = SparqlToken("inserted", f" {' '.join(clauses)} ")
     return BoundQuery(bound.form, (*bound.tokens[:at], dataset, *bound.tokens[at:]), bound.hidden)
 
 
 def with_limit(bound: BoundQuery, limit: int) -> BoundQuery:
-    """The query, with at most so many rows."""
+    """Return the query with a LIMIT of at most `limit`."""
     tokens = list(bound.tokens)
     depth = 0
     end = len(tokens)
@@ -252,20 +262,20 @@ def with_limit(bound: BoundQuery, limit: int) -> BoundQuery:
             return BoundQuery(bound.form, tuple(tokens), bound.hidden)
         if token.text.upper() == "VALUES":
             end = at
-    tokens.insert(end, SparqlToken("given", f" LIMIT {limit} "))
+    tokens.insert(end, SparqlToken("inserted", f" LIMIT {limit} "))
     return BoundQuery(bound.form, tuple(tokens), bound.hidden)
 
 
 def describe_targets(bound: BoundQuery) -> tuple[list[str], BoundQuery | None]:
-    """What a DESCRIBE asks about: the IRIs it names, and a SELECT that finds the others, if any."""
+    """Return what a DESCRIBE asks about: the IRIs that it names, and a SELECT for the others, if any."""
     start = next(at for at, token in enumerate(bound.tokens) if token.kind == "word")
     end = _where_index(bound.tokens, start + 1)
     header = bound.tokens[start + 1 : end]
     iris = [token.text[1:-1] for token in header if token.text.startswith("<")]
-    sought = [token.text for token in header if token.kind == "variable" or token.text == "*"]
-    if not sought or end == len(bound.tokens):
+    variables = [token.text for token in header if token.kind == "variable" or token.text == "*"]
+    if not variables or end == len(bound.tokens):
         return iris, None
-    select = (SparqlToken("word", "SELECT"), SparqlToken("given", f" DISTINCT {' '.join(sought)} "))
+    select = (SparqlToken("word", "SELECT"), SparqlToken("inserted", f" DISTINCT {' '.join(variables)} "))
     return iris, BoundQuery("SELECT", (*select, *bound.tokens[end:]), bound.hidden)
 
 
@@ -281,7 +291,7 @@ def _dataset_index(bound: BoundQuery) -> int:
 
 
 def _where_index(tokens: Sequence[SparqlToken], start: int) -> int:
-    """Where the pattern of a query begins: at WHERE, or at its bracket."""
+    """Return the index at which the graph pattern begins: WHERE, or its opening brace."""
     depth = 0
     for at in range(start, len(tokens)):
         kind, text = tokens[at]
@@ -295,7 +305,7 @@ def _where_index(tokens: Sequence[SparqlToken], start: int) -> int:
 
 
 def _index_after_bracket(tokens: Sequence[SparqlToken], start: int) -> int:
-    """The place after the bracket that closes the one at `start`."""
+    """Return the index after the brace that closes the one at `start`."""
     depth = 0
     for at in range(start, len(tokens)):
         if tokens[at].kind == "sign":

@@ -1,10 +1,10 @@
-"""SPARQL 1.1 endpoint backend.
+"""Graph backend over a SPARQL 1.1 endpoint.
 
-One request, one connection, no redirects, no more bytes and no more time than allowed. Whatever goes wrong is
-told as `EndpointFailed` or `QueryStopped`, without the credentials that may be part of the URL.
+Each request has its own connection, follows no redirect, and is limited in bytes and time. Every failure is
+raised as `EndpointFailed` or `QueryStopped`, without the credentials that may be part of the URL.
 
-By the SPARQL 1.1 protocol, with any server. Which graphs a query sees is said in the query itself (FROM and
-FROM NAMED), because servers differ in what they make of the protocol's parameters for it.
+The dataset of a query is part of its text (FROM and FROM NAMED), because servers interpret the protocol's
+parameters for it differently.
 """
 
 from __future__ import annotations
@@ -56,24 +56,20 @@ from omoide.graph.sparql import BoundQuery, tokenize
 from omoide.graph.terms import from_oxigraph, is_ambiguous, quote_string, to_expression
 from omoide.graph.vocabulary import META_GRAPH
 
-# endpoint: How does a question travel to a SPARQL server and back?
-
-
 _CHUNK_BYTES = 1 << 16
 _URL_REMEDY = "use http://host:port/path or https://host/path"
 _SERVER_REMEDY = "check the URL, and that the server is running"
 
 
 class EndpointResponse(NamedTuple):
-    """What a server answered."""
+    """Media type and body of a server's response."""
 
     media_type: str
-    """The media type it names."""
     body: bytes
 
 
 class SparqlEndpoint:
-    """One URL that SPARQL is sent to."""
+    """One URL that SPARQL is posted to."""
 
     def __init__(
         self, url: str, *, headers: Mapping[str, str] | None = None, max_bytes: int = 64 << 20
@@ -91,33 +87,40 @@ class SparqlEndpoint:
             raise Invalid("url", "has a space in it", "write it as %20")
         self._host, self._port, self._secure = host, port, parts.scheme == "https"
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        place = f"[{host}]" if ":" in host else host
-        self.name = f"{parts.scheme}://{place}{f':{port}' if port else ''}{parts.path}"
+        netloc = f"[{host}]" if ":" in host else host
+        self.name = f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{parts.path}"
         self._headers = {"User-Agent": "omoide", **_authorization(parts.username, parts.password)}
         self._headers.update(_check_headers(headers or {}))
         self._max_bytes = max_bytes
 
     def post(self, text: str, content_type: str, accept: str, timeout: float) -> EndpointResponse:
-        """What the server answers to a text of some media type."""
+        """Post text of some content type and return the response.
+
+        Raises:
+            EndpointFailed: the server cannot be reached, or refuses.
+            QueryStopped: the response is too large or takes too long.
+        """
         headers = {**self._headers, "Content-Type": f"{content_type}; charset=utf-8", "Accept": accept}
-        until = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
         with self._map_errors(timeout):
             connection = self._connection(timeout)
             try:
                 connection.connect()
-                wire = connection.sock  # the connection lets go of it when it has the head of the answer
+                raw_socket = (
+                    connection.sock
+                )  # the connection lets go of it when it has the head of the answer
                 connection.request("POST", self._target, text.encode(), headers)
                 with connection.getresponse() as response:
-                    body = self._read_body(wire, response, until)
+                    body = self._read_body(raw_socket, response, deadline)
             finally:
                 connection.close()
-        media = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
+        media_type = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         if not 200 <= response.status < 300:
-            raise self._status_error(response, media, body)
-        return EndpointResponse(media, body)
+            raise self._status_error(response, media_type, body)
+        return EndpointResponse(media_type, body)
 
     def unreadable_response(self, response: EndpointResponse, reason: object) -> EndpointFailed:
-        """The error for an answer that is none."""
+        """Return the error for a response that cannot be parsed."""
         what = (
             "a web page" if response.media_type == "text/html" else repr(response.media_type or "something")
         )
@@ -133,25 +136,25 @@ class SparqlEndpoint:
         return HTTPConnection(self._host, self._port, timeout=timeout)
 
     def _read_body(self, connection_socket: socket, response: HTTPResponse, deadline: float) -> bytes:
-        parts: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise TimeoutError
-            connection_socket.settimeout(left)
-            part = response.read1(_CHUNK_BYTES)
-            if not part:
+            connection_socket.settimeout(remaining)
+            chunk = response.read1(_CHUNK_BYTES)
+            if not chunk:
                 break
-            size += len(part)
+            size += len(chunk)
             if size > self._max_bytes:
                 raise QueryStopped(
                     self.name, f"answers with more than {self._max_bytes} bytes", "ask for less, or use LIMIT"
                 )
-            parts.append(part)
+            chunks.append(chunk)
         if response.length:
             raise EndpointFailed(self.name, "broke off in the middle of its answer", "try again")
-        return b"".join(parts)
+        return b"".join(chunks)
 
     @contextmanager
     def _map_errors(self, timeout: float) -> Iterator[None]:
@@ -171,27 +174,27 @@ class SparqlEndpoint:
             reason = str(error) or type(error).__name__
             raise EndpointFailed(self.name, f"cannot be reached ({reason})", _SERVER_REMEDY) from error
 
-    def _status_error(self, response: HTTPResponse, media: str, body: bytes) -> StoreFailed:
+    def _status_error(self, response: HTTPResponse, media_type: str, body: bytes) -> StoreFailed:
         status = response.status
-        said = "" if media == "text/html" else f": {_excerpt(body)}"
+        detail = "" if media_type == "text/html" else f": {_excerpt(body)}"
         match status:
             case 300 | 301 | 302 | 303 | 307 | 308:
                 return EndpointFailed(self.name, "has moved to another place", "use the URL it has moved to")
             case 401 | 403 | 407:
                 return EndpointFailed(self.name, f"does not let us in ({status})", "check user and password")
             case 408 | 504:
-                return QueryStopped(self.name, f"gave up ({status}){said}", "ask for less")
+                return QueryStopped(self.name, f"gave up ({status}){detail}", "ask for less")
             case 429 | 503:
                 return EndpointFailed(self.name, f"is too busy ({status})", "try again later")
             case _:
-                return EndpointFailed(self.name, f"refuses ({status}){said}", _SERVER_REMEDY)
+                return EndpointFailed(self.name, f"refuses ({status}){detail}", _SERVER_REMEDY)
 
 
 def _authorization(user: str | None, password: str | None) -> dict[str, str]:
     if user is None and password is None:
         return {}
-    said = f"{unquote(user or '')}:{unquote(password or '')}".encode()
-    return {"Authorization": f"Basic {base64.b64encode(said).decode()}"}
+    credentials = f"{unquote(user or '')}:{unquote(password or '')}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(credentials).decode()}"}
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -205,16 +208,13 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _excerpt(body: bytes) -> str:
     text = " ".join(body[:2000].decode(errors="replace").split())
-    return "".join(letter for letter in text if letter.isprintable())[:200]
-
-
-# remote: How is the graph kept on a SPARQL server?
+    return "".join(character for character in text if character.isprintable())[:200]
 
 
 _JSON = "application/sparql-results+json"
 _NTRIPLES = "application/n-triples"
 _MAX_UPDATE_CHARS = 500_000  # characters in one update
-_MAX_UPDATE_STEPS = 50  # in one update: a server that reads step inside step runs out of stack
+_MAX_UPDATE_STEPS = 50  # in one update: servers that parse steps recursively run out of stack
 _MAX_NAMES = 200  # names in one query
 _NO_LIMIT = 1 << 62
 
@@ -222,7 +222,7 @@ T = TypeVar("T")
 
 
 class EndpointBackend:
-    """A graph on a SPARQL server: where it is asked, and where it is changed."""
+    """A graph on a SPARQL server: a query endpoint and an update endpoint."""
 
     shared = True
 
@@ -251,81 +251,83 @@ class EndpointBackend:
         limit: int = 10_000,
         timeout: float | None = None,
     ) -> Answer:
-        """What a query finds in these graphs, and in no other."""
+        """Return the result of a query over these graphs and no others."""
         bound = check_syntax(prepare_query(query, bindings, limit))
-        allowed = self._timeout if timeout is None else check_timeout(timeout)
+        seconds = self._timeout if timeout is None else check_timeout(timeout)
         try:
-            return self._query_graphs(bound, default_graphs, named_graphs, limit, allowed)
+            return self._query_graphs(bound, default_graphs, named_graphs, limit, seconds)
         except EndpointFailed:
-            # A server may refuse to be asked about a graph that holds nothing.
-            known = self._existing_graphs([*default_graphs, *named_graphs])
-            default, others = ([g for g in graphs if g in known] for graphs in (default_graphs, named_graphs))
-            if [default, others] == [list(default_graphs), list(named_graphs)]:
+            # Some servers refuse a dataset with an empty graph.
+            existing = self._existing_graphs([*default_graphs, *named_graphs])
+            default, named = (
+                [g for g in graphs if g in existing] for graphs in (default_graphs, named_graphs)
+            )
+            if [default, named] == [list(default_graphs), list(named_graphs)]:
                 raise
-            return self._query_graphs(bound, default, others, limit, allowed)
+            return self._query_graphs(bound, default, named, limit, seconds)
 
     def replace(
         self, subjects: Iterable[GraphSubject], rdf: str | bytes, *, graph_name: str | None = None
     ) -> None:
-        """Forget what is said about these subjects, and then take in what is told.
+        """Delete all triples about these subjects, then insert triples.
 
-        What does not fit into one request is sent in several; after a failure, do it again.
+        What does not fit into one request is sent in several; after a failure, repeat the call.
         """
-        added = list(_insert_steps(rdf, graph_name))
-        self._update([*delete_steps(*self._existing_subjects(subjects)), *added])
+        inserts = list(_insert_steps(rdf, graph_name))
+        self._update([*delete_steps(*self._existing_subjects(subjects)), *inserts])
 
     def record_uses(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
-        """Say how often memories were used, in all graphs whose names begin so."""
+        """Set the access counts of memories in all graphs with these prefixes."""
         if uses:
             self._update(usage_steps(prefixes, uses))
 
     def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
-        """Where subjects are spoken of, among the graphs whose names begin so."""
-        begins = " || ".join(f"STRSTARTS(STR(?g), {quote_string(prefix)})" for prefix in prefixes)
-        found: list[GraphSubject] = []
-        for some in _chunks(dict.fromkeys(subjects), _MAX_NAMES):
-            values = f"VALUES ?s {{ {' '.join(map(iri_ref, some))} }}"
+        """Return where the subjects are described, among the graphs with these prefixes."""
+        in_graphs = " || ".join(f"STRSTARTS(STR(?g), {quote_string(prefix)})" for prefix in prefixes)
+        described: list[GraphSubject] = []
+        for chunk in _chunks(dict.fromkeys(subjects), _MAX_NAMES):
+            values = f"VALUES ?s {{ {' '.join(map(iri_ref, chunk))} }}"
             rows = self._select(
-                f"SELECT DISTINCT ?g ?s WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} FILTER({begins}) }}"
+                f"SELECT DISTINCT ?g ?s WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} FILTER({in_graphs}) }}"
             ).rows
-            found += [(str(row["g"]), str(row["s"])) for row in rows]
-        return found
+            described += [(str(row["g"]), str(row["s"])) for row in rows]
+        return described
 
     def copy_graphs(self, sources: Sequence[str], target: str) -> None:
-        """Make one graph say what several say together, and nothing else."""
+        """Replace a graph by the union of several graphs."""
         self._update(copy_steps(sources, target))
 
     def drop(self, graphs: Iterable[str]) -> None:
-        """Forget whole graphs; those that do not exist are passed over."""
+        """Delete whole graphs; unknown ones are ignored."""
         self._update(drop_steps(graphs))
 
     def graphs(self, prefix: str = "") -> list[str]:
-        """The named graphs that hold something, in order."""
-        said = f"FILTER(isIRI(?g) && STRSTARTS(STR(?g), {quote_string(prefix)}))"
-        found = self._select(f"SELECT DISTINCT ?g WHERE {{ GRAPH ?g {{ ?s ?p ?o }} {said} }}")
-        return sorted(str(row["g"]) for row in found.rows)
+        """Return the names of all graphs that are not empty, sorted."""
+        condition = f"FILTER(isIRI(?g) && STRSTARTS(STR(?g), {quote_string(prefix)}))"
+        answer = self._select(f"SELECT DISTINCT ?g WHERE {{ GRAPH ?g {{ ?s ?p ?o }} {condition} }}")
+        return sorted(str(row["g"]) for row in answer.rows)
 
     def dump(self, graphs: Sequence[str]) -> bytes:
-        """All that some graphs say, as N-Quads."""
+        """Return all triples of some graphs as N-Quads."""
         lines: list[str] = []
-        for some in _chunks(dict.fromkeys(graphs), _MAX_NAMES):
-            values = f"VALUES ?g {{ {' '.join(map(iri_ref, some))} }}"
-            found = self._select(f"SELECT ?g ?s ?p ?o WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} }}")
-            lines += (" ".join(str(row.term(name)) for name in "spog") for row in found.rows)
+        for chunk in _chunks(dict.fromkeys(graphs), _MAX_NAMES):
+            values = f"VALUES ?g {{ {' '.join(map(iri_ref, chunk))} }}"
+            answer = self._select(f"SELECT ?g ?s ?p ?o WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} }}")
+            lines += (" ".join(str(row.term(name)) for name in "spog") for row in answer.rows)
         return "".join(f"{line} .\n" for line in lines).encode()
 
     def state(self, namespace: str) -> SyncState | None:
-        """How far a namespace has been followed; None when it was never set."""
-        about = f"GRAPH {iri_ref(META_GRAPH)} {{ {iri_ref(state_iri(namespace))} ?p ?o }}"
-        found = self._select(f"SELECT ?p ?o WHERE {{ {about} }}")
-        return parse_state({str(row["p"]): str(row["o"]) for row in found.rows})
+        """Return the sync state of a namespace, or None if it was never set."""
+        pattern = f"GRAPH {iri_ref(META_GRAPH)} {{ {iri_ref(state_iri(namespace))} ?p ?o }}"
+        answer = self._select(f"SELECT ?p ?o WHERE {{ {pattern} }}")
+        return parse_state({str(row["p"]): str(row["o"]) for row in answer.rows})
 
     def set_state(self, namespace: str, state: SyncState) -> None:
-        """Write down how far a namespace has been followed."""
+        """Store the sync state of a namespace."""
         self._update(state_steps(namespace, state))
 
     def close(self) -> None:
-        """Nothing is held between requests."""
+        """Do nothing: no resource is held between requests."""
 
     def _query_graphs(
         self,
@@ -363,15 +365,15 @@ class EndpointBackend:
         limit: int,
         timeout: float,
     ) -> Answer:
-        """What is said about some things; servers each have another idea of DESCRIBE, so it is not sent."""
+        """Return all triples about some subjects; servers disagree about DESCRIBE, so it is never sent."""
         iris, select = describe_targets(bound)
         if select is not None:
-            found = self._execute(with_dataset(select, default, named_graphs), _NO_LIMIT, timeout)
-            terms = (row.term(name) for row in found.rows for name in found.variables)
+            answer = self._execute(with_dataset(select, default, named_graphs), _NO_LIMIT, timeout)
+            terms = (row.term(name) for row in answer.rows for name in answer.variables)
             iris += [term.value for term in terms if term is not None and term.kind == "iri"]
         triples: list[Triple] = []
-        for some in _chunks(dict.fromkeys(iris), _MAX_NAMES):
-            pattern = f"{{ VALUES ?s {{ {' '.join(map(iri_ref, some))} }} ?s ?p ?o }}"
+        for chunk in _chunks(dict.fromkeys(iris), _MAX_NAMES):
+            pattern = f"{{ VALUES ?s {{ {' '.join(map(iri_ref, chunk))} }} ?s ?p ?o }}"
             dataset = with_dataset(_construct(pattern), default, named_graphs)
             triples += self._execute(dataset, _NO_LIMIT, timeout).triples
         return Answer(kind="triples", triples=tuple(triples[:limit]), truncated=len(triples) > limit)
@@ -384,28 +386,28 @@ class EndpointBackend:
             raise self._queries.unreadable_response(reply, error.problem) from error
 
     def _existing_graphs(self, graphs: Iterable[str]) -> set[str]:
-        found: set[str] = set()
-        for some in _chunks(dict.fromkeys(graphs), _MAX_NAMES):
-            values = f"VALUES ?g {{ {' '.join(map(iri_ref, some))} }}"
+        existing: set[str] = set()
+        for chunk in _chunks(dict.fromkeys(graphs), _MAX_NAMES):
+            values = f"VALUES ?g {{ {' '.join(map(iri_ref, chunk))} }}"
             rows = self._select(f"SELECT DISTINCT ?g WHERE {{ {values} GRAPH ?g {{ ?s ?p ?o }} }}").rows
-            found.update(str(row["g"]) for row in rows)
-        return found
+            existing.update(str(row["g"]) for row in rows)
+        return existing
 
     def _existing_subjects(
         self, pairs: Iterable[GraphSubject]
     ) -> tuple[list[GraphSubject], list[GraphSubject]]:
-        """Those subjects of which something is said, and the nodes that belong to them."""
-        known: dict[GraphSubject, None] = {}
+        """Return those subjects that are described, and the nodes that they own."""
+        existing: dict[GraphSubject, None] = {}
         owned: dict[GraphSubject, None] = {}
-        begins = " || ".join(f"STRSTARTS(STR(?o), {quote_string(prefix)})" for prefix in OWNED_PREFIXES)
-        for some in _chunks(dict.fromkeys(pairs), _MAX_NAMES):
-            blocks = " UNION ".join(starmap(_subjects_pattern, _group_by_graph(some).items()))
-            mine = f"BIND(IF(isIRI(?o) && ({begins}), ?o, ?s) AS ?n)"
-            for row in self._select(f"SELECT DISTINCT ?g ?s ?n WHERE {{ {blocks} {mine} }}").rows:
-                known[row["g"], row["s"]] = None
+        is_owned = " || ".join(f"STRSTARTS(STR(?o), {quote_string(prefix)})" for prefix in OWNED_PREFIXES)
+        for chunk in _chunks(dict.fromkeys(pairs), _MAX_NAMES):
+            blocks = " UNION ".join(starmap(_subjects_pattern, _group_by_graph(chunk).items()))
+            bind_node = f"BIND(IF(isIRI(?o) && ({is_owned}), ?o, ?s) AS ?n)"
+            for row in self._select(f"SELECT DISTINCT ?g ?s ?n WHERE {{ {blocks} {bind_node} }}").rows:
+                existing[row["g"], row["s"]] = None
                 if row["n"] != row["s"]:
                     owned[row["g"], row["n"]] = None
-        return list(known), list(owned)
+        return list(existing), list(owned)
 
     def _update(self, steps: Iterable[str]) -> None:
         batch: list[str] = []
@@ -424,7 +426,7 @@ class EndpointBackend:
 
 
 def _query_empty_graph(bound: BoundQuery, limit: int) -> Answer:
-    """What a query finds where there is nothing."""
+    """Return the result of a query over no graph at all."""
     with map_syntax_errors():
         return to_answer(load_oxigraph().Store().query(bound.text), bound, limit, Deadline("nothing", None))
 
@@ -434,43 +436,43 @@ def _construct(pattern: str) -> BoundQuery:
 
 
 def _insert_steps(rdf: str | bytes, graph_name: str | None) -> Iterator[str]:
-    """The steps that take in what is told, each small enough for a request."""
+    """Yield the updates that insert RDF, each small enough for a request."""
     engine = load_oxigraph()
     format = engine.RdfFormat.N_QUADS if graph_name is None else engine.RdfFormat.N_TRIPLES
-    said: dict[str, list[str]] = {}
+    triples: dict[str, list[str]] = {}
     size = 0
     try:
         for quad in engine.parse(rdf, format=format):
             graph, term = graph_name or quad.graph_name.value, from_oxigraph(quad.object)
             start = f"{quad.subject} {quad.predicate}"
             if is_ambiguous(term):
-                found = f"WHERE {{ BIND({to_expression(term)} AS ?o) }}"
-                yield f"INSERT {{ GRAPH {iri_ref(graph)} {{ {start} ?o }} }} {found}"
+                binding = f"WHERE {{ BIND({to_expression(term)} AS ?o) }}"
+                yield f"INSERT {{ GRAPH {iri_ref(graph)} {{ {start} ?o }} }} {binding}"
                 continue
-            said.setdefault(graph, []).append(f"{start} {term}")
+            triples.setdefault(graph, []).append(f"{start} {term}")
             size += len(start) + len(term.value)
             if size > _MAX_UPDATE_CHARS:
-                yield from starmap(insert_step, said.items())
-                said, size = {}, 0
+                yield from starmap(insert_step, triples.items())
+                triples, size = {}, 0
     except SyntaxError as error:
         raise unreadable_rdf(error, graph_name) from error
-    yield from starmap(insert_step, said.items())
+    yield from starmap(insert_step, triples.items())
 
 
 def _group_by_graph(pairs: Iterable[GraphSubject]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_graph: dict[str, list[str]] = {}
     for graph, subject in pairs:
-        found.setdefault(graph, []).append(subject)
-    return found
+        by_graph.setdefault(graph, []).append(subject)
+    return by_graph
 
 
 def _subjects_pattern(graph: str, subjects: Iterable[str]) -> str:
-    """The pattern for all that a graph says about some subjects."""
+    """Return the pattern for all triples of a graph about some subjects."""
     values = f"VALUES ?s {{ {' '.join(map(iri_ref, subjects))} }}"
     return f"{{ GRAPH {iri_ref(graph)} {{ {values} ?s ?p ?o }} BIND({iri_ref(graph)} AS ?g) }}"
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    left = iter(items)
-    while some := list(islice(left, size)):
-        yield some
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

@@ -1,7 +1,7 @@
-"""RDF files.
+"""Export memories to RDF files, and read them back.
 
-Both go page by page, so that neither needs room for all memories at once. A file appears under its name only
-when it is complete, and nothing is given out from one before all of it was read and understood.
+Both work page by page, so that memory use does not grow with the number of memories. A file appears under its
+name only when it is complete, and a page is returned only after the whole file was parsed and validated.
 """
 
 from __future__ import annotations
@@ -39,17 +39,15 @@ from omoide.stores import codec
 from omoide.stores.records import Access, Link
 from omoide.stores.url import atomic_file, map_file_errors
 
-# formats: In which format is a file of triples?
-
 
 class FileFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to write triples down."""
+    """An RDF serialization."""
 
     name: str
     extension: str
     rdf: RdfFormat
     supports_graphs: bool = True
-    """Whether it can say in which named graph a triple lies."""
+    """True if the format can hold several named graphs."""
 
 
 FORMATS = MappingProxyType(
@@ -68,28 +66,25 @@ _EXTENSIONS = MappingProxyType({kind.extension: kind for kind in FORMATS.values(
 
 
 def resolve_format(path: object = None, format: str | None = None) -> FileFormat:
-    """The format that is named, or else the one that the ending of a path stands for."""
+    """Return the format of this name, or else the one that the extension of the path stands for."""
     if format is not None:
         if format not in FORMATS:
             raise Invalid("format", f"is {format!r}", f"use one of {', '.join(FORMATS)}")
         return FORMATS[format]
-    ending = PurePath(str(path)).suffix.lower() if path is not None else ""
-    if ending not in _EXTENSIONS:
-        told = f"cannot be told from {PurePath(str(path)).name!r}" if path is not None else "is missing"
-        raise Invalid("format", told, f"end the name in {', '.join(_EXTENSIONS)}, or pass format=")
-    return _EXTENSIONS[ending]
-
-
-# files: How do memories leave for a file, and come back from one?
+    extension = PurePath(str(path)).suffix.lower() if path is not None else ""
+    if extension not in _EXTENSIONS:
+        problem = f"cannot be told from {PurePath(str(path)).name!r}" if path is not None else "is missing"
+        raise Invalid("format", problem, f"end the name in {', '.join(_EXTENSIONS)}, or pass format=")
+    return _EXTENSIONS[extension]
 
 
 ProgressCallback = Callable[[int, int | None], object]
-"""Called with how many memories are done, and how many there are where that is known."""
+"""Called with the number of memories processed, and their total if it is known."""
 StrPath = str | os.PathLike[str]
 
 PAGE_SIZE = 500
 MAX_IN_MEMORY_BYTES = 16 << 20
-"""Up to how many bytes a file is read at once; a larger one goes through a triple store on disk."""
+"""Size up to which a file is parsed in memory; a larger one is loaded into a triple store on disk."""
 
 _EVIDENCE = f"<{vocabulary.EVIDENCE}"
 
@@ -102,7 +97,18 @@ def export(
     progress: ProgressCallback | None = None,
     total: int | None = None,
 ) -> int:
-    """Write memories to a file, and say how many; the format follows from the name unless it is given."""
+    """Write memories to a file and return their number.
+
+    Args:
+        pages: memories; each page is of one namespace.
+        target: path, or binary file object.
+        format: name of the format; by default the extension of the path decides.
+        progress: called after each page.
+        total: number of memories, for `progress`.
+
+    Raises:
+        Invalid: the format is unknown or cannot hold several namespaces.
+    """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     kind = resolve_format(path, format)
     counted = _CountedPages(pages, kind, progress, total)
@@ -127,31 +133,43 @@ def read_pages(
     page_size: int = PAGE_SIZE,
     max_in_memory: int = MAX_IN_MEMORY_BYTES,
 ) -> Iterator[MemoryBatch]:
-    """The memories of a file, page by page, once all of them are known to be right."""
+    """Return the memories of a file, page by page, after all of it was validated.
+
+    Args:
+        source: path, bytes, or binary file object.
+        format: name of the format; by default the extension of the path decides.
+        defaults: values for what foreign triples do not state.
+        progress: called after each page.
+        page_size: memories per page.
+        max_in_memory: size in bytes up to which the file is parsed in memory.
+
+    Raises:
+        InvalidRDF: the file cannot be parsed, or describes an invalid memory.
+    """
     path = Path(source) if isinstance(source, (str, os.PathLike)) else None
     kind = resolve_format(path, format)
-    kept = SpooledTemporaryFile(max_size=MAX_IN_MEMORY_BYTES)  # noqa: SIM115 - the pages given out close it
+    spool = SpooledTemporaryFile(max_size=MAX_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by the returned pages
     try:
         with _map_errors(str(path or "file"), "read"), _open_source(source, path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            found = (
+            pages = (
                 _read_in_memory(file, kind, defaults, page_size)
                 if size <= max_in_memory
                 else _read_via_disk(file, kind, defaults, page_size)
             )
             total = 0
-            for memories in found:
-                total += len(memories.entries)
-                _spool_page(memories, cast("IO[bytes]", kept))
+            for page in pages:
+                total += len(page.entries)
+                _spool_page(page, cast("IO[bytes]", spool))
     except BaseException:
-        kept.close()
+        spool.close()
         raise
-    return _unspool_pages(cast("IO[bytes]", kept), progress, total)
+    return _unspool_pages(cast("IO[bytes]", spool), progress, total)
 
 
 class _CountedPages:
-    """Pages on their way to a file."""
+    """Pages that count the memories written and check their namespaces."""
 
     def __init__(
         self,
@@ -168,14 +186,14 @@ class _CountedPages:
         self.namespaces: set[str] = set()
 
     def nquads(self) -> Iterator[str]:
-        """Each page as N-Quads."""
+        """Yield each page as N-Quads."""
         for page in self.pages:
-            here = {entry.namespace for entry in page.entries}
-            if len(here) > 1:
+            namespaces = {entry.namespace for entry in page.entries}
+            if len(namespaces) > 1:
                 raise Invalid(
                     "pages", "hold one of several namespaces", "give each namespace pages of its own"
                 )
-            self.namespaces |= here
+            self.namespaces |= namespaces
             if len(self.namespaces) > 1 and not self.format.supports_graphs:
                 raise Invalid(
                     "format",
@@ -194,15 +212,15 @@ def _write(pages: _CountedPages, file: IO[bytes], kind: FileFormat) -> None:
             file.write(text.encode())
         return
     quads = (quad for text in pages.nquads() for quad in parse(text, RdfFormat.N_QUADS))
-    told: Iterable[Any] = quads
+    statements: Iterable[Any] = quads
     if not kind.supports_graphs:
-        told = (Triple(quad.subject, quad.predicate, quad.object) for quad in quads)
-    serialize(told, file, kind.rdf, prefixes=dict(PREFIXES))
+        statements = (Triple(quad.subject, quad.predicate, quad.object) for quad in quads)
+    serialize(statements, file, kind.rdf, prefixes=dict(PREFIXES))
 
 
 @contextmanager
 def _open_source(source: Any, path: Path | None) -> Iterator[IO[bytes]]:
-    """What is to be read, as something that can be read twice."""
+    """Open a source as a file that can be read twice."""
     if path is not None:
         with path.open("rb") as file:
             yield file
@@ -218,7 +236,7 @@ def _open_source(source: Any, path: Path | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _map_errors(name: str, action: str) -> Iterator[None]:
-    """What goes wrong with files, in words of ours."""
+    """Map errors of files and of the parser to those of Omoide."""
     try:
         with map_file_errors(name, action):
             yield
@@ -232,23 +250,23 @@ def _map_errors(name: str, action: str) -> Iterator[None]:
 def _read_in_memory(
     file: IO[bytes], kind: FileFormat, defaults: ImportDefaults, page_size: int
 ) -> Iterator[MemoryBatch]:
-    for whole in parse_by_namespace(parse(file.read(), kind.rdf), defaults).values():
-        begun: dict[str, list[Link]] = {}
-        for link in whole.links:
-            begun.setdefault(link.source, []).append(link)
-        for at in range(0, len(whole.entries), page_size):
-            entries = whole.entries[at : at + page_size]
+    for batch in parse_by_namespace(parse(file.read(), kind.rdf), defaults).values():
+        links_by_source: dict[str, list[Link]] = {}
+        for link in batch.links:
+            links_by_source.setdefault(link.source, []).append(link)
+        for at in range(0, len(batch.entries), page_size):
+            entries = batch.entries[at : at + page_size]
             yield MemoryBatch(
                 entries=entries,
-                links=tuple(link for entry in entries for link in begun.get(entry.id, ())),
-                access={entry.id: whole.access[entry.id] for entry in entries if entry.id in whole.access},
+                links=tuple(link for entry in entries for link in links_by_source.get(entry.id, ())),
+                access={entry.id: batch.access[entry.id] for entry in entries if entry.id in batch.access},
             )
 
 
 def _read_via_disk(
     file: IO[bytes], kind: FileFormat, defaults: ImportDefaults, page_size: int
 ) -> Iterator[MemoryBatch]:
-    """The same through a triple store on disk, which finds together what lies apart in the file."""
+    """Yield pages through a triple store on disk, which collects triples that lie apart in the file."""
     with TemporaryDirectory(prefix="omoide-") as folder:
         yield from _read_from_store(Store(folder), file, kind, defaults, page_size)
 
@@ -262,36 +280,38 @@ def _read_from_store(
         return _memory_class(store, NamedNode(iri)) is not None
 
     subjects = _memory_subjects(store)
-    while some := list(islice(subjects, page_size)):
-        about = (quad for subject in some for quad in _quads_about(store, subject))
-        yield from parse_by_namespace(about, defaults, is_memory).values()
+    while chunk := list(islice(subjects, page_size)):
+        quads = (quad for subject in chunk for quad in _quads_about(store, subject))
+        yield from parse_by_namespace(quads, defaults, is_memory).values()
 
 
 def _memory_subjects(store: Store) -> Iterator[Any]:
-    """Each memory once: those that have the class of one, and those that have only the name of one."""
+    """Yield each memory once: subjects with a memory class, and subjects with only the IRI of a memory."""
     for iri in TYPES:
         for quad in store.quads_for_pattern(None, NamedNode(TYPE), NamedNode(iri)):
             if _memory_class(store, quad.subject) == (iri, str(quad.graph_name)):
                 yield quad.subject
     summary = NamedNode(f"{JIDO}summary")
     for quad in store.quads_for_pattern(None, summary, None):
-        named = isinstance(quad.subject, NamedNode) and quad.subject.value.startswith(vocabulary.MEMORY)
-        if named and _memory_class(store, quad.subject) is None:
-            said = map(str, store.quads_for_pattern(quad.subject, summary, None))
-            if str(quad) == min(said):
+        is_memory_iri = isinstance(quad.subject, NamedNode) and quad.subject.value.startswith(
+            vocabulary.MEMORY
+        )
+        if is_memory_iri and _memory_class(store, quad.subject) is None:
+            statements = map(str, store.quads_for_pattern(quad.subject, summary, None))
+            if str(quad) == min(statements):
                 yield quad.subject
 
 
 def _memory_class(store: Store, subject: Any) -> tuple[str, str] | None:
-    """A class of memories that a subject has, and the graph that says so, the same each time."""
+    """Return the first memory class of a subject and the graph that states it; the same on every call."""
     types = store.quads_for_pattern(subject, NamedNode(TYPE), None)
-    said = ((quad.object, quad.graph_name) for quad in types)
-    known = ((term.value, str(graph)) for term, graph in said if isinstance(term, NamedNode))
-    return min((pair for pair in known if pair[0] in TYPES), default=None)
+    statements = ((quad.object, quad.graph_name) for quad in types)
+    classes = ((term.value, str(graph)) for term, graph in statements if isinstance(term, NamedNode))
+    return min((pair for pair in classes if pair[0] in TYPES), default=None)
 
 
 def _quads_about(store: Store, subject: Any) -> Iterator[Quad]:
-    """What is said of a memory, and of its evidence unless that is a memory itself."""
+    """Yield the quads about a memory, and about its evidence unless that is a memory itself."""
     for quad in store.quads_for_pattern(subject, None, None):
         yield quad
         if quad.predicate.value != f"{JIDO}derivedFrom" or isinstance(quad.object, (Literal, Triple)):
@@ -302,7 +322,7 @@ def _quads_about(store: Store, subject: Any) -> Iterator[Quad]:
 
 def _spool_page(page: MemoryBatch, file: IO[bytes]) -> None:
     links = [(link.source, link.relation, link.target, link.created_at) for link in page.links]
-    access = {id: (used.count, used.last) for id, used in page.access.items()}
+    access = {id: (counts.count, counts.last) for id, counts in page.access.items()}
     entries = [(codec.encode_entry(entry), entry.stale) for entry in page.entries]
     data = msgspec.msgpack.encode((entries, links, access))
     file.write(len(data).to_bytes(8, "big") + data)
@@ -318,8 +338,8 @@ def _unspool_pages(file: IO[bytes], progress: ProgressCallback | None, total: in
     with file:
         file.seek(0)
         while size := file.read(8):
-            kept = msgspec.msgpack.decode(file.read(int.from_bytes(size, "big")), type=_SpooledPage)
-            entries, links, access = kept
+            spooled = msgspec.msgpack.decode(file.read(int.from_bytes(size, "big")), type=_SpooledPage)
+            entries, links, access = spooled
             yield MemoryBatch(
                 entries=tuple(_decode_entry(body, stale) for body, stale in entries),
                 links=tuple(
@@ -334,6 +354,6 @@ def _unspool_pages(file: IO[bytes], progress: ProgressCallback | None, total: in
 
 
 def _decode_entry(body: bytes, stale: bool) -> Entry:
-    """The entry that was kept; whether it is stale is not part of what stores write down."""
+    """Return a spooled entry; staleness is not part of the stored form."""
     entry = codec.decode_entry(body)
     return entry.replace(stale=True) if stale else entry

@@ -1,8 +1,7 @@
-"""How is the graph kept inside this process?
+"""Graph backend embedded in this process.
 
-With Oxigraph, in memory or in a folder of its own. Each change is one transaction, so whoever asks meanwhile
-sees all of it or nothing of it.
-
+Oxigraph stores the triples in memory or in a folder. Each change is one transaction, so a concurrent query
+sees all of it or nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class OxigraphBackend:
         self._store: Store | None
         with map_oxigraph_errors(self.name):
             if path is not None:
-                makedirs(self.name, mode=0o700, exist_ok=True)  # memories are nobody else's business
+                makedirs(self.name, mode=0o700, exist_ok=True)  # memories are private
             self._store = self._oxigraph.Store() if path is None else self._oxigraph.Store(self.name)
 
     def query(
@@ -69,17 +68,17 @@ class OxigraphBackend:
         limit: int = 10_000,
         timeout: float | None = None,
     ) -> Answer:
-        """What a query finds in these graphs, and in no other.
+        """Return the result of a query over these graphs and no others.
 
-        The clock is looked at between rows only: a query that may think for long before its first row is
-        better asked in a process of its own.
+        The timeout is checked between rows only. A query that may run long before its first row belongs into
+        a process of its own (see `sandbox`).
         """
         bound = prepare_query(query, bindings, limit)
         store, deadline = self._require_store(), Deadline(self.name, timeout)
         with map_oxigraph_errors(self.name), map_syntax_errors():
             default: list[Any] = [*map(self._node, default_graphs)]
             named: list[Any] = [*map(self._node, named_graphs)]
-            # What is found has no name here: only this thread may let go of it.
+            # The result is not bound to a name: Oxigraph requires that this thread releases it.
             return to_answer(
                 store.query(bound.text, default_graph=default, named_graphs=named), bound, limit, deadline
             )
@@ -87,17 +86,17 @@ class OxigraphBackend:
     def replace(
         self, subjects: Iterable[GraphSubject], rdf: str | bytes, *, graph_name: str | None = None
     ) -> None:
-        """Forget what is said about these subjects, and then take in what is told, at once."""
+        """Delete all triples about these subjects and insert triples, in one transaction."""
         data = rdf.encode() if isinstance(rdf, str) else rdf
         format = (
             self._oxigraph.RdfFormat.N_QUADS if graph_name is None else self._oxigraph.RdfFormat.N_TRIPLES
         )
         with self._lock, map_oxigraph_errors(self.name):
             store = self._require_store()
-            known = [pair for pair in dict.fromkeys(subjects) if self._has_triples(store, *pair)]
+            existing = [pair for pair in dict.fromkeys(subjects) if self._has_triples(store, *pair)]
             try:
-                if known:
-                    steps = delete_steps(known, self._owned_nodes(store, known))
+                if existing:
+                    steps = delete_steps(existing, self._owned_nodes(store, existing))
                     steps += starmap(insert_step, self._triples_by_graph(data, format, graph_name).items())
                     store.update(";\n".join(steps))
                 else:
@@ -107,40 +106,40 @@ class OxigraphBackend:
                 raise unreadable_rdf(error, graph_name) from error
 
     def record_uses(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
-        """Say how often memories were used, in all graphs whose names begin so."""
+        """Set the access counts of memories in all graphs with these prefixes."""
         if uses:
             self._update(usage_steps(prefixes, uses))
 
     def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
-        """Where subjects are spoken of, among the graphs whose names begin so."""
-        begins = tuple(prefixes)
+        """Return where the subjects are described, among the graphs with these prefixes."""
+        starts = tuple(prefixes)
         with map_oxigraph_errors(self.name):
             store = self._require_store()
-            found = (
+            pairs = (
                 (str(_value(quad.graph_name)), subject)
                 for subject in subjects
                 for quad in store.quads_for_pattern(self._node(subject), None, None, None)
                 if isinstance(quad.graph_name, self._oxigraph.NamedNode)
             )
-            return [pair for pair in dict.fromkeys(found) if pair[0].startswith(begins)]
+            return [pair for pair in dict.fromkeys(pairs) if pair[0].startswith(starts)]
 
     def copy_graphs(self, sources: Sequence[str], target: str) -> None:
-        """Make one graph say what several say together, and nothing else."""
+        """Replace a graph by the union of several graphs."""
         self._update(copy_steps(sources, target))
 
     def drop(self, graphs: Iterable[str]) -> None:
-        """Forget whole graphs; those that do not exist are passed over."""
+        """Delete whole graphs; unknown ones are ignored."""
         self._update(drop_steps(graphs))
 
     def graphs(self, prefix: str = "") -> list[str]:
-        """The named graphs that hold something, in order."""
+        """Return the names of all graphs that are not empty, sorted."""
         with map_oxigraph_errors(self.name):
             store = self._require_store()
             names = sorted(str(node.value) for node in store.named_graphs())
             return [name for name in names if name.startswith(prefix) and self._has_triples(store, name)]
 
     def dump(self, graphs: Sequence[str]) -> bytes:
-        """All that some graphs say, as N-Quads."""
+        """Return all triples of some graphs as N-Quads."""
         with map_oxigraph_errors(self.name):
             store = self._require_store()
             quads = (
@@ -148,27 +147,27 @@ class OxigraphBackend:
                 for graph in dict.fromkeys(graphs)
                 for quad in store.quads_for_pattern(None, None, None, self._node(graph))
             )
-            told: bytes = self._oxigraph.serialize(quads, format=self._oxigraph.RdfFormat.N_QUADS)
-            return told
+            data: bytes = self._oxigraph.serialize(quads, format=self._oxigraph.RdfFormat.N_QUADS)
+            return data
 
     def state(self, namespace: str) -> SyncState | None:
-        """How far a namespace has been followed; None when it was never set."""
+        """Return the sync state of a namespace, or None if it was never set."""
         subject, graph = self._node(state_iri(namespace)), self._node(META_GRAPH)
         with map_oxigraph_errors(self.name):
             quads = self._require_store().quads_for_pattern(subject, None, None, graph)
             return parse_state({quad.predicate.value: str(_value(quad.object)) for quad in quads})
 
     def set_state(self, namespace: str, state: SyncState) -> None:
-        """Write down how far a namespace has been followed."""
+        """Store the sync state of a namespace."""
         self._update(state_steps(namespace, state))
 
     def optimize(self) -> None:
-        """Put what is on disk in order: what was forgotten leaves the files, and reading gets faster."""
+        """Compact the files: deleted triples leave them, and reads become faster."""
         with self._lock, map_oxigraph_errors(self.name):
             self._require_store().optimize()
 
     def close(self) -> None:
-        """Let go of everything; what is on disk stays."""
+        """Release the store; files on disk stay."""
         with self._lock:
             self._store = None
 
@@ -187,28 +186,28 @@ class OxigraphBackend:
         return node
 
     def _has_triples(self, store: Store, graph: str, subject: str | None = None) -> bool:
-        about = None if subject is None else self._node(subject)
-        return any(True for _ in store.quads_for_pattern(about, None, None, self._node(graph)))
+        node = None if subject is None else self._node(subject)
+        return any(True for _ in store.quads_for_pattern(node, None, None, self._node(graph)))
 
     def _owned_nodes(self, store: Store, pairs: Iterable[GraphSubject]) -> list[GraphSubject]:
-        """The nodes that these subjects name and that belong to whoever names them."""
-        named = (
+        """Return the nodes that these subjects reference and own."""
+        references = (
             (graph, str(_value(quad.object)))
             for graph, subject in pairs
             for quad in store.quads_for_pattern(self._node(subject), None, None, self._node(graph))
             if isinstance(quad.object, self._oxigraph.NamedNode)
         )
-        return [pair for pair in dict.fromkeys(named) if pair[1].startswith(OWNED_PREFIXES)]
+        return [pair for pair in dict.fromkeys(references) if pair[1].startswith(OWNED_PREFIXES)]
 
     def _triples_by_graph(
         self, data: bytes, format: RdfFormat, graph_name: str | None
     ) -> dict[str, list[str]]:
-        """The triples that are told, as text, by the graph they belong to."""
-        found: dict[str, list[str]] = {}
+        """Return the triples as text, grouped by graph."""
+        by_graph: dict[str, list[str]] = {}
         for quad in self._oxigraph.parse(data, format=format):
-            said = found.setdefault(graph_name or quad.graph_name.value, [])
-            said.append(f"{quad.subject} {quad.predicate} {quad.object}")
-        return found
+            triples = by_graph.setdefault(graph_name or quad.graph_name.value, [])
+            triples.append(f"{quad.subject} {quad.predicate} {quad.object}")
+        return by_graph
 
 
 def _value(node: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Triples -> Entry.
+"""Parse RDF triples to entries.
 
-What was written here comes back exactly. Triples of others are understood as far as they use the ontology's
-words: what is not a memory and what no field holds is passed over, and what is missing gets a default.
+What Omoide wrote comes back exactly. Foreign triples are read as far as they use the ontology: anything else
+is ignored, and missing values get defaults.
 """
 
 from __future__ import annotations
@@ -50,22 +50,19 @@ from omoide.graph.vocabulary import (
 )
 from omoide.stores.records import Access, Link
 
-# described: What do triples say about one thing?
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 NodeProperties = dict[str, list[Any]]
-"""Property -> objects."""
+"""Objects by property."""
 
 
 def group_by_graph(quads: Iterable[Quad | Triple]) -> dict[str | None, dict[Any, NodeProperties]]:
-    """What is said in each graph about each subject."""
+    """Return the properties of each subject in each graph."""
     graphs: dict[str | None, dict[Any, NodeProperties]] = {}
     for quad in quads:
         if isinstance(quad.object, Triple):
-            continue  # statements about statements: nothing of a memory is told so
+            continue  # memories are never described by statements about statements
         name = None if isinstance(quad, Triple) else quad.graph_name
         graph = None if name is None or isinstance(name, DefaultGraph) else name.value
         objects = (
@@ -77,25 +74,25 @@ def group_by_graph(quads: Iterable[Quad | Triple]) -> dict[str | None, dict[Any,
 
 
 class NodeReader:
-    """A subject and what is said about it; errors name it and the property."""
+    """Read typed values from the properties of a subject; errors name subject and property."""
 
     def __init__(self, subject: Any, node: NodeProperties) -> None:
         self.subject = subject
         self.node = node
 
     def error(self, field: str, problem: str, remedy: str) -> InvalidRDF:
-        """The error that names this memory and one of its fields."""
+        """Return the error for a property of this subject."""
         return InvalidRDF(f"{self.subject} {field}".strip(), problem, remedy)
 
     def single(self, name: str) -> Any:
-        """The only value of a property of the ontology, or None."""
-        found = self.node.get(JIDO + name, ())
-        if len(found) > 1:
-            raise self.error(name, f"has {len(found)} values", "keep one of them")
-        return found[0] if found else None
+        """Return the only value of a property of the ontology, or None."""
+        values = self.node.get(JIDO + name, ())
+        if len(values) > 1:
+            raise self.error(name, f"has {len(values)} values", "keep one of them")
+        return values[0] if values else None
 
     def text(self, name: str) -> str | None:
-        """The text of one."""
+        """Return a literal as text, or None."""
         term = self.single(name)
         if term is None:
             return None
@@ -104,19 +101,19 @@ class NodeReader:
         return term.value
 
     def required_text(self, name: str) -> str:
-        """The text of one that must not be missing."""
+        """Return a literal as text; raise if it is missing."""
         text = self.text(name)
         if text is None:
             raise self.error(name, "is missing", "say what is remembered")
         return text
 
     def linked_id(self, name: str, prefix: str) -> str | None:
-        """The id in the IRI of one."""
+        """Return the id in the IRI of the object, or None."""
         term = self.single(name)
         return None if term is None else vocabulary.id_of(term.value, prefix)
 
     def number(self, name: str, convert: Callable[[str], Any] = int) -> Any:
-        """The number of one."""
+        """Return a literal as a number, or None."""
         text = self.text(name)
         try:
             return None if text is None else convert(text)
@@ -124,7 +121,7 @@ class NodeReader:
             raise self.error(name, f"is {_short(text)}", "write a number") from error
 
     def timestamp_ms(self, name: str) -> int | None:
-        """The moment of one, in milliseconds since 1970."""
+        """Return an `xsd:dateTime` in milliseconds since 1970, or None."""
         text = self.text(name)
         if text is None:
             return None
@@ -135,7 +132,7 @@ class NodeReader:
             raise self.error(name, f"is {_short(text)}", "write an xsd:dateTime") from error
 
     def json(self, name: str, type_: Any) -> Any:
-        """The data of one that holds JSON."""
+        """Return the decoded value of a JSON literal, or None."""
         text = self.text(name)
         try:
             return None if text is None else msgspec.json.decode(text, type=type_)
@@ -147,14 +144,11 @@ def _short(text: str | None) -> str:
     return repr(text) if text is None or len(text) <= 60 else repr(f"{text[:60]}…")
 
 
-# reading: Which memories do triples tell of?
-
-
 _DERIVED_FROM = f"{JIDO}derivedFrom"
 
 
 class MemoryBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Memories, the links that begin at them, and how often they were used."""
+    """Entries, the links that start at them, and their access counts."""
 
     entries: tuple[Entry, ...] = ()
     links: tuple[Link, ...] = ()
@@ -162,7 +156,7 @@ class MemoryBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in for what triples of others do not say."""
+    """Values for what foreign triples do not state."""
 
     agent_id: str | None = None
     session_id: str | None = None
@@ -179,12 +173,21 @@ def from_quads(
     defaults: ImportDefaults = NO_DEFAULTS,
     is_memory: Callable[[str], bool] | None = None,
 ) -> MemoryBatch:
-    """The memories that quads of one namespace tell of; `is_memory` knows of IRIs described elsewhere."""
-    found = parse_by_namespace(quads, defaults, is_memory).values()
+    """Return the memories that quads of one namespace describe.
+
+    Args:
+        quads: quads, or triples of the default graph.
+        defaults: values for what foreign triples do not state.
+        is_memory: tells whether an IRI that is described elsewhere is a memory.
+
+    Raises:
+        InvalidRDF: a memory is described incompletely or inconsistently.
+    """
+    batches = parse_by_namespace(quads, defaults, is_memory).values()
     return MemoryBatch(
-        entries=tuple(entry for part in found for entry in part.entries),
-        links=tuple(link for part in found for link in part.links),
-        access={id: used for part in found for id, used in part.access.items()},
+        entries=tuple(entry for batch in batches for entry in batch.entries),
+        links=tuple(link for batch in batches for link in batch.links),
+        access={id: counts for batch in batches for id, counts in batch.access.items()},
     )
 
 
@@ -193,7 +196,7 @@ def parse_by_namespace(
     defaults: ImportDefaults = NO_DEFAULTS,
     is_memory: Callable[[str], bool] | None = None,
 ) -> dict[str, MemoryBatch]:
-    """The same for quads of several namespaces, in which one id may name several memories."""
+    """Return the memories that quads describe, by namespace; an id may occur in several namespaces."""
     entries: dict[str, dict[str, Entry]] = {}
     links: dict[str, list[Link]] = {}
     access: dict[str, dict[str, Access]] = {}
@@ -203,34 +206,34 @@ def parse_by_namespace(
                 continue
             reader = _MemoryReader(graph, subject, node, nodes, defaults, is_memory)
             entry = reader.entry()
-            known = entries.setdefault(entry.namespace, {}).setdefault(entry.id, entry)
-            if known is not entry:
-                if known != entry:
+            first = entries.setdefault(entry.namespace, {}).setdefault(entry.id, entry)
+            if first is not entry:
+                if first != entry:
                     raise reader.error("", "is described twice, and differently", "keep one description")
                 continue
             links.setdefault(entry.namespace, []).extend(reader.links(entry))
-            used = reader.access()
-            if used is not None:
-                access.setdefault(entry.namespace, {})[entry.id] = used
+            counts = reader.access()
+            if counts is not None:
+                access.setdefault(entry.namespace, {})[entry.id] = counts
     return {
         name: MemoryBatch(
-            entries=tuple(found.values()), links=tuple(links[name]), access=access.get(name, {})
+            entries=tuple(by_id.values()), links=tuple(links[name]), access=access.get(name, {})
         )
-        for name, found in entries.items()
+        for name, by_id in entries.items()
     }
 
 
 def is_memory_node(subject: Any, node: NodeProperties) -> bool:
-    """Whether a described node is a memory: by its class, or by its name when it has content."""
+    """Return True if a node is a memory: by its class, or by its IRI if it has content."""
     classes = {term.value for term in node.get(TYPE, ()) if isinstance(term, NamedNode)}
     if most_specific(classes) is not None:
         return True
-    named = isinstance(subject, NamedNode) and subject.value.startswith(vocabulary.MEMORY)
-    return named and f"{JIDO}summary" in node
+    has_memory_iri = isinstance(subject, NamedNode) and subject.value.startswith(vocabulary.MEMORY)
+    return has_memory_iri and f"{JIDO}summary" in node
 
 
 class _MemoryReader(NodeReader):
-    """One described memory."""
+    """Read one memory."""
 
     def __init__(
         self,
@@ -249,7 +252,7 @@ class _MemoryReader(NodeReader):
         self.link_times = self._parse_link_times()
 
     def entry(self) -> Entry:
-        """The memory itself."""
+        """Return the entry."""
         fields = {**self._owner(), **self._optional_fields()}
         evidence = self._evidence()
         try:
@@ -273,8 +276,8 @@ class _MemoryReader(NodeReader):
             raise self.error(error.field, error.problem, error.remedy) from error
 
     def links(self, entry: Entry) -> list[Link]:
-        """The links that begin at it."""
-        found = []
+        """Return the links that start at the entry."""
+        links = []
         for name, objects in self.node.items():
             relation = RELATION_NAMES.get(name)
             if relation is None and name.startswith(vocabulary.RELATION):
@@ -288,11 +291,11 @@ class _MemoryReader(NodeReader):
                 at = self.link_times.get((relation, target))
                 if at is None and relation == "derived_from":
                     continue
-                found.append(self._link(entry, relation, target, at))
-        return sorted(found, key=lambda link: (link.created_at, link.relation, link.target))
+                links.append(self._link(entry, relation, target, at))
+        return sorted(links, key=lambda link: (link.created_at, link.relation, link.target))
 
     def access(self) -> Access | None:
-        """How often it was used; None when nothing is said."""
+        """Return the access counts, or None if there are none."""
         count, last = self.number("accessCount"), self.timestamp_ms("lastAccessed")
         if count is None and last is None:
             return None
@@ -326,19 +329,19 @@ class _MemoryReader(NodeReader):
             return vocabulary.id_of(self.subject.value, vocabulary.MEMORY)
         if not isinstance(self.subject, BlankNode):
             raise self.error("", "is no name for a memory", "name it by an IRI")
-        said = sorted(
+        statements = sorted(
             f"{name} {'' if isinstance(term, BlankNode) else term}"
             for name, terms in self.node.items()
             for term in terms
         )
-        return f"blank_{sha256('|'.join(said).encode()).hexdigest()[:32]}"
+        return f"blank_{sha256('|'.join(statements).encode()).hexdigest()[:32]}"
 
     def _owner(self) -> dict[str, str | None]:
-        """Whose it is: as it says itself, as the name of its graph says, or as was given for such cases."""
-        named = vocabulary.owner_of(self.graph) if self.graph is not None else None
-        given = self.defaults
-        assumed = (given.namespace, given.agent_id, given.session_id, given.project_id)
-        namespace, agent, session, project = assumed if named is None else named
+        """Return the owner: from the properties, else from the name of the graph, else from the defaults."""
+        graph_owner = vocabulary.owner_of(self.graph) if self.graph is not None else None
+        defaults = self.defaults
+        default_owner = (defaults.namespace, defaults.agent_id, defaults.session_id, defaults.project_id)
+        namespace, agent, session, project = default_owner if graph_owner is None else graph_owner
         if self.text("inNamespace") is not None:
             session = project = None
         agent = self.linked_id("assertedBy", vocabulary.AGENT) or agent
@@ -364,8 +367,10 @@ class _MemoryReader(NodeReader):
         }
 
     def _type(self) -> str | None:
-        known = most_specific({term.value for term in self.node.get(TYPE, ()) if isinstance(term, NamedNode)})
-        return None if known == ROOT_TYPE and self.text("memoryType") != ROOT_TYPE else known
+        memory_type = most_specific(
+            {term.value for term in self.node.get(TYPE, ()) if isinstance(term, NamedNode)}
+        )
+        return None if memory_type == ROOT_TYPE and self.text("memoryType") != ROOT_TYPE else memory_type
 
     def _confidence(self) -> float:
         exact = self.number("confidence", float)
@@ -379,8 +384,8 @@ class _MemoryReader(NodeReader):
         return None if source is None else SOURCE_NAMES.get(source.value, "agent")
 
     def _created_at(self) -> int:
-        said = self.timestamp_ms("hasTimestamp")
-        return clock.resolve(self.defaults.created_at) if said is None else said
+        timestamp = self.timestamp_ms("hasTimestamp")
+        return clock.resolve(self.defaults.created_at) if timestamp is None else timestamp
 
     def _successor(self) -> str | None:
         term = self.single("supersededBy")
@@ -391,8 +396,8 @@ class _MemoryReader(NodeReader):
         return DELETED if term.value == DELETED_MARKER else vocabulary.id_of(term.value, vocabulary.MEMORY)
 
     def _metadata(self) -> Any:
-        said = self.json("metadata", dict[str, Any])
-        return EMPTY_MAP if said is None else codec.dec_hook(type(EMPTY_MAP), said)
+        metadata = self.json("metadata", dict[str, Any])
+        return EMPTY_MAP if metadata is None else codec.dec_hook(type(EMPTY_MAP), metadata)
 
     def _tags(self) -> tuple[str, ...]:
         tags = sorted(term.value for term in self.node.get(f"{JIDO}tag", ()))
@@ -409,38 +414,38 @@ class _MemoryReader(NodeReader):
     def _evidence(self) -> tuple[Evidence, ...]:
         nodes = {}
         for term in self.node.get(_DERIVED_FROM, ()):
-            linked = ("derived_from", vocabulary.id_of(term.value, vocabulary.MEMORY)) in self.link_times
-            if not (linked and term.value.startswith(vocabulary.MEMORY)):
+            is_link = ("derived_from", vocabulary.id_of(term.value, vocabulary.MEMORY)) in self.link_times
+            if not (is_link and term.value.startswith(vocabulary.MEMORY)):
                 nodes[term.value] = term
-        found = []
-        for word in (self.text("evidenceOrder") or "").split():
-            kind, _, name = word.partition(":")
+        ordered = []
+        for item_key in (self.text("evidenceOrder") or "").split():
+            kind, _, name = item_key.partition(":")
             if vocabulary.EVIDENCE + name in nodes and kind in EVIDENCE_KINDS:
-                found.append((vocabulary.EVIDENCE + name, kind))
-        placed = {name for name, _ in found}
-        found += [(name, "") for name in sorted(nodes) if name not in placed]
-        told = (self._evidence_item(nodes[name], kind) for name, kind in found)
-        return tuple(item for item in told if item is not None)
+                ordered.append((vocabulary.EVIDENCE + name, kind))
+        listed = {name for name, _ in ordered}
+        ordered += [(name, "") for name in sorted(nodes) if name not in listed]
+        items = (self._evidence_item(nodes[name], kind) for name, kind in ordered)
+        return tuple(item for item in items if item is not None)
 
     def _evidence_item(self, term: Any, kind: str) -> Evidence | None:
-        """What one node says; of one that is not described only its name is known."""
+        """Return the evidence that a node describes; of an undescribed node only the IRI is known."""
         if isinstance(term, Literal):
             return Evidence(kind="document", ref=term.value)
         if not kind and self._is_memory(term):
             return Evidence(kind="entry", ref=vocabulary.id_of(term.value, vocabulary.MEMORY))
-        said = self.nodes.get(term, {})
+        properties = self.nodes.get(term, {})
         refs, quotes, kinds = (
-            [item.value for item in said.get(JIDO + name, ())]
+            [item.value for item in properties.get(JIDO + name, ())]
             for name in ("evidenceReference", "evidenceQuote", "evidenceKind")
         )
         if len(refs) > 1 or len(quotes) > 1:
             raise self.error("derivedFrom", f"leads to {term}, which is two things", "describe each apart")
         if not refs and isinstance(term, BlankNode):
             return None
-        known = next((name for name in sorted(kinds) if name in EVIDENCE_KINDS), "document")
+        stated_kind = next((name for name in sorted(kinds) if name in EVIDENCE_KINDS), "document")
         ref = refs[0] if refs else term.value
-        return Evidence(kind=kind or known, ref=ref, quote=quotes[0] if quotes else None)
+        return Evidence(kind=kind or stated_kind, ref=ref, quote=quotes[0] if quotes else None)
 
     def _parse_link_times(self) -> dict[tuple[str, str], int]:
-        said = self.json("linkTimes", list[tuple[str, str, int]]) or ()
-        return {(relation, target): at for relation, target, at in said}
+        times = self.json("linkTimes", list[tuple[str, str, int]]) or ()
+        return {(relation, target): at for relation, target, at in times}

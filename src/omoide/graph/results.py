@@ -1,4 +1,4 @@
-"""Query results, from Oxigraph and from SPARQL JSON."""
+"""Results of SPARQL queries, from Oxigraph and from the SPARQL JSON format."""
 
 from __future__ import annotations
 
@@ -28,14 +28,11 @@ from omoide.errors import (
 from omoide.graph.sparql import BoundQuery
 from omoide.graph.terms import XSD, RDFTerm, from_oxigraph
 
-# answers: What did a query find?
-
-
 _MAX_CELL_WIDTH = 60
 
 
 class ResultRow(Mapping[str, Any]):
-    """One answer: each variable of the query and its value, None where it has none."""
+    """One solution: the variables of the query and their values, None where unbound."""
 
     __slots__ = ("_terms", "_variables")
 
@@ -52,7 +49,7 @@ class ResultRow(Mapping[str, Any]):
         raise NotFound("variable", name, f"use {', '.join(self._variables) or 'none'}")
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a variable, or the default where there is no such variable."""
+        """Return the value of a variable, or the default if there is no such variable."""
         return self[name] if name in self._variables else default
 
     def __contains__(self, name: object) -> bool:
@@ -76,12 +73,12 @@ class ResultRow(Mapping[str, Any]):
         return f"Row({dict(self)!r})"
 
     def term(self, name: str) -> RDFTerm | None:
-        """The term itself, with its datatype and language."""
+        """Return the RDF term of a variable, with datatype and language."""
         return self._terms.get(name)
 
 
 class Triple(msgspec.Struct, frozen=True):
-    """One statement."""
+    """One RDF statement."""
 
     subject: RDFTerm
     predicate: RDFTerm
@@ -97,7 +94,7 @@ class Triple(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query found: rows (SELECT), a truth (ASK), or triples (CONSTRUCT and DESCRIBE)."""
+    """Result of a query: rows (SELECT), a truth value (ASK), or triples (CONSTRUCT and DESCRIBE)."""
 
     kind: Literal["rows", "truth", "triples"]
     variables: tuple[str, ...] = ()
@@ -105,7 +102,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     truth: bool | None = None
     triples: tuple[Triple, ...] = ()
     truncated: bool = False
-    """Whether there was more than the limit let through."""
+    """True if the limit cut the result off."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.triples if self.kind == "triples" else self.rows)
@@ -117,13 +114,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.truth) if self.kind == "truth" else len(self) > 0
 
     def values(self, name: str) -> tuple[Any, ...]:
-        """The values of one variable, row by row."""
+        """Return the values of one variable, row by row."""
         if name not in self.variables:
             raise NotFound("variable", name, f"use {', '.join(self.variables) or 'none'}")
         return tuple(row[name] for row in self.rows)
 
     def to_json(self) -> bytes:
-        """This answer in the JSON format for SPARQL results; triples have three columns."""
+        """Return the result in the SPARQL JSON results format; triples become three columns."""
         if self.kind == "truth":
             return _encode_json({"head": {}, "boolean": self.truth})
         names, terms = self._table()
@@ -134,13 +131,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return _encode_json({"head": {"vars": names}, "results": {"bindings": bindings}})
 
     def to_ntriples(self) -> str:
-        """The triples as N-Triples."""
+        """Return the triples as N-Triples."""
         if self.kind != "triples":
             raise Invalid("answer", f"has {self.kind} and no triples", "ask with CONSTRUCT or DESCRIBE")
         return "".join(f"{triple}\n" for triple in self.triples)
 
     def __str__(self) -> str:
-        """A table for reading."""
+        """Return the result as a text table."""
         if self.kind == "truth":
             return "yes" if self.truth else "no"
         names, terms = self._table()
@@ -156,12 +153,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def _table(self) -> tuple[list[str], list[list[RDFTerm | None]]]:
         if self.kind == "triples":
             names = ["subject", "predicate", "object"]
-            return names, [[each.subject, each.predicate, each.object] for each in self.triples]
+            return names, [[triple.subject, triple.predicate, triple.object] for triple in self.triples]
         return list(self.variables), [[row.term(name) for name in self.variables] for row in self.rows]
 
 
 def distinct(triples: Iterable[Triple]) -> Iterator[Triple]:
-    """Each triple once, in the order it came."""
+    """Yield each triple once, in order of first occurrence."""
     seen: set[Triple] = set()
     for triple in triples:
         if triple not in seen:
@@ -173,12 +170,12 @@ _JSON_TERM_TYPES = {"iri": "uri", "literal": "literal", "blank": "bnode", "tripl
 
 
 def _term_to_json(term: RDFTerm) -> dict[str, str]:
-    told = {"type": _JSON_TERM_TYPES[term.kind], "value": term.value}
+    cell = {"type": _JSON_TERM_TYPES[term.kind], "value": term.value}
     if term.language is not None:
-        told["xml:lang"] = term.language
+        cell["xml:lang"] = term.language
     elif term.datatype is not None:
-        told["datatype"] = term.datatype
-    return told
+        cell["datatype"] = term.datatype
+    return cell
 
 
 def _term_to_text(term: RDFTerm | None) -> str:
@@ -195,11 +192,8 @@ def _encode_json(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-# engine: How do Oxigraph's answers and errors become ours?
-
-
 def load_oxigraph() -> Any:
-    """The package itself."""
+    """Import `pyoxigraph`; raise `MissingExtra` if it is not installed."""
     try:
         return import_module("pyoxigraph")
     except ImportError as error:
@@ -207,7 +201,7 @@ def load_oxigraph() -> Any:
 
 
 def check_syntax(bound: BoundQuery) -> BoundQuery:
-    """A query that Oxigraph can read; it is asked of nothing, and not even that is carried out."""
+    """Return the query if Oxigraph can parse it; it is not evaluated."""
     text = bound.text
     if bound.form == "ASK":  # which would be answered at once, and rows are not
         start = next(at for at, token in enumerate(bound.tokens) if token.kind == "word")
@@ -220,7 +214,7 @@ def check_syntax(bound: BoundQuery) -> BoundQuery:
 
 @contextmanager
 def map_syntax_errors() -> Iterator[None]:
-    """A block in which a query that makes no sense is told as that."""
+    """Raise `InvalidQuery` for a syntax error inside the block."""
     try:
         yield
     except SyntaxError as error:
@@ -228,17 +222,17 @@ def map_syntax_errors() -> Iterator[None]:
 
 
 def syntax_problem(message: str) -> str:
-    """Where a query cannot be read, and why where that is said; what was expected there fills pages."""
-    place = re.search(r"error at (\d+):(\d+)", message)
+    """Return position and reason of a parser message; the list of expected tokens is left out."""
+    position = re.search(r"error at (\d+):(\d+)", message)
     reason = re.search(r"\b(?:The|Syntax|Duplicate)\b[^,\[]*", message)
     # Prefixes and values are written out by now, so only the line is the caller's own.
-    where = f" in line {place[1]}" if place else f" ({' '.join(message.split())[:200]})"
+    where = f" in line {position[1]}" if position else f" ({' '.join(message.split())[:200]})"
     return f"cannot be read{where}{f': {reason[0].strip()}' if reason else ''}"
 
 
 @contextmanager
 def map_oxigraph_errors(name: str) -> Iterator[None]:
-    """A block in which Oxigraph's errors become ours."""
+    """Map errors of Oxigraph inside the block to those of Omoide."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -246,22 +240,26 @@ def map_oxigraph_errors(name: str) -> Iterator[None]:
 
 
 def oxigraph_error(error: OSError | RuntimeError, name: str) -> StoreFailed:
-    """Our error for one of Oxigraph's."""
-    said = str(error)
+    """Return the Omoide error for an error of Oxigraph."""
+    message = str(error)
     number = error.errno if isinstance(error, OSError) else None
-    if "lock" in said.lower() and ("unavailable" in said or "No locks" in said):
+    if "lock" in message.lower() and ("unavailable" in message or "No locks" in message):
         return Busy(name, "is open elsewhere", "close it there, or give each process a path of its own")
-    if number == errno.ENOSPC or "No space left" in said or "File too large" in said:
-        return DiskFull(name, f"has no room left ({said})", "free some space and try again; nothing was lost")
-    if isinstance(error, PermissionError) or "Permission denied" in said or "Read-only" in said:
-        return ReadOnly(name, f"cannot be written to ({said})", "check the permissions of its folder")
-    if "orrupt" in said or "hecksum" in said:
-        return Corrupted(name, f"is damaged ({said})", "remove its folder: it is built again from the store")
-    return StoreFailed(name, f"failed ({said})", "check that its folder exists and is yours")
+    if number == errno.ENOSPC or "No space left" in message or "File too large" in message:
+        return DiskFull(
+            name, f"has no room left ({message})", "free some space and try again; nothing was lost"
+        )
+    if isinstance(error, PermissionError) or "Permission denied" in message or "Read-only" in message:
+        return ReadOnly(name, f"cannot be written to ({message})", "check the permissions of its folder")
+    if "orrupt" in message or "hecksum" in message:
+        return Corrupted(
+            name, f"is damaged ({message})", "remove its folder: it is built again from the store"
+        )
+    return StoreFailed(name, f"failed ({message})", "check that its folder exists and is yours")
 
 
 class Deadline:
-    """The moment after which an answer is of no use."""
+    """The point in time at which a query is stopped."""
 
     __slots__ = ("_at", "_name", "_timeout")
 
@@ -270,7 +268,7 @@ class Deadline:
         self._at = None if timeout is None else time.monotonic() + timeout
 
     def iterate(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The same items, for as long as there is time."""
+        """Yield the items until the deadline passes; then raise `QueryStopped`."""
         for item in items:
             if self._at is not None and time.monotonic() > self._at:
                 raise QueryStopped(
@@ -281,43 +279,44 @@ class Deadline:
             yield item
 
 
-def to_answer(found: Any, bound: BoundQuery, limit: int, deadline: Deadline) -> Answer:
-    """What Oxigraph found, as far as the limit lets it through."""
+def to_answer(result: Any, bound: BoundQuery, limit: int, deadline: Deadline) -> Answer:
+    """Convert a result of Oxigraph to an `Answer` within the limit."""
     try:
-        return _collect_answer(found, bound, limit, deadline)
+        return _collect_answer(result, bound, limit, deadline)
     except QueryStopped as stopped:
         # What Oxigraph gave must be let go of in this thread, so nothing may hold on to it.
-        words = stopped.store, stopped.problem, stopped.remedy
-        found = None
-    raise QueryStopped(*words)
+        reason = stopped.store, stopped.problem, stopped.remedy
+        result = None
+    raise QueryStopped(*reason)
 
 
-def _collect_answer(found: Any, bound: BoundQuery, limit: int, deadline: Deadline) -> Answer:
+def _collect_answer(result: Any, bound: BoundQuery, limit: int, deadline: Deadline) -> Answer:
     match bound.form:
         case "ASK":
-            return Answer(kind="truth", truth=bool(found))
+            return Answer(kind="truth", truth=bool(result))
         case "SELECT":
-            names = [variable.value for variable in found.variables]
+            names = [variable.value for variable in result.variables]
             variables = tuple(name for name in names if name not in bound.hidden)
-            rows = tuple(_row(each, names, variables) for each in islice(deadline.iterate(found), limit + 1))
+            rows = tuple(
+                _row(solution, names, variables) for solution in islice(deadline.iterate(result), limit + 1)
+            )
             return Answer(kind="rows", variables=variables, rows=rows[:limit], truncated=len(rows) > limit)
         case "CONSTRUCT" | "DESCRIBE":
-            told = distinct(map(_triple, deadline.iterate(found)))
-            triples = tuple(islice(told, limit + 1))
+            triples_found = distinct(map(_triple, deadline.iterate(result)))
+            triples = tuple(islice(triples_found, limit + 1))
             return Answer(kind="triples", triples=triples[:limit], truncated=len(triples) > limit)
 
 
 def _row(solution: Any, names: list[str], variables: tuple[str, ...]) -> ResultRow:
-    found = zip(names, solution, strict=True)
-    told = {name: from_oxigraph(term) for name, term in found if term is not None and name in variables}
-    return ResultRow(variables, told)
+    pairs = zip(names, solution, strict=True)
+    terms = {name: from_oxigraph(term) for name, term in pairs if term is not None and name in variables}
+    return ResultRow(variables, terms)
 
 
-def _triple(found: Any) -> Triple:
-    return Triple(from_oxigraph(found.subject), from_oxigraph(found.predicate), from_oxigraph(found.object))
-
-
-# results: How is an answer in the SPARQL results format read?
+def _triple(triple: Any) -> Triple:
+    return Triple(
+        from_oxigraph(triple.subject), from_oxigraph(triple.predicate), from_oxigraph(triple.object)
+    )
 
 
 class _Cell(msgspec.Struct, frozen=True):
@@ -343,32 +342,34 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def read_results(data: bytes, limit: int, hidden: frozenset[str] = frozenset()) -> Answer:
-    """The rows, or the truth, in a JSON document of SPARQL results."""
+    """Parse SPARQL JSON results: rows or a truth value."""
     try:
-        found = msgspec.json.decode(data, type=_Document)
-        if found.boolean is not None:
-            return Answer(kind="truth", truth=found.boolean)
-        if found.results is None:
+        document = msgspec.json.decode(data, type=_Document)
+        if document.boolean is not None:
+            return Answer(kind="truth", truth=document.boolean)
+        if document.results is None:
             raise Invalid("results", "are missing", "ask a SPARQL endpoint")
-        variables = tuple(name for name in found.head.vars if name not in hidden)
+        variables = tuple(name for name in document.head.vars if name not in hidden)
         rows = tuple(
             ResultRow(variables, {name: _term(cell) for name, cell in row.items() if name not in hidden})
-            for row in found.results.bindings[:limit]
+            for row in document.results.bindings[:limit]
         )
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise Invalid("results", f"cannot be read ({error})", "ask a SPARQL endpoint") from error
-    return Answer(kind="rows", variables=variables, rows=rows, truncated=len(found.results.bindings) > limit)
+    return Answer(
+        kind="rows", variables=variables, rows=rows, truncated=len(document.results.bindings) > limit
+    )
 
 
 def read_triples(data: bytes, limit: int) -> Answer:
-    """The triples in a document of N-Triples."""
+    """Parse N-Triples."""
     engine = load_oxigraph()
     try:
-        read = engine.parse(data, format=engine.RdfFormat.N_TRIPLES)
+        quads = engine.parse(data, format=engine.RdfFormat.N_TRIPLES)
         triples = tuple(
             distinct(
                 Triple(from_oxigraph(quad.subject), from_oxigraph(quad.predicate), from_oxigraph(quad.object))
-                for quad in read
+                for quad in quads
             )
         )
     except (SyntaxError, UnicodeDecodeError) as error:
@@ -390,8 +391,8 @@ def _term(cell: _Cell) -> RDFTerm:
             return RDFTerm("literal", _text(cell.value), datatype)
         case "triple":
             parts = msgspec.convert(cell.value, type=dict[str, _Cell])
-            said = (str(_term(parts[name])) for name in ("subject", "predicate", "object"))
-            return RDFTerm("triple", f"<<( {' '.join(said)} )>>")
+            terms = (str(_term(parts[name])) for name in ("subject", "predicate", "object"))
+            return RDFTerm("triple", f"<<( {' '.join(terms)} )>>")
         case _:
             raise TypeError(f"a term of type {cell.type[:40]!r}")
 

@@ -1,9 +1,7 @@
-"""How is a query stopped that would run for ever?
+"""Run a query in a process of its own, which can be stopped.
 
-By giving it a process of its own, which holds nothing but the graphs it is asked about, nothing of our
-environment, and has limits of time and memory. It is ended when the time is over or the caller goes away, and
-what it found comes back as data.
-
+The process holds nothing but the graphs of the query, inherits no environment, and is limited in time and
+memory. It is killed when the time is over or the caller is cancelled; its result comes back as data.
 """
 
 from __future__ import annotations
@@ -45,7 +43,22 @@ async def run_isolated(
     timeout: float = 30.0,
     memory_mb: int = 1024,
 ) -> Answer:
-    """What a query finds in some N-Quads, found by a process of its own."""
+    """Return the result of a query over N-Quads, computed in a separate process.
+
+    Args:
+        nquads: data to query.
+        query: SPARQL query text.
+        default_graphs: graphs that are merged into the default graph.
+        named_graphs: graphs that the query may address with GRAPH.
+        bindings: values for variables of the query.
+        limit: maximum number of rows or triples.
+        timeout: seconds after which the process is killed.
+        memory_mb: address space of the process in MiB.
+
+    Raises:
+        InvalidQuery: the query cannot be parsed.
+        QueryStopped: the query exceeds a limit.
+    """
     bound, seconds = prepare_query(query, bindings, limit), check_timeout(timeout)
     if check_count(memory_mb, "memory_mb") < _MIN_MEMORY_MB:
         raise Invalid("memory_mb", f"is {memory_mb}", f"pass {_MIN_MEMORY_MB} or more")
@@ -61,25 +74,25 @@ async def run_isolated(
     }
     process = await _start_process()
     try:
-        said = _QueryProcess(process)
-        with anyio.move_on_after(seconds) as time:
-            await said.communicate([msgspec.json.encode(head), b"\n", nquads])
-        if time.cancelled_caught:
+        query_process = _QueryProcess(process)
+        with anyio.move_on_after(seconds) as cancel_scope:
+            await query_process.communicate([msgspec.json.encode(head), b"\n", nquads])
+        if cancel_scope.cancelled_caught:
             raise QueryStopped(NAME, f"took longer than {seconds:g} s", "ask for less, or allow more time")
-        return said.answer(bound, limit)
+        return query_process.answer(bound, limit)
     finally:
         await _stop_process(process)
 
 
 class _QueryProcess:
-    """What a process was told, and what it said."""
+    """Exchange data with a worker process and interpret its output."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._stdout, self._stderr = bytearray(), bytearray()
 
     async def communicate(self, chunks: Sequence[bytes]) -> None:
-        """Tell the process something, and hear it out."""
+        """Write the input, read all output, and wait for the process to end."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write_stdin, chunks)
             tasks.start_soon(self._read_stream, self._process.stdout, self._stdout)
@@ -87,7 +100,7 @@ class _QueryProcess:
         await self._process.wait()
 
     def answer(self, bound: BoundQuery, limit: int) -> Answer:
-        """The answer, or the error that the way the process ended means."""
+        """Return the result, or raise the error that the exit status stands for."""
         status = self._process.returncode
         complaint = self._stderr.decode(errors="replace")
         if len(self._stdout) > MAX_BYTES:
@@ -114,7 +127,7 @@ class _QueryProcess:
                 await stream.send(part)
             await stream.aclose()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass  # it is gone, and how it ended says why
+            pass  # the process ended; its exit status says why
 
     async def _read_stream(self, stream: ByteReceiveStream | None, buffer: bytearray) -> None:
         if stream is None:
@@ -130,15 +143,15 @@ async def _start_process() -> Process:
     if not sys.executable:
         raise StoreFailed(NAME, "has no Python to run in", "ask without isolation")
     command = [sys.executable, "-I", "-S", str(Path(worker.__file__))]
-    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     try:
-        return await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=kept)
+        return await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
     except OSError as error:
         raise StoreFailed(NAME, f"could not be started ({error})", "ask without isolation") from error
 
 
 async def _stop_process(process: Process) -> None:
-    """End a process, whatever happens meanwhile, and leave nothing of it behind."""
+    """Kill the process if it runs and release its pipes, even if the caller was cancelled."""
     with anyio.CancelScope(shield=True):
         if process.returncode is None:
             process.kill()

@@ -1,10 +1,9 @@
-"""How is a memory told as triples?
+"""Serialize entries to RDF triples.
 
-As lines of N-Triples for the named graph of its owner, put together as text because that is several times
-faster than building terms. Everything that a memory holds is said, so that reading gives the same memory
-back. What belongs to it has the memory itself as subject, except for its evidence: such a node may serve
-several memories of a graph, and goes when the last `derivedFrom` that points to it goes.
-
+Triples are written as text, N-Triples for the named graph of each owner, because that is several times faster
+than building terms. Everything that an entry holds is written, so that parsing returns the same entry. All
+triples have the memory as subject except those of its evidence: an evidence node may serve several memories
+of a graph, and is deleted with the last `derivedFrom` that points to it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from omoide.graph.vocabulary import (
 from omoide.stores.records import Access, Link
 
 LINE_END = " .\n"
-"""How a line of N-Triples ends."""
+"""End of a line of N-Triples."""
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _IS_A = f"<{TYPE}> "
@@ -51,53 +50,53 @@ _SOURCES = {name: f"<{JIDO}hasSourceType> <{iri}>" for name, iri in SOURCE_INDIV
 _HIGH, _MEDIUM, _LOW = (f"<{JIDO}hasConfidence> <{JIDO}{name}>" for name, _, _ in LEVELS)
 _EVIDENCE = f"{_IS_A}<{JIDO}Evidence>"
 _TYPES_WITH_FACETS = frozenset({*FACETS, ROOT_TYPE, "task"})
-"""The types of which more is said than of others."""
+"""Types with properties of their own."""
 _SUBJECT_PLACEHOLDER = "\0"
-"""Where the memory itself is put into what it has in common with others; no text holds it."""
+"""Stands for the subject in triples that memories share; no text can contain it."""
 _MIN_HIGH, _MIN_MEDIUM = LEVELS[0][1], LEVELS[1][1]
 
 
 def to_nquads(entry: Entry, links: Iterable[Link] = (), access: Access | None = None) -> str:
-    """One memory as N-Quads, with the links that begin at it and how often it was used."""
-    own = [link for link in links if link.source == entry.id]
-    return entries_to_nquads([entry], own, None if access is None else {entry.id: access})
+    """Return one memory as N-Quads, with the links that start at it and its access counts."""
+    own_links = [link for link in links if link.source == entry.id]
+    return entries_to_nquads([entry], own_links, None if access is None else {entry.id: access})
 
 
 def entries_to_nquads(
     entries: Iterable[Entry], links: Iterable[Link] = (), access: Mapping[str, Access] | None = None
 ) -> str:
-    """Many memories as N-Quads; what they have in common is said once."""
+    """Return memories as N-Quads; what they have in common is serialized once."""
     return triples_to_nquads(triples_by_graph(entries, links, access))
 
 
 def triples_by_graph(
     entries: Iterable[Entry], links: Iterable[Link] = (), access: Mapping[str, Access] | None = None
 ) -> dict[str, str]:
-    """Many memories as N-Triples, by the graph they belong to; what they have in common is said once."""
-    begun: dict[str, list[Link]] = {}
+    """Return memories as N-Triples, by named graph; what they have in common is serialized once."""
+    links_by_source: dict[str, list[Link]] = {}
     for link in links:
-        begun.setdefault(link.source, []).append(link)
-    used = {} if access is None else access
-    told: dict[str, list[str]] = {}
+        links_by_source.setdefault(link.source, []).append(link)
+    counts = {} if access is None else access
+    lines_by_graph: dict[str, list[str]] = {}
     for entry in entries:
-        graph, around = _owner(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
-        lines = told.get(graph)
+        graph, owner_lines = _owner(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
+        lines = lines_by_graph.get(graph)
         if lines is None:
-            lines = told[graph] = [around]
-        lines.append(_entry_triples(entry, begun.get(entry.id, ()), used.get(entry.id)))
-    return {graph: "".join(lines) for graph, lines in told.items()}
+            lines = lines_by_graph[graph] = [owner_lines]
+        lines.append(_entry_triples(entry, links_by_source.get(entry.id, ()), counts.get(entry.id)))
+    return {graph: "".join(lines) for graph, lines in lines_by_graph.items()}
 
 
 def triples_to_nquads(triples: Mapping[str, str]) -> str:
-    """N-Quads of the N-Triples of some graphs."""
+    """Return the N-Triples of several graphs as N-Quads."""
     # Each line ends so, and no literal holds a line feed.
     return "".join(text.replace(LINE_END, f" <{graph}>{LINE_END}") for graph, text in triples.items())
 
 
 def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -> str:
-    sure = entry.confidence
-    level = _HIGH if sure >= _MIN_HIGH else _MEDIUM if sure >= _MIN_MEDIUM else _LOW
-    kind = _common_triples(
+    confidence = entry.confidence
+    level = _HIGH if confidence >= _MIN_HIGH else _MEDIUM if confidence >= _MIN_MEDIUM else _LOW
+    common = _common_triples(
         entry.namespace,
         entry.agent_id,
         entry.session_id,
@@ -107,75 +106,76 @@ def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -
         level,
     )
     subject = f"<{MEMORY}{percent_encode(entry.id)}> "
-    more = LINE_END + subject  # where a line ends and the next one begins
-    said = _optional_fields(entry)
+    next_line = LINE_END + subject
+    properties = _optional_fields(entry)
     if entry.type in _TYPES_WITH_FACETS:
-        said += _type_facets(entry)
+        properties += _type_facets(entry)
     if links:
-        said += _links(links)
+        properties += _links(links)
     if access is not None:
-        said += _access_counts(access)
-    nodes = _evidence_nodes(entry.evidence, said) if entry.evidence else ""
-    rest = more + more.join(said) if said else ""
+        properties += _access_counts(access)
+    nodes = _evidence_nodes(entry.evidence, properties) if entry.evidence else ""
+    tail = next_line + next_line.join(properties) if properties else ""
+    head = common.replace(_SUBJECT_PLACEHOLDER, subject)
     return (
-        f"{kind.replace(_SUBJECT_PLACEHOLDER, subject)}{subject}<{JIDO}summary> {string_literal(entry.content)}"
-        f'{more}<{JIDO}confidence> "{sure!r}"^^<{XSD}double>'
-        f"{more}<{JIDO}hasTimestamp> {datetime_literal(entry.created_at)}"
-        f'{more}<{JIDO}revision> "{entry.rev}"^^<{XSD}integer>{rest}{LINE_END}{nodes}'
+        f"{head}{subject}<{JIDO}summary> {string_literal(entry.content)}"
+        f'{next_line}<{JIDO}confidence> "{confidence!r}"^^<{XSD}double>'
+        f"{next_line}<{JIDO}hasTimestamp> {datetime_literal(entry.created_at)}"
+        f'{next_line}<{JIDO}revision> "{entry.rev}"^^<{XSD}integer>{tail}{LINE_END}{nodes}'
     )
 
 
 def _optional_fields(entry: Entry) -> list[str]:
-    """What most memories do not have."""
-    said = []
+    """Return the properties that most memories do not have."""
+    properties = []
     if entry.metadata:
-        said.append(f"<{JIDO}metadata> {string_literal(_json(codec.dump(entry.metadata)).decode())}")
+        properties.append(f"<{JIDO}metadata> {string_literal(_json(codec.dump(entry.metadata)).decode())}")
     if entry.rationale is not None:
-        said.append(f"<{JIDO}rationale> {string_literal(entry.rationale)}")
+        properties.append(f"<{JIDO}rationale> {string_literal(entry.rationale)}")
     if entry.superseded_reason is not None:
-        said.append(f"<{JIDO}supersessionReason> {string_literal(entry.superseded_reason)}")
+        properties.append(f"<{JIDO}supersessionReason> {string_literal(entry.superseded_reason)}")
     if entry.occurred_at is not None:
-        said.append(f"<{JIDO}occurredAt> {datetime_literal(entry.occurred_at)}")
+        properties.append(f"<{JIDO}occurredAt> {datetime_literal(entry.occurred_at)}")
     if entry.expires_at is not None:
-        said.append(f"<{JIDO}expiresAt> {datetime_literal(entry.expires_at)}")
+        properties.append(f"<{JIDO}expiresAt> {datetime_literal(entry.expires_at)}")
     if entry.importance is not None:
-        said.append(f'<{JIDO}importance> "{entry.importance!r}"^^<{XSD}double>')
+        properties.append(f'<{JIDO}importance> "{entry.importance!r}"^^<{XSD}double>')
     if entry.superseded_by is not None or entry.superseded_at is not None:
-        said += _supersession(entry)
+        properties += _supersession(entry)
     if entry.stale:
-        said.append(f'<{JIDO}stale> "true"^^<{XSD}boolean>')
+        properties.append(f'<{JIDO}stale> "true"^^<{XSD}boolean>')
     if entry.tags:
-        said += _tags(entry.tags)
+        properties += _tags(entry.tags)
     if entry.message is not None:
-        said += _message_ref(entry.message)
-    return said
+        properties += _message_ref(entry.message)
+    return properties
 
 
 def _supersession(entry: Entry) -> list[str]:
-    said = []
+    properties = []
     if entry.superseded_by is not None:
         successor = DELETED_MARKER if entry.superseded_by == DELETED else memory_iri(entry.superseded_by)
-        said.append(f"<{JIDO}supersededBy> <{successor}>")
+        properties.append(f"<{JIDO}supersededBy> <{successor}>")
     if entry.superseded_at is not None:
-        said.append(f"<{JIDO}supersededAt> {datetime_literal(entry.superseded_at)}")
-    return said
+        properties.append(f"<{JIDO}supersededAt> {datetime_literal(entry.superseded_at)}")
+    return properties
 
 
 @lru_cache(maxsize=4096)
 def _owner(namespace: str, agent_id: str, session_id: str | None, project_id: str | None) -> tuple[str, str]:
-    """The graph of an owner, and what is said there of its agent, session and project."""
+    """Return the graph of an owner, and the triples there about its agent, session and project."""
     agent = agent_iri(agent_id)
-    said = [
+    statements = [
         f"<{agent}> {_IS_A}<{JIDO}Agent>",
         f"<{agent}> <{JIDO}hasRole> <{JIDO}MemoryWriter>",
         f"<{agent}> <{JIDO}hasCapability> <{JIDO}CanWriteMemory>",
     ]
     if session_id is not None:
-        said.append(f"<{session_iri(session_id)}> {_IS_A}<{JIDO}WorkSession>")
+        statements.append(f"<{session_iri(session_id)}> {_IS_A}<{JIDO}WorkSession>")
     if project_id is not None:
-        said.append(f"<{project_iri(project_id)}> {_IS_A}<{JIDO}Project>")
+        statements.append(f"<{project_iri(project_id)}> {_IS_A}<{JIDO}Project>")
     graph = graph_iri(namespace, agent_id, session_id, project_id)
-    return graph, "".join(line + LINE_END for line in said)
+    return graph, "".join(line + LINE_END for line in statements)
 
 
 @lru_cache(maxsize=4096)
@@ -188,68 +188,72 @@ def _common_triples(
     source: str | None,
     level: str,
 ) -> str:
-    """What the memories of an owner, a type, a source and a level of confidence have in common."""
-    said = [
+    """Return the triples that memories of one owner, type, source and confidence level share."""
+    properties = [
         _TYPES[type],
         level,
         f"<{JIDO}inNamespace> {string_literal(namespace)}",
         f"<{JIDO}assertedBy> <{agent_iri(agent_id)}>",
     ]
     if session_id is not None:
-        said.append(f"<{JIDO}assertedIn> <{session_iri(session_id)}>")
+        properties.append(f"<{JIDO}assertedIn> <{session_iri(session_id)}>")
     if project_id is not None:
-        said.append(f"<{JIDO}appliesToProject> <{project_iri(project_id)}>")
+        properties.append(f"<{JIDO}appliesToProject> <{project_iri(project_id)}>")
     if source is not None:
-        said.append(_SOURCES[source])
-    return "".join(_SUBJECT_PLACEHOLDER + line + LINE_END for line in said)
+        properties.append(_SOURCES[source])
+    return "".join(_SUBJECT_PLACEHOLDER + line + LINE_END for line in properties)
 
 
 def _type_facets(entry: Entry) -> list[str]:
-    said = []
+    properties = []
     for facet in FACETS.get(entry.type or ROOT_TYPE, ()):
         value = facet.value(entry.metadata)
         if value is not None:
-            told = string_literal(value) if facet.choices is None else f"<{value}>"
-            said.append(f"<{JIDO}{facet.property}> {told}")
+            object_term = string_literal(value) if facet.choices is None else f"<{value}>"
+            properties.append(f"<{JIDO}{facet.property}> {object_term}")
     if entry.type == ROOT_TYPE:
-        said.append(f'<{JIDO}memoryType> "{ROOT_TYPE}"')
+        properties.append(f'<{JIDO}memoryType> "{ROOT_TYPE}"')
     if entry.type == "task":
-        said += [f"<{JIDO}assignedTo> <{agent_iri(agent)}>" for agent in assignees(entry.metadata)]
-    return said
+        properties += [f"<{JIDO}assignedTo> <{agent_iri(agent)}>" for agent in assignees(entry.metadata)]
+    return properties
 
 
 def _tags(tags: tuple[str, ...]) -> list[str]:
-    said = [f"<{JIDO}tag> {string_literal(tag)}" for tag in tags]
+    properties = [f"<{JIDO}tag> {string_literal(tag)}" for tag in tags]
     if list(tags) != sorted(tags):
-        said.append(f"<{JIDO}tagOrder> {string_literal(_json(tags).decode())}")
-    return said
+        properties.append(f"<{JIDO}tagOrder> {string_literal(_json(tags).decode())}")
+    return properties
 
 
 def _message_ref(message: MessageRef) -> list[str]:
-    said = [
+    properties = [
         f"<{JIDO}messageThread> {string_literal(message.thread)}",
         f'<{JIDO}messageSeq> "{message.seq}"^^<{XSD}integer>',
     ]
     if message.role is not None:
-        said.append(f"<{JIDO}messageRole> {string_literal(message.role)}")
+        properties.append(f"<{JIDO}messageRole> {string_literal(message.role)}")
     if message.speaker is not None:
-        said.append(f"<{JIDO}messageSpeaker> {string_literal(message.speaker)}")
-    return said
+        properties.append(f"<{JIDO}messageSpeaker> {string_literal(message.speaker)}")
+    return properties
 
 
 def _links(links: Sequence[Link]) -> list[str]:
-    said = [f"<{property_of(link.relation)}> <{memory_iri(link.target)}>" for link in links]
+    properties = [f"<{property_of(link.relation)}> <{memory_iri(link.target)}>" for link in links]
     times = [[link.relation, link.target, link.created_at] for link in links]
-    return [*said, f"<{JIDO}linkTimes> {string_literal(_json(times).decode())}"]
+    return [*properties, f"<{JIDO}linkTimes> {string_literal(_json(times).decode())}"]
 
 
 def _access_counts(access: Access) -> list[str]:
-    said = [f'<{JIDO}accessCount> "{access.count}"^^<{XSD}integer>']
-    return said if access.last is None else [*said, f"<{JIDO}lastAccessed> {datetime_literal(access.last)}"]
+    properties = [f'<{JIDO}accessCount> "{access.count}"^^<{XSD}integer>']
+    return (
+        properties
+        if access.last is None
+        else [*properties, f"<{JIDO}lastAccessed> {datetime_literal(access.last)}"]
+    )
 
 
-def _evidence_nodes(evidence: tuple[Evidence, ...], said: list[str]) -> str:
-    """The nodes of what a memory is derived from; what the memory says of them is added to the rest."""
+def _evidence_nodes(evidence: tuple[Evidence, ...], properties: list[str]) -> str:
+    """Return the triples of the evidence nodes; references to them are appended to `properties`."""
     order: list[str] = []
     nodes: list[str] = []
     names: dict[str, None] = {}
@@ -266,13 +270,13 @@ def _evidence_nodes(evidence: tuple[Evidence, ...], said: list[str]) -> str:
             nodes.append(f"{subject}<{JIDO}evidenceQuote> {string_literal(item.quote)}{LINE_END}")
         if item.kind == "entry":
             nodes.append(f"{subject}<{JIDO}refersTo> <{memory_iri(item.ref)}>{LINE_END}")
-    said += [f"<{JIDO}derivedFrom> <{EVIDENCE}{name}>" for name in names]
-    said.append(f'<{JIDO}evidenceOrder> "{" ".join(order)}"')
+    properties += [f"<{JIDO}derivedFrom> <{EVIDENCE}{name}>" for name in names]
+    properties.append(f'<{JIDO}evidenceOrder> "{" ".join(order)}"')
     return "".join(nodes)
 
 
 def string_literal(text: str) -> str:
-    """Text as N-Quads write it."""
+    """Return text as a quoted literal."""
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if '"' in text:
@@ -285,12 +289,12 @@ def string_literal(text: str) -> str:
 
 
 def integer_literal(value: int) -> str:
-    """A number as a literal of type xsd:integer."""
+    """Return a number as a literal of type `xsd:integer`."""
     return f'"{value}"^^<{XSD}integer>'
 
 
 def datetime_literal(at: int) -> str:
-    """Milliseconds since 1970 as a literal of type xsd:dateTime."""
+    """Return milliseconds since 1970 as a literal of type `xsd:dateTime`."""
     minute, millis = divmod(at, 60_000)
     return f'"{_minute(minute)}:{millis // 1000:02d}.{millis % 1000:03d}Z"^^<{XSD}dateTime>'
 

@@ -1,10 +1,7 @@
-"""Validation.
+"""Validate memories against the SHACL shapes of the ontology.
 
-The same as they find in strict mode, from the memory itself and the links that lead to it, and without any
-package for it.
-
-The shapes are SHACL. Leniently, conventions, errors and agents get the defaults that they need and whatever
-else is incomplete is a warning; strictly, everything that the shapes find is a violation.
+In lenient mode, conventions, errors and agents get the defaults that they need, and anything else that is
+incomplete is a warning. In strict mode, everything that the shapes report is a violation.
 """
 
 from __future__ import annotations
@@ -20,37 +17,10 @@ from omoide.errors import InvalidRDF, MissingExtra
 from omoide.graph import ontology, vocabulary
 from omoide.graph.parser import MemoryBatch
 from omoide.graph.serializer import entries_to_nquads
-from omoide.graph.vocabulary import CLASSES, FACETS, JIDO, OPEN_STATUSES, TYPE, assignees
-from omoide.longterm import conflicts
-from omoide.longterm.conflicts import ASSIGNED_TO
-from omoide.stores.records import Link
+from omoide.graph.vocabulary import CLASSES, FACETS, JIDO, TYPE
 
 if TYPE_CHECKING:
     from rdflib import Graph
-
-
-# completeness: What does a memory lack that the shapes of the ontology ask for?
-
-
-(_TASK_STATUS,) = FACETS["task"]
-
-
-def missing_fields(entry: Entry, links: Iterable[Link] = ()) -> tuple[str, ...]:
-    """The fields that would have to be given, or changed, for the memory to be complete."""
-    found = dict.fromkeys(conflicts.missing_fields(entry))
-    if entry.type == "task":
-        if not assignees(entry.metadata):
-            found[f"metadata.{ASSIGNED_TO}"] = None
-        if entry.superseded_by is not None and _TASK_STATUS.value(entry.metadata) in OPEN_STATUSES:
-            found[f"metadata.{_TASK_STATUS.key}"] = None
-    if entry.type == "root_cause" and not any(
-        link.relation == "has_root_cause" and link.target == entry.id for link in links
-    ):
-        found["has_root_cause"] = None
-    return tuple(found)
-
-
-# validating: Do memories have the shape that the ontology asks for?
 
 
 VIOLATION, WARNING = "violation", "warning"
@@ -64,28 +34,37 @@ _AGENT_DEFAULTS: tuple[tuple[str, str], ...] = (
 
 
 class ValidationProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that has another shape than the ontology asks for."""
+    """One deviation from the shapes."""
 
     id: str
-    """The id of the memory or agent; the IRI of anything else."""
+    """Id of the memory or agent; the IRI of anything else."""
     shape: str
     message: str
     severity: str = VIOLATION
 
 
 class ValidationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether all have the right shape, and what is wrong where not."""
+    """Result of a validation."""
 
     conforms: bool
     problems: tuple[ValidationProblem, ...] = ()
 
     def __str__(self) -> str:
-        told = [f"{item.severity}: {item.id}: {item.message} ({item.shape})" for item in self.problems]
-        return "\n".join(["conforms" if self.conforms else "does not conform", *told])
+        lines = [f"{item.severity}: {item.id}: {item.message} ({item.shape})" for item in self.problems]
+        return "\n".join(["conforms" if self.conforms else "does not conform", *lines])
 
 
 def validate(memories: str | MemoryBatch | Iterable[Entry], *, strict: bool = False) -> ValidationReport:
-    """How memories, or N-Quads that tell of some, compare to the shapes."""
+    """Validate memories, or N-Quads that describe some, and return the report.
+
+    Args:
+        memories: entries, a batch with links, or N-Quads.
+        strict: report everything that is incomplete as a violation.
+
+    Raises:
+        MissingExtra: `pyshacl` is not installed.
+        InvalidRDF: the N-Quads cannot be parsed.
+    """
     try:
         import pyshacl
         from rdflib import Graph
@@ -110,19 +89,19 @@ def validate(memories: str | MemoryBatch | Iterable[Entry], *, strict: bool = Fa
 
 
 def _graph(nquads: str) -> Graph:
-    """All triples, whatever graph they are in."""
+    """Parse all triples, ignoring the names of their graphs."""
     from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat, parse
     from rdflib import BNode, Graph, URIRef
     from rdflib import Literal as Text
 
-    def term(told: Any) -> Any:
-        if isinstance(told, NamedNode):
-            return URIRef(told.value)
-        if isinstance(told, BlankNode):
-            return BNode(told.value)
-        if isinstance(told, Literal) and told.language is None:
-            return Text(told.value, datatype=URIRef(told.datatype.value), normalize=False)
-        return Text(told.value, lang=told.language) if isinstance(told, Literal) else None
+    def term(node: Any) -> Any:
+        if isinstance(node, NamedNode):
+            return URIRef(node.value)
+        if isinstance(node, BlankNode):
+            return BNode(node.value)
+        if isinstance(node, Literal) and node.language is None:
+            return Text(node.value, datatype=URIRef(node.datatype.value), normalize=False)
+        return Text(node.value, lang=node.language) if isinstance(node, Literal) else None
 
     graph = Graph()
     try:
@@ -148,7 +127,7 @@ def _shapes() -> Graph:
 
 
 def _apply_defaults(graph: Graph) -> None:
-    """Give conventions, errors and agents the defaults of what they need and do not have."""
+    """Add the default values that conventions, errors and agents lack."""
     from rdflib import URIRef
 
     needs = {JIDO + name: _AGENT_DEFAULTS for name in ("Agent", "PrimaryAgent", "SubAgent")}
@@ -166,20 +145,23 @@ def _apply_defaults(graph: Graph) -> None:
 def _problems(results: Graph, shapes: Graph, strict: bool) -> Iterable[ValidationProblem]:
     from rdflib import URIRef
 
-    def said(node: Any, name: str) -> Any:
+    def value_of(node: Any, name: str) -> Any:
         return results.value(node, URIRef(_SHACL + name))
 
     for result in results.subjects(URIRef(TYPE), URIRef(f"{_SHACL}ValidationResult")):
-        incomplete = str(said(result, "sourceConstraintComponent")) in _INCOMPLETE_CONSTRAINTS
-        shape = shapes.value(predicate=URIRef(f"{_SHACL}property"), object=said(result, "sourceShape"))
+        incomplete = str(value_of(result, "sourceConstraintComponent")) in _INCOMPLETE_CONSTRAINTS
+        shape = shapes.value(predicate=URIRef(f"{_SHACL}property"), object=value_of(result, "sourceShape"))
         yield ValidationProblem(
-            id=_id(str(said(result, "focusNode"))),
+            id=_id(str(value_of(result, "focusNode"))),
             shape=str(shape).removeprefix(JIDO),
-            message=str(said(result, "resultMessage")),
+            message=str(value_of(result, "resultMessage")),
             severity=WARNING if incomplete and not strict else VIOLATION,
         )
 
 
 def _id(iri: str) -> str:
-    prefix = next((known for known in (vocabulary.MEMORY, vocabulary.AGENT) if iri.startswith(known)), "")
+    prefix = next(
+        (kind_prefix for kind_prefix in (vocabulary.MEMORY, vocabulary.AGENT) if iri.startswith(kind_prefix)),
+        "",
+    )
     return vocabulary.id_of(iri, prefix) if prefix else iri

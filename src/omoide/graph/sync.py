@@ -1,18 +1,18 @@
-"""Graph kept in step with its store.
+"""Keep the graph up to date with its store.
 
-The graph is brought up to date in a worker thread. A store inside the process is called directly from there;
-any other is asked through the event loop that waits for the thread.
+Each change of a store has a sequence number. The graph stores the last one it has, and applies later changes
+before every read, so it is never older than its reader. Its contents can be dropped at any time and are
+rebuilt from the store.
 
-Each change in a store has a number. The graph knows the last one it holds, and takes in what came after it
-before anybody reads: so it is never older than its reader. What it holds can be thrown away at any time, and
-is built again from the store.
+Each owner (namespace, agent, session, project) has a named graph, so a scope is a set of graphs. Queries over
+several graphs are slow and find shared triples several times; so a scope with more than one graph gets a
+union graph, which is created on first use and updated from then on.
 
-Each owner (namespace, agent, session, project) has a named graph, so any scope is a set of graphs. Several
-graphs that are asked as one are slow, and what they share is found several times; so a scope of more than one
-gets a wide graph that holds them all, made when it is first asked for and kept in step from then on.
+Several programs may update a graph at an endpoint. Its sync state is stored beside it, a program that finds
+another state reloads, and a lease in the store makes sure that one program writes at a time.
 
-A graph at an endpoint may be followed by several programs. How far it is stands beside it, and whoever finds
-that it moved looks again; changes are made one program at a time.
+All of this runs in a worker thread. A store inside the process is called directly from there; any other store
+is awaited on the event loop that waits for the thread.
 """
 
 from __future__ import annotations
@@ -58,42 +58,39 @@ from omoide.stores.protocols import (
 from omoide.stores.records import Access, Feed, Link
 from omoide.verbs import require
 
-# sources: What changed in a store since the graph last looked?
-
-
 T = TypeVar("T")
 
 LEASE_KIND = "graph"
-"""What a lease on a graph is called among the documents of a store."""
+"""Kind of the lease documents in the store."""
 LEASE_TTL_MS = 30_000
 LEASE_TIMEOUT = 40.0
-"""Seconds to wait for somebody else who brings a shared graph up to date; longer than a lease lasts."""
+"""Seconds to wait for another program that updates a shared graph; longer than `LEASE_TTL_MS`."""
 
 
 class ChangeSource(Protocol):
-    """Where the graph's memories come from, and go to when files are read."""
+    """The store of a graph, as seen from a worker thread."""
 
     def changes(self, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
-        """What changed after a number, and what it became."""
+        """Return the changes after a sequence number."""
         ...
 
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access]
     ) -> int:
-        """Keep memories as they were elsewhere; how many were new."""
+        """Import entries as they are and return the number of new ones."""
         ...
 
     def lock(self, graph: str, namespace: str, *, shared: bool) -> AbstractContextManager[None]:
-        """A block in which nobody else, who follows this store as well, changes a graph that is shared."""
+        """Return a lock that keeps other programs which use this store from writing to a shared graph."""
         ...
 
     def has(self, id: str, scope: Scope) -> bool:
-        """Whether the scope holds a memory of this id."""
+        """Return True if the scope has an entry of this id."""
         ...
 
 
 def source_for(store: Any) -> ChangeSource:
-    """The source that a store is."""
+    """Return the change source for a store."""
     if isinstance(store, AsyncStore):
         return _LocalSource(store)
     if isinstance(store, SupportsFeed):
@@ -102,7 +99,7 @@ def source_for(store: Any) -> ChangeSource:
 
 
 class _LeasedSource:
-    """Lends a graph to one of those who follow a store at a time, by a lease in that store."""
+    """Lock shared graphs by a lease in the store."""
 
     def __init__(self) -> None:
         self._name = ids.new("view_")
@@ -189,57 +186,57 @@ class _AsyncSource(_LeasedSource):
         _run_in_loop(lambda: self._store.release(LEASE_KIND, key, scope, owner=self._name))
 
     def changes(self, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
-        able: SupportsFeed = self._store
+        store: SupportsFeed = self._store
         return _run_in_loop(
-            lambda: able.change_feed(namespace, after=after, limit=limit, used_since=used_since)
+            lambda: store.change_feed(namespace, after=after, limit=limit, used_since=used_since)
         )
 
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access]
     ) -> int:
-        able: SupportsImport = require(self._store, SupportsImport, "take over memories")
-        return _run_in_loop(lambda: able.import_entries(entries, links, access))
+        store: SupportsImport = require(self._store, SupportsImport, "take over memories")
+        return _run_in_loop(lambda: store.import_entries(entries, links, access))
 
     def has(self, id: str, scope: Scope) -> bool:
-        able: SupportsGet = require(self._store, SupportsGet, "take over memories")
+        store: SupportsGet = require(self._store, SupportsGet, "take over memories")
         try:
-            _run_in_loop(lambda: able.get(id, scope))
+            _run_in_loop(lambda: store.get(id, scope))
         except NotFound:
             return False
         return True
 
 
 class _ListingSource(_AsyncSource):
-    """A store that cannot tell what changed: all of it is listed, and compared with the last time."""
+    """A store without a change feed: all of it is listed and compared with the previous listing."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
         self._generation = ids.new("life_")
         self._seq = 0
         self._listed: dict[str, dict[int, dict[str, Entry]]] = {}
-        """What was listed, by the number it was told under; only what was taken in is asked after."""
+        """Listings by namespace and sequence number; the previous one is kept in case it was not applied."""
 
     def changes(self, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
         scope = Scope(namespace=namespace)
         listed: list[Entry] = _run_in_loop(lambda: self._store.list_entries(scope))
-        there = {entry.id: entry for entry in listed}
-        known = self._listed.get(namespace, {}).get(after, {})
-        found = [entry for entry in listed if known.get(entry.id) != entry]
-        gone = [id for id in known if id not in there]
-        if known == there and after:
+        current = {entry.id: entry for entry in listed}
+        previous = self._listed.get(namespace, {}).get(after, {})
+        changed = [entry for entry in listed if previous.get(entry.id) != entry]
+        erased = [id for id in previous if id not in current]
+        if previous == current and after:
             return Feed(generation=self._generation, seq=after)
         self._seq += 1
-        self._listed[namespace] = {after: known, self._seq: there}
+        self._listed[namespace] = {after: previous, self._seq: current}
         links: list[Link] = []
         if isinstance(self._store, SupportsLinks):
-            for entry in found:
+            for entry in changed:
                 links += self._links(entry.id, scope)
         return Feed(
             generation=self._generation,
             seq=self._seq,
-            entries=tuple(found),
+            entries=tuple(changed),
             links=tuple(links),
-            erased_ids=tuple(gone),
+            erased_ids=tuple(erased),
         )
 
     def _links(self, id: str, scope: Scope) -> list[Link]:
@@ -248,33 +245,30 @@ class _ListingSource(_AsyncSource):
 
 
 def _run_in_loop(call: Callable[[], Awaitable[T]]) -> T:
-    async def awaited() -> T:
+    async def await_call() -> T:
         return await call()
 
-    return from_thread.run(awaited)
-
-
-# projecting: How does the graph keep in step with its store?
+    return from_thread.run(await_call)
 
 
 MAX_SEPARATE_GRAPHS = 1
-"""How many graphs are asked as they are: what stands in two of them, Oxigraph would find twice."""
+"""Number of graphs that are queried directly: a triple that is in two of them would be found twice."""
 MAX_UNION_GRAPHS = 16
-"""How many wide graphs are kept."""
+"""Number of union graphs that are kept per namespace."""
 MIN_BATCH = 250
 MAX_BATCH = 10_000
 SHARED_BATCH = 1_000
 MAX_ATTEMPTS = 5
 USES_PER_UPDATE = 200
-"""How many uses are told at once."""
+"""Number of access counts in one update."""
 
 _EMPTY_STATE = SyncState("", 0)
 _ONTOLOGY_KEY = ""
-"""In the place of a namespace, which has a name: the ontology that stands beside the memories."""
+"""Stored in place of a namespace; namespaces are never empty."""
 
 
 class NamespaceState:
-    """What this reader knows of a namespace in the graph."""
+    """What this process knows about a namespace in the graph."""
 
     def __init__(self, state: SyncState, owners: Iterable[str], unions: Iterable[str]) -> None:
         self.state = state
@@ -282,13 +276,15 @@ class NamespaceState:
         self.owners = {*owners}
         self.unions: OrderedDict[Scope, str] = OrderedDict((union_scope(name), name) for name in unions)
         self.last_uses: dict[str, Access] = {}
-        """What was used in the very last moment that is known; it may be told again."""
+        """Accesses at the latest timestamp; the feed may return them again."""
         self.is_consistent = not self.owners
-        """Whether the graph holds no more than its state says: a change may have been cut off half-way."""
+        """False if an interrupted update may have left more in the graph than its state says."""
 
     def record_uses(self, uses: Mapping[str, Access], last: int) -> None:
-        """Keep in mind what was used in the last moment."""
-        self.last_uses = {id: one for id, one in {**self.last_uses, **uses}.items() if one.last == last}
+        """Remember the accesses at the latest timestamp."""
+        self.last_uses = {
+            id: access for id, access in {**self.last_uses, **uses}.items() if access.last == last
+        }
 
 
 class GraphProjection:
@@ -303,44 +299,43 @@ class GraphProjection:
         self._generation = 0
 
     def dataset(self, scope: Scope) -> tuple[list[str], list[str]]:
-        """The graphs that hold what the scope holds, as it is now: to be asked as one, and by their names.
-
-        The ontology is beside them.
-        """
+        """Return the up-to-date graphs of a scope: default graphs (ontology included) and named graphs."""
         with self._lock:
             self._load_ontology()
             for _ in range(MAX_ATTEMPTS):
                 self.catch_up(scope.namespace)
-                known = self._namespaces[scope.namespace]
-                own = [graph for graph in sorted(known.owners) if _scope_covers(scope, graph)]
-                whole = own if len(own) <= MAX_SEPARATE_GRAPHS else self._union_graph(known, scope, own)
-                if whole is not None:
-                    return [*whole, ONTOLOGY_GRAPH], own
+                tracked = self._namespaces[scope.namespace]
+                owner_graphs = [graph for graph in sorted(tracked.owners) if _scope_covers(scope, graph)]
+                default_graphs = (
+                    owner_graphs
+                    if len(owner_graphs) <= MAX_SEPARATE_GRAPHS
+                    else self._union_graph(tracked, scope, owner_graphs)
+                )
+                if default_graphs is not None:
+                    return [*default_graphs, ONTOLOGY_GRAPH], owner_graphs
         raise Busy(self.backend.name, "is changed by others all the time", "try again later")
 
     def generation(self, namespace: str) -> object:
-        """What is another once a graph was dropped that somebody may just have asked."""
+        """Return a value that changes when a graph is dropped that a reader may have used."""
         if not self.backend.shared:
             return self._generation
         return self.backend.state(namespace)
 
     @contextmanager
     def freeze(self, namespace: str) -> Iterator[None]:
-        """A block in which nothing changes."""
+        """Prevent all changes inside the block."""
         with self._lock, self._namespace_lock(namespace):
             yield
 
     def catch_up(self, namespace: str) -> int:
-        """Take in what changed since; how many memories that were."""
+        """Apply the changes since the last call and return the number of memories."""
         with self._lock:
-            return (
-                self._apply_shared_changes(namespace)
-                if self.backend.shared
-                else self._apply_changes(namespace)
-            )
+            if self.backend.shared:
+                return self._apply_shared_changes(namespace)
+            return self._apply_changes(namespace)
 
     def rebuild(self, namespace: str) -> int:
-        """Throw away what the graph holds of a namespace, and build it again; how many memories it has."""
+        """Drop the graphs of a namespace, build them again, and return the number of memories."""
         with self._lock:
             with self._namespace_lock(namespace):
                 self._load_namespace(namespace)
@@ -348,104 +343,104 @@ class GraphProjection:
             return self.catch_up(namespace)
 
     def close(self) -> None:
-        """Let go of the graph; what it holds stays, if it is on disk or at an endpoint."""
+        """Close the backend; what is on disk or at an endpoint stays."""
         with self._lock:
             self.backend.close()
 
-    # Inside
-
     def _apply_changes(self, namespace: str) -> int:
-        """While one portion is taken in, the next one is read and told."""
-        with BackgroundWorker("omoide-graph") as behind:
-            known, taken = self._load_namespace(namespace), 0
-            state, sound = known.state, known.is_consistent
+        """Apply changes to a private graph; the next batch is read while the previous one is written."""
+        with BackgroundWorker("omoide-graph") as writer:
+            tracked, applied = self._load_namespace(namespace), 0
+            state, consistent = tracked.state, tracked.is_consistent
             while True:
-                feed = self._source.changes(namespace, state.seq, _batch_size(taken), state.last_use_ms)
+                feed = self._source.changes(namespace, state.seq, _batch_size(applied), state.last_use_ms)
                 if _is_other_store(state, feed):
-                    behind.wait()
-                    known = self._reset_namespace(namespace)
-                    state, sound = known.state, known.is_consistent
+                    writer.wait()
+                    tracked = self._reset_namespace(namespace)
+                    state, consistent = tracked.state, tracked.is_consistent
                     continue
-                told = _changed_triples(known, feed)
-                old = [one for one in feed.entries if not sound or one.id not in feed.new_ids]
-                used = _new_uses(known, feed)
-                behind.wait()
-                if feed.seq == state.seq and not used:
-                    self._save_state(namespace, known, state)
+                triples = _changed_triples(tracked, feed)
+                outdated = [entry for entry in feed.entries if not consistent or entry.id not in feed.new_ids]
+                uses = _new_uses(tracked, feed)
+                writer.wait()
+                if feed.seq == state.seq and not uses:
+                    self._save_state(namespace, tracked, state)
                     break
-                state = _state_after(known, state, feed)
-                known.is_consistent = False
-                if feed.more and not feed.erased_ids and not used and state.seq - known.state.seq < MAX_BATCH:
-                    behind.start(partial(self._replace_subjects, _subjects(known, old), told))
+                state = _state_after(tracked, state, feed)
+                tracked.is_consistent = False
+                if (
+                    feed.more
+                    and not feed.erased_ids
+                    and not uses
+                    and state.seq - tracked.state.seq < MAX_BATCH
+                ):
+                    writer.start(partial(self._replace_subjects, _subjects(tracked, outdated), triples))
                 else:
-                    self._apply_feed(namespace, known, feed, told, old, state, consistent=sound)
-                known.record_uses(feed.access, state.last_use_ms)
-                taken += len(feed.entries)
+                    self._apply_feed(
+                        namespace, tracked, feed, triples, outdated, state, consistent=consistent
+                    )
+                tracked.record_uses(feed.access, state.last_use_ms)
+                applied += len(feed.entries)
                 if not feed.more:
                     break
-            known.is_consistent = True
-        return taken
+            tracked.is_consistent = True
+        return applied
 
     def _apply_shared_changes(self, namespace: str) -> int:
-        """Others may have been here: what is told is what is true once nobody else is at it."""
-        known, taken = self._load_namespace(namespace), 0
+        """Apply changes to a shared graph; what to apply is determined again under the lock."""
+        tracked, applied = self._load_namespace(namespace), 0
         while True:
-            feed = self._source.changes(namespace, known.state.seq, SHARED_BATCH, known.state.last_use_ms)
-            if _is_other_store(known.state, feed):
+            feed = self._source.changes(namespace, tracked.state.seq, SHARED_BATCH, tracked.state.last_use_ms)
+            if _is_other_store(tracked.state, feed):
                 with self._namespace_lock(namespace):
-                    known = self._reset_namespace(namespace)
+                    tracked = self._reset_namespace(namespace)
                 continue
-            if feed.seq == known.state.seq and not _new_uses(known, feed):
-                return taken
+            if feed.seq == tracked.state.seq and not _new_uses(tracked, feed):
+                return applied
             with self._namespace_lock(namespace):
-                known = self._load_namespace(namespace)
-                feed = self._source.changes(namespace, known.state.seq, SHARED_BATCH, known.state.last_use_ms)
-                if _is_other_store(known.state, feed):
-                    continue
-                state = _state_after(known, known.state, feed)
-                self._apply_feed(
-                    namespace,
-                    known,
-                    feed,
-                    _changed_triples(known, feed),
-                    feed.entries,
-                    state,
-                    consistent=False,
+                tracked = self._load_namespace(namespace)
+                feed = self._source.changes(
+                    namespace, tracked.state.seq, SHARED_BATCH, tracked.state.last_use_ms
                 )
-                known.record_uses(feed.access, state.last_use_ms)
-                taken += len(feed.entries)
+                if _is_other_store(tracked.state, feed):
+                    continue
+                state = _state_after(tracked, tracked.state, feed)
+                triples = _changed_triples(tracked, feed)
+                self._apply_feed(namespace, tracked, feed, triples, feed.entries, state, consistent=False)
+                tracked.record_uses(feed.access, state.last_use_ms)
+                applied += len(feed.entries)
             if not feed.more:
-                return taken
+                return applied
 
     def _namespace_lock(self, namespace: str) -> AbstractContextManager[None]:
         return self._source.lock(self.backend.name, namespace, shared=self.backend.shared)
 
     def _load_namespace(self, namespace: str) -> NamespaceState:
-        """What is in the graph: looked up the first time, and again whenever somebody else changed it."""
-        known = self._namespaces.get(namespace)
-        if known is not None and not self.backend.shared:
-            return known
+        """Return what is in the graph; read on first use, and again whenever another program changed it."""
+        tracked = self._namespaces.get(namespace)
+        if tracked is not None and not self.backend.shared:
+            return tracked
         state = self.backend.state(namespace) or _EMPTY_STATE
-        if known is not None and known.state == state:
-            return known
-        with self._namespace_lock(namespace):  # others may be at it: what is found belongs together
+        if tracked is not None and tracked.state == state:
+            return tracked
+        with self._namespace_lock(namespace):  # a consistent read while others may write
             state = self.backend.state(namespace) or _EMPTY_STATE
-            there = self.backend.graphs(namespace_prefix(namespace))
-            wide = self.backend.graphs(union_prefix(namespace))
-            if state == _EMPTY_STATE and (there or wide):  # it was interrupted before it ever was complete
-                self._drop([*there, *wide])
-                there, wide = [], []
-        known = self._namespaces[namespace] = NamespaceState(state, there, wide)
-        return known
+            owners = self.backend.graphs(namespace_prefix(namespace))
+            unions = self.backend.graphs(union_prefix(namespace))
+            if state == _EMPTY_STATE and (owners or unions):  # the first build was interrupted
+                self._drop([*owners, *unions])
+                owners, unions = [], []
+        tracked = self._namespaces[namespace] = NamespaceState(state, owners, unions)
+        return tracked
 
     def _reset_namespace(self, namespace: str) -> NamespaceState:
-        """Begin again, because the store is not the one it was."""
-        known = self._namespaces[namespace]
+        """Start over, because the store is not the one that the graph followed."""
+        tracked = self._namespaces[namespace]
         self.backend.set_state(namespace, _EMPTY_STATE)
-        known.state = _EMPTY_STATE
-        self._drop([*known.owners, *known.unions.values()])
-        known = self._namespaces[namespace] = NamespaceState(_EMPTY_STATE, (), ())
-        return known
+        tracked.state = _EMPTY_STATE
+        self._drop([*tracked.owners, *tracked.unions.values()])
+        tracked = self._namespaces[namespace] = NamespaceState(_EMPTY_STATE, (), ())
+        return tracked
 
     def _drop(self, graphs: Iterable[str]) -> None:
         self._generation += 1
@@ -454,91 +449,100 @@ class GraphProjection:
     def _apply_feed(
         self,
         namespace: str,
-        known: NamespaceState,
+        tracked: NamespaceState,
         feed: Feed,
         triples: Mapping[str, str],
-        old: Sequence[Entry],
+        outdated: Sequence[Entry],
         state: SyncState,
         *,
         consistent: bool,
     ) -> None:
-        """Take in what changed; done again after a crash, it comes to the same.
+        """Apply a batch of changes; idempotent, so it can be repeated after a crash.
 
-        Told is what is to be said, by graph; old are the memories that may be spoken of already.
+        Args:
+            namespace: namespace of the changes.
+            tracked: state of the namespace.
+            feed: changes to apply.
+            triples: new triples by graph.
+            outdated: entries that the graph may describe already.
+            state: sync state after the changes.
+            consistent: False if an interrupted update may have left something behind.
         """
         prefixes = [namespace_prefix(namespace), union_prefix(namespace)]
-        gone = (
-            self.backend.find_subjects([*map(memory_iri, feed.erased_ids)], prefixes)
-            if feed.erased_ids
-            else []
-        )
-        if triples or gone:
-            self._replace_subjects([*gone, *_subjects(known, old)], triples)
-        touched = {graph for graph, _ in gone}
-        if feed.erased_ids and not consistent:  # they may have gone in a try that came to no end
-            touched = {*known.owners}
-        self._drop_empty_graphs(known, touched)
-        self._record_uses(_new_uses(known, feed), prefixes)
-        self._save_state(namespace, known, state)
+        erased: list[GraphSubject] = []
+        if feed.erased_ids:
+            erased = self.backend.find_subjects([*map(memory_iri, feed.erased_ids)], prefixes)
+        if triples or erased:
+            self._replace_subjects([*erased, *_subjects(tracked, outdated)], triples)
+        touched = {graph for graph, _ in erased}
+        if feed.erased_ids and not consistent:  # an interrupted attempt may have erased them already
+            touched = {*tracked.owners}
+        self._drop_empty_graphs(tracked, touched)
+        self._record_uses(_new_uses(tracked, feed), prefixes)
+        self._save_state(namespace, tracked, state)
 
-    def _save_state(self, namespace: str, known: NamespaceState, state: SyncState) -> None:
-        if state != known.state:
+    def _save_state(self, namespace: str, tracked: NamespaceState, state: SyncState) -> None:
+        if state != tracked.state:
             self.backend.set_state(namespace, state)
-            known.state = state
+            tracked.state = state
 
     def _replace_subjects(self, subjects: Iterable[GraphSubject], triples_by_name: Mapping[str, str]) -> None:
-        """Change the graph at once; most often one graph, which costs less."""
+        """Change the graph in one update; a single graph, the usual case, is cheaper."""
         if len(triples_by_name) == 1:
             ((graph, triples),) = triples_by_name.items()
             self.backend.replace(subjects, triples, graph_name=graph)
         else:
             self.backend.replace(subjects, triples_to_nquads(triples_by_name))
 
-    def _drop_empty_graphs(self, known: NamespaceState, touched: set[str]) -> None:
-        """Forget owners of whom nothing is left, in the wide graphs as well."""
-        empty = [graph for graph in touched & known.owners if not self._has_memories(graph)]
+    def _drop_empty_graphs(self, tracked: NamespaceState, touched: set[str]) -> None:
+        """Drop the graphs of owners without memories, and the union graphs that include them."""
+        empty = [graph for graph in touched & tracked.owners if not self._has_memories(graph)]
         if empty:
-            wide = [scope for scope in known.unions if any(_scope_covers(scope, graph) for graph in empty)]
-            self._drop([*empty, *(known.unions.pop(scope) for scope in wide)])
-            known.owners -= {*empty}
+            unions = [
+                scope for scope in tracked.unions if any(_scope_covers(scope, graph) for graph in empty)
+            ]
+            self._drop([*empty, *(tracked.unions.pop(scope) for scope in unions)])
+            tracked.owners -= {*empty}
 
     def _has_memories(self, graph: str) -> bool:
-        """Whether a graph tells of any memory."""
+        """Return True if a graph describes any memory."""
         answer = self.backend.query("ASK { ?m jido:summary ?said }", default_graphs=[graph])
         return bool(answer.truth)
 
     def _record_uses(self, uses: Mapping[str, Access], prefixes: Sequence[str]) -> None:
-        """Take in how often memories were used that did not change otherwise."""
-        told = [
-            (memory_iri(id), integer_literal(one.count), datetime_literal(one.last or 0))
-            for id, one in uses.items()
+        """Write the access counts of memories that did not change otherwise."""
+        rows = [
+            (memory_iri(id), integer_literal(access.count), datetime_literal(access.last or 0))
+            for id, access in uses.items()
         ]
-        for at in range(0, len(told), USES_PER_UPDATE):
-            self.backend.record_uses(prefixes, told[at : at + USES_PER_UPDATE])
+        for at in range(0, len(rows), USES_PER_UPDATE):
+            self.backend.record_uses(prefixes, rows[at : at + USES_PER_UPDATE])
 
-    def _union_graph(self, known: NamespaceState, scope: Scope, own: Sequence[str]) -> list[str] | None:
-        """The wide graph of a scope; None where somebody else changed something just now."""
-        if scope in known.unions:
-            known.unions.move_to_end(scope)
-            return [known.unions[scope]]
+    def _union_graph(
+        self, tracked: NamespaceState, scope: Scope, owner_graphs: Sequence[str]
+    ) -> list[str] | None:
+        """Return the union graph of a scope; None if another program changed the namespace meanwhile."""
+        if scope in tracked.unions:
+            tracked.unions.move_to_end(scope)
+            return [tracked.unions[scope]]
         name = union_iri(scope)
         with self._namespace_lock(scope.namespace):
-            if self.backend.shared and self.backend.state(scope.namespace) != known.state:
+            if self.backend.shared and self.backend.state(scope.namespace) != tracked.state:
                 return None
-            self.backend.copy_graphs(own, name)
-            known.unions[scope] = name
-            if self.backend.shared:  # by another state the others see that there is one graph more
-                known.build_id = ids.new("")
-                state = msgspec.structs.replace(known.state, build_id=known.build_id)
+            self.backend.copy_graphs(owner_graphs, name)
+            tracked.unions[scope] = name
+            if self.backend.shared:  # a new state tells other programs about the graph
+                tracked.build_id = ids.new("")
+                state = msgspec.structs.replace(tracked.state, build_id=tracked.build_id)
                 self.backend.set_state(scope.namespace, state)
-                known.state = state
-        if len(known.unions) > MAX_UNION_GRAPHS and not self.backend.shared:
-            _, oldest = known.unions.popitem(last=False)
+                tracked.state = state
+        if len(tracked.unions) > MAX_UNION_GRAPHS and not self.backend.shared:
+            _, oldest = tracked.unions.popitem(last=False)
             self._drop([oldest])
         return [name]
 
     def _load_ontology(self) -> None:
-        """Have the ontology beside the memories."""
+        """Write the ontology to the backend if it is missing or outdated."""
         if self._ontology_loaded:
             return
         text = ontology.nquads()
@@ -551,64 +555,65 @@ class GraphProjection:
 
 
 def _is_other_store(state: SyncState, feed: Feed) -> bool:
-    """Whether a store is not the one that the graph followed: another, an older copy, a backup."""
+    """Return True if the store is not the one that the graph followed, but another, a copy or a backup."""
     if state.seq == 0:
         return False
-    return (feed.generation, feed.after_fingerprint) != (
-        state.generation,
-        state.seq_fingerprint,
-    ) or feed.seq < state.seq
+    if feed.generation != state.generation or feed.after_fingerprint != state.seq_fingerprint:
+        return True
+    return feed.seq < state.seq
 
 
-def _batch_size(taken: int) -> int:
-    """How many changes are read at once: few at first, so that reading and taking in soon overlap."""
-    return min(max(MIN_BATCH, taken // 2), MAX_BATCH)
+def _batch_size(applied: int) -> int:
+    """Return the number of changes to read: few at first, so that reading and writing soon overlap."""
+    return min(max(MIN_BATCH, applied // 2), MAX_BATCH)
 
 
-def _state_after(known: NamespaceState, state: SyncState, feed: Feed) -> SyncState:
-    """How far the graph is once it has taken in what changed."""
-    used = max((one.last or 0 for one in feed.access.values()), default=0)
+def _state_after(tracked: NamespaceState, state: SyncState, feed: Feed) -> SyncState:
+    """Return the sync state after a batch of changes."""
+    last_use = max((access.last or 0 for access in feed.access.values()), default=0)
     return SyncState(
-        feed.generation, feed.seq, max(used, state.last_use_ms), feed.seq_fingerprint, known.build_id
+        feed.generation, feed.seq, max(last_use, state.last_use_ms), feed.seq_fingerprint, tracked.build_id
     )
 
 
-def _changed_triples(known: NamespaceState, feed: Feed) -> dict[str, str]:
-    """What is to be said of what changed, by graph, the wide ones included."""
-    told = triples_by_graph(feed.entries, feed.links, feed.access)
-    known.owners.update(told)
-    return {**told, **_union_triples(known, feed)}
+def _changed_triples(tracked: NamespaceState, feed: Feed) -> dict[str, str]:
+    """Return the triples of changed entries by graph, union graphs included."""
+    triples = triples_by_graph(feed.entries, feed.links, feed.access)
+    tracked.owners.update(triples)
+    return {**triples, **_union_triples(tracked, feed)}
 
 
-def _new_uses(known: NamespaceState, feed: Feed) -> dict[str, Access]:
-    """The uses that the graph does not know of yet."""
+def _new_uses(tracked: NamespaceState, feed: Feed) -> dict[str, Access]:
+    """Return the accesses that the graph does not have yet."""
     changed = {entry.id for entry in feed.entries}
     return {
-        id: one for id, one in feed.access.items() if id not in changed and known.last_uses.get(id) != one
+        id: access
+        for id, access in feed.access.items()
+        if id not in changed and tracked.last_uses.get(id) != access
     }
 
 
-def _subjects(known: NamespaceState, entries: Iterable[Entry]) -> list[GraphSubject]:
-    """Where memories stand in the graph."""
+def _subjects(tracked: NamespaceState, entries: Iterable[Entry]) -> list[GraphSubject]:
+    """Return where entries are described in the graph."""
     return [
         (graph, memory_iri(entry.id))
         for entry in entries
         for graph in (
             _graph_of(entry),
-            *(name for scope, name in known.unions.items() if scope.contains(entry)),
+            *(name for scope, name in tracked.unions.items() if scope.contains(entry)),
         )
     ]
 
 
-def _union_triples(known: NamespaceState, feed: Feed) -> dict[str, str]:
-    """What changed, once more for each wide graph that it belongs to."""
-    inside = {
+def _union_triples(tracked: NamespaceState, feed: Feed) -> dict[str, str]:
+    """Return the triples of changed entries by union graph."""
+    entries_by_union = {
         name: [entry for entry in feed.entries if scope.contains(entry)]
-        for scope, name in known.unions.items()
+        for scope, name in tracked.unions.items()
     }
     return {
         name: "".join(triples_by_graph(entries, feed.links, feed.access).values())
-        for name, entries in inside.items()
+        for name, entries in entries_by_union.items()
         if entries
     }
 

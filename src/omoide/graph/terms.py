@@ -1,4 +1,4 @@
-"""What can stand in a triple, and which Python value does it mean?"""
+"""RDF terms and the Python values they stand for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTEGERS = (
     "integer", "int", "long", "short", "byte", "nonNegativeInteger", "positiveInteger",
     "nonPositiveInteger", "negativeInteger", "unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte",
 )  # fmt: skip
-_MAX_DIGITS = 4000  # Python reads no longer number unless it is told to
+_MAX_DIGITS = 4000  # limit of int(); see sys.set_int_max_str_digits
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 _absolute = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*').fullmatch
@@ -31,7 +31,7 @@ _decimal = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII).fullmatch
 
 
 class IRI(str):
-    """The IRI of a thing, as text; what is not an IRI is text only."""
+    """An IRI; a plain `str` is a literal."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class IRI(str):
 
 
 class BlankNode(str):
-    """A node without a name; the label tells it from others in the same answer, and means nothing else."""
+    """A blank node; its label is valid within one result only."""
 
     __slots__ = ()
 
@@ -49,16 +49,16 @@ class BlankNode(str):
 
 
 class RDFTerm(msgspec.Struct, frozen=True):
-    """An IRI, a literal, a blank node, or a triple that is spoken about."""
+    """An IRI, a literal, a blank node, or a quoted triple."""
 
     kind: Literal["iri", "literal", "blank", "triple"]
     value: str
     datatype: str | None = None
-    """The datatype of a literal; None for plain text."""
+    """Datatype of a literal; None for plain strings."""
     language: str | None = None
 
     def __str__(self) -> str:
-        """This term as N-Triples and SPARQL write it."""
+        """Return the term in N-Triples and SPARQL syntax."""
         match self.kind:
             case "iri":
                 return f"<{self.value}>"
@@ -70,44 +70,44 @@ class RDFTerm(msgspec.Struct, frozen=True):
                 return self.with_suffix(quote_string(self.value))
 
     def with_suffix(self, text: str) -> str:
-        """The text of a literal with its language or datatype behind it."""
+        """Return the text of a literal with its language tag or datatype."""
         if self.language is not None:
             return f"{text}@{self.language}"
         return text if self.datatype is None else f"{text}^^<{self.datatype}>"
 
     @property
     def python(self) -> Any:
-        """What this means in Python; a literal that Python has no value for is its text."""
+        """The Python value; a literal without a Python equivalent is its text."""
         if self.kind == "iri":
             return IRI(self.value)
         if self.kind == "blank":
             return BlankNode(self.value)
         if self.datatype is None or self.kind == "triple":
             return self.value
-        read = _PARSERS.get(self.datatype)
-        if read is None:
+        parse = _PARSERS.get(self.datatype)
+        if parse is None:
             return self.value
         try:
-            return read(self.value)
+            return parse(self.value)
         except (ValueError, InvalidOperation, OverflowError):
             return self.value
 
 
 def quote_string(text: str) -> str:
-    """Text between quotes; nothing in it can end them, and no character is written as its number."""
-    return f'"{_special.sub(lambda found: _ESCAPES[found.group()], text)}"'
+    """Return text as a quoted string that nothing inside can end, without codepoint escapes."""
+    return f'"{_special.sub(lambda match: _ESCAPES[match.group()], text)}"'
 
 
 def is_ambiguous(term: RDFTerm) -> bool:
-    r"""Whether a term is a text with `\u0041` or the like in it, which some engines read as an A."""
+    r"""Return True for a literal with text like `\u0041`, which some engines decode."""
     return term.kind == "literal" and _ambiguous.search(term.value) is not None
 
 
 def to_expression(term: RDFTerm) -> str:
-    r"""The text of a term where an expression may stand; `\u` is written in two parts, so that all agree."""
+    r"""Return a term as an expression; text like `\u0041` is split in two, so that all engines agree."""
     if not is_ambiguous(term):
         return str(term)
-    cuts = [found.end() for found in _ambiguous.finditer(term.value)]
+    cuts = [match.end() for match in _ambiguous.finditer(term.value)]
     parts = [term.value[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
     text = f"CONCAT({', '.join(map(quote_string, parts))})"
     if term.language is not None:
@@ -116,7 +116,7 @@ def to_expression(term: RDFTerm) -> str:
 
 
 def check_iri(iri: object, field: str = "iri") -> str:
-    """The IRI itself, if it is a whole one."""
+    """Return an absolute IRI unchanged; raise `Invalid` otherwise."""
     if not isinstance(iri, str):
         raise WrongType(field, "an IRI", iri)
     text = check_str(iri, field)
@@ -128,7 +128,12 @@ def check_iri(iri: object, field: str = "iri") -> str:
 
 
 def term_of(value: object, field: str = "value") -> RDFTerm:
-    """The term that a Python value means: text, a number, a bool, a datetime, an `IRI`, a `Term`."""
+    """Return the term for a Python value: text, a number, a bool, a datetime, an `IRI` or an `RDFTerm`.
+
+    Raises:
+        WrongType: the value has no RDF equivalent.
+        Invalid: the value is not valid in RDF.
+    """
     match value:
         case RDFTerm():
             return _check_term(value, field)
@@ -155,7 +160,7 @@ def term_of(value: object, field: str = "value") -> RDFTerm:
 
 
 def from_oxigraph(term: Any) -> RDFTerm:
-    """A term of pyoxigraph's as one of ours."""
+    """Convert a term of `pyoxigraph`."""
     kind = type(term).__name__
     if kind == "NamedNode":
         return RDFTerm("iri", term.value)
@@ -229,13 +234,13 @@ def _parse_double(text: str) -> float:
 
 
 def _parse_datetime(text: str) -> datetime:
-    found = _datetime(text)
-    if found is None:
+    match = _datetime(text)
+    if match is None:
         raise ValueError("no moment")
-    fraction, zone = found.groups()
-    whole = text[:19] + (f".{fraction[:6].ljust(6, '0')}" if fraction else "") + (zone or "")
-    moment = datetime.fromisoformat(whole)
-    return moment.replace(tzinfo=UTC) if zone is None else moment
+    fraction, zone = match.groups()
+    normalized = text[:19] + (f".{fraction[:6].ljust(6, '0')}" if fraction else "") + (zone or "")
+    value = datetime.fromisoformat(normalized)
+    return value.replace(tzinfo=UTC) if zone is None else value
 
 
 def _parse_boolean(text: str) -> bool:

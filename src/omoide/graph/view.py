@@ -1,7 +1,7 @@
-"""GraphView.
+"""Public view of a store as a graph.
 
-A view belongs to a store, and is never older than it. Its triples are kept in memory, in a folder, or at an
-endpoint; whatever is lost of them is built again from the store.
+A view belongs to a store and is never older than it. Its triples are in memory, in a folder, or at an
+endpoint; they can be rebuilt from the store at any time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ from omoide.longterm.relations import Related
 from omoide.stores.async_store import run_in_thread_with_limiter
 from omoide.stores.records import Access, Link
 
-# core: What can be done with a graph over a store, without an event loop?
-
-
 DEFAULT_LIMIT = 10_000
 RESERVED_PREFIX = "urn:omoide:"
 MAX_ATTEMPTS = 3
@@ -47,28 +44,28 @@ T = TypeVar("T")
 
 
 class GraphQuery(NamedTuple):
-    """A query, and the graphs that it may see."""
+    """A query with the graphs that it may read."""
 
     query: str
     scope: Scope
     extra_graphs: tuple[str, ...]
-    """Graphs of the user's own."""
+    """Graphs of the user beside the scope."""
     bindings: dict[str, Any]
     limit: int
     names_graphs: bool
-    """Whether it asks for graphs by their names."""
+    """True if the query contains GRAPH."""
     default_graphs: Sequence[str] = ()
     named_graphs: Sequence[str] = ()
     generation: object = None
 
     @property
     def graphs(self) -> list[str]:
-        """All graphs that it may see."""
+        """All graphs that the query may read."""
         return [*dict.fromkeys([*self.default_graphs, *self.named_graphs])]
 
 
 class GraphCore:
-    """A graph over a store."""
+    """A graph over a store, without an event loop; called in worker threads."""
 
     def __init__(self, source: ChangeSource, backend: GraphBackend) -> None:
         self._source = source
@@ -76,35 +73,35 @@ class GraphCore:
 
     @property
     def backend(self) -> GraphBackend:
-        """What keeps the triples."""
+        """Backend that stores the triples."""
         return self.projection.backend
 
     def prepare(
         self, query: str, scope: Scope, graphs: Sequence[str], bindings: dict[str, Any], limit: int
     ) -> GraphQuery:
-        """The query with the graphs that the scope is, brought up to date."""
+        """Check a query and return it with the up-to-date graphs of its scope."""
         check_instance(scope, "scope", kind=Scope)
         for graph in graphs:
             if check_iri(graph, "graphs").startswith(RESERVED_PREFIX):
                 raise Invalid("graphs", f"holds {graph!r}", "name graphs of your own")
         bound = prepare_query(query, bindings, limit)
-        by_name = any(token.kind == "word" and token.text.upper() == "GRAPH" for token in bound.tokens)
-        return self._with_dataset(GraphQuery(query, scope, tuple(graphs), bindings, limit, by_name))
+        names_graphs = any(token.kind == "word" and token.text.upper() == "GRAPH" for token in bound.tokens)
+        return self._with_dataset(GraphQuery(query, scope, tuple(graphs), bindings, limit, names_graphs))
 
     def query(self, query: GraphQuery, timeout: float | None = None) -> Answer:
-        """What a query finds."""
-        return self._run_stable(query, lambda now: self._execute(now, timeout))
+        """Return the result of a query."""
+        return self._run_stable(query, lambda current: self._execute(current, timeout))
 
     def dump(self, query: GraphQuery) -> tuple[GraphQuery, bytes]:
-        """The query with all that it may see, as N-Quads."""
-        return self._run_stable(query, lambda now: (now, self.backend.dump(now.graphs)))
+        """Return the query with all that it may read as N-Quads."""
+        return self._run_stable(query, lambda current: (current, self.backend.dump(current.graphs)))
 
     def _run_stable(self, query: GraphQuery, action: Callable[[GraphQuery], T]) -> T:
-        """What is done with graphs of which none was dropped meanwhile."""
+        """Run an action on graphs of which none is dropped meanwhile; retry otherwise."""
         for _ in range(MAX_ATTEMPTS):
-            found = action(query)
+            result = action(query)
             if query.generation == self.projection.generation(query.scope.namespace):
-                return found
+                return result
             query = self._with_dataset(query)
         with self.projection.freeze(query.scope.namespace):
             return action(self._with_dataset(query))
@@ -120,29 +117,29 @@ class GraphCore:
         )
 
     def _with_dataset(self, query: GraphQuery) -> GraphQuery:
-        """The query with the graphs that its scope is now."""
+        """Return the query with the current graphs of its scope."""
         default, named = self.projection.dataset(query.scope)
         generation = self.projection.generation(query.scope.namespace)
         if not query.names_graphs:
-            named = []  # nobody asks for graphs by their names, and there may be thousands
-        own = query.extra_graphs
+            named = []  # the query has no GRAPH, and there may be thousands
+        extra = query.extra_graphs
         return query._replace(
-            default_graphs=[*default, *own], named_graphs=[*named, *own], generation=generation
+            default_graphs=[*default, *extra], named_graphs=[*named, *extra], generation=generation
         )
 
     def export(
         self, target: StrPath | IO[bytes], scope: Scope, format: str | None, progress: ProgressCallback | None
     ) -> int:
-        """Write what a scope holds to a file, as it is in one moment; how many memories that are."""
+        """Write a consistent snapshot of a scope to a file and return the number of memories."""
         check_instance(scope, "scope", kind=Scope)
-        inside, seq = self._ids_in_scope(scope)
+        ids, seq = self._ids_in_scope(scope)
         if isinstance(target, (str, PathLike)):
-            pages = _ScopePages(self._source, scope, inside, expected_seq=seq)
+            pages = _ScopePages(self._source, scope, ids, expected_seq=seq)
             with suppress(_ChangedMeanwhile):
-                return files.export(pages, target, format, progress=progress, total=len(inside))
-        # Somebody wrote meanwhile, or what is written cannot be taken back: all of it is read in one moment.
-        whole = _ScopePages(self._source, scope, None, page_size=NO_LIMIT)
-        return files.export(whole, target, format, progress=progress)
+                return files.export(pages, target, format, progress=progress, total=len(ids))
+        # The store changed meanwhile, or the target cannot be rewritten: read everything in one page.
+        snapshot = _ScopePages(self._source, scope, None, page_size=NO_LIMIT)
+        return files.export(snapshot, target, format, progress=progress)
 
     def load(
         self,
@@ -151,16 +148,16 @@ class GraphCore:
         format: str | None,
         progress: ProgressCallback | None,
     ) -> int:
-        """Take over the memories of a file, all or none; how many were new."""
+        """Import the memories of a file, all or none, and return the number of new ones."""
         check_instance(scope, "scope", kind=Scope)
-        missing = ImportDefaults(
+        defaults = ImportDefaults(
             agent_id=scope.agent_id,
             session_id=scope.session_id,
             project_id=scope.project_id,
             namespace=scope.namespace,
         )
-        given = _join_pages(files.read_pages(source, format, defaults=missing, progress=progress))
-        for entry in given.entries:
+        batch = _join_pages(files.read_pages(source, format, defaults=defaults, progress=progress))
+        for entry in batch.entries:
             if entry.superseded_by == entry.id:
                 raise InvalidRDF(f"memory {entry.id!r}", "is superseded by itself", "correct supersededBy")
             if not scope.contains(entry):
@@ -169,29 +166,28 @@ class GraphCore:
                     "lies outside the scope",
                     "pass a scope that holds it",
                 )
-        known = {entry.id for entry in given.entries}
+        ids = {entry.id for entry in batch.entries}
         # A link whose end was left behind where the file was written has nowhere to lead to.
-        links = [link for link in given.links if link.target in known or self._source.has(link.target, scope)]
-        return self._source.import_entries(given.entries, links, given.access)
+        links = [link for link in batch.links if link.target in ids or self._source.has(link.target, scope)]
+        return self._source.import_entries(batch.entries, links, batch.access)
 
     def validate(self, scope: Scope, *, strict: bool) -> ValidationReport:
-        """How the memories of a scope compare to the shapes of the ontology."""
+        """Validate the memories of a scope against the shapes of the ontology."""
         check_instance(scope, "scope", kind=Scope)
         return validate(
             _join_pages(_ScopePages(self._source, scope, None, page_size=NO_LIMIT)), strict=strict
         )
 
     def _ids_in_scope(self, scope: Scope) -> tuple[frozenset[str], int]:
-        """The ids of what a scope holds, and the number of the last change that they are from."""
+        """Return the ids of all memories in a scope, and the sequence number that they are from."""
         pages = _ScopePages(self._source, scope, None)
         return frozenset(entry.id for page in pages for entry in page.entries), pages.seq
 
 
 class _ScopePages:
-    """What a scope holds, a page at a time, from the store itself; `seq` is how far the last page reached.
+    """Pages of a scope, read from the store; `seq` is the sequence number of the last page read.
 
-    Links that lead out of the scope are left out: `inside` are the ids of what it holds, where that is known,
-    and otherwise all of it has to be on one page.
+    Links that leave the scope are omitted: `ids` are those of the scope, or None if all of it is on one page.
     """
 
     def __init__(
@@ -210,19 +206,23 @@ class _ScopePages:
         self.seq = 0
 
     def __iter__(self) -> Iterator[MemoryBatch]:
-        after, told = 0, set[str]()
+        after, seen = 0, set[str]()
         while True:
             feed = self._source.changes(self._scope.namespace, after, self._page_size, None)
-            # What changed more than once is told more than once; the first time, it is as it is now.
-            here = tuple(one for one in feed.entries if self._scope.contains(one) and one.id not in told)
-            there = {entry.id for entry in here}
-            told |= there
-            inside = there if self._ids is None else self._ids
+            # An entry that changed twice is in the feed twice, each time in its current form.
+            entries = tuple(
+                item for item in feed.entries if self._scope.contains(item) and item.id not in seen
+            )
+            page_ids = {entry.id for entry in entries}
+            seen |= page_ids
+            scope_ids = page_ids if self._ids is None else self._ids
             self.seq = feed.seq
             yield MemoryBatch(
-                entries=here,
-                links=tuple(link for link in feed.links if link.source in there and link.target in inside),
-                access={id: used for id, used in feed.access.items() if id in there},
+                entries=entries,
+                links=tuple(
+                    link for link in feed.links if link.source in page_ids and link.target in scope_ids
+                ),
+                access={id: counts for id, counts in feed.access.items() if id in page_ids},
             )
             if not feed.more:
                 if self._expected_seq not in (None, feed.seq):
@@ -232,7 +232,7 @@ class _ScopePages:
 
 
 class _ChangedMeanwhile(Exception):
-    """Somebody wrote while pages were read one after the other."""
+    """The store changed while pages were read."""
 
 
 def _join_pages(pages: Iterable[MemoryBatch]) -> MemoryBatch:
@@ -246,14 +246,11 @@ def _join_pages(pages: Iterable[MemoryBatch]) -> MemoryBatch:
     return MemoryBatch(entries=tuple(entries), links=tuple(links), access=access)
 
 
-# view: How is a store asked in SPARQL?
-
-
 P = ParamSpec("P")
 
 DEFAULT_TIMEOUT = 30.0
 MAX_THREADS = 8
-"""How many queries run at once; the others wait without holding a thread that a store may need."""
+"""Number of concurrent queries; further ones wait without occupying a thread that a store may need."""
 
 _limiter: RunVar[CapacityLimiter] = RunVar("omoide_graph_limiter")
 MEMORY_MB = 2_048
@@ -267,7 +264,15 @@ def open(
     update_endpoint: str | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> GraphView:
-    """A graph over a store: in memory, in a folder of its own, or at a SPARQL 1.1 endpoint."""
+    """Return a graph over a store: in memory, in a folder, or at a SPARQL 1.1 endpoint.
+
+    Args:
+        store: store to view.
+        path: folder for the triples; one process at a time.
+        endpoint: URL for queries.
+        update_endpoint: URL for updates, if it differs.
+        timeout: default timeout of queries in seconds.
+    """
     if path is not None and endpoint is not None:
         raise Invalid("path", "comes with an endpoint besides", "keep the graph in one place")
     if endpoint is None:
@@ -282,7 +287,7 @@ def open(
 
 
 class GraphView:
-    """A graph over a store. Made with `graph.open`; use it in `async with`, or close it."""
+    """A graph over a store, returned by `graph.open`. Use it in `async with`, or close it."""
 
     def __init__(
         self, store: Any, backend: GraphBackend, *, timeout: float = DEFAULT_TIMEOUT, remote: bool = False
@@ -317,28 +322,38 @@ class GraphView:
         bindings: Mapping[str, Any] = EMPTY_MAP,
         **more: Any,
     ) -> Answer:
-        """What a query finds in the scope: rows, a truth, or triples.
+        """Return the result of a query over a scope: rows, a truth value, or triples.
 
-        Keywords are values for the variables of their names, and so are `bindings`. `isolated` runs the query
-        in a process of its own, which holds nothing but the scope and is stopped when the time is over;
-        without it, only an endpoint can be stopped. `graphs` names graphs of your own to be seen beside the
-        scope.
+        Args:
+            query: SPARQL query; it can only read.
+            scope: memories that the query can see.
+            limit: maximum number of rows or triples.
+            isolated: run the query in a process of its own, which holds nothing but the scope and can be
+                stopped. Otherwise only a query at an endpoint can be stopped.
+            timeout: seconds; by default that of the view.
+            graphs: your own graphs to query beside the scope.
+            bindings: values for variables of the query.
+            **more: the same as keywords.
+
+        Raises:
+            InvalidQuery: the query cannot be parsed, or does more than read.
+            QueryStopped: the query exceeds its time, its memory, or the size of results.
         """
         if not isinstance(bindings, Mapping):
             raise WrongType("bindings", "a mapping", bindings, "pass a dict of variables and values")
         bound = {**bindings, **more}
-        question = await _run_in_thread(self.core.prepare, query, scope, graphs, bound, limit)
+        prepared = await _run_in_thread(self.core.prepare, query, scope, graphs, bound, limit)
         seconds = self._timeout if timeout is None else timeout
         if not isolated or self._remote:
-            return await _run_in_thread(self.core.query, question, seconds)
+            return await _run_in_thread(self.core.query, prepared, seconds)
         from omoide.graph.sandbox import run_isolated
 
-        question, data = await _run_in_thread(self.core.dump, question)
+        prepared, data = await _run_in_thread(self.core.dump, prepared)
         return await run_isolated(
             data,
             query,
-            default_graphs=question.default_graphs,
-            named_graphs=question.named_graphs,
+            default_graphs=prepared.default_graphs,
+            named_graphs=prepared.named_graphs,
             bindings=bound,
             limit=limit,
             timeout=seconds,
@@ -348,11 +363,11 @@ class GraphView:
     async def related(
         self, id: str, scope: Scope, relation: str | None = None, depth: int = 1, **options: Any
     ) -> list[Related]:
-        """The memories that are linked with one, nearest first; read from the store itself."""
+        """Return the memories linked with one, nearest first; read from the store itself."""
         return await longterm.related(self._store, id, scope, relation, depth=depth, **options)
 
     async def provenance(self, id: str, scope: Scope, **options: Any) -> Provenance:
-        """Where a memory comes from, back to what was said; read from the store itself."""
+        """Return the origin of a memory, back to what was said; read from the store itself."""
         return await longterm.provenance(self._store, id, scope, **options)
 
     async def export(
@@ -363,7 +378,7 @@ class GraphView:
         format: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> int:
-        """Write what a scope holds to a `.ttl`, `.trig`, `.jsonld` or `.nq` file; how many memories it is."""
+        """Write a scope to a `.ttl`, `.trig`, `.jsonld` or `.nq` file and return the number of memories."""
         return await _run_in_thread(self.core.export, target, scope, format, progress)
 
     async def load(
@@ -374,31 +389,31 @@ class GraphView:
         format: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> int:
-        """Take over the memories of a file into the store, all or none; how many were new.
+        """Import the memories of a file into the store, all or none, and return the number of new ones.
 
-        The scope says whose they are where the file does not, and must hold all of them.
+        The scope is the owner where the file names none, and must contain all of them.
         """
         return await _run_in_thread(self.core.load, source, scope, format, progress)
 
     async def validate(self, scope: Scope, *, strict: bool = False) -> ValidationReport:
-        """How the memories of a scope compare to the shapes of the ontology."""
+        """Validate the memories of a scope against the shapes of the ontology."""
         return await _run_in_thread(self.core.validate, scope, strict=strict)
 
     async def catch_up(self, namespace: str) -> int:
-        """Take in what changed in the store; every query does that first. How many memories that were."""
+        """Apply the changes of the store, as every query does first; return the number of memories."""
         return await _run_in_thread(self.core.projection.catch_up, namespace)
 
     async def rebuild(self, namespace: str) -> int:
-        """Build the graph of a namespace again from the store; how many memories it has."""
+        """Rebuild the graph of a namespace from the store and return the number of memories."""
         return await _run_in_thread(self.core.projection.rebuild, namespace)
 
     async def close(self) -> None:
-        """Let go of the graph; the store stays open."""
+        """Close the graph; the store stays open."""
         await _run_in_thread(self.core.projection.close)
 
 
 async def _run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function in a worker thread of the graphs' own."""
+    """Call a function in a worker thread of the graphs' own limiter."""
     try:
         limiter = _limiter.get()
     except LookupError:

@@ -1,8 +1,8 @@
-"""Ontology vocabulary and IRIs.
+"""IRIs, and the vocabulary of the ontology.
 
-A memory, session, agent or project has the IRI of its kind followed by its id, percent-encoded, so that any
-id is safe and comes back whole. Evidence is named by a digest of what it refers to. Each owner, that is each
-namespace with its agent, session and project, has a named graph of its own: any scope is a set of graphs.
+The IRI of a memory, session, agent or project is the prefix of its kind followed by its id, percent-encoded,
+so that any id is safe and can be recovered. Evidence is named by a digest of what it refers to. Each owner,
+that is each namespace with its agent, session and project, has a named graph: a scope is a set of graphs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ from omoide.core.entry import (
 from omoide.longterm import relations
 from omoide.longterm.conflicts import ASSIGNED_TO
 
-# iris: Under which name does a thing stand in the graph?
-
-
 JIDO = "https://jido.ai/ontology#"
 MEMORY = f"{JIDO}memory_"
 SESSION = f"{JIDO}session_"
@@ -40,7 +37,7 @@ AGENT = f"{JIDO}agent_"
 PROJECT = f"{JIDO}project_"
 EVIDENCE = f"{JIDO}evidence_"
 RELATION = "urn:omoide:relation:"
-UNION_GRAPH = "urn:omoide:wide:"
+UNION_GRAPH = "urn:omoide:wide:"  # "wide" is part of the data format
 OWNER_GRAPH = "urn:omoide:graph:"
 ONTOLOGY_GRAPH = "urn:omoide:ontology"
 META_GRAPH = "urn:omoide:meta"
@@ -49,41 +46,41 @@ _plain = re.compile(r"[A-Za-z0-9_.~-]*[A-Za-z0-9_~-]").fullmatch
 
 
 def percent_encode(text: str) -> str:
-    """Text as it stands inside an IRI: all but letters, digits and `_.~-` percent-encoded, and a last dot."""
+    """Percent-encode all but letters, digits and `_.~-`, and a final dot, for use in an IRI."""
     if _plain(text):
         return text
     safe = quote(text, safe="")
-    return f"{safe[:-1]}%2E" if safe.endswith(".") else safe  # some readers stumble over it
+    return f"{safe[:-1]}%2E" if safe.endswith(".") else safe  # Turtle parsers differ on a final dot
 
 
 def memory_iri(id: str) -> str:
-    """The IRI of a memory."""
+    """Return the IRI of a memory."""
     return MEMORY + percent_encode(id)
 
 
 def session_iri(id: str) -> str:
-    """The IRI of a session."""
+    """Return the IRI of a session."""
     return SESSION + percent_encode(id)
 
 
 def agent_iri(id: str) -> str:
-    """The IRI of an agent."""
+    """Return the IRI of an agent."""
     return AGENT + percent_encode(id)
 
 
 def project_iri(id: str) -> str:
-    """The IRI of a project."""
+    """Return the IRI of a project."""
     return PROJECT + percent_encode(id)
 
 
 def evidence_iri(ref: str, quote: str | None = None) -> str:
-    """The IRI of what a memory refers to; a passage quoted from it is a thing of its own."""
+    """Return the IRI of evidence; a quoted passage has an IRI of its own."""
     return EVIDENCE + evidence_id(ref, quote)
 
 
 @lru_cache(maxsize=1024)
 def evidence_id(ref: str, quote: str | None = None) -> str:
-    """The part of that IRI that follows the prefix."""
+    """Return the part of the IRI of evidence after the prefix."""
     return _digest(ref) if quote is None else f"{_digest(ref)}_{_digest(quote)}"
 
 
@@ -92,12 +89,12 @@ def _digest(text: str) -> str:
 
 
 def relation_iri(relation: str) -> str:
-    """The IRI of a relation that the ontology does not know."""
+    """Return the IRI of a relation that the ontology does not define."""
     return RELATION + percent_encode(relation)
 
 
 def id_of(iri: str, prefix: str) -> str:
-    """The id in an IRI: what follows the prefix, else the IRI itself, or its digest where that is no id."""
+    """Return the id in an IRI: the part after the prefix, else the IRI itself, or its digest if invalid."""
     try:
         name = unquote(iri.removeprefix(prefix), errors="strict") if iri.startswith(prefix) else iri
     except UnicodeDecodeError:
@@ -111,18 +108,18 @@ def id_of(iri: str, prefix: str) -> str:
 def graph_iri(
     namespace: str, agent_id: str, session_id: str | None = None, project_id: str | None = None
 ) -> str:
-    """The named graph that holds what exactly this owner remembers."""
+    """Return the named graph of one owner."""
     owner = (namespace, agent_id, session_id or "", project_id or "")
     return OWNER_GRAPH + ":".join(map(percent_encode, owner))
 
 
 def namespace_prefix(namespace: str) -> str:
-    """How the named graphs of a namespace begin."""
+    """Return the prefix of all owner graphs of a namespace."""
     return f"{OWNER_GRAPH}{percent_encode(namespace)}:"
 
 
 def owner_of(graph: str) -> tuple[str, str, str | None, str | None] | None:
-    """Namespace, agent, session and project of a named graph; None when it is not one of ours."""
+    """Return namespace, agent, session and project of a named graph; None if it is no owner graph."""
     parts = graph.removeprefix(OWNER_GRAPH).split(":")
     if not graph.startswith(OWNER_GRAPH) or len(parts) != 4:
         return None
@@ -131,12 +128,12 @@ def owner_of(graph: str) -> tuple[str, str, str | None, str | None] | None:
 
 
 def union_prefix(namespace: str) -> str:
-    """How the wide graphs of a namespace begin."""
+    """Return the prefix of all union graphs of a namespace."""
     return f"{UNION_GRAPH}{percent_encode(namespace)}:"
 
 
 def union_iri(scope: Scope) -> str:
-    """The graph that holds all that a scope of several owners holds."""
+    """Return the union graph of a scope with several owners."""
     parts = (scope.agent_id, scope.session_id, scope.project_id)
     return union_prefix(scope.namespace) + ":".join(
         "" if part is None else percent_encode(part) for part in parts
@@ -144,14 +141,11 @@ def union_iri(scope: Scope) -> str:
 
 
 def union_scope(graph: str) -> Scope:
-    """The scope that a wide graph holds."""
+    """Return the scope of a union graph."""
     namespace, agent, session, project = map(unquote, graph.removeprefix(UNION_GRAPH).split(":"))
     return Scope(
         namespace=namespace, agent_id=agent or None, session_id=session or None, project_id=project or None
     )
-
-
-# vocabulary: Which words of the ontology say what a memory holds?
 
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -168,12 +162,12 @@ TYPE = f"{RDF}type"
 DELETED_MARKER = f"{JIDO}DeletedMarker"
 
 CLASSES = MappingProxyType({name: JIDO + ontology_class(name) for name in (ROOT_TYPE, *MEMORY_TYPES)})
-"""Memory type -> class."""
+"""Class by memory type."""
 TYPES = MappingProxyType({iri: name for name, iri in CLASSES.items()})
-"""Class -> memory type."""
+"""Memory type by class."""
 
 LEVELS = (("High", 0.8, 0.9), ("Medium", 0.5, 0.6), ("Low", 0.0, 0.3))
-"""The levels of confidence: from which number on, and which number one stands for when only it is known."""
+"""Levels of confidence: name, minimum, and the value assumed if only the level is known."""
 LEVEL_VALUES = MappingProxyType({JIDO + name: value for name, _, value in LEVELS})
 UNKNOWN_CONFIDENCE = 0.5
 
@@ -189,44 +183,48 @@ SOURCE_INDIVIDUALS = MappingProxyType(
 SOURCE_NAMES = MappingProxyType({iri: name for name, iri in SOURCE_INDIVIDUALS.items()})
 
 RELATIONS = MappingProxyType(
-    {name: known.property for name, known in relations.RELATIONS.items() if known.property != "supersededBy"}
+    {
+        name: relation.property
+        for name, relation in relations.RELATIONS.items()
+        if relation.property != "supersededBy"
+    }
 )
-"""Relation -> property. What superseded a memory is a field of it and no link, so it is not here."""
+"""Property by relation; supersession is a field of an entry and not a link, so it is not here."""
 RELATION_NAMES = MappingProxyType({JIDO + name: relation for relation, name in RELATIONS.items()})
 
 
 def property_of(relation: str) -> str:
-    """The property that says a relation: the ontology's own, or one made from its name."""
-    known = RELATIONS.get(relation)
-    return relation_iri(relation) if known is None else JIDO + known
+    """Return the property of a relation: that of the ontology, or one made from its name."""
+    name = RELATIONS.get(relation)
+    return relation_iri(relation) if name is None else JIDO + name
 
 
 def level_of(confidence: float) -> str:
-    """The level of a confidence: High, Medium or Low."""
-    return next(name for name, least, _ in LEVELS if confidence >= least)
+    """Return the level of a confidence: High, Medium or Low."""
+    return next(name for name, minimum, _ in LEVELS if confidence >= minimum)
 
 
 def most_specific(classes: set[str]) -> str | None:
-    """The memory type that says most among several classes; None when none of them is a memory's."""
-    known = [name for name in TYPES.values() if CLASSES[name] in classes]
-    return max(known, key=lambda name: len(supertypes(name)), default=None)
+    """Return the most specific memory type among several classes; None if there is none."""
+    types = [name for name in TYPES.values() if CLASSES[name] in classes]
+    return max(types, key=lambda name: len(supertypes(name)), default=None)
 
 
 class Facet(msgspec.Struct, frozen=True, kw_only=True):
-    """A property that one key of a memory's metadata tells."""
+    """A property that a key of the metadata determines."""
 
     key: str
     property: str
     choices: Mapping[str, str] | None = None
-    """Word -> individual; without them any text is told as it is."""
+    """Individual by normalized word; without choices the text itself is the value."""
     default: str | None = None
 
     def value(self, metadata: Mapping[str, Any]) -> str | None:
-        """The IRI of the individual, or the text, that the metadata names; else the default."""
-        said = metadata.get(self.key)
-        if not isinstance(said, str):
+        """Return the IRI of the individual, or the text, that the metadata has; else the default."""
+        value = metadata.get(self.key)
+        if not isinstance(value, str):
             return self.default
-        return said if self.choices is None else self.choices.get(_normalize_word(said), self.default)
+        return value if self.choices is None else self.choices.get(_normalize_word(value), self.default)
 
 
 def _normalize_word(text: str) -> str:
@@ -234,7 +232,7 @@ def _normalize_word(text: str) -> str:
 
 
 def _choices(*names: str, suffix: str = "") -> Mapping[str, str]:
-    """Each individual under its name and, where it ends in what kind it is, under the shorter one."""
+    """Return individuals by their name and by their name without the suffix."""
     words = {_normalize_word(name): JIDO + name for name in names}
     return words | {_normalize_word(name.removesuffix(suffix)): JIDO + name for name in names}
 
@@ -274,11 +272,11 @@ _FACETS: Mapping[str, tuple[Facet, ...]] = {
 }
 
 FACETS = MappingProxyType({name: facets for root, facets in _FACETS.items() for name in with_subtypes(root)})
-"""Memory type -> the properties that its metadata can tell."""
+"""Facets by memory type."""
 
 
 def assignees(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """The agents that the metadata of a task names: one, or a list of them."""
-    said = metadata.get(ASSIGNED_TO)
-    several = said if isinstance(said, Sequence) and not isinstance(said, str) else (said,)
-    return tuple(agent for agent in several if isinstance(agent, str) and agent)
+    """Return the agents that the metadata of a task names: one, or a list of them."""
+    value = metadata.get(ASSIGNED_TO)
+    agents = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    return tuple(agent for agent in agents if isinstance(agent, str) and agent)

@@ -1,9 +1,8 @@
-"""What does a process do that answers one query and nothing else?
+"""Worker process that answers one query.
 
-It is run as a script, by path: it imports nothing of Omoide's, so that it is quick to start and holds nothing
-but what it is sent. It reads one line of JSON and then N-Quads, and writes the answer: SPARQL results in
-JSON, or N-Triples. Its exit status tells what went wrong: `MISREAD` or `OUT_OF_MEMORY`.
-
+It is run as a script, by path: it imports nothing of Omoide, so it starts quickly and holds nothing but what
+it is sent. It reads one line of JSON and then N-Quads from standard input, and writes SPARQL JSON results or
+N-Triples. The exit status reports failures: `SYNTAX_ERROR` or `OUT_OF_MEMORY`.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ _XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
 
 
 def main() -> int:
-    """Answer the query on standard input; the exit status says how that went."""
-    asked = json.loads(sys.stdin.buffer.readline())
-    sys.path.append(asked["packages"])
+    """Answer the query on standard input and return the exit status."""
+    request = json.loads(sys.stdin.buffer.readline())
+    sys.path.append(request["packages"])
     from pyoxigraph import NamedNode, RdfFormat, Store
 
-    _set_limits(asked["memory"], asked["seconds"])
+    _set_limits(request["memory"], request["seconds"])
     try:
         store = Store()
         store.load(sys.stdin.buffer, format=RdfFormat.N_QUADS)
-        found: Any = store.query(
-            asked["query"],
-            default_graph=[*map(NamedNode, asked["default_graphs"])],
-            named_graphs=[*map(NamedNode, asked["named_graphs"])],
+        result: Any = store.query(
+            request["query"],
+            default_graph=[*map(NamedNode, request["default_graphs"])],
+            named_graphs=[*map(NamedNode, request["named_graphs"])],
         )
-        _write(found, asked["form"], asked["limit"])
+        _write(result, request["form"], request["limit"])
     except SyntaxError as error:
         sys.stderr.write(str(error))
         return SYNTAX_ERROR
@@ -44,30 +43,30 @@ def main() -> int:
 
 
 def _set_limits(memory: int, seconds: int) -> None:
-    """See to it that the system ends this process when it takes too much, even if nobody is left to do so."""
+    """Let the operating system end this process if it exceeds its limits, even if the parent is gone."""
     try:
         import resource
-    except ImportError:  # there is no such thing on Windows
+    except ImportError:  # Windows
         return
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _write(found: Any, form: str, limit: int) -> None:
+def _write(result: Any, form: str, limit: int) -> None:
     out = sys.stdout.buffer
     if form == "ASK":
-        out.write(b'{"head":{},"boolean":%s}' % (b"true" if found else b"false"))
+        out.write(b'{"head":{},"boolean":%s}' % (b"true" if result else b"false"))
     elif form == "SELECT":
-        names = [variable.value for variable in found.variables]
+        names = [variable.value for variable in result.variables]
         out.write(b'{"head":{"vars":%s},"results":{"bindings":[' % json.dumps(names).encode())
-        for at, row in enumerate(islice(found, limit)):
+        for at, row in enumerate(islice(result, limit)):
             cells = {name: _cell(term) for name, term in zip(names, row, strict=True) if term is not None}
             out.write((b",\n" if at else b"\n") + json.dumps(cells).encode())
         out.write(b"]}}")
     else:
         seen: set[str] = set()
-        for triple in found:
+        for triple in result:
             line = f"{triple.subject} {triple.predicate} {triple.object} .\n"
             if line not in seen:
                 seen.add(line)

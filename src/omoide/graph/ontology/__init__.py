@@ -1,8 +1,6 @@
-"""What do the words of the graph mean?
+"""The ontology: Turtle files beside this module.
 
-The Jido ontology in ten modules, the few words that a memory needs beyond it, and the shapes that a complete
-memory has: Turtle files beside this one.
-
+Ten modules of the Jido ontology, the terms that Omoide adds, and the SHACL shapes of complete memories.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ MODULES = (
     "jido-task",
     "jido-code",
 )
-"""The modules of the Jido ontology, in the order in which they are loaded."""
+"""Modules of the Jido ontology, in loading order."""
 OWN = "omoide"
 SHAPES = "jido-shapes"
 
 
 @cache
 def turtle(name: str) -> str:
-    """One of the files, as Turtle."""
+    """Return one of the files as Turtle."""
     if name not in (*MODULES, OWN, SHAPES):
         raise NotFound("ontology module", name, f"use one of {', '.join((*MODULES, OWN, SHAPES))}")
     return files(__name__).joinpath(f"{name}.ttl").read_text("utf-8")
@@ -41,17 +39,17 @@ def turtle(name: str) -> str:
 
 @cache
 def nquads() -> str:
-    """All modules, without the shapes, in the named graph of the ontology."""
+    """Return all modules, without the shapes, in the named graph of the ontology."""
     try:
         from pyoxigraph import NamedNode, Quad, RdfFormat, parse, serialize
     except ImportError as error:
         raise MissingExtra("the graph", "graph") from error
     graph = NamedNode(ONTOLOGY_GRAPH)
     quads = (
-        Quad(told.subject, told.predicate, told.object, graph)
+        Quad(triple.subject, triple.predicate, triple.object, graph)
         for name in (*MODULES, OWN)
-        for told in parse(turtle(name), RdfFormat.TURTLE)
+        for triple in parse(turtle(name), RdfFormat.TURTLE)
     )
-    written = BytesIO()
-    serialize(quads, written, RdfFormat.N_QUADS)
-    return written.getvalue().decode()
+    buffer = BytesIO()
+    serialize(quads, buffer, RdfFormat.N_QUADS)
+    return buffer.getvalue().decode()
