@@ -24,7 +24,7 @@ import omoide
 from omoide import Agent, Scope, Signal, action, identity, open_store
 from omoide.runtime import Runtime
 from omoide.runtime.nats import NatsTransport
-from omoide.service.transfer import copy
+from omoide.service import copy
 from omoide.testing import NatsServer, PostgresServer, eventually
 
 LEASE_MS = 2_000

@@ -12,7 +12,7 @@ from omoide.client import Client
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A real server over a filled store."""
-    with opened(tmp_path) as store, served(store, poll_seconds=0.01) as running:
+    with opened(tmp_path) as store, served(store, poll_interval=0.01) as running:
         yield running
 
 

@@ -42,23 +42,23 @@ class Inspected(NamedTuple):
 
     url: str
     store: AsyncStore
-    visitors: InspectorSessions
+    sessions: InspectorSessions
     decision: str
 
     @property
     def entrance(self) -> str:
         """An address with which somebody can sign in."""
-        return f"{self.url}/inspect/enter?key={self.visitors.create_key()}"
+        return f"{self.url}/inspect/enter?key={self.sessions.create_key()}"
 
 
 @contextmanager
 def inspected(folder: Path) -> Iterator[Inspected]:
     """A server over a store in which something happened."""
-    visitors = InspectorSessions(Scope(project_id=PROJECT))
+    sessions = InspectorSessions(Scope(project_id=PROJECT))
     with opened(folder) as store:
         decision = anyio.run(happened, store)
-        with served(store, visitors=visitors) as server:
-            yield Inspected(server.url, store, visitors, decision)
+        with served(store, inspector_sessions=sessions) as server:
+            yield Inspected(server.url, store, sessions, decision)
 
 
 async def happened(store: AsyncStore) -> str:

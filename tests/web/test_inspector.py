@@ -90,7 +90,7 @@ async def test_a_memory_is_forgotten_restored_and_erased(place: Inspected, brows
         await page.get_by_role("button", name="Find").click()
         await card.get_by_text("a test").wait_for()
         id = str(await card.get_attribute("data-id"))
-        assert (await place.store.get(id, place.visitors.scope)).superseded_by == place.decision
+        assert (await place.store.get(id, place.sessions.scope)).superseded_by == place.decision
         await card.get_by_role("button", name="Restore").click()
         await card.get_by_role("button", name="Forget").wait_for()
         await card.get_by_role("button", name="Erase").click()
@@ -99,7 +99,7 @@ async def test_a_memory_is_forgotten_restored_and_erased(place: Inspected, brows
         await card.get_by_role("button", name="Erase").click()
         await page.get_by_role("button", name="Erase for good").click()
         await card.wait_for(state="detached")
-    entries = await place.store.list_entries(place.visitors.scope)
+    entries = await place.store.list_entries(place.sessions.scope)
     assert id not in {entry.id for entry in entries}
 
 
@@ -228,7 +228,7 @@ async def test_other_sites_cannot_change_anything(
         where = {"agent": "coder", "session": "monday", "project": "shop"}
         answer = await client.post("/v1/forget", params=where, json={"id": place.decision}, headers=headers)
     assert answer.status_code == status
-    found = await place.store.get(place.decision, place.visitors.scope)
+    found = await place.store.get(place.decision, place.sessions.scope)
     assert (found.superseded_by is not None) == (status == 200)
 
 
@@ -266,14 +266,14 @@ def test_nothing_from_elsewhere_may_run(place: Inspected) -> None:
 
 def test_a_visit_ends_by_itself(place: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so does an address that nobody used."""
-    visitors = place.visitors
-    key = visitors.create_key()
-    cookie = visitors.sign_in(visitors.create_key())
-    assert visitors.get(cookie) is not None
+    sessions = place.sessions
+    key = sessions.create_key()
+    cookie = sessions.sign_in(sessions.create_key())
+    assert sessions.get(cookie) is not None
     monkeypatch.setattr("omoide.clock.now", lambda: 10**13)
-    assert visitors.get(cookie) is None
-    assert visitors.sign_in(key) is None
-    assert visitors.get(None) is None
+    assert sessions.get(cookie) is None
+    assert sessions.sign_in(key) is None
+    assert sessions.get(None) is None
 
 
 def test_every_page_is_documented() -> None:

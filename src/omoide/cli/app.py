@@ -190,7 +190,7 @@ _PAGE_HEADER = """\
 [Command line](cli.md) explains them with examples. The page is written by `python -m omoide.cli.app`.
 
 ```python
-from omoide.cli.app import COMMANDS
+from omoide.cli import COMMANDS
 
 COMMANDS["recall"]  # → 'memories'
 ```

@@ -71,7 +71,7 @@ def doctor_command(shell: CommandContext) -> int:
         for finding in findings:
             click.echo(f"{finding.state:<8} {finding.name}: {sanitize(finding.detail)}")
 
-    checks = [finding._asdict() for finding in findings]
+    checks = [{"name": check.name, "state": check.state, "told": check.detail} for check in findings]
     shell.print_result({"ok": sound, "settings": settings, "checks": checks}, show)
     return OK if sound else NOT_FOUND
 

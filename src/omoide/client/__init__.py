@@ -1,24 +1,18 @@
-"""How does a program use a memory that is served elsewhere?"""
+"""Use a store that is served over HTTP, with the verbs of the library.
+
+`requests` builds the request of each verb, `client` sends it, with an event loop or without. The HTTP library
+is loaded when an attribute is first used.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from omoide._lazy import attach
 
 if TYPE_CHECKING:
     from omoide.client.client import AsyncClient, Client
 
-
 __all__ = ["AsyncClient", "Client"]
 
-
-def __getattr__(name: str) -> Any:
-    """What speaks HTTP is loaded when it is needed."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from omoide.client import client as clients
-    except ModuleNotFoundError as error:
-        from omoide.errors import MissingExtra
-
-        raise MissingExtra("the client", "client") from error
-    return getattr(clients, name)
+__getattr__, __dir__ = attach(__name__, attributes={"client": __all__}, extra=("the client", "client"))

@@ -1,10 +1,7 @@
-"""Client and AsyncClient.
+"""HTTP clients of a served store, with an event loop (`AsyncClient`) and without (`Client`).
 
-The same errors as without a service in between, made from what it said; and errors of their own where there
-is no service, no token, or no time.
-
-All that `asks` knows, written once: in a `Client` each of them gives its answer, and in an `AsyncClient`
-something to wait for.
+The functions of `requests` describe each call once; `ClientMethod` turns them into methods of both clients.
+Errors of the service are raised as the same classes as without a service in between.
 """
 
 from __future__ import annotations
@@ -35,15 +32,12 @@ from omoide.service.problems import Problem, to_error
 from omoide.stores.records import Change
 from omoide.stores.redaction import mask_url
 
-# told: What went wrong when a service was asked?
-
-
 _TOKEN_REMEDY = "make one with omoide token create, and pass its secret as token="
 
 
 @contextmanager
 def map_http_errors(url: str, timeout: float) -> Iterator[None]:
-    """Tell in our own words what keeps a request from being answered."""
+    """Raise transport errors as errors of the library."""
     try:
         yield
     except httpx2.TimeoutException as error:
@@ -56,28 +50,25 @@ def map_http_errors(url: str, timeout: float) -> Iterator[None]:
 
 
 def error_from_response(url: str, status: int, headers: Mapping[str, str], data: bytes) -> OmoideError:
-    """The error that an answer tells of."""
+    """Return the error that an unsuccessful response describes."""
     try:
-        found = msgspec.json.decode(data, type=Problem)
+        problem = msgspec.json.decode(data, type=Problem)
     except (msgspec.DecodeError, UnicodeError):
         remedy = "check that the URL is that of an Omoide service"
         return ServiceFailed(url, f"answered {status} without saying why", remedy, status=status)
-    said = f"says: {found.detail}"
-    if found.type == "too-many-requests":
-        error = TooManyRequests(url, said, "ask less often, or wait", status=status)
-        error.retry_after = float(headers.get("retry-after", "1"))
+    detail = f"says: {problem.detail}"
+    if problem.type == "too-many-requests":
+        too_many = TooManyRequests(url, detail, "ask less often, or wait", status=status)
+        too_many.retry_after = float(headers.get("retry-after", "1"))
+        return too_many
+    error = to_error(problem)
+    if error is not None:
         return error
-    known = to_error(found)
-    if known is not None:
-        return known
     if status in (401, 403):
-        return NotAllowed(url, said, _TOKEN_REMEDY, status=status)
+        return NotAllowed(url, detail, _TOKEN_REMEDY, status=status)
     if status == 400:
-        return Invalid(found.field or "request", said, "correct it and try again")
-    return ServiceFailed(url, said, found.remedy or "see the log of the service", status=status)
-
-
-# verbs: Which verbs does a client have?
+        return Invalid(problem.field or "request", detail, "correct it and try again")
+    return ServiceFailed(url, detail, problem.remedy or "see the log of the service", status=status)
 
 
 P = ParamSpec("P")
@@ -85,19 +76,23 @@ T = TypeVar("T")
 
 
 class SyncSender(Protocol):
-    """Sends a request and has its answer."""
+    """Client that sends a request and returns its result."""
 
     def send(self, request: ServiceRequest[T]) -> T: ...
 
 
 class AsyncSender(Protocol):
-    """Sends a request and gives its answer later."""
+    """Client that sends a request and returns an awaitable of its result."""
 
     async def send(self, request: ServiceRequest[T]) -> T: ...
 
 
 class ClientMethod(Generic[P, T]):
-    """One verb of a client, made from the function that says what it asks."""
+    """Descriptor that makes a client method from a function that builds its request.
+
+    The method has the function's parameters; it returns the result, or an awaitable in an asynchronous
+    client.
+    """
 
     def __init__(self, build: Callable[P, ServiceRequest[T]]) -> None:
         self._build = build
@@ -114,14 +109,14 @@ class ClientMethod(Generic[P, T]):
             return self
 
         @wraps(self._build)
-        def verb(*given: P.args, **named: P.kwargs) -> Any:
-            return client.ask(self._build(*given, **named))
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self._build(*args, **kwargs))
 
-        return verb
+        return method
 
 
 class ClientMethods:
-    """What a client can ask for."""
+    """Methods that both clients have."""
 
     remember = ClientMethod(requests.remember)
     recall = ClientMethod(requests.recall)
@@ -152,9 +147,6 @@ class ClientMethods:
     status = ClientMethod(requests.status)
 
 
-# clients: Who asks a service, and waits for the answer or not?
-
-
 H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
 
 DEFAULT_TIMEOUT = 30.0
@@ -162,7 +154,7 @@ _EVENT_PREFIX = "data: "
 
 
 class _HTTPClient(ClientMethods, Generic[H]):
-    """What both clients have: where the service is, and how a request and an answer look."""
+    """URL, requests and responses, shared by both clients."""
 
     def __init__(self, url: str, http: H, timeout: float) -> None:
         self.url = mask_url(url)
@@ -172,25 +164,25 @@ class _HTTPClient(ClientMethods, Generic[H]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    def _build_request(self, service_request: ServiceRequest[Any]) -> httpx2.Request:
-        headers = dict(service_request.headers)
-        if service_request.body is not None:
+    def _build_request(self, request: ServiceRequest[Any]) -> httpx2.Request:
+        headers = dict(request.headers)
+        if request.body is not None:
             headers["Content-Type"] = "application/json"
-        request: httpx2.Request = self._http.build_request(
-            "GET" if service_request.body is None else "POST",
-            service_request.path,
-            params=service_request.query,
-            content=None if service_request.body is None else msgspec.json.encode(service_request.body),
+        http_request: httpx2.Request = self._http.build_request(
+            "GET" if request.body is None else "POST",
+            request.path,
+            params=request.query,
+            content=None if request.body is None else msgspec.json.encode(request.body),
             headers=headers,
         )
-        return request
+        return http_request
 
     def _event_request(self, scope: Scope, after: int) -> tuple[ServiceRequest[Change], httpx2.Request]:
-        """A request whose answer goes on; between two changes any time may pass."""
-        asked = requests.events(scope, after=after)
-        request = self._build_request(asked)
-        request.extensions["timeout"] = {**request.extensions["timeout"], "read": None}
-        return asked, request
+        """Build the request for the event stream, without a read timeout: changes may be far apart."""
+        request = requests.events(scope, after=after)
+        http_request = self._build_request(request)
+        http_request.extensions["timeout"] = {**http_request.extensions["timeout"], "read": None}
+        return request, http_request
 
     def _parse_response(self, request: ServiceRequest[T], response: httpx2.Response) -> T:
         self._raise_for_status(response, response.content)
@@ -202,7 +194,7 @@ class _HTTPClient(ClientMethods, Generic[H]):
 
 
 class Client(_HTTPClient[httpx2.Client]):
-    """A memory that is served elsewhere, for programs without an event loop."""
+    """Client of a served store, without an event loop."""
 
     def __init__(
         self,
@@ -212,8 +204,8 @@ class Client(_HTTPClient[httpx2.Client]):
         timeout: float = DEFAULT_TIMEOUT,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        given = _http_options(url, token, timeout)
-        super().__init__(url, httpx2.Client(transport=transport, **given), timeout)
+        options = _http_options(url, token, timeout)
+        super().__init__(url, httpx2.Client(transport=transport, **options), timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -224,40 +216,50 @@ class Client(_HTTPClient[httpx2.Client]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def send(self, request: ServiceRequest[T]) -> T:
-        """The answer to a request, or the error that the service tells of."""
+        """Send a request and return its result, or raise the error that the service reports."""
         with map_http_errors(self.url, self._timeout):
             response = self._http.send(self._build_request(request))
         return self._parse_response(request, response)
 
-    def list(self, scope: Scope, **narrowing: Any) -> Iterator[Entry]:
-        """All memories of a scope, newest first; one page after another is asked for."""
+    def list(self, scope: Scope, **filters: Any) -> Iterator[Entry]:
+        """Yield all entries of a scope, newest first, page by page.
+
+        Args:
+            scope: the entries to list.
+            filters: query parameters of `/v1/entries`, such as `type` or `since`.
+        """
         cursor: str | None = None
         while True:
-            found = self.page(scope, cursor=cursor, **narrowing)
-            yield from found.entries
-            cursor = found.cursor
+            page = self.page(scope, cursor=cursor, **filters)
+            yield from page.entries
+            cursor = page.cursor
             if cursor is None:
                 return
 
     def events(self, scope: Scope = DEFAULT_SCOPE, *, after: int = 0) -> Iterator[Change]:
-        """What changes in a namespace, as it happens; it does not end by itself."""
-        asked, request = self._event_request(scope, after)
+        """Yield the changes of a namespace as they happen; the stream does not end by itself.
+
+        Args:
+            scope: only its namespace counts.
+            after: sequence number of the last change already seen.
+        """
+        request, http_request = self._event_request(scope, after)
         with (
             map_http_errors(self.url, self._timeout),
-            closing(self._http.send(request, stream=True)) as response,
+            closing(self._http.send(http_request, stream=True)) as response,
         ):
             self._raise_for_status(response, b"" if response.status_code == 200 else response.read())
             for line in response.iter_lines():
                 if line.startswith(_EVENT_PREFIX):
-                    yield asked.parse(line.removeprefix(_EVENT_PREFIX).encode(), response.headers)
+                    yield request.parse(line.removeprefix(_EVENT_PREFIX).encode(), response.headers)
 
 
 class AsyncClient(_HTTPClient[httpx2.AsyncClient]):
-    """A memory that is served elsewhere."""
+    """Client of a served store."""
 
     def __init__(
         self,
@@ -267,8 +269,8 @@ class AsyncClient(_HTTPClient[httpx2.AsyncClient]):
         timeout: float = DEFAULT_TIMEOUT,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        given = _http_options(url, token, timeout)
-        super().__init__(url, httpx2.AsyncClient(transport=transport, **given), timeout)
+        options = _http_options(url, token, timeout)
+        super().__init__(url, httpx2.AsyncClient(transport=transport, **options), timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -279,37 +281,47 @@ class AsyncClient(_HTTPClient[httpx2.AsyncClient]):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def send(self, request: ServiceRequest[T]) -> T:
-        """The answer to a request, or the error that the service tells of."""
+        """Send a request and return its result, or raise the error that the service reports."""
         with map_http_errors(self.url, self._timeout):
             response = await self._http.send(self._build_request(request))
         return self._parse_response(request, response)
 
-    async def list(self, scope: Scope, **narrowing: Any) -> AsyncIterator[Entry]:
-        """All memories of a scope, newest first; one page after another is asked for."""
+    async def list(self, scope: Scope, **filters: Any) -> AsyncIterator[Entry]:
+        """Yield all entries of a scope, newest first, page by page.
+
+        Args:
+            scope: the entries to list.
+            filters: query parameters of `/v1/entries`, such as `type` or `since`.
+        """
         cursor: str | None = None
         while True:
-            found = await self.page(scope, cursor=cursor, **narrowing)
-            for entry in found.entries:
+            page = await self.page(scope, cursor=cursor, **filters)
+            for entry in page.entries:
                 yield entry
-            cursor = found.cursor
+            cursor = page.cursor
             if cursor is None:
                 return
 
     async def events(self, scope: Scope = DEFAULT_SCOPE, *, after: int = 0) -> AsyncIterator[Change]:
-        """What changes in a namespace, as it happens; it does not end by itself."""
-        asked, request = self._event_request(scope, after)
+        """Yield the changes of a namespace as they happen; the stream does not end by itself.
+
+        Args:
+            scope: only its namespace counts.
+            after: sequence number of the last change already seen.
+        """
+        request, http_request = self._event_request(scope, after)
         with map_http_errors(self.url, self._timeout):
-            async with aclosing(await self._http.send(request, stream=True)) as response:
+            async with aclosing(await self._http.send(http_request, stream=True)) as response:
                 self._raise_for_status(
                     response, b"" if response.status_code == 200 else await response.aread()
                 )
                 async for line in response.aiter_lines():
                     if line.startswith(_EVENT_PREFIX):
-                        yield asked.parse(line.removeprefix(_EVENT_PREFIX).encode(), response.headers)
+                        yield request.parse(line.removeprefix(_EVENT_PREFIX).encode(), response.headers)
 
 
 def _http_options(url: str, token: str, timeout: float) -> Mapping[str, Any]:

@@ -1,8 +1,6 @@
-"""What does each verb ask of a service?
+"""Build the request of each verb of the client.
 
-One function a verb, and each only says what is to be sent and what comes back. Who sends it, and whether
-somebody waits, is another matter.
-
+One function per route; it describes what is sent and how the response is parsed, and sends nothing itself.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ DEFAULT_SCOPE = Scope()
 
 
 class ServiceRequest(Generic[T]):
-    """One request: where it goes, what it carries, and how its answer is read."""
+    """Path, query, headers and body of a request, and the parser of its response."""
 
     __slots__ = ("body", "headers", "parse", "path", "query")
 
@@ -71,7 +69,15 @@ def remember(
     idempotency_key: str | None = None,
     **fields: Any,
 ) -> ServiceRequest[schemas.RememberResponse]:
-    """Keep a memory. Fields are those of `Entry`, and `supersedes` and `dedupe`."""
+    """Store a memory.
+
+    Args:
+        content: the text.
+        scope: owner of the memory; it must name an agent.
+        expected_rev: revision that is stored now; `Conflict` if it is another one.
+        idempotency_key: a repeated request with the same key is applied once.
+        fields: fields of `Entry`, and `supersedes` and `dedupe`.
+    """
     return ServiceRequest(
         "remember",
         scope,
@@ -89,11 +95,11 @@ def recall(
     *,
     filter: Filter | None = None,
     max_tokens: int | None = None,
-    **narrowing: Any,
+    **filters: Any,
 ) -> ServiceRequest[schemas.RecallResponse]:
-    """The memories that answer a question best. What narrows it are fields of `Filter`."""
-    wanted = narrowing if filter is None else _filter_fields(filter) | narrowing
-    body = {"query": query, "limit": limit, "filter": wanted or None, "max_tokens": max_tokens}
+    """Return the memories that match a query best; `filters` are fields of `Filter`."""
+    fields = filters if filter is None else _filter_fields(filter) | filters
+    body = {"query": query, "limit": limit, "filter": fields or None, "max_tokens": max_tokens}
     return ServiceRequest("recall", scope, _decode_as(schemas.RecallResponse), body=body)
 
 
@@ -105,7 +111,7 @@ def forget(
     replacement: str | None = None,
     expected_rev: int | None = None,
 ) -> ServiceRequest[Entry]:
-    """Forget a memory, or replace it by another; `restore` brings it back."""
+    """Forget a memory, or replace it by another one; `reinstate` brings it back."""
     body = {"id": id, "reason": reason, "replacement": replacement}
     return ServiceRequest("forget", scope, _decode_as(Entry), body=body, expected_rev=expected_rev)
 
@@ -116,27 +122,30 @@ def reinstate(id: str, scope: Scope, *, expected_rev: int | None = None) -> Serv
 
 
 def erase(scope: Scope, *, id: str | None = None, reason: str | None = None) -> ServiceRequest[EraseReceipt]:
-    """Remove a memory, or everything in the scope, for good; the receipt says what could not be reached."""
+    """Erase a memory, or everything in the scope, permanently.
+
+    The receipt names what could not be reached, such as backups.
+    """
     body = {"id": id, "everything": id is None, "reason": reason}
     return ServiceRequest("erase", scope, _decode_as(EraseReceipt), body=body)
 
 
 def get(id: str, scope: Scope, *, as_of: int | None = None) -> ServiceRequest[Entry]:
-    """One memory, now or as it was."""
+    """Return one memory, as it is or as it was at a time in milliseconds."""
     return ServiceRequest("entry", scope, _decode_as(Entry), query={"id": id, "as_of": as_of})
 
 
 def page(
-    scope: Scope, *, cursor: str | None = None, limit: int = 200, **narrowing: Any
+    scope: Scope, *, cursor: str | None = None, limit: int = 200, **filters: Any
 ) -> ServiceRequest[Page]:
-    """Some memories, newest first, and the cursor with which the next ones are asked for."""
+    """Return a page of memories, newest first, with the cursor of the next page."""
     return ServiceRequest(
-        "entries", scope, _decode_as(Page), query={"cursor": cursor, "limit": limit, **narrowing}
+        "entries", scope, _decode_as(Page), query={"cursor": cursor, "limit": limit, **filters}
     )
 
 
 def history(id: str, scope: Scope) -> ServiceRequest[tuple[Version, ...]]:
-    """The versions of a memory, oldest first."""
+    """Return the versions of a memory, oldest first."""
     return ServiceRequest(
         "history",
         scope,
@@ -148,7 +157,7 @@ def history(id: str, scope: Scope) -> ServiceRequest[tuple[Version, ...]]:
 def changes(
     scope: Scope = DEFAULT_SCOPE, *, after: int = 0, limit: int = 100
 ) -> ServiceRequest[tuple[Change, ...]]:
-    """What changed in a namespace after a number."""
+    """Return the changes of a namespace after a sequence number."""
     query = {"after": after, "limit": limit}
     return ServiceRequest(
         "changes", scope, _decode_part(schemas.ChangesResponse, lambda found: found.changes), query=query
@@ -156,12 +165,12 @@ def changes(
 
 
 def events(scope: Scope = DEFAULT_SCOPE, *, after: int = 0) -> ServiceRequest[Change]:
-    """What changes in a namespace, as it happens; each change is read by itself."""
+    """Stream the changes of a namespace; each event is parsed on its own."""
     return ServiceRequest("events", scope, _decode_as(Change), query={"after": after})
 
 
 def relate(source: str, relation: str, target: str, scope: Scope) -> ServiceRequest[Relation]:
-    """Say how one memory is related to another."""
+    """Relate one memory to another."""
     return ServiceRequest(
         "relate", scope, _decode_as(Relation), body={"source": source, "relation": relation, "target": target}
     )
@@ -170,7 +179,7 @@ def relate(source: str, relation: str, target: str, scope: Scope) -> ServiceRequ
 def related(
     id: str, scope: Scope, relation: str | None = None, *, depth: int = 1, limit: int = 100
 ) -> ServiceRequest[tuple[Related, ...]]:
-    """What a memory is related to, nearest first."""
+    """Return the memories that one is related to, nearest first."""
     query = {"id": id, "relation": relation, "depth": depth, "limit": limit}
     return ServiceRequest(
         "related", scope, _decode_part(schemas.RelatedResponse, lambda found: found.related), query=query
@@ -178,12 +187,12 @@ def related(
 
 
 def provenance(id: str, scope: Scope) -> ServiceRequest[Provenance]:
-    """Where a memory comes from, back to what was said."""
+    """Return the provenance of a memory."""
     return ServiceRequest("provenance", scope, _decode_as(Provenance), query={"id": id})
 
 
 def conflicts(scope: Scope, *, limit: int = 100) -> ServiceRequest[tuple[Disagreement, ...]]:
-    """Memories that cannot be true together."""
+    """Return the pairs of memories that contradict each other."""
     return ServiceRequest(
         "conflicts",
         scope,
@@ -193,7 +202,7 @@ def conflicts(scope: Scope, *, limit: int = 100) -> ServiceRequest[tuple[Disagre
 
 
 def review(scope: Scope, *, limit: int = 50) -> ServiceRequest[ReviewReport]:
-    """What contradicts, what no longer holds, what is not known, and what will soon expire."""
+    """Return conflicts, stale memories, open questions, and memories that expire soon."""
     return ServiceRequest("review", scope, _decode_as(ReviewReport), query={"limit": limit})
 
 
@@ -207,7 +216,7 @@ def prune(
     limit: int = 1_000,
     dry_run: bool = True,
 ) -> ServiceRequest[PruneReport]:
-    """Find memories that are old, unsure or unused; with `dry_run` false they are forgotten."""
+    """Find old, low-confidence or unused memories; forget them unless `dry_run`."""
     body = {
         "older_than_ms": older_than_ms,
         "max_confidence": max_confidence,
@@ -227,27 +236,27 @@ def sparql(
     limit: int = 1_000,
     timeout: float = 10.0,
 ) -> ServiceRequest[Any]:
-    """What a query in SPARQL finds in the scope, as an `Answer`."""
+    """Run a SPARQL query over the scope; returns a result of `omoide.graph`."""
     body = {"query": query, "bindings": bindings, "limit": limit, "timeout": timeout}
     return ServiceRequest("sparql", scope, _decode_sparql, body=body)
 
 
 def sessions(scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[tuple[schemas.SessionInfo, ...]]:
-    """The sessions of a namespace, the one that was used last first."""
+    """Return the sessions of a namespace, last used first."""
     return ServiceRequest(
         "sessions", scope, _decode_part(schemas.SessionsResponse, lambda found: found.sessions)
     )
 
 
 def transcript(id: str, scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[schemas.TranscriptResponse]:
-    """What was said in a session."""
+    """Return a session with the entries of its thread."""
     return ServiceRequest("transcript", scope, _decode_as(schemas.TranscriptResponse), query={"id": id})
 
 
 def context(
     id: str, scope: Scope = DEFAULT_SCOPE, *, hint: str | None = None, budget: int = 32_000
 ) -> ServiceRequest[SessionContext]:
-    """What a model should know about a session, in so many tokens."""
+    """Assemble the context of a session for a model, within a token budget."""
     return ServiceRequest(
         "context", scope, _decode_as(SessionContext), query={"id": id, "hint": hint, "budget": budget}
     )
@@ -256,7 +265,7 @@ def context(
 def promote(
     session: str, scope: Scope = DEFAULT_SCOPE, *, dry_run: bool = True, threshold: float | None = None
 ) -> ServiceRequest[schemas.PromotionResponse]:
-    """Show what of a session would become lasting memory; with `dry_run` false it becomes it."""
+    """Plan which short-term memory of a session becomes long-term memory; apply it unless `dry_run`."""
     body = {"session": session, "dry_run": dry_run, "threshold": threshold}
     return ServiceRequest("promote", scope, _decode_as(schemas.PromotionResponse), body=body)
 
@@ -264,33 +273,33 @@ def promote(
 def undo_promotion(
     session: str, scope: Scope = DEFAULT_SCOPE, *, run: str | None = None
 ) -> ServiceRequest[PromotionRun]:
-    """Take the last promotion of a session back, or the one that is named."""
+    """Undo a promotion of a session: the named run, or the last one."""
     return ServiceRequest(
         "undo-promotion", scope, _decode_as(PromotionRun), body={"session": session, "run": run}
     )
 
 
 def preflight(session: str, message: str, scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[Preflight]:
-    """What a model would be sent in a session; no model is asked."""
+    """Return what a model would be sent in a session, without calling it."""
     return ServiceRequest(
         "preflight", scope, _decode_as(Preflight), body={"session": session, "message": message}
     )
 
 
 def agents(scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[tuple[AgentInfo, ...]]:
-    """Everybody who rests in a namespace."""
+    """Return the hibernated agents of a namespace."""
     return ServiceRequest("agents", scope, _decode_part(schemas.AgentsResponse, lambda found: found.agents))
 
 
 def identity(id: str, scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[AgentInfo]:
-    """What an agent shows of itself."""
+    """Return the public description of an agent."""
     return ServiceRequest("identity", scope, _decode_as(AgentInfo), query={"id": id})
 
 
 def spaces(id: str, scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[dict[str, schemas.SpaceInfo]]:
-    """What an agent believes and wants, by the names of the spaces."""
-    named = _decode_part(schemas.SpacesResponse, lambda found: {space.name: space for space in found.spaces})
-    return ServiceRequest("spaces", scope, named, query={"id": id})
+    """Return the spaces of an agent's memory by name."""
+    parse = _decode_part(schemas.SpacesResponse, lambda found: {space.name: space for space in found.spaces})
+    return ServiceRequest("spaces", scope, parse, query={"id": id})
 
 
 def who_can(
@@ -299,7 +308,7 @@ def who_can(
     limits: Mapping[str, float] | None = None,
     scope: Scope = DEFAULT_SCOPE,
 ) -> ServiceRequest[tuple[AgentMatch, ...]]:
-    """Who of those at rest can do something, best first."""
+    """Return the hibernated agents that can do an action, best first."""
     body = {"action": action, "tags": tuple(tags), "limits": limits}
     return ServiceRequest(
         "who-can", scope, _decode_part(schemas.WhoCanResponse, lambda found: found.choices), body=body
@@ -307,7 +316,7 @@ def who_can(
 
 
 def status(scope: Scope = DEFAULT_SCOPE, *, check: bool = False) -> ServiceRequest[schemas.StatusResponse]:
-    """How much a scope holds, and with `check` whether the store is sound."""
+    """Return statistics of a scope; with `check`, the problems of the store as well."""
     return ServiceRequest("status", scope, _decode_as(schemas.StatusResponse), query={"check": check})
 
 
@@ -325,14 +334,14 @@ def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filter_fields(filter: Filter) -> dict[str, Any]:
-    """What a filter says beyond what is usual."""
-    usual = Filter()
+    """Return the fields of a filter that differ from the default."""
+    default = Filter()
     names = Filter.__struct_fields__
-    return {name: getattr(filter, name) for name in names if getattr(filter, name) != getattr(usual, name)}
+    return {name: getattr(filter, name) for name in names if getattr(filter, name) != getattr(default, name)}
 
 
 def _to_json_value(value: Any) -> Any:
-    """A value as it is sent: in the words of the codec, which the service reads with the same codec."""
+    """Return a value as JSON data, encoded by the codec that the service decodes with."""
     if isinstance(value, msgspec.Struct):
         return codec.to_builtins(value)
     if isinstance(value, (list, tuple)):
@@ -351,5 +360,5 @@ def _decode_part(kind: type[V], part: Callable[[V], T]) -> Callable[[bytes, Mapp
 def _decode_sparql(data: bytes, headers: Mapping[str, str]) -> Any:
     from omoide.graph.results import read_results
 
-    found = read_results(data, limit=len(data))
-    return msgspec.structs.replace(found, truncated="omoide-truncated" in headers)
+    result = read_results(data, limit=len(data))
+    return msgspec.structs.replace(result, truncated="omoide-truncated" in headers)

@@ -1,3 +1,3 @@
-"""How do programs of others meet a memory, in the protocols they already speak?"""
+"""Connect Omoide to other programs through the protocols they speak."""
 
 from __future__ import annotations

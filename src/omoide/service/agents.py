@@ -1,8 +1,6 @@
-"""Who rests in a store, what do they believe, and who of them can do something?
+"""Read hibernated agents from their checkpoints.
 
-Agents that a runtime put into the store can be looked at without their code: their checkpoints hold their
-memory and their identity.
-
+A checkpoint holds an agent's memory and identity, so both can be read without the agent's code.
 """
 
 from __future__ import annotations
@@ -23,22 +21,22 @@ from omoide.runtime.checkpoints import DocumentCheckpointStore
 
 
 class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent shows of itself."""
+    """Public description of a hibernated agent."""
 
     id: str
     name: str
     description: str = ""
     rev: int = 0
-    """How often it was put aside."""
+    """Revision of its checkpoint."""
     identity: FrozenMap[str, Any] | None = None
-    """The public part of its identity, if it has one."""
+    """Public part of its identity, if it has one."""
     spaces: tuple[str, ...] = ()
     problem: str | None = None
-    """Why it cannot be read."""
+    """Reason why its checkpoint cannot be read."""
 
 
 class AgentMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that can do what was asked, and the reason to think so."""
+    """Agent that can do an action, and the reason."""
 
     id: str
     name: str
@@ -47,24 +45,32 @@ class AgentMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_agents(store: Any, *, namespace: str) -> list[AgentInfo]:
-    """Everybody who rests in a namespace, by id; one that cannot be read says why."""
-    vault = DocumentCheckpointStore(store, namespace=namespace)
-    found: list[AgentInfo] = []
-    for id in await vault.ids():
+    """Return all hibernated agents of a namespace, ordered by id.
+
+    An agent whose checkpoint cannot be read is listed with its `problem`.
+    """
+    checkpoints = DocumentCheckpointStore(store, namespace=namespace)
+    infos: list[AgentInfo] = []
+    for id in await checkpoints.ids():
         try:
-            found.append(_agent_info(*await _load_agent(vault, id)))
+            infos.append(_agent_info(*await _load_agent(checkpoints, id)))
         except RestoreFailed as error:
-            found.append(AgentInfo(id=id, name="", problem=str(error)))
-    return found
+            infos.append(AgentInfo(id=id, name="", problem=str(error)))
+    return infos
 
 
 async def get_agent(store: Any, id: str, *, namespace: str) -> AgentInfo:
-    """What one agent shows of itself."""
+    """Return the description of one hibernated agent.
+
+    Raises:
+        NotFound: the namespace has no checkpoint of that id.
+        RestoreFailed: the checkpoint cannot be read.
+    """
     return _agent_info(*await _load_agent(DocumentCheckpointStore(store, namespace=namespace), id))
 
 
 async def get_spaces(store: Any, id: str, *, namespace: str) -> dict[str, Space]:
-    """The spaces of an agent's memory, by their names; none where it has no memory yet."""
+    """Return the spaces of an agent's memory by name; none if it has no memory yet."""
     agent, _ = await _load_agent(DocumentCheckpointStore(store, namespace=namespace), id)
     memory: Memory | None = MEMORY.get(agent)
     return {} if memory is None else {name: memory.spaces[name] for name in sorted(memory.spaces)}
@@ -78,19 +84,22 @@ async def who_can(
     *,
     namespace: str,
 ) -> list[AgentMatch]:
-    """The agents at rest that can do something, best first; what their plugins would offer is not known."""
-    vault = DocumentCheckpointStore(store, namespace=namespace)
+    """Return the hibernated agents that can do an action, best first.
+
+    Capabilities that only an agent's plugins would add are not known here, because its code is not loaded.
+    """
+    checkpoints = DocumentCheckpointStore(store, namespace=namespace)
     agents: list[Agent] = []
-    for id in await vault.ids():
+    for id in await checkpoints.ids():
         try:
-            agents.append((await _load_agent(vault, id))[0])
+            agents.append((await _load_agent(checkpoints, id))[0])
         except RestoreFailed:
             continue
-    return [_agent_match(one) for one in rank(agents, action, tags, limits)]
+    return [_agent_match(candidate) for candidate in rank(agents, action, tags, limits)]
 
 
 async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Agent, int]:
-    """An agent as it was put aside, without its code, and its revision."""
+    """Load an agent with an empty definition, and the revision of its checkpoint."""
     saved = (await checkpoints.load(id)).checkpoint
     if saved is None:
         raise NotFound("agent at rest", id, "see which there are")

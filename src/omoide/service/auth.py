@@ -1,7 +1,7 @@
-"""Tokens, rights, listen addresses.
+"""Manage API tokens, and the addresses a service listens on.
 
-A token has rights in some namespaces. Its secret is shown once, when it is made; the store keeps a hash of
-it, from which nobody can get back to the secret.
+A token has rights in some namespaces. Its secret is shown once, on creation; the store keeps a SHA-256 hash
+of it, which is safe because the secret is random and long.
 """
 
 from __future__ import annotations
@@ -27,22 +27,19 @@ from omoide.stores.protocols import SupportsDocuments
 from omoide.stores.records import Document
 from omoide.verbs import require
 
-# access: Who may do what from outside?
-
-
 RIGHTS = ("read", "write", "erase", "admin")
 ALL_NAMESPACES = "*"
-"""In the place of a namespace: all of them."""
+"""Stands for every namespace in a token's `namespaces`."""
 TOKEN_KIND = "token"
 TOKEN_SCOPE = Scope(namespace="omoide:tokens")
-"""Where tokens are kept; no token reaches this namespace, whatever it allows."""
+"""Scope of the stored tokens. No token gives access to this namespace, not even an admin token."""
 SECRET_PREFIX = "omd_"
 _SECRET_BYTES = 32
 _SECRET_PATTERN = re.compile(rf"{SECRET_PREFIX}[\w-]{{1,64}}\.[\w-]{{1,128}}", re.ASCII)
 
 
 class ApiToken(Value, frozen=True, kw_only=True):
-    """What a token allows."""
+    """Rights of a token in some namespaces, and its lifetime."""
 
     id: Id
     name: str
@@ -53,13 +50,13 @@ class ApiToken(Value, frozen=True, kw_only=True):
     revoked_at: Millis | None = None
 
     def allows(self, right: str, namespace: str) -> bool:
-        """Whether something may be done in a namespace; `admin` allows everything there."""
+        """Return True if the token has a right in a namespace; `admin` includes all rights."""
         if namespace == TOKEN_SCOPE.namespace or not {right, "admin"} & {*self.rights}:
             return False
         return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
 
     def is_live(self, at: int) -> bool:
-        """Whether it counts at a moment."""
+        """Return True if the token is neither revoked nor expired at a time in milliseconds."""
         return self.revoked_at is None and (self.expires_at is None or at < self.expires_at)
 
 
@@ -76,7 +73,18 @@ async def create(
     *,
     expires_at: int | None = None,
 ) -> tuple[str, ApiToken]:
-    """A new token: its secret, which is told only here, and what it allows."""
+    """Create a token.
+
+    Args:
+        store: any store that keeps documents.
+        name: what the token is for, for people.
+        rights: some of `RIGHTS`.
+        namespaces: where the rights hold; `"*"` for every namespace.
+        expires_at: milliseconds since 1970; None if it does not expire.
+
+    Returns:
+        The secret, which cannot be read again, and the token.
+    """
     token = ApiToken(
         id=ids.new("tok_"),
         name=check_text(name, "name", "say what it is for"),
@@ -91,44 +99,44 @@ async def create(
 
 
 async def list_tokens(store: Any) -> list[ApiToken]:
-    """All tokens, those that no longer count included, oldest first."""
-    found = [kept.token async for kept in _iter_tokens(store)]
-    return sorted(found, key=lambda token: (token.created_at, token.id))
+    """Return all tokens, revoked and expired ones included, oldest first."""
+    tokens = [stored.token async for stored in _iter_tokens(store)]
+    return sorted(tokens, key=lambda token: (token.created_at, token.id))
 
 
 async def revoke(store: Any, id: str) -> ApiToken:
-    """Let a token no longer count; of one that was revoked before this is no error."""
+    """Revoke a token; revoking it again changes nothing."""
     document = await require(store, SupportsDocuments, "keep tokens").load(
         TOKEN_KIND, ids.check(id), TOKEN_SCOPE
     )
     if document is None:
         raise NotFound("token", id, "see which there are")
-    kept = _decode_token(document)
-    if kept.token.revoked_at is None:
-        kept.token = kept.token.replace(revoked_at=clock.now())
-        await _save(store, kept, expected_rev=document.rev)
-    return kept.token
+    stored = _decode_token(document)
+    if stored.token.revoked_at is None:
+        stored.token = stored.token.replace(revoked_at=clock.now())
+        await _save(store, stored, expected_rev=document.rev)
+    return stored.token
 
 
 async def verify(store: Any, secret: str) -> ApiToken | None:
-    """What a secret allows now; None where it is none, or no longer counts."""
+    """Return the token of a secret; None if the secret is unknown, revoked or expired."""
     id = secret.removeprefix(SECRET_PREFIX).partition(".")[0]
     if not _SECRET_PATTERN.fullmatch(secret):
         return None
     document = await require(store, SupportsDocuments, "keep tokens").load(TOKEN_KIND, id, TOKEN_SCOPE)
     if document is None:
         return None
-    kept = _decode_token(document)
-    same = compare_digest(kept.digest, _digest(secret))
-    return kept.token if same and kept.token.is_live(clock.now()) else None
+    stored = _decode_token(document)
+    matches = compare_digest(stored.digest, _digest(secret))
+    return stored.token if matches and stored.token.is_live(clock.now()) else None
 
 
 def _digest(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-def _check_rights(given: Iterable[str]) -> tuple[str, ...]:
-    rights = check_texts(given, "rights")
+def _check_rights(names: Iterable[str]) -> tuple[str, ...]:
+    rights = check_texts(names, "rights")
     for right in rights:
         if right not in RIGHTS:
             raise Invalid("rights", f"holds {right!r}", f"use {', '.join(RIGHTS)}")
@@ -137,9 +145,9 @@ def _check_rights(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(right for right in RIGHTS if right in rights)
 
 
-def _check_namespaces(given: Iterable[str]) -> tuple[str, ...]:
-    named = check_texts(given, "namespaces")
-    namespaces = tuple(dict.fromkeys(ids.check(one, "namespaces") for one in named))
+def _check_namespaces(names: Iterable[str]) -> tuple[str, ...]:
+    texts = check_texts(names, "namespaces")
+    namespaces = tuple(dict.fromkeys(ids.check(name, "namespaces") for name in texts))
     if not namespaces:
         raise Invalid("namespaces", "are none", f"name some, or {ALL_NAMESPACES!r} for all")
     return namespaces
@@ -152,9 +160,9 @@ async def _save(store: Any, stored: _StoredToken, *, expected_rev: int) -> None:
 
 
 async def _iter_tokens(store: Any) -> AsyncIterator[_StoredToken]:
-    able: SupportsDocuments = require(store, SupportsDocuments, "list its tokens")
+    lister: SupportsDocuments = require(store, SupportsDocuments, "list its tokens")
     after: str | None = None
-    while page := await able.documents(TOKEN_KIND, TOKEN_SCOPE, after=after):
+    while page := await lister.documents(TOKEN_KIND, TOKEN_SCOPE, after=after):
         for document in page:
             yield _decode_token(document)
         after = page[-1].id
@@ -165,36 +173,37 @@ def _decode_token(document: Document) -> _StoredToken:
     return _StoredToken(ApiToken.from_json(body["token"]), body["digest"])
 
 
-# addresses: Where does a service listen, and who can reach it there?
-
-
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address."""
+    """Return a TCP socket that listens at an address.
+
+    Raises:
+        Invalid: the address cannot be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host.strip("[]"), port), family=family)
+        listener = socket.create_server((host.strip("[]"), port), family=family)
     except (OSError, OverflowError) as error:
         problem = getattr(error, "strerror", None) or str(error)
         raise Invalid("port", f"{port} of {host} cannot be used ({problem})", "choose others") from error
     # Connections take this over. Without it an answer waits 40 ms for the client to confirm its header.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    found = _address(host)
-    return host == "localhost" if found is None else found.is_loopback
+    """Return True if an address can be reached from this machine only."""
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether an address stands for all that this machine has."""
-    found = _address(host)
-    return found is not None and found.is_unspecified
+    """Return True if an address stands for all interfaces, such as `0.0.0.0`."""
+    address = _address(host)
+    return address is not None and address.is_unspecified
 
 
 def url_of(host: str, port: int) -> str:
-    """The URL of an address."""
+    """Return the URL of an address; an IPv6 address gets brackets."""
     return f"http://[{host}]:{port}" if ":" in host and not host.startswith("[") else f"http://{host}:{port}"
 
 

@@ -1,10 +1,10 @@
-"""Import of chat logs.
+"""Import chat logs.
 
-A file holds messages with `role` and `content`, as a JSON list, under `messages`, or one a line; or a list of
-such conversations. What is known about a message besides, such as calls of tools, is passed over.
+A file holds messages with `role` and `content`, as a JSON list, under `messages`, or one per line; or a list
+of such conversations. Other fields of a message, such as tool calls, are ignored.
 
-Each message becomes an entry that knows its place, its role and its speaker, and whose id follows from what
-it says and where: the same conversation is remembered once, and one that went on only where it went on.
+Each message becomes an entry with its thread, position, role and speaker. Its id is a digest of these and of
+the content, so importing a chat log again writes only the messages that are new.
 """
 
 from __future__ import annotations
@@ -27,20 +27,17 @@ from omoide.stores.protocols import Store, SupportsBatchWrite
 from omoide.stores.url import map_file_errors
 from omoide.verbs import require
 
-# chats: What was said in conversations that another program kept?
-
-
 _TIME_FIELDS = ("timestamp", "created_at")
 _ID_FIELDS = ("id", "conversation_id", "thread_id")
 _MAX_SECONDS = 100_000_000_000
-"""A number below this counts seconds since 1970, one above milliseconds."""
+"""Numbers below this are seconds since 1970, numbers above are milliseconds."""
 
 
 class ChatMessage(NamedTuple):
-    """Something that was said."""
+    """One message of a chat log."""
 
     location: str
-    """Where in the file it stands, for people."""
+    """Position in the file, for error messages."""
     seq: int
     role: str
     speaker: str | None
@@ -49,7 +46,7 @@ class ChatMessage(NamedTuple):
 
 
 class ChatLog(NamedTuple):
-    """Messages in their order, and what their thread is called."""
+    """Messages of one thread, in order."""
 
     thread: str
     messages: tuple[ChatMessage, ...]
@@ -57,49 +54,54 @@ class ChatLog(NamedTuple):
 
 
 def is_chat(path: Path) -> bool:
-    """Whether a file with an object a line holds messages, and no memories."""
+    """Return True if a JSON Lines file holds messages, and not memories."""
     first = next((value for _, value in transfer.iter_jsonl(path)), None)
     return isinstance(first, list) or (isinstance(first, dict) and bool({"role", "messages"} & {*first}))
 
 
 def read_chat_logs(path: Path, thread: str | None = None) -> list[ChatLog]:
-    """The conversations of a file."""
+    """Read the chat logs of a file.
+
+    Args:
+        path: the file.
+        thread: name of the thread; by default the id in the file, or else the file's name.
+    """
     name = ids.check(path.stem if thread is None else thread, "thread")
-    given = [*_split_chat_logs(path)]
-    found: dict[str, ChatLog] = {}
-    for number, (place, value, places) in enumerate(given, 1):
-        usual = name if len(given) == 1 else f"{name}#{number}"
-        one = _parse_chat_log(value, usual, place, places, is_named=thread is not None)
-        if one.thread in found:
-            told = f"{one.thread!r} is that of another conversation"
-            raise Invalid(f"{place}: id", told, "give each its own")
-        found[one.thread] = one
-    return [*found.values()]
+    parts = [*_split_chat_logs(path)]
+    logs: dict[str, ChatLog] = {}
+    for number, (location, data, locations) in enumerate(parts, 1):
+        default = name if len(parts) == 1 else f"{name}#{number}"
+        log = _parse_chat_log(data, default, location, locations, is_named=thread is not None)
+        if log.thread in logs:
+            problem = f"{log.thread!r} is that of another conversation"
+            raise Invalid(f"{location}: id", problem, "give each its own")
+        logs[log.thread] = log
+    return [*logs.values()]
 
 
 def _split_chat_logs(path: Path) -> Iterator[tuple[str, Any, list[str] | None]]:
-    """The conversations of a file, each with its place, and with those of its messages where they have some.
+    """Yield each chat log of a file as (location, JSON value, locations of its messages if they are lines).
 
-    Messages that stand in a row are one conversation.
+    Messages that follow one another without a `messages` list are one chat log.
     """
-    value, places = _decode_file(path)
+    value, locations = _decode_file(path)
     if isinstance(value, dict):
         yield path.name, value, None
         return
     if not isinstance(value, list):
         raise WrongType(path.name, "a list of messages or of conversations", value)
     if any(_has_messages(item) for item in value):
-        for at, item in enumerate(value):
-            place = f"{path.name} conversation {at + 1}" if places is None else places[at]
+        for index, item in enumerate(value):
+            location = f"{path.name} conversation {index + 1}" if locations is None else locations[index]
             if not _has_messages(item):
-                raise Invalid(place, "is no conversation, and others here are", "put it under `messages`")
-            yield place, item, None
+                raise Invalid(location, "is no conversation, and others here are", "put it under `messages`")
+            yield location, item, None
     elif value:
-        yield path.name, value, places
+        yield path.name, value, locations
 
 
 def _decode_file(path: Path) -> tuple[Any, list[str] | None]:
-    """What a file says: one JSON value, or else one a line, and then the names of the lines."""
+    """Decode a file as one JSON value, or as JSON Lines together with the location of each line."""
     with map_file_errors(str(path), "read"):
         data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
@@ -109,7 +111,7 @@ def _decode_file(path: Path) -> tuple[Any, list[str] | None]:
         if not rest or not first.strip().endswith((b"}", b"]")):
             return transfer.decode_json(data, path.name), None
         rows = [*transfer.iter_jsonl(path)]
-        return [value for _, value in rows], [place for place, _ in rows]
+        return [value for _, value in rows], [location for location, _ in rows]
 
 
 def _has_messages(value: Any) -> bool:
@@ -119,29 +121,29 @@ def _has_messages(value: Any) -> bool:
 def _parse_chat_log(
     value: Any, default_thread: str, location: str, locations: list[str] | None, *, is_named: bool
 ) -> ChatLog:
-    said, thread = value, default_thread
+    messages, thread = value, default_thread
     if isinstance(value, dict):
-        said = value.get("messages", [value])
+        messages = value.get("messages", [value])
         thread = (
             default_thread
             if is_named or "messages" not in value
             else _thread_name(value, default_thread, location)
         )
-    if not isinstance(said, list):
-        raise WrongType(f"{location}: messages", "a list", said)
-    found = []
-    for seq, item in enumerate(said):
-        where = locations[seq] if locations is not None else f"{location} message {seq + 1}"
-        found.append(_parse_message(item, seq, where))
-    kept = tuple(one for one in found if one.content.strip())
-    return ChatLog(thread, kept, len(found) - len(kept))
+    if not isinstance(messages, list):
+        raise WrongType(f"{location}: messages", "a list", messages)
+    parsed = []
+    for seq, item in enumerate(messages):
+        position = locations[seq] if locations is not None else f"{location} message {seq + 1}"
+        parsed.append(_parse_message(item, seq, position))
+    with_text = tuple(message for message in parsed if message.content.strip())
+    return ChatLog(thread, with_text, len(parsed) - len(with_text))
 
 
 def _thread_name(value: Mapping[str, Any], default: str, location: str) -> str:
     for field in _ID_FIELDS:
-        given = value.get(field)
-        if given is not None:
-            text = str(given) if type(given) is int else given
+        id = value.get(field)
+        if id is not None:
+            text = str(id) if type(id) is int else id
             return ids.check(text, f"{location}: {field}")
     return default
 
@@ -162,16 +164,16 @@ def _parse_message(value: Any, seq: int, location: str) -> ChatMessage:
 
 
 def _message_text(value: Any, field: str) -> str:
-    """What was said: a text, or the texts among the parts of it; pictures and the like say nothing here."""
+    """Return the text of a content field; parts of a list that are not text, such as images, are skipped."""
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
         raise WrongType(field, "text or a list of parts", value)
     texts = []
-    for at, part in enumerate(value):
+    for index, part in enumerate(value):
         text = part.get("text") if isinstance(part, dict) else part
         if text is not None and not isinstance(text, str):
-            raise WrongType(f"{field}[{at}]", "text or an object with text", text)
+            raise WrongType(f"{field}[{index}]", "text or an object with text", text)
         texts.append(text or "")
     return "\n".join(text for text in texts if text)
 
@@ -184,17 +186,14 @@ def _parse_time(fields: Mapping[str, Any], location: str) -> int | None:
     remedy = "write a time like 2026-05-08T13:56:00Z, or seconds or milliseconds since 1970"
     try:
         if isinstance(value, str) and not value.strip().replace(".", "", 1).isdecimal():
-            read = datetime.fromisoformat(value.strip())
+            parsed = datetime.fromisoformat(value.strip())
             return clock.check(
-                int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000), field
+                int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000), field
             )
         number = float("nan" if isinstance(value, bool) else value)
         return clock.check(int(number if abs(number) >= _MAX_SECONDS else number * 1000), field)
     except (TypeError, ValueError, OverflowError) as error:
         raise Invalid(field, f"is {value!r}"[:200], remedy) from error
-
-
-# hearing: How does a conversation that another program kept become memory?
 
 
 _SOURCES = {"user": "user", "human": "user", "assistant": "agent", "tool": "tool", "function": "tool"}
@@ -208,34 +207,42 @@ async def import_chat(
     thread: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> ImportReport:
-    """Remember what a file of conversations says, all of it or nothing; what is known already is passed over.
+    """Write the messages of a chat log as entries, all or none; messages that are stored already are skipped.
 
-    A conversation is called what `thread` says, or else what the file says, or else like the file.
+    Args:
+        store: a store that writes many entries at once.
+        path: the file.
+        scope: owner of the entries; it must name an agent.
+        thread: name of the thread; by default the id in the file, or else the file's name.
+        progress: called before and after the write.
+
+    Raises:
+        Invalid: the file is malformed, or a thread has another message at the same position.
     """
     check_instance(scope, "scope", kind=Scope)
     scope.require_agent_id()
     require(store, Store, "list its memories")
-    able: SupportsBatchWrite = require(store, SupportsBatchWrite, "keep many memories at once")
+    writer: SupportsBatchWrite = require(store, SupportsBatchWrite, "keep many memories at once")
     found = await run_in_thread(read_chat_logs, path, thread)
-    given = {entry.id: (message, entry) for one in found for message, entry in _to_entries(one, scope)}
-    kept = [entry for entry in await store.list_entries(scope) if entry.scope == scope]
-    known = {entry.id for entry in kept}
-    _refuse_changed_messages(given.values(), kept)
-    new = [entry for id, (_, entry) in given.items() if id not in known]
-    told = progress or ignore_progress
-    told("remembering", 0, len(new))
-    await able.write_many([WriteRequest(entry=entry, expected_rev=0) for entry in new])
-    told("remembering", len(new), len(new))
-    return ImportReport(len(given), len(new), sum(one.left_out for one in found))
+    messages = {entry.id: (message, entry) for log in found for message, entry in _to_entries(log, scope)}
+    stored = [entry for entry in await store.list_entries(scope) if entry.scope == scope]
+    stored_ids = {entry.id for entry in stored}
+    _refuse_changed_messages(messages.values(), stored)
+    new = [entry for id, (_, entry) in messages.items() if id not in stored_ids]
+    report = progress or ignore_progress
+    report("remembering", 0, len(new))
+    await writer.write_many([WriteRequest(entry=entry, expected_rev=0) for entry in new])
+    report("remembering", len(new), len(new))
+    return ImportReport(len(messages), len(new), sum(log.left_out for log in found))
 
 
 def _to_entries(chat: ChatLog, scope: Scope) -> Iterator[tuple[ChatMessage, Entry]]:
-    whose = [getattr(scope, name) for name in Scope.__struct_fields__]
+    owner = [getattr(scope, name) for name in Scope.__struct_fields__]
     for message in chat.messages:
-        said = [chat.thread, message.seq, message.role, message.speaker, message.content]
+        identity = [chat.thread, message.seq, message.role, message.speaker, message.content]
         try:
             entry = Entry(
-                id=transfer.content_id("msg_", [whose, said]),
+                id=transfer.content_id("msg_", [owner, identity]),
                 agent_id=scope.require_agent_id(),
                 session_id=scope.session_id,
                 project_id=scope.project_id,
@@ -253,13 +260,13 @@ def _to_entries(chat: ChatLog, scope: Scope) -> Iterator[tuple[ChatMessage, Entr
 
 
 def _refuse_changed_messages(messages: Iterable[tuple[ChatMessage, Entry]], stored: Iterable[Entry]) -> None:
-    """Raise where a thread has something else in the place of a message."""
-    places = {
+    """Raise if a thread has another message at the position of one of these."""
+    stored_ids = {
         (entry.message.thread, entry.message.seq): entry.id for entry in stored if entry.message is not None
     }
     for message, entry in messages:
         assert entry.message is not None
-        there = places.get((entry.message.thread, message.seq), entry.id)
-        if there != entry.id:
-            problem = f"is not the one that thread {entry.message.thread!r} has there ({there})"
+        stored_id = stored_ids.get((entry.message.thread, message.seq), entry.id)
+        if stored_id != entry.id:
+            problem = f"is not the one that thread {entry.message.thread!r} has there ({stored_id})"
             raise Invalid(message.location, problem, "name another thread")

@@ -1,8 +1,7 @@
-"""What went wrong, in the words of every face?
+"""Map errors to `Problem` values, the shape in which REST, MCP and the client report them, and back.
 
-An error becomes a `Problem`: a word that programs can go by, a status, one line for people, and what to do.
-None of it quotes what was remembered beyond what the error itself says.
-
+A problem has a type for programs, an HTTP status, one line for people, and a remedy. It holds nothing of the
+memories beyond what the error's own message quotes.
 """
 
 from __future__ import annotations
@@ -47,27 +46,27 @@ _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.Unrouted, 422),
     (OmoideError, 500),
 )
-"""The first that fits counts."""
+"""Ordered: the first class that matches decides."""
 
 _CAMEL_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong; the members are those of problem+json, and `field` and `remedy` besides."""
+    """Error as problem+json (RFC 9457), with the additional members `field`, `remedy` and `about`."""
 
     type: str
-    """A word for the kind of problem, such as `not-found`."""
+    """Kind of problem in kebab case, such as `not-found`."""
     title: str
     status: int
     detail: str
     field: str | None = None
     remedy: str | None = None
     about: dict[str, Any] = {}
-    """What else the error carries: names, numbers, lists of names."""
+    """Attributes of the error: names, numbers, lists of names."""
 
 
 def to_problem(error: OmoideError) -> Problem:
-    """An error as every face tells it."""
+    """Return the problem that describes an error."""
     words = _error_name(type(error))
     return Problem(
         type=words.replace(" ", "-"),
@@ -85,26 +84,26 @@ def to_problem(error: OmoideError) -> Problem:
 
 
 def to_error(problem: Problem) -> OmoideError | None:
-    """The error that a problem was made from; None where it is none of the library's own."""
-    kind = _ERROR_CLASSES.get(problem.type)
-    if kind is None:
+    """Return the error that a problem was made from; None if its type is not an error of the library."""
+    error_class = _ERROR_CLASSES.get(problem.type)
+    if error_class is None:
         return None
-    error = kind.__new__(kind)
+    error = error_class.__new__(error_class)
     error.args = (problem.detail,)
-    said = {"field": problem.field, "remedy": problem.remedy}
-    error.__dict__.update({name: value for name, value in said.items() if value is not None})
+    members = {"field": problem.field, "remedy": problem.remedy}
+    error.__dict__.update({name: value for name, value in members.items() if value is not None})
     for name, value in problem.about.items():
         error.__dict__[name] = tuple(value) if isinstance(value, list) else value
     return error
 
 
 def http_status(error: OmoideError) -> int:
-    """The HTTP status that tells of an error."""
+    """Return the HTTP status of an error."""
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
 def error_line(error: object) -> str:
-    """An error as one line, whatever it quotes, without the passwords of URLs."""
+    """Return an error's message on one line, without the passwords of URLs."""
     return mask_url(" ".join(str(error).split()))
 
 

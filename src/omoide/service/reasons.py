@@ -1,4 +1,4 @@
-"""What does each part of a score say about a memory?"""
+"""Describe the parts of a recall score in plain words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PART_DESCRIPTIONS = {
     "confidence": "sure",
     "importance": "important",
 }
-"""What each part of a score says about a memory."""
+"""Description of each part of a score."""
 
 NEGATIVE_PART_DESCRIPTIONS = {
     "vector": "less close in meaning than most",
@@ -40,10 +40,10 @@ NEGATIVE_PART_DESCRIPTIONS = {
     "episode": "its conversation fits less",
     "rarity": "says it in common words",
 }
-"""What those parts say below zero that compare a memory with others; the others mean what they say."""
+"""Descriptions of negative values, for the parts that compare an entry with others."""
 
 
 def describe_part(part: str, value: float) -> str:
-    """What a part of a score says; one that has no words is called by its name."""
-    said = PART_DESCRIPTIONS.get(part, part)
-    return NEGATIVE_PART_DESCRIPTIONS.get(part, said) if value < 0 else said
+    """Return the description of a part of a score; a part without one is returned as it is."""
+    description = PART_DESCRIPTIONS.get(part, part)
+    return NEGATIVE_PART_DESCRIPTIONS.get(part, description) if value < 0 else description

@@ -1,4 +1,4 @@
-"""What does a service answer with, beside the library's own values?"""
+"""Responses of the service that are not values of the library already."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omoide.stores.records import Change, Stats, Version
 
 
 class RememberResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a memory that was to be kept."""
+    """Outcome of a write."""
 
     outcome: str
     entry: Entry
@@ -24,17 +24,17 @@ class RememberResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of the memory that is kept."""
+        """Id of the stored entry."""
         return self.entry.id
 
     @property
     def rev(self) -> int:
-        """Its revision."""
+        """Revision of the stored entry."""
         return self.entry.rev
 
 
 class RecallResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """The memories that answer best, each with why it is there; `weak` where nothing matches well."""
+    """Entries that match a query, best first, with reasons; `weak` if nothing matches well."""
 
     hits: tuple[Hit, ...]
     weak: bool = False
@@ -42,36 +42,36 @@ class RecallResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The memories, best first."""
+        """Entries, best first."""
         return tuple(hit.entry for hit in self.hits)
 
 
 class HistoryResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """How a memory came to be what it is, oldest first."""
+    """Versions of an entry, oldest first."""
 
     versions: tuple[Version, ...]
 
 
 class ChangesResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed, in the order of the commits."""
+    """Changes in commit order."""
 
     changes: tuple[Change, ...]
 
 
 class RelatedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory is related to, nearest first."""
+    """Entries related to an entry, nearest first."""
 
     related: tuple[Related, ...]
 
 
 class ConflictsResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Memories that cannot be true together."""
+    """Pairs of entries that contradict each other."""
 
     conflicts: tuple[Disagreement, ...]
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, as far as others may see it."""
+    """Public fields of a session's header."""
 
     session_id: str
     agent_id: str
@@ -83,25 +83,25 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_header(cls, header: SessionRecord) -> SessionInfo:
-        """What a session's record says."""
+        """Return the public fields of a session's header."""
         return cls(**{name: getattr(header, name) for name in cls.__struct_fields__})
 
 
 class SessionsResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions of a namespace, the one that was used last first."""
+    """Sessions of a namespace, last used first."""
 
     sessions: tuple[SessionInfo, ...]
 
 
 class TranscriptResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said in a session."""
+    """Session with the entries of its thread."""
 
     session: SessionInfo
     entries: tuple[ThreadEntry, ...]
 
 
 class PromotionResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a session would become lasting memory, or has become it."""
+    """Promotion of a session's short-term memory: planned with `dry_run`, else applied."""
 
     dry_run: bool
     threshold: float
@@ -111,7 +111,7 @@ class PromotionResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentsResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Who rests in a namespace."""
+    """Hibernated agents of a namespace."""
 
     agents: tuple[AgentInfo, ...]
 
@@ -125,25 +125,25 @@ class SpaceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpacesResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent believes and wants: its spaces, by their names."""
+    """Spaces of an agent's memory, ordered by name."""
 
     spaces: tuple[SpaceInfo, ...]
 
 
 class WhoCanResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Who can do something, best first."""
+    """Agents that can do an action, best first."""
 
     choices: tuple[AgentMatch, ...]
 
 
 class HealthResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the service works."""
+    """Health of the service."""
 
     status: str
 
 
 class StatusResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures about what a scope holds, and what is wrong with the store, if anything is."""
+    """Statistics of a scope, and the problems that an integrity check found."""
 
     version: str
     store: str

@@ -1,20 +1,24 @@
-"""How is a memory met over HTTP?"""
+"""Serve a store over HTTP: REST routes and the inspector, on Litestar.
+
+`app` builds the ASGI application, `routes` has the REST handlers, `schemas` their parameters and request
+bodies, `middleware` host checks, tokens, rate limits and error responses, `openapi` the OpenAPI document, and
+`inspector` the pages for browsers. Litestar is loaded when an attribute is first used.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-__all__ = ["create_app"]
+from omoide._lazy import attach
 
+if TYPE_CHECKING:
+    from omoide.web.app import create_app
+    from omoide.web.inspector import InspectorSessions
 
-def __getattr__(name: str) -> Any:
-    """The framework is loaded when it is needed."""
-    if name != "create_app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from omoide.web.app import create_app
-    except ModuleNotFoundError as error:
-        from omoide.errors import MissingExtra
+__all__ = ["InspectorSessions", "create_app"]
 
-        raise MissingExtra("REST", "server") from error
-    return create_app
+__getattr__, __dir__ = attach(
+    __name__,
+    attributes={"app": ("create_app",), "inspector": ("InspectorSessions",)},
+    extra=("REST", "server"),
+)

@@ -1,4 +1,4 @@
-"""What is served over HTTP, and to whom?"""
+"""Build the ASGI application: REST routes, OpenAPI document, and the inspector if it is wanted."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ HANDLERS = [
 
 @public_route("/health")
 async def health() -> HealthResponse:
-    """Whether the service is there; no token is needed."""
+    """Report that the service is up; no token is needed."""
     return HealthResponse(status="ok")
 
 
 @public_route("/schema")
 async def schema(state: State) -> Response[bytes]:
-    """What may be asked, and how, in the form of OpenAPI."""
+    """Return the OpenAPI 3.1 document."""
     return Response(state.document, media_type=OPENAPI_MEDIA_TYPE)
 
 
@@ -52,9 +52,13 @@ PUBLIC_HANDLERS = [health, schema]
 
 
 def openapi_document() -> dict[str, Any]:
-    """What the service says about itself."""
+    """Return the OpenAPI document of all routes."""
     return build_document(
-        [*(("", one) for one in PUBLIC_HANDLERS), *((f"/{VERSION}", one) for one in HANDLERS)], VERSION
+        [
+            *(("", handler) for handler in PUBLIC_HANDLERS),
+            *((f"/{VERSION}", handler) for handler in HANDLERS),
+        ],
+        VERSION,
     )
 
 
@@ -68,11 +72,16 @@ def create_app(
     poll_interval: float = POLL_INTERVAL,
     inspector_sessions: InspectorSessions | None = None,
 ) -> Litestar:
-    """An ASGI application over an open store, which stays yours to close.
+    """Return an ASGI application over an open store; closing the store stays with the caller.
 
-    It answers to the names of this machine's loopback and to `hosts`. A token may ask `requests_per_minute` times a
-    minute, and send so many bytes within so many seconds each time. With `visitors` people can look at it in
-    a browser, once they are invited.
+    Args:
+        store: the store to serve.
+        hosts: host names the service answers to, besides those of the loopback interface.
+        requests_per_minute: limit of each token; None for no limit.
+        max_body_bytes: size limit of a request body.
+        body_timeout: seconds in which a request body has to arrive.
+        poll_interval: seconds between two looks for changes, if the store cannot wait for them.
+        inspector_sessions: sign-in keys and sessions of the inspector; without them it is not served.
     """
     graph = _LazyGraph(store)
     return Litestar(
@@ -82,7 +91,7 @@ def create_app(
             Router(
                 f"/{VERSION}",
                 route_handlers=HANDLERS,
-                dependencies={"within": Provide(query_scope, sync_to_thread=False)},
+                dependencies={"memory_scope": Provide(query_scope, sync_to_thread=False)},
             ),
         ],
         guards=[authorize],
@@ -99,10 +108,10 @@ def create_app(
         state=State(
             {
                 "store": store,
-                "counter": RateLimiter(requests_per_minute),
+                "rate_limiter": RateLimiter(requests_per_minute),
                 "graph": graph.open,
-                "poll_seconds": poll_interval,
-                "visitors": inspector_sessions,
+                "poll_interval": poll_interval,
+                "inspector_sessions": inspector_sessions,
                 "document": msgspec.json.encode(openapi_document()),
             }
         ),
@@ -112,7 +121,7 @@ def create_app(
 
 
 class _LazyGraph:
-    """The graph of a store, opened when somebody asks it first."""
+    """Graph view of a store, opened on first use."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -120,7 +129,7 @@ class _LazyGraph:
         self._lock = Lock()
 
     async def open(self) -> Any:
-        """The graph."""
+        """Return the view."""
         async with self._lock:
             if self._view is None:
                 from omoide.graph.view import open as open_graph
@@ -130,7 +139,7 @@ class _LazyGraph:
 
     @asynccontextmanager
     async def lifespan(self, app: Litestar) -> AsyncIterator[None]:
-        """For as long as the application lives."""
+        """Close the view when the application shuts down."""
         try:
             yield
         finally:

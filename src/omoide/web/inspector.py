@@ -1,9 +1,8 @@
-"""How do people look at a memory in a browser?
+"""Serve the inspector: static pages that call the REST routes.
 
-The pages are files that come with the library; they ask the same routes as everybody else. Whoever has the
-address that was printed in the terminal signs in with it, once. From then on a cookie says who it is, which
-other sites cannot send along; and what changes something needs a word besides, which they cannot read.
-
+`omoide serve` prints a URL with a key that signs in one browser, once. The session is a cookie with
+`SameSite=strict`, which other sites cannot send; requests that change something also need the CSRF token,
+which other sites cannot read.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript",
 
 
 class InspectorSession(msgspec.Struct, frozen=True):
-    """Somebody who signed in."""
+    """Signed-in browser."""
 
     csrf: str
     expires_at: int
 
 
 class InspectorSessions:
-    """Who may sign in, and who did; both are gone when the program ends."""
+    """Sign-in keys and sessions, kept in memory until the process ends."""
 
     def __init__(self, scope: Scope | None = None) -> None:
         self.scope = scope or Scope()
@@ -68,36 +67,39 @@ class InspectorSessions:
         self._sessions: dict[str, InspectorSession] = {}
 
     def create_key(self) -> str:
-        """A word with which somebody can sign in once, within ten minutes."""
+        """Return a key that signs in once, within ten minutes."""
         key = token_urlsafe(24)
         self._keys[key] = clock.now() + KEY_LIFETIME_MS
         return key
 
     def sign_in(self, key: str) -> str | None:
-        """The value of the cookie, if the word is good; it is used up then."""
-        until = self._keys.pop(key, 0)
-        if clock.now() >= until:
+        """Return the value of a new session cookie; None if the key is unknown, used or too old."""
+        expires_at = self._keys.pop(key, 0)
+        if clock.now() >= expires_at:
             return None
         cookie = token_urlsafe(32)
         self._sessions[cookie] = InspectorSession(token_urlsafe(24), clock.now() + SESSION_LIFETIME_MS)
         return cookie
 
     def get(self, cookie: str | None) -> InspectorSession | None:
-        """Who comes with a cookie."""
-        found = self._sessions.get(cookie or "")
-        if found is None or clock.now() >= found.expires_at:
+        """Return the session of a cookie; None if there is none or it has expired."""
+        session = self._sessions.get(cookie or "")
+        if session is None or clock.now() >= session.expires_at:
             self._sessions.pop(cookie or "", None)
             return None
-        return found
+        return session
 
     def api_token(self, connection: ASGIConnection[Any, Any, Any, Any]) -> ApiToken | None:
-        """What somebody may do who signed in; what changes something has to come from our own pages."""
-        found = self.get(connection.cookies.get(SESSION_COOKIE))
-        if found is None:
+        """Return a token with all rights for a signed-in browser; None for others.
+
+        A request that changes something must carry the CSRF token, and must not come from another origin.
+        """
+        session = self.get(connection.cookies.get(SESSION_COOKIE))
+        if session is None:
             return None
         if connection.scope.get("method") not in ("GET", "HEAD"):
-            given = connection.headers.get(CSRF_HEADER, "")
-            if not compare_digest(given.encode(), found.csrf.encode()) or _is_cross_origin(connection):
+            csrf = connection.headers.get(CSRF_HEADER, "")
+            if not compare_digest(csrf.encode(), session.csrf.encode()) or _is_cross_origin(connection):
                 return None
         return ApiToken(
             id="inspector", name="inspector", rights=RIGHTS, namespaces=(ALL_NAMESPACES,), created_at=0
@@ -105,27 +107,27 @@ class InspectorSessions:
 
 
 def _is_cross_origin(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
-    """Whether a browser says that another site sent it."""
+    """Return True if the Origin header names another site."""
     origin = connection.headers.get("origin")
     return origin is not None and origin.partition("://")[2] != connection.headers.get("host")
 
 
 class InspectorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page has to know before it can ask."""
+    """Data that the pages need before their first request."""
 
     csrf: str
     scope: dict[str, str | None]
     types: tuple[str, ...] = MEMORY_TYPES
-    """The types of memory that there are."""
+    """All memory types."""
     words: dict[str, str]
-    """What the parts of a score say."""
+    """Descriptions of the parts of a score."""
     less: dict[str, str]
-    """What they say below zero, where that is something else."""
+    """Descriptions of negative parts, where they differ."""
 
 
 @get("/", include_in_schema=False)
 async def home() -> Redirect:
-    """The pages are below."""
+    """Redirect to the inspector."""
     return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
 
 
@@ -133,10 +135,10 @@ async def home() -> Redirect:
 async def sign_in(
     request: Request[Any, Any, Any], state: State, key: Annotated[str, QueryParameter()] = ""
 ) -> Response[Any]:
-    """Sign in with the word from the terminal; who did so before goes on."""
-    if state.visitors.visit(request.cookies.get(SESSION_COOKIE)) is not None:
+    """Sign in with the key of the printed URL; a browser that is signed in already is redirected."""
+    if state.inspector_sessions.get(request.cookies.get(SESSION_COOKIE)) is not None:
         return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
-    cookie = state.visitors.enter(key)
+    cookie = state.inspector_sessions.sign_in(key)
     if cookie is None:
         return Response(INVALID_KEY_PAGE, status_code=403, media_type="text/html", headers=HEADERS)
     set_cookie = Cookie(
@@ -152,42 +154,44 @@ async def sign_in(
 
 @get("/inspect/session", include_in_schema=False)
 async def session_config(request: Request[Any, Any, Any], state: State) -> Response[InspectorConfig]:
-    """Who is signed in."""
-    found = state.visitors.visit(request.cookies.get(SESSION_COOKIE))
-    if found is None:
+    """Return the configuration of the pages for a signed-in browser."""
+    session = state.inspector_sessions.get(request.cookies.get(SESSION_COOKIE))
+    if session is None:
         raise NotAuthorizedException("sign in with the address that omoide serve printed")
-    scope = state.visitors.scope
-    shown = {
+    scope = state.inspector_sessions.scope
+    scope_fields = {
         "namespace": scope.namespace,
         "agent": scope.agent_id,
         "session": scope.session_id,
         "project": scope.project_id,
     }
-    told = InspectorConfig(
-        csrf=found.csrf, scope=shown, words=PART_DESCRIPTIONS, less=NEGATIVE_PART_DESCRIPTIONS
+    config = InspectorConfig(
+        csrf=session.csrf, scope=scope_fields, words=PART_DESCRIPTIONS, less=NEGATIVE_PART_DESCRIPTIONS
     )
-    return Response(told, headers=HEADERS)
+    return Response(config, headers=HEADERS)
 
 
 @get(["/inspect/", "/inspect/{name:str}"], include_in_schema=False)
 async def static_file(
     request: Request[Any, Any, Any], name: Annotated[str, PathParameter()] = "index.html"
 ) -> Response[Any]:
-    """One of the files; they are known by name, and no path is ever put together."""
+    """Return one of the static files. They are looked up by name; no path is built from the request."""
     if (
         request.scope.get("raw_path") == HOME_PATH.rstrip("/").encode()
     ):  # files are looked for beside the page
         return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
     if name not in _FILES:
         raise HTTPException("there is no such page", status_code=404)
-    kind = _MEDIA_TYPES[name.rpartition(".")[2]]
-    return Response(_FILES[name], media_type=kind, headers=HEADERS)
+    media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
+    return Response(_FILES[name], media_type=media_type, headers=HEADERS)
 
 
 def _load_files() -> dict[str, bytes]:
     folder = files("omoide.web") / "inspector"
     return {
-        one.name: one.read_bytes() for one in folder.iterdir() if one.name.rpartition(".")[2] in _MEDIA_TYPES
+        file.name: file.read_bytes()
+        for file in folder.iterdir()
+        if file.name.rpartition(".")[2] in _MEDIA_TYPES
     }
 
 

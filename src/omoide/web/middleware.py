@@ -1,13 +1,9 @@
-"""Hosts, tokens, rate limit, errors, responses.
+"""Check hosts, tokens and rate limits; report errors; encode responses.
 
-Whoever has a token that allows it, comes by a name that this service has, does not come too often, and sends
-what is small enough in good time. The names matter because a page in somebody's browser can have its own name
-lead here.
-
-In the form of problem+json. What nobody expected says no more than that it happened: details are in the log,
-without what was sent.
-
-By the codec that writes everything else, so that whoever reads it with that codec gets the same values.
+The Host header is checked because a page in a browser can have its own host name resolve to this machine (DNS
+rebinding). Errors are problem+json. An unexpected error reveals only that it happened; the log has its
+traceback, without the request's content. Responses are encoded by `omoide.core.codec`, so that a client that
+decodes with it gets equal values.
 """
 
 from __future__ import annotations
@@ -42,25 +38,22 @@ from omoide.service import auth
 from omoide.service.problems import Problem, error_line, to_problem
 from omoide.web.schemas import RIGHT_KEY, ROUTE_INFO_KEY, RouteInfo, invalid_parameter
 
-# guarding: Who is let in?
-
-
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 MAX_TRACKED_TOKENS = 10_000
-"""How many tokens are counted at once."""
+"""Number of tokens whose rate is tracked; the least recently used are dropped."""
 
 
 class HostMiddleware(ASGIMiddleware):
-    """Turns away who comes by another name, and who does not get on with sending."""
+    """Refuses requests for other host names, changes from other origins, and slow bodies."""
 
     def __init__(self, hosts: Iterable[str], body_timeout: float) -> None:
         self.hosts = LOOPBACK_HOSTS | {host.lower() for host in hosts}
         self.body_timeout = body_timeout
 
     async def handle(self, scope: Scope, receive: Receive, send: Send, next_app: ASGIApp) -> None:
-        """Let a request pass, or not."""
+        """Check a request, and pass it on with a deadline for its body."""
         headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
         if host_name(headers.get(b"host", "")) not in self.hosts:
             raise HTTPException("this service does not have that name", status_code=421)
@@ -71,36 +64,36 @@ class HostMiddleware(ASGIMiddleware):
         ):
             raise PermissionDeniedException("pages of other sites may not change anything")
         deadline = monotonic() + self.body_timeout
-        whole = False
+        complete = False
 
-        async def in_time() -> ReceiveMessage:
-            nonlocal whole
-            if whole:
+        async def receive_in_time() -> ReceiveMessage:
+            nonlocal complete
+            if complete:
                 return await receive()
             with anyio.move_on_after(deadline - monotonic()):
                 message = await receive()
-                whole = not message.get("more_body", False)
+                complete = not message.get("more_body", False)
                 return message
             raise HTTPException("the body did not come in time", status_code=408)
 
-        await next_app(scope, in_time, send)
+        await next_app(scope, receive_in_time, send)
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without the port."""
+    """Return the name in a Host header, without the port."""
     name, colon, port = host.lower().rpartition(":")
     return name if colon and port.isdigit() else host.lower()
 
 
 class RateLimiter:
-    """How often each token was used within the last minute or so."""
+    """Token bucket for each API token."""
 
     def __init__(self, per_minute: int | None) -> None:
         self.per_minute = per_minute
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def acquire(self, id: str, now: float) -> float:
-        """Count one use; how many seconds to wait, 0 for none."""
+        """Take one request from a token's bucket; return the seconds to wait, 0 if it is allowed."""
         if self.per_minute is None:
             return 0.0
         rate = self.per_minute / 60
@@ -113,28 +106,28 @@ class RateLimiter:
 
 
 def check_query(connection: ASGIConnection[Any, Any, Any, Any], info: RouteInfo) -> None:
-    """Raise unless each parameter of the query is known, and given once, in UTF-8.
+    """Raise unless each query parameter is known, given once, and UTF-8.
 
-    Of a parameter that is given twice, one value might be checked and another one used; one that is misspelt
-    would be left out, and something else meant.
+    If a parameter were given twice, one value might be checked and another one used. A misspelt `agent` would
+    be ignored, and the request would apply to a larger scope.
     """
     try:
         unquote_to_bytes(connection.scope["query_string"]).decode()
     except UnicodeDecodeError:
         raise invalid_parameter("query", "is not in UTF-8") from None
     for name in connection.query_params:
-        if name not in info.names:
+        if name not in info.parameters:
             raise invalid_parameter(
-                "query", f"has a parameter that is unknown; use {', '.join(sorted(info.names))}"
+                "query", f"has a parameter that is unknown; use {', '.join(sorted(info.parameters))}"
             )
         if len(connection.query_params.getall(name)) > 1:
             raise invalid_parameter(name, "is given more than once")
-        if name in info.numbers and connection.query_params[name].lower() == "null":
+        if name in info.non_text and connection.query_params[name].lower() == "null":
             raise invalid_parameter(name, "is null; leave it out instead")
 
 
 async def authorize(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Raise where a request may not do what its route does."""
+    """Raise if a request has no valid token, lacks the right of its route, or exceeds the rate limit."""
     right = handler.opt.get(RIGHT_KEY)
     if right is None:
         return
@@ -148,29 +141,26 @@ async def authorize(connection: ASGIConnection[Any, Any, Any, Any], handler: Bas
     namespace = connection.query_params.get("namespace", DEFAULT_NAMESPACE)
     if not token.allows(right, namespace):
         raise PermissionDeniedException(f"the token does not allow {right} in this namespace")
-    wait = connection.app.state.counter.count(token.id, monotonic())
-    if wait:
-        seconds = str(int(wait) + 1)
-        raise HTTPException("too many requests", status_code=429, headers={"Retry-After": seconds})
+    wait_seconds = connection.app.state.rate_limiter.acquire(token.id, monotonic())
+    if wait_seconds:
+        retry_after = str(int(wait_seconds) + 1)
+        raise HTTPException("too many requests", status_code=429, headers={"Retry-After": retry_after})
 
 
 async def is_allowed(connection: ASGIConnection[Any, Any, Any, Any], right: str, namespace: str) -> bool:
-    """Whether somebody who was let in would still be."""
+    """Return True if a request's token still has a right in a namespace."""
     token = await _authenticate(connection)
     return token is not None and token.allows(right, namespace)
 
 
 async def _authenticate(connection: ASGIConnection[Any, Any, Any, Any]) -> auth.ApiToken | None:
-    """What somebody may do: by the token that comes along, or because they signed in to look."""
-    given = connection.headers.get("authorization")
-    if given is None:
-        visitors = connection.app.state.visitors
-        return None if visitors is None else visitors.token(connection)
-    kind, _, secret = given.partition(" ")
+    """Return the token of the Authorization header, or of an inspector session."""
+    authorization = connection.headers.get("authorization")
+    if authorization is None:
+        sessions = connection.app.state.inspector_sessions
+        return None if sessions is None else sessions.api_token(connection)
+    kind, _, secret = authorization.partition(" ")
     return await auth.verify(connection.app.state.store, secret) if kind.lower() == "bearer" else None
-
-
-# problems: How does the service say that something went wrong?
 
 
 log = logging.getLogger("omoide.web")
@@ -191,22 +181,22 @@ PROBLEM_TITLES = {
 
 
 def handle_library_error(request: Request[Any, Any, Any], error: OmoideError) -> Response[Problem]:
-    """An error of the library's own."""
-    found = to_problem(error)
+    """Return an error of the library as a problem; a conflict becomes 412 if the request has `If-Match`."""
+    problem = to_problem(error)
     if "if-match" in request.headers and isinstance(error, Conflict) and not isinstance(error, KeyReused):
-        found = msgspec.structs.replace(found, status=412)
+        problem = msgspec.structs.replace(problem, status=412)
     log.log(
-        logging.WARNING if found.status >= 500 else logging.INFO,
+        logging.WARNING if problem.status >= 500 else logging.INFO,
         "%s: %d %s",
         route_name(request),
-        found.status,
-        found.type,
+        problem.status,
+        problem.type,
     )
-    return Response(found, status_code=found.status, media_type=PROBLEM_MEDIA_TYPE)
+    return Response(problem, status_code=problem.status, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def handle_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """What the framework does not let pass."""
+    """Return an error of Litestar as a problem."""
     status = error.status_code
     kind, title = PROBLEM_TITLES.get(status, ("refused", "Refused"))
     field = None
@@ -215,41 +205,38 @@ def handle_http_error(request: Request[Any, Any, Any], error: HTTPException) -> 
         first = error.extra[0]
         field = first.get("key") if isinstance(first, dict) else None
         detail = error_line(first.get("message")) if isinstance(first, dict) else detail
-    found = Problem(type=kind, title=title, status=status, detail=detail or title, field=field)
+    problem = Problem(type=kind, title=title, status=status, detail=detail or title, field=field)
     log.info("%s: %d %s", route_name(request), status, kind)
-    return Response(found, status_code=status, media_type=PROBLEM_MEDIA_TYPE, headers=error.headers)
+    return Response(problem, status_code=status, media_type=PROBLEM_MEDIA_TYPE, headers=error.headers)
 
 
 def handle_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """What should not have happened."""
+    """Log an unexpected error, and return a problem without details."""
     # What it says may quote what was sent; where it comes from does not.
     trace = "".join(format_tb(error.__traceback__))
     log.error("%s: %s\n%s", route_name(request), type(error).__name__, trace)
-    found = Problem(type="failed", title="Failed", status=500, detail="something failed; see the log")
-    return Response(found, status_code=500, media_type=PROBLEM_MEDIA_TYPE)
+    problem = Problem(type="failed", title="Failed", status=500, detail="something failed; see the log")
+    return Response(problem, status_code=500, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def handle_recursion_error(request: Request[Any, Any, Any], error: RecursionError) -> Response[Problem]:
-    """A body that nobody can read to its end."""
+    """Return a problem for a body that is nested too deeply to decode."""
     return handle_http_error(request, HTTPException("the body is nested too deeply", status_code=400))
 
 
 def route_name(request: Request[Any, Any, Any]) -> str:
-    """Which route was asked, in words of our own: a path may hold anything, and lines of a log too."""
+    """Return the method and the route's template for the log; the path itself may hold anything."""
     return f"{request.method} {request.scope.get('path_template') or '(no route)'}"
-
-
-# telling: How is an answer written?
 
 
 T = TypeVar("T")
 
 
 class JSONResponse(Response[T]):
-    """A value of the library's own, or one of `service.answers`."""
+    """Response whose structs are encoded by the library's codec."""
 
     def render(self, content: Any, media_type: str, enc_hook: Any = default_serializer) -> bytes:
-        """The value as JSON."""
+        """Return the content as JSON."""
         return (
             codec.encode(content)
             if isinstance(content, msgspec.Struct)

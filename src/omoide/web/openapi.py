@@ -1,10 +1,8 @@
-"""OpenAPI document.
+"""Build the OpenAPI document from the annotations of the routes.
 
-As a JSON Schema, made from the value's own fields; what is code and not data is left out, as it is in the
-JSON. Each kind of value has a name, under which others refer to it.
-
-An OpenAPI document, made from the functions of the routes: what they take, what they answer with, and where
-an answer leads.
+Litestar's own generator is not used, because the library's values have their own codec: fields that hold code
+are left out, and frozen collections are described by `codec.schema_hook`. The document links the response of
+a write to the operations on that entry.
 """
 
 from __future__ import annotations
@@ -33,9 +31,6 @@ from omoide.web.schemas import (
     RouteInfo,
 )
 
-# shapes: What does a value look like in JSON?
-
-
 Schema = dict[str, Any]
 
 SCHEMA_REF_PREFIX = "#/components/schemas/"
@@ -57,14 +52,14 @@ _SCALAR_TYPES: dict[type[Type], str] = {
 
 
 class OpenAPISchemas:
-    """The schemas of all values that a document speaks of, by name."""
+    """JSON Schemas of annotations; structs become named components."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
         self._names: dict[type, str] = {}
 
     def schema(self, kind: Any) -> Schema:
-        """The schema of an annotation; structs are described once, and referred to."""
+        """Return the schema of an annotation; structs are described once and referenced."""
         return self._schema(shape.type_info(kind))
 
     def _schema(self, info: Type) -> Schema:
@@ -76,9 +71,9 @@ class OpenAPISchemas:
         return self._schema(info.type) | (info.extra_json_schema or {})
 
     def _union(self, info: shape.UnionType) -> Schema:
-        found = [self._schema(one) for one in info.types]
-        kinds = [one["type"] for one in found if set(one) == {"type"}]
-        return {"type": kinds} if len(kinds) == len(found) else {"anyOf": found}
+        schemas = [self._schema(member) for member in info.types]
+        names = [member["type"] for member in schemas if set(member) == {"type"}]
+        return {"type": names} if len(names) == len(schemas) else {"anyOf": schemas}
 
     def _mapping(self, info: shape.DictType) -> Schema:
         inner = self._schema(info.value_type)
@@ -90,7 +85,7 @@ class OpenAPISchemas:
 
     def _tuple(self, info: shape.TupleType) -> Schema:
         size = len(info.item_types)
-        inner = [self._schema(one) for one in info.item_types]
+        inner = [self._schema(item) for item in info.item_types]
         return {"type": "array", "prefixItems": inner, "minItems": size, "maxItems": size}
 
     def _literal(self, info: shape.LiteralType) -> Schema:
@@ -113,22 +108,22 @@ class OpenAPISchemas:
     def _object(self, info: shape.StructType) -> Schema:
         unwritten = getattr(info.cls, "EXCLUDED_FIELDS", ())
         fields = [field for field in info.fields if field.name not in unwritten]
-        made: Schema = {
+        schema: Schema = {
             "type": "object",
             "description": (info.cls.__doc__ or "").partition("\n")[0],
             "properties": {field.encode_name: self._field(field) for field in fields},
         }
         required = [field.encode_name for field in fields if field.required]
         if required:
-            made["required"] = required
+            schema["required"] = required
         if info.forbid_unknown_fields:
-            made["additionalProperties"] = False
-        return made
+            schema["additionalProperties"] = False
+        return schema
 
     def _field(self, field: shape.Field) -> Schema:
-        found = self._schema(field.type)
-        plain = field.default is not None and isinstance(field.default, (str, int, float))
-        return found | {"default": field.default} if plain and "$ref" not in found else found
+        schema = self._schema(field.type)
+        has_default = field.default is not None and isinstance(field.default, (str, int, float))
+        return schema | {"default": field.default} if has_default and "$ref" not in schema else schema
 
 
 _BUILDERS: dict[type[Type], Callable[[OpenAPISchemas, Any], Schema]] = {
@@ -147,8 +142,8 @@ _BUILDERS: dict[type[Type], Callable[[OpenAPISchemas, Any], Schema]] = {
 
 def _scalar(info: Type, name: str) -> Schema:
     bounds = {
-        word: getattr(info, bound)
-        for bound, word in _CONSTRAINTS.items()
+        keyword: getattr(info, bound)
+        for bound, keyword in _CONSTRAINTS.items()
         if getattr(info, bound, None) is not None
     }
     return {"type": name, **bounds}
@@ -157,9 +152,6 @@ def _scalar(info: Type, name: str) -> Schema:
 def _component_name(kind: type[msgspec.Struct], used: Iterable[str]) -> str:
     name = kind.__name__
     return name if name not in used else f"{kind.__module__.rpartition('.')[2].capitalize()}{name}"
-
-
-# describing: What does the service say about itself?
 
 
 COMMON_STATUSES = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503)
@@ -174,18 +166,18 @@ _HEADERS = {
     ),
 }
 _ENTRY_OPERATIONS = ("getEntry", "getHistory", "getProvenance", "getRelated")
-"""What can be asked about a memory by its id."""
+"""Operations that take the id of an entry."""
 
 
 def build_document(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str) -> Schema:
-    """The document about routes, each with what stands before its path."""
+    """Return the OpenAPI document of routes, each given with the prefix of its path."""
     shapes = OpenAPISchemas()
     shapes.schema(Problem)
     paths = {
-        f"{prefix}{path}": {method.lower(): _operation(one, path, shapes)}
-        for prefix, one in routes
-        for path in one.paths
-        for method in one.http_methods
+        f"{prefix}{path}": {method.lower(): _operation(handler, path, shapes)}
+        for prefix, handler in routes
+        for path in handler.paths
+        for method in handler.http_methods
     }
     return {
         "openapi": "3.1.0",
@@ -205,36 +197,36 @@ def build_document(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str)
 
 
 def _operation(handler: HTTPRouteHandler, path: str, schemas: OpenAPISchemas) -> Schema:
-    meaning: RouteInfo = handler.opt[ROUTE_INFO_KEY]
+    info: RouteInfo = handler.opt[ROUTE_INFO_KEY]
     summary, _, more = (handler.fn.__doc__ or "").strip().partition("\n")
-    body = {"requestBody": _request_body(meaning.hints["asked"], schemas)} if "asked" in meaning.hints else {}
+    body = {"requestBody": _request_body(info.hints["payload"], schemas)} if "payload" in info.hints else {}
     right = handler.opt[RIGHT_KEY]
-    usual = (421,) if right is None else (*COMMON_STATUSES, 415) if body else COMMON_STATUSES
-    statuses = sorted({*usual, *meaning.statuses})
-    made: Schema = {
+    common = (421,) if right is None else (*COMMON_STATUSES, 415) if body else COMMON_STATUSES
+    statuses = sorted({*common, *info.statuses})
+    operation: Schema = {
         "operationId": operation_id(handler, path),
         "summary": summary,
         "x-right": right,
         "parameters": [
-            *(_parameter(name, kind, handler, schemas) for name, kind in _query_parameters(meaning).items()),
-            *(_header_parameter(name) for name in meaning.headers),
+            *(_parameter(name, kind, handler, schemas) for name, kind in _query_parameters(info).items()),
+            *(_header_parameter(name) for name in info.headers),
         ],
         **body,
         "responses": {
-            "200": _success_response(meaning, path, schemas),
+            "200": _success_response(info, path, schemas),
             **{str(status): _problem_response(status) for status in statuses},
         },
     }
     if right is None:
-        made["security"] = []
+        operation["security"] = []
     if more.strip():
-        made["description"] = " ".join(more.split())
-    return made
+        operation["description"] = " ".join(more.split())
+    return operation
 
 
 def _query_parameters(info: RouteInfo) -> dict[str, Any]:
-    """The parameters of the query, with their annotations; those that say whose memory it is first."""
-    if "within" not in info.hints:
+    """Return the query parameters and their annotations, those of the scope first."""
+    if "memory_scope" not in info.hints:
         return {}
     return SCOPE_PARAMETERS | {
         name: kind for name, kind in info.hints.items() if name not in INJECTED_PARAMETERS
@@ -242,32 +234,32 @@ def _query_parameters(info: RouteInfo) -> dict[str, Any]:
 
 
 def operation_id(handler: HTTPRouteHandler, path: str) -> str:
-    """The name of a route: what its function is called, `get` before it where it reads."""
+    """Return the operation id of a route: its path in camel case, with `get` before it if it reads."""
     first, *rest = path.strip("/").split("-")
     name = first + "".join(map(str.capitalize, rest))
     return f"get{name[:1].upper()}{name[1:]}" if "GET" in handler.http_methods else name
 
 
 def _parameter(name: str, hint: Any, handler: HTTPRouteHandler, schemas: OpenAPISchemas) -> Schema:
-    kind, said = (get_args(hint)[0], get_args(hint)[1]) if get_origin(hint) is Annotated else (hint, None)
-    inner = [one for one in get_args(kind) if one is not type(None)]
-    kind = inner[0] if inner else kind
-    made: Schema = {"name": name, "in": "query"}
-    if isinstance(said, QueryParameter):
-        bounds = {bound: getattr(said, bound) for bound in ("ge", "le", "min_length")}
+    kind, query = (get_args(hint)[0], get_args(hint)[1]) if get_origin(hint) is Annotated else (hint, None)
+    members = [member for member in get_args(kind) if member is not type(None)]
+    kind = members[0] if members else kind
+    parameter: Schema = {"name": name, "in": "query"}
+    if isinstance(query, QueryParameter):
+        bounds = {bound: getattr(query, bound) for bound in ("ge", "le", "min_length")}
         kind = Annotated[kind, Meta(**{key: value for key, value in bounds.items() if value is not None})]
-        if said.description:
-            made["description"] = said.description
+        if query.description:
+            parameter["description"] = query.description
     field = handler.parsed_fn_signature.parameters.get(name)
     schema = schemas.schema(kind) | ({"pattern": ID_PATTERN} if name in {*SCOPE_PARAMETERS, "id"} else {})
     if field is not None and not field.has_default:
-        made["required"] = True
+        parameter["required"] = True
         schema = {"minLength": 1, **schema}
-    elif name in handler.opt[ROUTE_INFO_KEY].needs:
-        made["required"] = True
+    elif name in handler.opt[ROUTE_INFO_KEY].required:
+        parameter["required"] = True
     elif field is not None and isinstance(field.default, (str, int, float)):
         schema = {**schema, "default": field.default}
-    return {**made, "schema": schema}
+    return {**parameter, "schema": schema}
 
 
 def _header_parameter(name: str) -> Schema:
@@ -287,36 +279,36 @@ def _request_body(kind: Any, schemas: OpenAPISchemas) -> Schema:
 def _success_response(info: RouteInfo, path: str, schemas: OpenAPISchemas) -> Schema:
     kind = info.hints["return"]
     kind = get_args(kind)[0] if get_origin(kind) is Response else kind
-    made: Schema = {"description": "What was asked for."}
+    response: Schema = {"description": "What was asked for."}
     if kind is ServerSentEvent:
-        return {**made, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+        return {**response, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     if kind is bytes:
         media = SPARQL_RESULTS_MEDIA_TYPE if path == "/sparql" else OPENAPI_MEDIA_TYPE
-        return {**made, "content": {media: {"schema": {"type": "object"}}}}
-    made["content"] = {JSON_MEDIA_TYPE: {"schema": schemas.schema(kind)}}
+        return {**response, "content": {media: {"schema": {"type": "object"}}}}
+    response["content"] = {JSON_MEDIA_TYPE: {"schema": schemas.schema(kind)}}
     if "If-Match" in info.headers or path == "/entry":
-        made["headers"] = {"ETag": {"description": "The revision.", "schema": {"type": "string"}}}
-        made["links"] = _response_links("/entry/id" if path == "/remember" else "/id")
-    return made
+        response["headers"] = {"ETag": {"description": "The revision.", "schema": {"type": "string"}}}
+        response["links"] = _response_links("/entry/id" if path == "/remember" else "/id")
+    return response
 
 
 def _response_links(pointer: str) -> Schema:
-    leads: Schema = {
+    links: Schema = {
         name: {"operationId": name, "parameters": {"id": f"$response.body#{pointer}"}}
         for name in _ENTRY_OPERATIONS
     }
     for name in ("forget", "restore", "erase"):
-        leads[name] = {"operationId": name, "requestBody": {"id": f"$response.body#{pointer}"}}
-    for link in leads.values():
+        links[name] = {"operationId": name, "requestBody": {"id": f"$response.body#{pointer}"}}
+    for link in links.values():
         link.setdefault("parameters", {})["namespace"] = "$request.query.namespace"
-    return leads
+    return links
 
 
 def _problem_response(status: int) -> Schema:
-    made: Schema = {
+    response: Schema = {
         "description": "What went wrong, and what to do.",
         "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     if status == 429:
-        made["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string"}}}
-    return made
+        response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string"}}}
+    return response

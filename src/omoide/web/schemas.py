@@ -1,4 +1,4 @@
-"""Request bodies and parameters."""
+"""Parameters, headers and JSON bodies of the REST routes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from omoide.core import codec
 from omoide.core.codec import MapField
 from omoide.core.entry import DEFAULT_NAMESPACE, MEMORY_TYPES, SOURCES, Evidence, Scope
 
-# asking: What does a request mean: whose memory, which revision of it, and what is asked?
-
-
 RIGHT_KEY = "right"
-"""Where a route says what it takes; one that says nothing is open to all."""
+"""Key in a handler's `opt`: the right it needs; None for a public route."""
 ROUTE_INFO_KEY = "meaning"
-"""Where a route says what may be asked of it."""
-INJECTED_PARAMETERS = frozenset({"asked", "request", "return", "state", "within"})
-"""Parameters of a function that are no parameters of its route."""
+"""Key in a handler's `opt`: its `RouteInfo`."""
+INJECTED_PARAMETERS = frozenset({"payload", "request", "return", "state", "memory_scope"})
+"""Parameters of a handler that Litestar injects by name; all others are query parameters."""
 
 _ETAG = re.compile(r'(?:W/)?"(\d{1,15})"')
 _JSON_CONTENT_TYPE = re.compile(
@@ -37,18 +34,18 @@ Handler = Callable[..., Any]
 
 
 class RouteInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be asked of a route, and what it answers with."""
+    """Annotations, parameters and responses of a route, for validation and the OpenAPI document."""
 
     hints: dict[str, Any]
-    names: frozenset[str]
-    """The parameters of the query."""
-    numbers: frozenset[str] = frozenset()
-    """Those of them that are no text."""
-    needs: frozenset[str] = frozenset()
-    """Parameters that usually may be left out, and here may not."""
+    parameters: frozenset[str]
+    """Query parameters."""
+    non_text: frozenset[str] = frozenset()
+    """Query parameters that are not text."""
+    required: frozenset[str] = frozenset()
+    """Scope parameters that are optional elsewhere and required here."""
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = ()
-    """The problems it may answer with, beside the usual ones."""
+    """Error statuses besides the common ones."""
 
 
 ScopeId = Annotated[str | None, QueryParameter(min_length=1, description="Of this one only; usually of any.")]
@@ -60,7 +57,7 @@ def query_scope(
     session: ScopeId = None,
     project: ScopeId = None,
 ) -> Scope:
-    """The part of the store that a request means."""
+    """Return the scope that the query parameters of a request name."""
     return Scope(namespace=namespace, agent_id=agent, session_id=session, project_id=project)
 
 
@@ -70,28 +67,28 @@ SCOPE_PARAMETERS = {
 
 
 def expected_rev(request: Request[Any, Any, Any]) -> int | None:
-    """The revision that `If-Match` expects."""
-    given = request.headers.get("if-match")
-    if given is None:
+    """Return the revision in `If-Match`; None if there is none."""
+    header = request.headers.get("if-match")
+    if header is None:
         return None
-    found = _ETAG.fullmatch(given.strip())
-    if found is None:
+    match = _ETAG.fullmatch(header.strip())
+    if match is None:
         raise invalid_parameter("if-match", 'must be one revision in quotes, such as "3"')
-    return int(found[1])
+    return int(match[1])
 
 
 def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
-    """The key under which a request counts once."""
+    """Return the `Idempotency-Key`; None if there is none."""
     return request.headers.get("idempotency-key")
 
 
 def etag(rev: int) -> dict[str, str]:
-    """The header that tells a revision."""
+    """Return the ETag header of a revision."""
     return {"ETag": f'"{rev}"'}
 
 
 def invalid_parameter(name: str, problem: str) -> ValidationException:
-    """A parameter or a header that cannot be taken."""
+    """Return the error for an invalid parameter or header."""
     return ValidationException(problem, extra=[{"key": name, "message": f"{name} {problem}"}])
 
 
@@ -101,36 +98,50 @@ def route(
     path: str,
     *statuses: int,
     headers: tuple[str, ...] = (),
-    needs: tuple[str, ...] = (),
+    required: tuple[str, ...] = (),
     **options: Any,
 ) -> Callable[[Handler], Any]:
-    """A route that needs a right, reads these headers, and may answer with these problems."""
+    """Return a decorator that registers a handler as a route.
 
-    def made(function: Handler) -> Any:
+    Litestar injects arguments by parameter name. The decorator reads the handler's annotations once,
+    registers the reader of the JSON body for `payload`, and marks every other parameter as injected or as a
+    query parameter.
+
+    Args:
+        method: Litestar's `get` or `post`.
+        right: right that a token needs; None for a public route.
+        path: path below the version.
+        statuses: error statuses besides the common ones.
+        headers: request headers that the handler reads.
+        required: scope parameters that are required.
+        options: further options of Litestar's decorator.
+    """
+
+    def register(function: Handler) -> Any:
         hints = get_type_hints(function, include_extras=True)
-        names = frozenset({*SCOPE_PARAMETERS, *hints} - INJECTED_PARAMETERS)
-        numbers = frozenset(
+        parameters = frozenset({*SCOPE_PARAMETERS, *hints} - INJECTED_PARAMETERS)
+        non_text = frozenset(
             name for name in hints.keys() - INJECTED_PARAMETERS if str not in _union_members(hints[name])
         )
-        meaning = RouteInfo(
+        info = RouteInfo(
             hints=hints,
-            names=names,
-            numbers=numbers,
-            needs=frozenset(needs),
+            parameters=parameters,
+            non_text=non_text,
+            required=frozenset(required),
             headers=headers,
             statuses=statuses,
         )
-        if "asked" in hints:
-            options["dependencies"] = {"asked": Provide(_body_reader(hints["asked"]))}
-        # The framework wants to be told where each parameter comes from.
-        for name in hints.keys() & {"asked", "within"}:
+        if "payload" in hints:
+            options["dependencies"] = {"payload": Provide(_body_reader(hints["payload"]))}
+        # Litestar warns unless each parameter states where it comes from.
+        for name in hints.keys() & {"payload", "memory_scope"}:
             function.__annotations__[name] = Annotated[hints[name], Dependency(kind="named")]
         for name in hints.keys() - INJECTED_PARAMETERS:
             if get_origin(hints[name]) is not Annotated:
                 function.__annotations__[name] = Annotated[hints[name], QueryParameter()]
-        return method(path, opt={RIGHT_KEY: right, ROUTE_INFO_KEY: meaning}, **options)(function)
+        return method(path, opt={RIGHT_KEY: right, ROUTE_INFO_KEY: info}, **options)(function)
 
-    return made
+    return register
 
 
 public_route = partial(route, get, None)
@@ -141,34 +152,31 @@ erase_route = partial(route, post, "erase", status_code=200)
 
 
 def _union_members(hint: Any) -> tuple[Any, ...]:
-    """What a parameter may be."""
+    """Return the members of a union annotation, or the annotation itself."""
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return get_args(kind) or (kind,)
 
 
 def _body_reader(kind: type[Any]) -> Handler:
-    """What reads the body of a request; the same hooks as everywhere make values of it."""
+    """Return a dependency that decodes the JSON body with the library's codec."""
 
-    async def read(request: Request[Any, Any, Any]) -> Any:
+    async def read_body(request: Request[Any, Any, Any]) -> Any:
         if _JSON_CONTENT_TYPE.fullmatch(request.headers.get("content-type", "").strip()) is None:
             raise HTTPException("send application/json, in UTF-8", status_code=415)
         try:
-            plain = msgspec.json.decode(await request.body())
+            data = msgspec.json.decode(await request.body())
         except (msgspec.DecodeError, UnicodeError):
             raise HTTPException("the body is not readable as JSON in UTF-8", status_code=400) from None
         try:
-            return msgspec.convert(plain, kind, dec_hook=codec.dec_hook)
+            return msgspec.convert(data, kind, dec_hook=codec.dec_hook)
         except msgspec.ValidationError as error:
             raise codec.translate_error(error) from None
 
-    return read
-
-
-# bodies: What may be sent to the service?
+    return read_body
 
 
 ID_PATTERN = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$"
-"""What an id is made of."""
+"""Pattern of an id."""
 
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 IdText = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": ID_PATTERN})]
@@ -180,16 +188,16 @@ MemoryTypeName = Annotated[str, Meta(extra_json_schema={"enum": [*MEMORY_TYPES]}
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What comes with a request; unknown fields are refused."""
+    """JSON body; unknown fields are refused."""
 
     def to_kwargs(self) -> dict[str, Any]:
-        """The fields that were said."""
-        found = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in found.items() if value is not None}
+        """Return the fields that are not None."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class RememberBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A memory to keep."""
+    """Memory to store."""
 
     content: NonEmptyText
     id: IdText | None = None
@@ -208,7 +216,7 @@ class RememberBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class FilterBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which memories are meant at all."""
+    """Filter for entries."""
 
     types: tuple[MemoryTypeName, ...] | None = None
     tags: tuple[NonEmptyText, ...] | None = None
@@ -222,7 +230,7 @@ class FilterBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RecallBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A question."""
+    """Query for memories."""
 
     query: NonEmptyText
     limit: Annotated[int, Meta(ge=1, le=100)] = 5
@@ -231,7 +239,7 @@ class RecallBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ForgetBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A memory that no longer counts."""
+    """Memory to forget."""
 
     id: IdText
     reason: str | None = None
@@ -239,13 +247,13 @@ class ForgetBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RestoreBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A memory that counts again."""
+    """Memory to bring back."""
 
     id: IdText
 
 
 class EraseBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be removed for good: a memory, or with `everything` all that the scope holds."""
+    """Memory to erase, or the whole scope with `everything`."""
 
     id: IdText | None = None
     everything: bool = False
@@ -253,7 +261,7 @@ class EraseBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class RelateBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How two memories are related."""
+    """Relation between two memories."""
 
     source: IdText
     relation: NonEmptyText
@@ -261,7 +269,7 @@ class RelateBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class PruneBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which memories can go; nothing goes unless `dry_run` is false."""
+    """Criteria for pruning; nothing is forgotten unless `dry_run` is false."""
 
     older_than_ms: Annotated[int, Meta(ge=0)] | None = None
     max_confidence: UnitFloat | None = None
@@ -272,7 +280,7 @@ class PruneBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SparqlBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A query in SPARQL, with values for its variables."""
+    """SPARQL query, with values for its variables."""
 
     query: NonEmptyText
     bindings: dict[str, str | int | float | bool] | None = None
@@ -281,7 +289,7 @@ class SparqlBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class PromoteBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of a session is to become lasting memory; nothing does unless `dry_run` is false."""
+    """Session to promote; nothing is written unless `dry_run` is false."""
 
     session: IdText
     dry_run: bool = True
@@ -289,21 +297,21 @@ class PromoteBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class UndoPromotionBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A promotion to take back: the last one of a session, or the run that is named."""
+    """Promotion to undo: the named run, or the last one of the session."""
 
     session: IdText
     run: IdText | None = None
 
 
 class PreflightBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What would be said in a session."""
+    """Message that would be sent in a session."""
 
     session: IdText
     message: NonEmptyText
 
 
 class WhoCanBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody is needed for."""
+    """Action, tags and limits that an agent has to support."""
 
     action: NonEmptyText | None = None
     tags: tuple[NonEmptyText, ...] = ()

@@ -1,35 +1,30 @@
-"""How does an MCP client meet a memory?
+"""Serve a store to MCP clients, with the official SDK.
 
-`create_server(store, scope)` makes a server of the official SDK; `omoide mcp` runs it. The SDK takes a second
-to load, and is loaded when it is needed.
-
+`server` builds and runs the server, `tools` declares its tools, `schemas` their outputs, `arguments` corrects
+what a model sends, and `clients` writes the configuration of MCP clients. The SDK takes a second to import;
+it is loaded when an attribute is first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from omoide._lazy import attach
 
 if TYPE_CHECKING:
-    from omoide.integrations.mcp.server import create_server, serve_http, serve_stdio
+    from omoide.integrations.mcp.server import (
+        MemoryServer,
+        create_server,
+        http_app,
+        serve_http,
+        serve_stdio,
+    )
 
+__all__ = ["MemoryServer", "create_server", "http_app", "serve_http", "serve_stdio"]
 
-__all__ = ["create_server", "serve_http", "serve_stdio"]
-
-_LAZY = {"create_server": "server", "serve_http": "server", "serve_stdio": "server"}
-_REQUIRED_MODULES = ("mcp", "mcp_types", "starlette", "uvicorn")
-
-
-def __getattr__(name: str) -> Any:
-    """What is asked for, with the SDK that it needs."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    try:
-        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _REQUIRED_MODULES:
-            raise
-        from omoide.errors import MissingExtra
-
-        raise MissingExtra("MCP", "mcp") from error
+__getattr__, __dir__ = attach(
+    __name__,
+    attributes={"server": __all__},
+    extra=("MCP", "mcp"),
+    requires=("mcp", "mcp_types", "starlette", "uvicorn"),
+)
