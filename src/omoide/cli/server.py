@@ -1,4 +1,4 @@
-"""Serve, mcp, token."""
+"""The `serve`, `mcp` and `token` commands."""
 
 from __future__ import annotations
 
@@ -27,15 +27,12 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
 
 
-# joining: How are several applications served at one address?
-
-
 ASGIScope = MutableMapping[str, Any]
 ASGIApp = Callable[[ASGIScope, Callable[..., Any], Callable[..., Any]], Awaitable[None]]
 
 
 class PathDispatcher:
-    """One application, and another one under a path; the other one lives as long as the first."""
+    """ASGI application that sends one path to a second application, whose lifespan it runs as well."""
 
     def __init__(self, first: Any, path: str, other: Any) -> None:
         self._first: ASGIApp = first
@@ -43,7 +40,7 @@ class PathDispatcher:
         self._other = other
 
     async def __call__(self, scope: ASGIScope, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
-        """Pass a request to the one whose path it is."""
+        """Pass a request to the application of its path."""
         if scope["type"] == "lifespan":
             async with self._other.router.lifespan_context(self._other):
                 await self._first(scope, receive, send)
@@ -51,9 +48,6 @@ class PathDispatcher:
             await self._other(scope, receive, send)
         else:
             await self._first(scope, receive, send)
-
-
-# mcp: How does an editor, or another MCP client, use the memory?
 
 
 DEFAULT_PORT = 8765
@@ -85,31 +79,31 @@ DEFAULT_PORT = 8765
     flag_value="claude-desktop",
     help=f"Print what a client has to be told: {', '.join(clients.CLIENTS)}.",
 )
-def mcp_command(shell: CommandContext, print_config: str | None, **given: Any) -> None:
+def mcp_command(ctx: CommandContext, print_config: str | None, **options: Any) -> None:
     """Serve the memory to MCP clients: editors, assistants and agents.
 
     Without --http one client talks to it through standard input and output. Whose memory it is, is fixed by
     the options below; no client can change it. Beyond this machine it answers only who has a token.
     """
     if print_config is not None:
-        _print_config(shell, print_config, given)
+        _print_config(ctx, print_config, options)
         return
     import anyio
 
-    with shell.open_store(create=True, load_embedder=True) as store:
-        anyio.run(_serve_mcp, shell, store, given)
+    with ctx.open_store(create=True, load_embedder=True) as store:
+        anyio.run(_serve_mcp, ctx, store, options)
 
 
-async def _serve_mcp(shell: CommandContext, store: Any, options: dict[str, Any]) -> None:
+async def _serve_mcp(ctx: CommandContext, store: Any, options: dict[str, Any]) -> None:
     from omoide.integrations.mcp import create_server, serve_http, serve_stdio
 
-    server = create_server(store, shell.scope, all_tools=options["all_tools"], strict=options["strict"])
+    server = create_server(store, ctx.scope, all_tools=options["all_tools"], strict=options["strict"])
     if not options["http"]:
         await serve_stdio(server, close=store.sync.close)
         return
-    wanted = _requires_token(options)
-    if wanted:
-        await _check_namespace_token(store, shell.scope.namespace)
+    require_token = _requires_token(options)
+    if require_token:
+        await _check_namespace_token(store, ctx.scope.namespace)
 
     def ready(url: str) -> None:
         click.echo(f"Listening on {url}", err=True)
@@ -118,7 +112,7 @@ async def _serve_mcp(shell: CommandContext, store: Any, options: dict[str, Any])
         server,
         host=options["host"],
         port=options["port"],
-        require_token=wanted,
+        require_token=require_token,
         allowed_hosts=options["allow_host"],
         on_ready=ready,
     )
@@ -131,13 +125,13 @@ def _requires_token(options: dict[str, Any]) -> bool:
 
 
 async def _check_namespace_token(store: Any, namespace: str) -> None:
-    """A server that nobody could use is not begun."""
+    """Raise if no valid token can read the namespace: nobody could use the server."""
     from omoide import clock
     from omoide.service import auth as access
 
     now = clock.now()
-    known = await access.list_tokens(store)
-    if not any(one.is_live(now) and one.allows("read", namespace) for one in known):
+    tokens = await access.list_tokens(store)
+    if not any(token.is_live(now) and token.allows("read", namespace) for token in tokens):
         raise Invalid(
             "token",
             f"that may read {namespace!r} does not exist",
@@ -145,9 +139,9 @@ async def _check_namespace_token(store: Any, namespace: str) -> None:
         )
 
 
-def _print_config(shell: CommandContext, name: str, options: dict[str, Any]) -> None:
-    chosen = clients.get_client(name)
-    url = shell.settings.store.value or ""
+def _print_config(ctx: CommandContext, name: str, options: dict[str, Any]) -> None:
+    client = clients.get_client(name)
+    url = ctx.settings.store.value or ""
     hidden = _has_password(url) and not options["http"]
     if options["http"]:
         url = f"http://{options['host']}:{options['port'] or DEFAULT_PORT}/mcp"
@@ -155,11 +149,11 @@ def _print_config(shell: CommandContext, name: str, options: dict[str, Any]) -> 
     else:
         flags = [f"--{flag.replace('_', '-')}" for flag in ("all_tools", "strict") if options[flag]]
         config = clients.stdio_config(
-            name, sys.executable, ["-m", "omoide", "mcp", *flags, *_setting_options(shell)]
+            name, sys.executable, ["-m", "omoide", "mcp", *flags, *_setting_options(ctx)]
         )
 
     def show() -> None:
-        click.echo(f"For {chosen.title}, in {chosen.file}:", err=True)
+        click.echo(f"For {client.title}, in {client.file}:", err=True)
         if hidden:
             click.echo(
                 f"The URL of the store has a password: set {environment_variable('store')} for the client.",
@@ -167,34 +161,32 @@ def _print_config(shell: CommandContext, name: str, options: dict[str, Any]) -> 
             )
         click.echo(clients.format_config(name, config), nl=False)
 
-    shell.print_result({"client": name, "file": chosen.file, "config": config}, show)
+    ctx.print_result({"client": name, "file": client.file, "config": config}, show)
 
 
-def _setting_options(shell: CommandContext) -> list[str]:
-    """The settings that somebody has said, as options: a client starts the server who knows where.
+def _setting_options(ctx: CommandContext) -> list[str]:
+    """Return the settings given explicitly, as options for the configuration of an MCP client.
 
-    All but a URL with a password in it, which does not belong into a file that others may see.
+    The client may start the server in any directory. A URL with a password is left out: the configuration
+    file may be readable by others.
     """
-    said = [(name, getattr(shell.settings, name)) for name in SETTING_NAMES]
+    settings = [(name, getattr(ctx.settings, name)) for name in SETTING_NAMES]
     return [
         f"--{name}={setting.value or ''}"
-        for name, setting in said
+        for name, setting in settings
         if setting.origin.startswith(("--", "OMOIDE_")) and not _has_password(setting.value or "")
     ]
 
 
 def _has_password(url: str) -> bool:
-    """Whether a URL has a password in it."""
+    """Return True if a URL has a password."""
     return mask_url(url) != url
 
 
-# serving: How is a memory served to others?
-
-
 SHUTDOWN_TIMEOUT = 3
-"""How long requests that are under way may take when the service is to end."""
+"""Seconds that requests under way may take on shutdown."""
 CREATE_TOKEN_COMMAND = "omoide token create NAME --right read --right write"
-"""What makes a token."""
+"""Command line that creates a token."""
 
 
 @command(
@@ -217,7 +209,7 @@ CREATE_TOKEN_COMMAND = "omoide token create NAME --right read --right write"
     metavar="NAME",
     help="A name by which others know this machine; may be repeated.",
 )
-def serve_command(shell: CommandContext, host: str, port: int, names: tuple[str, ...]) -> None:
+def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, ...]) -> None:
     """Serve the store over HTTP, until Ctrl-C.
 
     Programs need a token, and people open the address that is printed. Beyond this machine nothing is served
@@ -231,13 +223,13 @@ def serve_command(shell: CommandContext, host: str, port: int, names: tuple[str,
     except ModuleNotFoundError as error:
         raise MissingExtra("serving", "server") from error
 
-    with shell.open_store(create=True, load_embedder=True) as store, bind(host, port) as listening:
-        _check_any_token(shell, store, host)
-        address, port = listening.getsockname()[:2]
-        known = {*names} if is_wildcard(address) else {*names, address, f"[{address}]", host}
-        visitors = InspectorSessions(shell.scope)
-        rest = create_app(store, hosts=known, inspector_sessions=visitors)
-        app, mcp = _mount_mcp(rest, store, shell, address, known)
+    with ctx.open_store(create=True, load_embedder=True) as store, bind(host, port) as listener:
+        _check_any_token(ctx, store, host)
+        address, port = listener.getsockname()[:2]
+        hosts = {*names} if is_wildcard(address) else {*names, address, f"[{address}]", host}
+        visitors = InspectorSessions(ctx.scope)
+        rest = create_app(store, hosts=hosts, inspector_sessions=visitors)
+        app, mcp = _mount_mcp(rest, store, ctx, address, hosts)
         config = uvicorn.Config(
             app,
             http="h11",  # the other one hands on the space after a header's value
@@ -248,10 +240,10 @@ def serve_command(shell: CommandContext, host: str, port: int, names: tuple[str,
         )
         url = url_of(address, port)
         here = url_of("127.0.0.1", port) if is_wildcard(address) else url
-        look = f"{here}/inspect/enter?key={visitors.create_key()}"
-        shown = {"url": url, "inspect": look, "mcp": f"{url}{mcp}" if mcp else None}
-        shell.print_result(shown, partial(_print_addresses, shown))
-        _run_server(uvicorn.Server(config), listening)
+        inspector_url = f"{here}/inspect/enter?key={visitors.create_key()}"
+        addresses = {"url": url, "inspect": inspector_url, "mcp": f"{url}{mcp}" if mcp else None}
+        ctx.print_result(addresses, partial(_print_addresses, addresses))
+        _run_server(uvicorn.Server(config), listener)
     click.echo("Ended.", err=True)
 
 
@@ -262,8 +254,11 @@ def _print_addresses(addresses: dict[str, str | None]) -> None:
         click.echo(f"MCP clients find it at {addresses['mcp']}, with a token")
 
 
-def _check_any_token(shell: CommandContext, store: AsyncStore, host: str) -> None:
-    """Refuse to let the whole network in where nobody has a token; say how to make one."""
+def _check_any_token(ctx: CommandContext, store: AsyncStore, host: str) -> None:
+    """Raise if other machines can reach the address and there is no valid token.
+
+    On a loopback address, print how to create a token instead.
+    """
     import anyio
 
     from omoide.service import auth as access
@@ -271,45 +266,47 @@ def _check_any_token(shell: CommandContext, store: AsyncStore, host: str) -> Non
     now = clock.now()
     if any(token.is_live(now) for token in anyio.run(access.list_tokens, store)):
         return
-    setting = shell.settings.store
+    setting = ctx.settings.store
     url = setting.value or ""
-    make = (
+    command_line = (
         CREATE_TOKEN_COMMAND
         if setting.origin == "default"
         else f"{CREATE_TOKEN_COMMAND} --store {shlex.quote(url)}"
     )
     if mask_url(url) != url:  # then it is set again from where it came, and not shown
-        make = f"{CREATE_TOKEN_COMMAND}, with {environment_variable('store')} set to the URL of the store"
+        command_line = (
+            f"{CREATE_TOKEN_COMMAND}, with {environment_variable('store')} set to the URL of the store"
+        )
     if not is_loopback(host):
         raise Invalid(
-            "--host", f"is {host!r}, which others can reach, and nobody has a token", f"run: {make}"
+            "--host", f"is {host!r}, which others can reach, and nobody has a token", f"run: {command_line}"
         )
-    click.echo(f"Nobody has a token yet. To make one: {make}", err=True)
+    click.echo(f"Nobody has a token yet. To make one: {command_line}", err=True)
 
 
 def _mount_mcp(
-    app: Any, store: AsyncStore, shell: CommandContext, host: str, names: Iterable[str]
+    app: Any, store: AsyncStore, ctx: CommandContext, host: str, names: Iterable[str]
 ) -> tuple[Any, str]:
-    """The application with an MCP server beside it, and its path; as it is where the SDK is not installed."""
+    """Return the application with an MCP server mounted, and its path.
+
+    If the SDK is not installed, the application is returned as it is, with an empty path.
+    """
     try:
         from omoide.integrations.mcp.server import MCP_PATH, create_server, http_app
     except ModuleNotFoundError:
         return app, ""
-    server = create_server(store, shell.scope)
+    server = create_server(store, ctx.scope)
     return PathDispatcher(
         app, MCP_PATH, http_app(server, host=host, require_token=True, allowed_hosts=names)
     ), MCP_PATH
 
 
-def _run_server(server: Any, listening: socket.socket) -> None:
-    """Serve until a signal comes; that is how it is meant to end, and no failure."""
+def _run_server(server: Any, listener: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM, which is a normal end."""
     # The server finishes what is under way and then raises the signal again: it must not end the process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
-
-
-# tokens: Who may use the store from outside, and who no longer?
+        server.run(sockets=[listener])
 
 
 @click.group("token")
@@ -336,7 +333,7 @@ def token_command() -> None:
 )
 @click.option("--expires", metavar="WHEN", help="When it ends: a date, a time, or 30d for in thirty days.")
 def create_command(
-    shell: CommandContext, name: str, rights: tuple[str, ...], named: tuple[str, ...], expires: str | None
+    ctx: CommandContext, name: str, rights: tuple[str, ...], named: tuple[str, ...], expires: str | None
 ) -> None:
     """Make a token called NAME and print its secret, which is shown only this once.
 
@@ -347,13 +344,15 @@ def create_command(
     from omoide.service import auth as access
 
     now = clock.now()
-    ends = None if expires is None else output.parse_future_time(expires, now, "--expires")
-    if ends is not None and ends <= now:
+    expires_at = None if expires is None else output.parse_future_time(expires, now, "--expires")
+    if expires_at is not None and expires_at <= now:
         raise Invalid("--expires", f"is {expires!r}, which is over", "write a time to come, such as 30d")
-    where = named or (shell.scope.namespace,)
-    with shell.open_store(create=True) as store:
-        secret, token = anyio.run(partial(access.create, store, name, rights, where, expires_at=ends))
-    shell.print_result({"secret": secret, "token": token}, lambda: click.echo(secret))
+    namespaces = named or (ctx.scope.namespace,)
+    with ctx.open_store(create=True) as store:
+        secret, token = anyio.run(
+            partial(access.create, store, name, rights, namespaces, expires_at=expires_at)
+        )
+    ctx.print_result({"secret": secret, "token": token}, lambda: click.echo(secret))
     click.echo(f"{token.id}  {_token_summary(token)}", err=True)
     click.echo("Keep the secret: it is shown only this once.", err=True)
 
@@ -362,14 +361,14 @@ def create_command(
     "list",
     "omoide token list",
 )
-def list_command(shell: CommandContext) -> int:
+def list_command(ctx: CommandContext) -> int:
     """List all tokens, those that no longer count included, oldest first; no secrets."""
     import anyio
 
     from omoide.service import auth as access
 
-    with shell.open_store() as store:
-        found = anyio.run(access.list_tokens, store)
+    with ctx.open_store() as store:
+        tokens = anyio.run(access.list_tokens, store)
     now = clock.now()
 
     def show() -> None:
@@ -377,22 +376,22 @@ def list_command(shell: CommandContext) -> int:
             ("id", "name", "rights", "namespaces", "made", "ends", "state"),
             [
                 (
-                    one.id,
-                    one.name,
-                    ", ".join(one.rights),
-                    ", ".join(one.namespaces),
-                    output.format_time(one.created_at),
-                    output.format_time(one.expires_at),
-                    _token_status(one, now),
+                    token.id,
+                    token.name,
+                    ", ".join(token.rights),
+                    ", ".join(token.namespaces),
+                    output.format_time(token.created_at),
+                    output.format_time(token.expires_at),
+                    _token_status(token, now),
                 )
-                for one in found
+                for token in tokens
             ],
         )
-        if not found:
+        if not tokens:
             click.echo("Nothing found.", err=True)
 
-    shell.print_result({"tokens": found}, show)
-    return OK if found else NOT_FOUND
+    ctx.print_result({"tokens": tokens}, show)
+    return OK if tokens else NOT_FOUND
 
 
 @command(
@@ -400,15 +399,15 @@ def list_command(shell: CommandContext) -> int:
     "omoide token revoke tok_0123",
 )
 @click.argument("id")
-def revoke_command(shell: CommandContext, id: str) -> None:
+def revoke_command(ctx: CommandContext, id: str) -> None:
     """Let a token no longer count, from now on."""
     import anyio
 
     from omoide.service import auth as access
 
-    with shell.open_store() as store:
+    with ctx.open_store() as store:
         token = anyio.run(access.revoke, store, id)
-    shell.print_result(token, lambda: click.echo(f"{sanitize(token.id)}  revoked ({sanitize(token.name)})"))
+    ctx.print_result(token, lambda: click.echo(f"{sanitize(token.id)}  revoked ({sanitize(token.name)})"))
 
 
 def _token_status(token: ApiToken, now: int) -> str:

@@ -1,4 +1,4 @@
-"""Sessions, context, promote."""
+"""The commands for sessions: list, show, context and promotion."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
 
 
-# promoting: What does a session know, and what of it becomes lasting memory?
-
-
 REACHES = ("session", "project", "agent")
 
 
@@ -50,7 +47,7 @@ REACHES = ("session", "project", "agent")
 @click.argument("id", metavar="SESSION")
 @click.option("--threshold", type=float, metavar="X", help="What is enough, from 0 to 1; 0.6 usually.")
 @apply_options
-def promote_command(shell: CommandContext, id: str, threshold: float | None, apply: bool) -> int:
+def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply: bool) -> int:
     """Show what of a session's short-term memory would become lasting, and why; --apply promotes it.
 
     `omoide undo-promotion` takes a promotion back.
@@ -61,24 +58,24 @@ def promote_command(shell: CommandContext, id: str, threshold: float | None, app
         check_unit(threshold, "--threshold")
 
     async def promote(store: AsyncStore) -> tuple[Promotion, tuple[str, ...]]:
-        loaded = await _load_session(shell, store, id)
+        session = await _load_session(ctx, store, id)
         if not apply:
-            return await loaded.promote(dry_run=True, threshold=threshold), loaded.notices
-        loaded.set_promotion(enabled=False)  # what is asked for is promoted, and nothing more on leaving
-        async with loaded:
-            return await loaded.promote(threshold=threshold), loaded.notices
+            return await session.promote(dry_run=True, threshold=threshold), session.notices
+        session.set_promotion(enabled=False)  # what is asked for is promoted, and nothing more on leaving
+        async with session:
+            return await session.promote(threshold=threshold), session.notices
 
-    with shell.open_store(load_embedder=apply) as store:
-        done, notices = anyio.run(promote, store)
+    with ctx.open_store(load_embedder=apply) as store:
+        promotion, notices = anyio.run(promote, store)
     answer = {
-        "dry_run": done.dry_run,
-        "threshold": done.plan.threshold,
-        "candidates": done.plan.candidates,
-        "run": done.run,
+        "dry_run": promotion.dry_run,
+        "threshold": promotion.plan.threshold,
+        "candidates": promotion.plan.candidates,
+        "run": promotion.run,
         "notices": notices,
     }
-    shell.print_result(answer, lambda: _print_promotion(done, notices))
-    return FAILED if done.run is not None and done.run.failed else OK
+    ctx.print_result(answer, lambda: _print_promotion(promotion, notices))
+    return FAILED if promotion.run is not None and promotion.run.failed else OK
 
 
 @command(
@@ -88,7 +85,7 @@ def promote_command(shell: CommandContext, id: str, threshold: float | None, app
 )
 @click.argument("id", metavar="SESSION")
 @click.argument("run", required=False)
-def undo_promotion_command(shell: CommandContext, id: str, run: str | None) -> None:
+def undo_promotion_command(ctx: CommandContext, id: str, run: str | None) -> None:
     """Take the last promotion of a session back, or the one that is named.
 
     Its memories are forgotten, and what they replaced counts again.
@@ -96,21 +93,21 @@ def undo_promotion_command(shell: CommandContext, id: str, run: str | None) -> N
     import anyio
 
     async def undo(store: AsyncStore) -> PromotionRun:
-        loaded = await _load_session(shell, store, id)
-        loaded.set_promotion(enabled=False)
-        async with loaded:
-            return await loaded.undo_promotion(run)
+        session = await _load_session(ctx, store, id)
+        session.set_promotion(enabled=False)
+        async with session:
+            return await session.undo_promotion(run)
 
-    with shell.open_store() as store:
-        undone = anyio.run(undo, store)
+    with ctx.open_store() as store:
+        undone_run = anyio.run(undo, store)
 
     def show() -> None:
-        made = [one.id for one in undone.promoted if one.made]
-        click.echo(f"{undone.id}  undone, {format_count(len(made), 'memory', 'memories')}")
-        for one in made:
+        created = [one.id for one in undone_run.promoted if one.made]
+        click.echo(f"{undone_run.id}  undone, {format_count(len(created), 'memory', 'memories')}")
+        for one in created:
             click.echo(sanitize(one))
 
-    shell.print_result(undone, show)
+    ctx.print_result(undone_run, show)
 
 
 @command(
@@ -124,15 +121,15 @@ def undo_promotion_command(shell: CommandContext, id: str, run: str | None) -> N
     "--budget", type=COUNT, default=32_000, show_default=True, metavar="N", help="In so many tokens."
 )
 @click.option("--reach", type=click.Choice(REACHES), help="How far memory is searched.")
-def context_command(shell: CommandContext, id: str, hint: str | None, budget: int, reach: str | None) -> None:
+def context_command(ctx: CommandContext, id: str, hint: str | None, budget: int, reach: str | None) -> None:
     """Show what a model should know about a session: what it understands, remembers, and what was said."""
     import anyio
 
     async def assemble(store: AsyncStore) -> SessionContext:
-        loaded = await _load_session(shell, store, id)
-        return await loaded.assemble_context(hint, budget, reach=reach)
+        session = await _load_session(ctx, store, id)
+        return await session.assemble_context(hint, budget, reach=reach)
 
-    with shell.open_store(load_embedder=hint is not None) as store:
+    with ctx.open_store(load_embedder=hint is not None) as store:
         context = anyio.run(assemble, store)
 
     def show() -> None:
@@ -144,17 +141,17 @@ def context_command(shell: CommandContext, id: str, hint: str | None, budget: in
         for notice in context.notices:
             click.echo(sanitize(notice), err=True)
 
-    shell.print_result(context, show)
+    ctx.print_result(context, show)
 
 
-async def _load_session(shell: CommandContext, store: AsyncStore, id: str) -> Session:
-    """The session of an id, with the agent it was begun with."""
+async def _load_session(ctx: CommandContext, store: AsyncStore, id: str) -> Session:
+    """Load a session with the spec it was started with."""
     from omoide.sessions.session import Session
     from omoide.sessions.storage import spec_of
 
-    namespace = shell.scope.namespace
+    namespace = ctx.scope.namespace
     spec = await spec_of(store, id, namespace)
-    return await Session.load(id, spec, store=store, namespace=namespace, **turn_options(shell, spec))
+    return await Session.load(id, spec, store=store, namespace=namespace, **turn_options(ctx, spec))
 
 
 def _print_promotion(promotion: Promotion, notices: tuple[str, ...]) -> None:
@@ -162,8 +159,14 @@ def _print_promotion(promotion: Promotion, notices: tuple[str, ...]) -> None:
     print_table(
         ("verdict", "score", "type", "content", "why"),
         [
-            (one.verdict, f"{one.score:.3f}", one.entry.type or "", one.entry.content, one.why)
-            for one in plan.candidates
+            (
+                candidate.verdict,
+                f"{candidate.score:.3f}",
+                candidate.entry.type or "",
+                candidate.entry.content,
+                candidate.why,
+            )
+            for candidate in plan.candidates
         ],
     )
     if run is None:
@@ -173,13 +176,10 @@ def _print_promotion(promotion: Promotion, notices: tuple[str, ...]) -> None:
             click.echo("--apply promotes them.", err=True)
     else:
         click.echo(f"{run.id}  {format_count(len(run.promoted), 'memory', 'memories')} promoted")
-        for one in run.failed:
-            click.echo(f"not promoted: {sanitize(one.id)}: {sanitize(one.problem)}", err=True)
+        for candidate in run.failed:
+            click.echo(f"not promoted: {sanitize(candidate.id)}: {sanitize(candidate.problem)}", err=True)
     for notice in notices:
         click.echo(sanitize(notice), err=True)
-
-
-# sessions: Which conversations are kept, and what was said in them?
 
 
 _SUMMARY_FIELDS = (
@@ -211,7 +211,7 @@ def sessions_command(context: click.Context) -> Any:
     "list",
     "omoide sessions list --agent ada",
 )
-def list_command(shell: CommandContext) -> int:
+def list_command(ctx: CommandContext) -> int:
     """List the sessions of the namespace, the one that was used last first.
 
     Those of all agents and projects, unless one is named.
@@ -220,26 +220,32 @@ def list_command(shell: CommandContext) -> int:
 
     from omoide.sessions.storage import sessions
 
-    agent, project = _explicit_value(shell.settings.agent), _explicit_value(shell.settings.project)
-    with shell.open_store() as store:
-        listed = partial(sessions, store, agent_id=agent, namespace=shell.scope.namespace)
-        found = [one for one in anyio.run(listed) if project in (None, one.project_id)]
-    found.sort(key=lambda one: one.updated_at, reverse=True)
+    agent, project = _explicit_value(ctx.settings.agent), _explicit_value(ctx.settings.project)
+    with ctx.open_store() as store:
+        search = partial(sessions, store, agent_id=agent, namespace=ctx.scope.namespace)
+        headers = [header for header in anyio.run(search) if project in (None, header.project_id)]
+    headers.sort(key=lambda header: header.updated_at, reverse=True)
 
     def show() -> None:
         titles = ("id", "agent", "status", "turns", "used last")
         print_table(
             titles,
             [
-                (one.session_id, one.agent_id, one.status, str(one.turns), format_time(one.updated_at))
-                for one in found
+                (
+                    header.session_id,
+                    header.agent_id,
+                    header.status,
+                    str(header.turns),
+                    format_time(header.updated_at),
+                )
+                for header in headers
             ],
         )
-        if not found:
+        if not headers:
             click.echo("Nothing found.", err=True)
 
-    shell.print_result({"sessions": [_summary(one) for one in found]}, show)
-    return OK if found else NOT_FOUND
+    ctx.print_result({"sessions": [_summary(header) for header in headers]}, show)
+    return OK if headers else NOT_FOUND
 
 
 @command(
@@ -247,17 +253,17 @@ def list_command(shell: CommandContext) -> int:
     "omoide sessions show conv-1",
 )
 @click.argument("id")
-def show_command(shell: CommandContext, id: str) -> None:
+def show_command(ctx: CommandContext, id: str) -> None:
     """Show what was said in a session, and where it stands."""
     import anyio
 
     from omoide.sessions.storage import SessionStore, session_not_found
 
-    with shell.open_store() as store:
-        kept = anyio.run(SessionStore(store, id, shell.scope.namespace).load)
-    if kept is None:
+    with ctx.open_store() as store:
+        stored = anyio.run(SessionStore(store, id, ctx.scope.namespace).load)
+    if stored is None:
         raise session_not_found(id)
-    header, thread = kept
+    header, thread = stored
 
     def show() -> None:
         for entry in thread.entries:
@@ -267,32 +273,32 @@ def show_command(shell: CommandContext, id: str) -> None:
             click.echo(f"waits for a decision: {sanitize(review.question)} ({sanitize(review.id)})")
         click.echo(f"{header.status}, {format_time(header.updated_at)}", err=True)
 
-    shell.print_result({"session": _summary(header), "entries": [*thread.entries]}, show)
+    ctx.print_result({"session": _summary(header), "entries": [*thread.entries]}, show)
 
 
 def _explicit_value(setting: CliSetting) -> str | None:
-    """A value that somebody asked for."""
+    """Return the value of a setting if it was given explicitly."""
     return None if setting.origin in ("default", REPOSITORY) else setting.value
 
 
 def _summary(header: SessionRecord) -> dict[str, Any]:
-    written = codec.to_builtins(header)
-    return {name: written.get(name) for name in _SUMMARY_FIELDS}
+    fields = codec.to_builtins(header)
+    return {name: fields.get(name) for name in _SUMMARY_FIELDS}
 
 
 def _entry_lines(entry: ThreadEntry) -> Iterator[str]:
-    """What an entry says, for a person; notes of actions are not shown."""
-    said = entry.payload
+    """Yield an entry of a thread as lines for a person; other kinds are not shown."""
+    payload = entry.payload
     match entry.kind:
         case "message":
-            if said.get("content"):
-                yield f"{said.get('role')}> {said['content']}"
+            if payload.get("content"):
+                yield f"{payload.get('role')}> {payload['content']}"
         case "tool_call":
-            yield f"  → {said.get('name')} {codec.encode(said.get('params')).decode()}"
+            yield f"  → {payload.get('name')} {codec.encode(payload.get('params')).decode()}"
         case "tool_result":
-            yield f"  ← {said.get('name')}: {said.get('content')}"
+            yield f"  ← {payload.get('name')}: {payload.get('content')}"
         case "error":
-            yield f"  ! {said.get('problem') or said.get('error')}"
+            yield f"  ! {payload.get('problem') or payload.get('error')}"
         case _:
             pass
 

@@ -1,11 +1,7 @@
-"""Context, options, settings, exit codes.
+"""Settings, common options, exit codes, and the context that every command gets.
 
-With one line that says what happened and what to do, and a code that a script can go by.
-
-An option wins over an environment variable, and that over what is usual. An empty value means none: it lifts
-the limit to one agent, project or session.
-
-Which memory it works on, how the answer is wanted, and how to open the store.
+An option overrides its environment variable, which overrides the default. An empty value means none: it lifts
+the restriction to one agent, project or session.
 """
 
 from __future__ import annotations
@@ -28,17 +24,14 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
 
 
-# applying: Is it done, or only shown?
-
-
 def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--apply`, and `--dry-run` for who wants to be sure; it gets `apply`."""
+    """Add `--apply` and `--dry-run` to a command, which gets `apply`."""
 
     @wraps(function)
-    def run(*args: Any, apply: bool, dry_run: bool, **given: Any) -> Any:
+    def run(*args: Any, apply: bool, dry_run: bool, **kwargs: Any) -> Any:
         if apply and dry_run:
             raise Invalid("--apply", "comes with --dry-run", "choose one of them")
-        return function(*args, apply=apply, **given)
+        return function(*args, apply=apply, **kwargs)
 
     for option in (
         click.option("--dry-run", is_flag=True, help="Only show it, as without --apply."),
@@ -48,18 +41,15 @@ def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-# failing: How does a command fail?
-
-
 OK = 0
 NOT_FOUND = 1
-"""What was asked for is not there, nothing was found, or `doctor` or `validate` found a problem."""
+"""Exit code: the thing does not exist, nothing was found, or `doctor` or `validate` found a problem."""
 INVALID_USAGE = 2
-"""The command was given wrongly."""
+"""Exit code: the command line is invalid."""
 CONFLICT = 3
-"""Someone else changed the entry meanwhile, or an idempotency key was used before."""
+"""Exit code: the entry has another revision, or an idempotency key was used before."""
 FAILED = 4
-"""The store, a model or an embedder could not do what was asked."""
+"""Exit code: the store, a model or an embedder failed."""
 INTERRUPTED = 130
 
 _CODES: tuple[tuple[type[OmoideError], int], ...] = (
@@ -72,34 +62,31 @@ _CODES: tuple[tuple[type[OmoideError], int], ...] = (
 
 
 def exit_code(error: OmoideError) -> int:
-    """The exit code that tells of an error."""
+    """Return the exit code of an error."""
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
 def format_error(error: object) -> str:
-    """An error as one line, whatever it quotes, without the passwords of URLs."""
+    """Return an error's message on one line, without the passwords of URLs."""
     from omoide.service.problems import error_line
 
     return error_line(error)
 
 
-# settings: Which memory does a command work on, and who said so?
-
-
 REPOSITORY = "repository"
-"""The origin of a project that is the repository around the working folder."""
+"""Origin of a project that was found as the repository around the working directory."""
 SETTING_NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
 
 
 class CliSetting(NamedTuple):
-    """A value, and where it comes from."""
+    """Value and where it comes from."""
 
     value: str | None
     origin: str
 
 
 class CliSettings(NamedTuple):
-    """Everything that says which memory is meant."""
+    """Settings that select a store and a scope."""
 
     store: CliSetting
     embedder: CliSetting
@@ -110,7 +97,7 @@ class CliSettings(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The scope that commands see."""
+        """Scope that commands use."""
         return Scope(
             namespace=self.namespace.value or DEFAULT_NAMESPACE,
             agent_id=self.agent.value,
@@ -120,13 +107,19 @@ class CliSettings(NamedTuple):
 
 
 def environment_variable(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return f"OMOIDE_{name.upper()}"
 
 
 def resolve_settings(options: Mapping[str, str], environment: Mapping[str, str], folder: Path) -> CliSettings:
-    """The settings, from options, the environment and the folder in which a command runs."""
-    usual = {
+    """Return the settings of a command.
+
+    Args:
+        options: options given on the command line, without dashes.
+        environment: environment variables.
+        folder: working directory; its repository is the default project.
+    """
+    defaults = {
         "store": CliSetting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
         "embedder": CliSetting("auto", "default"),
         "namespace": CliSetting(DEFAULT_NAMESPACE, "default"),
@@ -134,12 +127,14 @@ def resolve_settings(options: Mapping[str, str], environment: Mapping[str, str],
         "project": _project_setting(folder),
         "session": CliSetting(None, "default"),
     }
-    found = {name: _explicit_setting(name, options, environment) or usual[name] for name in SETTING_NAMES}
-    if found["store"].value:
-        found["store"] = found["store"]._replace(value=store_url(found["store"].value))
+    settings = {
+        name: _explicit_setting(name, options, environment) or defaults[name] for name in SETTING_NAMES
+    }
+    if settings["store"].value:
+        settings["store"] = settings["store"]._replace(value=store_url(settings["store"].value))
     else:
-        found["store"] = usual["store"]
-    return CliSettings(**found)
+        settings["store"] = defaults["store"]
+    return CliSettings(**settings)
 
 
 def _explicit_setting(
@@ -158,11 +153,11 @@ def _data_folder(environment: Mapping[str, str]) -> Path:
 
 
 _SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
-"""What begins so names a server, and never a file, though a slash be missing."""
+"""A value that begins so is a server's URL even if its slashes are missing, and never a file name."""
 
 
 def store_url(url_or_path: str) -> str:
-    """The URL of a store that may have been given as the path of its file."""
+    """Return the URL of a store; a path becomes a `sqlite:///` URL."""
     if "://" in url_or_path or url_or_path.partition(":")[0] in _SERVER_SCHEMES:
         return url_or_path
     path = (
@@ -172,13 +167,10 @@ def store_url(url_or_path: str) -> str:
 
 
 def _project_setting(folder: Path) -> CliSetting:
-    for place in (folder, *folder.parents):
-        if (place / ".git").exists():
-            return CliSetting(str(place), REPOSITORY)
+    for directory in (folder, *folder.parents):
+        if (directory / ".git").exists():
+            return CliSetting(str(directory), REPOSITORY)
     return CliSetting(None, "default")
-
-
-# shell: What does every command know?
 
 
 _OPTIONS = {
@@ -192,23 +184,28 @@ _OPTIONS = {
 
 
 COUNT = click.IntRange(max=2**31 - 1)
-"""A number of things: how small it may be depends, but more than this is a slip."""
+"""Type of numeric options; the lower limit depends on the option, the upper one catches typing errors."""
 
 
 class CommandContext(NamedTuple):
-    """The surroundings of a command."""
+    """Settings and output format of a command."""
 
     settings: CliSettings
     json: bool
 
     @property
     def scope(self) -> Scope:
-        """The part of the store that is meant."""
+        """Scope of the settings."""
         return self.settings.scope
 
     @contextmanager
     def open_store(self, *, create: bool = False, load_embedder: bool = False) -> Iterator[AsyncStore]:
-        """The store: with `create`, one is made if there is none; with `embeds`, an encoder is loaded."""
+        """Open the store of the settings.
+
+        Args:
+            create: create the store if it does not exist; otherwise raise `NotFound`.
+            load_embedder: load the embedder, for commands that embed text.
+        """
         from omoide.stores.factory import open_store
 
         url = self.settings.store.value or ""
@@ -222,35 +219,35 @@ class CommandContext(NamedTuple):
             yield store
 
     def with_store(self, store: str, option: str) -> CommandContext:
-        """The same surroundings with another store, which an option names."""
-        chosen = CliSetting(store_url(store), option)
-        return self._replace(settings=self.settings._replace(store=chosen))
+        """Return a context with another store, named by an option."""
+        setting = CliSetting(store_url(store), option)
+        return self._replace(settings=self.settings._replace(store=setting))
 
     def print_result(self, answer: Any, show: Callable[[], None]) -> None:
-        """Print an answer: as JSON if that is wanted, else the way `show` does."""
+        """Print a result: as JSON with `--json`, else by calling `show`."""
         if self.json:
             output.print_json(answer)
         else:
             show()
 
     def print_nothing_found(self) -> None:
-        """Tell a person that nothing was found, and where nobody looked."""
+        """Print that nothing was found, and which project was searched."""
         click.echo("Nothing found.", err=True)
         project = self.settings.project
         if project.origin == REPOSITORY:
-            place = output.sanitize(project.value or "")
-            click.echo(f"Looked in project {place} only; --project '' looks everywhere.", err=True)
+            path = output.sanitize(project.value or "")
+            click.echo(f"Looked in project {path} only; --project '' looks everywhere.", err=True)
 
 
 def store_file(url: str) -> Path | None:
-    """The file of a store, if it has one."""
+    """Return the file of a SQLite URL; None for other stores."""
     from omoide.stores.sqlite.store import path_of
 
     return path_of(url) if url.partition(":")[0].lower() == "sqlite" else None
 
 
 def common_options() -> list[click.Option]:
-    """The options that all commands have."""
+    """Return the options that all commands have."""
     flag = click.Option(
         ["--json"], is_flag=True, default=None, help="Print JSON.", expose_value=False, callback=_store_option
     )
@@ -261,32 +258,39 @@ def common_options() -> list[click.Option]:
 
 
 def _store_option(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """Keep what was given; what stands after the command wins, for it is read later."""
-    given = ctx.ensure_object(dict)
+    """Keep a common option; one after the command is parsed later, and overrides one before it."""
+    options = ctx.ensure_object(dict)
     if value is not None and parameter.name is not None:
-        given[parameter.name] = value
+        options[parameter.name] = value
 
 
 def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a command of a function that takes the shell first and gives an exit code, or None for success."""
+    """Return a decorator that makes a command of a function.
+
+    The function gets a `CommandContext` first, and returns an exit code, or None for success.
+
+    Args:
+        name: name of the command.
+        examples: command lines for the help.
+    """
 
     def make(function: Callable[..., int | None]) -> click.Command:
         @wraps(function)
         def run(**parameters: Any) -> int | None:
-            given = dict(click.get_current_context().ensure_object(dict))
-            as_json = bool(given.pop("json", False))
+            options = dict(click.get_current_context().ensure_object(dict))
+            as_json = bool(options.pop("json", False))
             return function(
-                CommandContext(resolve_settings(given, os.environ, Path.cwd()), as_json), **parameters
+                CommandContext(resolve_settings(options, os.environ, Path.cwd()), as_json), **parameters
             )
 
-        made = click.command(name, epilog=format_examples(*examples))(run)
-        own = {name for parameter in made.params for name in parameter.opts}
-        made.params += [option for option in common_options() if own.isdisjoint(option.opts)]
-        return made
+        click_command = click.command(name, epilog=format_examples(*examples))(run)
+        own_options = {name for parameter in click_command.params for name in parameter.opts}
+        click_command.params += [option for option in common_options() if own_options.isdisjoint(option.opts)]
+        return click_command
 
     return make
 
 
 def format_examples(*lines: str) -> str:
-    """Examples as the help shows them: each on its own line, never wrapped."""
+    """Return examples for the help: each on its own line, never wrapped."""
     return "\n".join(["\b", "Examples:", *(f"  $ {line}" for line in lines)])

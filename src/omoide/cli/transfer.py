@@ -1,7 +1,7 @@
-"""Sparql, validate, export, import, copy.
+"""The `sparql`, `validate`, `export`, `import` and `copy` commands.
 
-In memory unless told otherwise: built from the store when the command begins, and gone when it ends. In a
-folder or at an endpoint it stays, and only what changed since is taken in.
+The graph is built in memory for one command, unless an option names a folder or an endpoint that keeps it;
+then only changes are synchronized.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
 
 
-# copying: How does everything get from one store to another from a shell?
-
-
 @command(
     "copy",
     "omoide copy --from old.db --to new.db",
@@ -56,7 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option("--tokens", is_flag=True, help="The tokens of the store, too.")
 def copy_command(
-    shell: CommandContext, source: str | None, target: str, named: tuple[str, ...], tokens: bool
+    ctx: CommandContext, source: str | None, target: str, named: tuple[str, ...], tokens: bool
 ) -> None:
     """Copy everything from one store to another, as it is.
 
@@ -69,29 +66,31 @@ def copy_command(
     from omoide.service.transfer import check_namespaces, copy
 
     for name in ("agent", "project", "session"):
-        if getattr(shell.settings, name).origin == f"--{name}":
+        if getattr(ctx.settings, name).origin == f"--{name}":
             raise Invalid(f"--{name}", "is given", "leave it out: whole namespaces are copied")
-    chosen = _selected_namespaces(shell, named)
-    check_namespaces(chosen or (), tokens=tokens)
-    here = shell if source is None else shell.with_store(source, "--from")
-    there = shell.with_store(target, "--to")
-    file = store_file(there.settings.store.value or "")
-    refuse_store_file(here, *([] if file is None else [file]))
+    namespaces = _selected_namespaces(ctx, named)
+    check_namespaces(namespaces or (), tokens=tokens)
+    source_ctx = ctx if source is None else ctx.with_store(source, "--from")
+    target_ctx = ctx.with_store(target, "--to")
+    file = store_file(target_ctx.settings.store.value or "")
+    refuse_store_file(source_ctx, *([] if file is None else [file]))
     with (
-        here.open_store() as one,
-        there.open_store(create=True, load_embedder=True) as other,
-        progress_bar() as tell,
+        source_ctx.open_store() as source_store,
+        target_ctx.open_store(create=True, load_embedder=True) as target_store,
+        progress_bar() as report,
     ):
-        done = anyio.run(partial(copy, one, other, namespaces=chosen, tokens=tokens, progress=tell))
-    shell.print_result(done, lambda: _print_copy_report(done))
+        result = anyio.run(
+            partial(copy, source_store, target_store, namespaces=namespaces, tokens=tokens, progress=report)
+        )
+    ctx.print_result(result, lambda: _print_copy_report(result))
 
 
-def _selected_namespaces(shell: CommandContext, names: tuple[str, ...]) -> list[str] | None:
-    """Those that are named, here or before the command or by the variable; None for all."""
+def _selected_namespaces(ctx: CommandContext, names: tuple[str, ...]) -> list[str] | None:
+    """Return the namespaces given by option or variable; None for all."""
     if names:
         return [*names]
-    setting = shell.settings.namespace
-    return None if setting.origin == "default" else [shell.scope.namespace]
+    setting = ctx.settings.namespace
+    return None if setting.origin == "default" else [ctx.scope.namespace]
 
 
 def _print_copy_report(report: CopyReport) -> None:
@@ -103,11 +102,8 @@ def _print_copy_report(report: CopyReport) -> None:
         click.echo(sanitize(notice), err=True)
 
 
-# graphs: Where is the graph that a command asks?
-
-
 def graph_options(function: Any) -> Any:
-    """Give a command the options that say where its graph is."""
+    """Add the options that select the graph."""
     for option in (
         click.option(
             "--update-endpoint", metavar="URL", help="Where the endpoint takes changes, if not there too."
@@ -126,7 +122,7 @@ def graph_options(function: Any) -> Any:
 
 
 def open_graph(store: AsyncStore, options: dict[str, Any] | None = None) -> BlockingGraph:
-    """The graph over a store, where the options say; takes them out of `given`."""
+    """Open the graph over a store; the options are removed from `options`."""
     from omoide import blocking
 
     if options is None:
@@ -137,9 +133,6 @@ def open_graph(store: AsyncStore, options: dict[str, Any] | None = None) -> Bloc
         endpoint=options.pop("endpoint"),
         update_endpoint=options.pop("update_endpoint"),
     )
-
-
-# exchanging: How do memories go to a file that other programs read, and come from one?
 
 
 RDF_FORMATS = {".ttl": "turtle", ".trig": "trig", ".jsonld": "jsonld", ".nq": "nquads"}
@@ -160,18 +153,18 @@ IMPORT_FORMATS = {**EXPORT_FORMATS, ".json": CHAT}
     help="The format, if the file's name does not say.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def export_command(shell: CommandContext, file: Path, format: str | None, force: bool) -> None:
+def export_command(ctx: CommandContext, file: Path, format: str | None, force: bool) -> None:
     """Write the memories that are meant to FILE: .jsonl, or as RDF .ttl, .trig, .jsonld or .nq.
 
     All of them, also those that were forgotten or no longer hold. The file is there when it is complete.
     """
-    refuse_store_file(shell, file)
+    refuse_store_file(ctx, file)
     if file.exists() and not force:
         raise Invalid("file", f"{str(file)!r} exists", "choose another, or replace it with --force")
     kind = _file_format(file, format, EXPORT_FORMATS)
-    with shell.open_store() as store, progress_bar() as tell:
-        count = _export(shell, store, file, kind, tell)
-    shell.print_result(
+    with ctx.open_store() as store, progress_bar() as report:
+        count = _export(ctx, store, file, kind, report)
+    ctx.print_result(
         {"path": str(file), "memories": count},
         lambda: click.echo(f"{sanitize(str(file))}  {format_count(count, 'memory', 'memories')}"),
     )
@@ -190,7 +183,7 @@ def export_command(shell: CommandContext, file: Path, format: str | None, force:
     help="The format, if the file's name does not say.",
 )
 @click.option("--thread", metavar="NAME", help="What a chat is called; usually what the file says.")
-def import_command(shell: CommandContext, file: Path, format: str | None, thread: str | None) -> None:
+def import_command(ctx: CommandContext, file: Path, format: str | None, thread: str | None) -> None:
     """Take over the memories of FILE, or what was said in a chat, all of it or nothing.
 
     What the store has already is left as it is, so doing it twice does no harm. Memories that do not say
@@ -205,40 +198,40 @@ def import_command(shell: CommandContext, file: Path, format: str | None, thread
         kind = CHAT if is_chat(file) else JSONL
     if thread is not None and kind != CHAT:
         raise Invalid("--thread", "is given, and the file is no chat", "leave it out, or pass --format chat")
-    with shell.open_store(create=True, load_embedder=True) as store, progress_bar() as tell:
-        done = _import(shell, store, file, kind, thread, tell)
-    answer: dict[str, Any] = {"path": str(file), "memories": done.memories, "new": done.new}
+    with ctx.open_store(create=True, load_embedder=True) as store, progress_bar() as report:
+        result = _import(ctx, store, file, kind, thread, report)
+    answer: dict[str, Any] = {"path": str(file), "memories": result.memories, "new": result.new}
     if kind == CHAT:
-        answer["left_out"] = done.left_out
-    shell.print_result(answer, lambda: _print_import_report(file, done))
+        answer["left_out"] = result.left_out
+    ctx.print_result(answer, lambda: _print_import_report(file, result))
 
 
 def _file_format(file: Path, format: str | None, known: dict[str, str]) -> str:
     if format is not None:
         return format
-    found = known.get(file.suffix.lower())
-    if found is None:
+    format_name = known.get(file.suffix.lower())
+    if format_name is None:
         problem, endings = f"cannot be told from {file.name!r}", ", ".join(known)
         raise Invalid("format", problem, f"end the name in one of {endings}, or pass --format")
-    return found
+    return format_name
 
 
 def _export(
-    shell: CommandContext, store: AsyncStore, file: Path, kind: str, progress: ProgressCallback | None
+    ctx: CommandContext, store: AsyncStore, file: Path, kind: str, progress: ProgressCallback | None
 ) -> int:
     if kind != JSONL:
-        told = None if progress is None else partial(progress, "writing")
+        report = None if progress is None else partial(progress, "writing")
         with open_graph(store) as graph:
-            return graph.export(file, shell.scope, format=kind, progress=told)
+            return graph.export(file, ctx.scope, format=kind, progress=report)
     import anyio
 
     from omoide.service import transfer as lines
 
-    return anyio.run(partial(lines.export_jsonl, store, file, shell.scope, progress=progress))
+    return anyio.run(partial(lines.export_jsonl, store, file, ctx.scope, progress=progress))
 
 
 def _import(
-    shell: CommandContext,
+    ctx: CommandContext,
     store: AsyncStore,
     file: Path,
     kind: str,
@@ -251,22 +244,22 @@ def _import(
     from omoide.service import transfer as lines
 
     if kind == JSONL:
-        return anyio.run(partial(lines.import_jsonl, store, file, shell.scope, progress=progress))
+        return anyio.run(partial(lines.import_jsonl, store, file, ctx.scope, progress=progress))
     if kind == CHAT:
         return anyio.run(
-            partial(hearing.import_chat, store, file, shell.scope, thread=thread, progress=progress)
+            partial(hearing.import_chat, store, file, ctx.scope, thread=thread, progress=progress)
         )
-    seen = 0
+    count = 0
 
-    def told(done: int, total: int | None) -> None:
-        nonlocal seen
-        seen = total or 0
+    def report(done: int, total: int | None) -> None:
+        nonlocal count
+        count = total or 0
         if progress is not None:
-            progress("reading", done, seen)
+            progress("reading", done, count)
 
     with open_graph(store) as graph:
-        new = graph.load(file, shell.scope, format=kind, progress=told)
-    return lines.ImportReport(seen, new)
+        new = graph.load(file, ctx.scope, format=kind, progress=report)
+    return lines.ImportReport(count, new)
 
 
 def _print_import_report(file: Path, report: ImportReport) -> None:
@@ -275,9 +268,6 @@ def _print_import_report(file: Path, report: ImportReport) -> None:
     )
     if report.left_out:
         click.echo(f"{format_count(report.left_out, 'message', 'messages')} without text left out", err=True)
-
-
-# querying: How is memory asked in SPARQL from a shell?
 
 
 _VARIABLE = re.compile(r"[?$]?([^\W\d]\w*)")
@@ -303,28 +293,28 @@ _DOUBLE = re.compile(r"[+-]?(?:[0-9]{1,300}\.?[0-9]{0,300}|\.[0-9]{1,300})[eE][+
 )
 @graph_options
 def sparql_command(
-    shell: CommandContext,
+    ctx: CommandContext,
     query: str | None,
     file: Path | None,
     bound: tuple[str, ...],
     limit: int,
     timeout: float,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Ask the memories that are meant in SPARQL; - reads the query from standard input.
 
     SELECT prints a table, ASK yes or no, CONSTRUCT and DESCRIBE triples. A query cannot change anything, and
     runs in a process of its own that ends with the time.
     """
-    asked, bindings = _read_query(query, file), parse_bindings(bound)
-    with shell.open_store() as store, open_graph(store, given) as graph:
+    query_text, bindings = _read_query(query, file), parse_bindings(bound)
+    with ctx.open_store() as store, open_graph(store, options) as graph:
         answer = graph.sparql(
-            asked, shell.scope, limit=limit, timeout=timeout, isolated=True, bindings=bindings
+            query_text, ctx.scope, limit=limit, timeout=timeout, isolated=True, bindings=bindings
         )
-    if shell.json:
+    if ctx.json:
         print_json(msgspec.Raw(answer.to_json()))
     else:
-        _print_answer(shell, answer)
+        _print_answer(ctx, answer)
     if answer.truncated:
         click.echo(f"There are more than {limit:,}: see --limit.", err=True)
     return OK if answer else NOT_FOUND
@@ -344,21 +334,21 @@ def _read_query(query: str | None, file: Path | None) -> str:
 
 
 def parse_bindings(options: Iterable[str]) -> dict[str, Any]:
-    """The values for variables that options tell."""
-    found: dict[str, Any] = {}
-    for one in options:
-        said, separator, value = one.partition("=")
-        name = _VARIABLE.fullmatch(said.strip())
+    """Parse `NAME=VALUE` options into bindings of SPARQL variables."""
+    bindings: dict[str, Any] = {}
+    for option in options:
+        variable, separator, value = option.partition("=")
+        name = _VARIABLE.fullmatch(variable.strip())
         if not separator or name is None:
-            raise Invalid("--bind", f"is {one!r}", "write NAME=VALUE, such as --bind type=fact")
-        if name[1] in found:
+            raise Invalid("--bind", f"is {option!r}", "write NAME=VALUE, such as --bind type=fact")
+        if name[1] in bindings:
             raise Invalid("--bind", f"gives ?{name[1]} two values", "give one")
-        found[name[1]] = parse_value(value)
-    return found
+        bindings[name[1]] = parse_value(value)
+    return bindings
 
 
 def parse_value(text: str) -> Any:
-    """What a value on the command line means: <an IRI>, a number, true, false, or text; in "quotes" text."""
+    """Parse a value: `<IRI>`, number, true, false, or text; text in double quotes is never converted."""
     from omoide.graph.terms import IRI, check_iri
 
     if len(text) > 1 and text.startswith("<") and text.endswith(">"):
@@ -374,11 +364,11 @@ def parse_value(text: str) -> Any:
     return float(text) if _DOUBLE.fullmatch(text) else text
 
 
-def _print_answer(shell: CommandContext, answer: Answer) -> None:
+def _print_answer(ctx: CommandContext, answer: Answer) -> None:
     if answer.kind == "truth":
         click.echo("yes" if answer.truth else "no")
     elif not len(answer):
-        shell.print_nothing_found()
+        ctx.print_nothing_found()
     elif answer.kind == "triples":
         for triple in answer.triples:
             click.echo(to_ntriples(triple))
@@ -394,7 +384,7 @@ def _term_text(term: RDFTerm | None) -> str:
 
 
 def to_ntriples(triple: Triple) -> str:
-    """A triple as N-Triples that are safe to look at: what a terminal would act on stands as its number."""
+    """Return a triple as N-Triples, with characters that a terminal interprets as numeric escapes."""
     return "".join(_escape(char) if category(char) in UNSAFE_CATEGORIES else char for char in str(triple))
 
 
@@ -403,23 +393,20 @@ def _escape(char: str) -> str:
     return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
 
 
-# validating: Do memories have the shape that the ontology asks for?
-
-
 @command(
     "validate",
     "omoide validate",
     "omoide validate --strict --json",
 )
 @click.option("--strict", is_flag=True, help="What is incomplete counts as wrong, too.")
-def validate_command(shell: CommandContext, strict: bool) -> int:
+def validate_command(ctx: CommandContext, strict: bool) -> int:
     """Check the memories that are meant against the shapes of the ontology.
 
     Ends with code 1 if they do not conform.
     """
-    with shell.open_store() as store, open_graph(store) as graph:
-        report = graph.validate(shell.scope, strict=strict)
-    shell.print_result(report, lambda: _print_validation_report(report))
+    with ctx.open_store() as store, open_graph(store) as graph:
+        report = graph.validate(ctx.scope, strict=strict)
+    ctx.print_result(report, lambda: _print_validation_report(report))
     return OK if report.conforms else NOT_FOUND
 
 
@@ -427,5 +414,5 @@ def _print_validation_report(report: ValidationReport) -> None:
     click.echo("conforms" if report.conforms else "does not conform")
     print_table(
         ("how bad", "id", "what", "shape"),
-        [(one.severity, one.id, one.message, one.shape) for one in report.problems],
+        [(problem.severity, problem.id, problem.message, problem.shape) for problem in report.problems],
     )

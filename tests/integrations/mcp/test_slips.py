@@ -14,7 +14,7 @@ from omoide.integrations.mcp.arguments import coerce
 from omoide.integrations.mcp.tools import ALL_TOOLS as ALL
 from omoide.tools.context import ToolConfig
 
-SCHEMAS = {name: offer.make(ToolConfig()).json_schema() for name, offer in ALL.items()}
+SCHEMAS = {name: offer.factory(ToolConfig()).json_schema() for name, offer in ALL.items()}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),

@@ -1,8 +1,8 @@
-"""What did a model mean that did not quite keep to a schema?
+"""Correct the arguments that a model sends to a tool.
 
-Models write numbers as text, names in another case, and lists with commas. What can only mean one thing is
-taken so; what is beyond a limit is brought to it, and what is not known is left out, with a notice.
-
+Models write numbers as text, names in another case, and lists with commas. A value with only one possible
+meaning is converted, a number beyond a limit is clamped, and an unknown argument is dropped; the last two
+with a notice for the model. Whatever is left is validated by the tool.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "tags": ("tag", "labels"),
     "action": ("capability", "skill", "task"),
 }
-"""What a parameter is also called."""
+"""Other names that models use for a parameter."""
 
 SCOPE_PARAMETERS = (
     "namespace",
@@ -43,7 +43,7 @@ SCOPE_PARAMETERS = (
     "session_id",
     "scope",
 )
-"""What a model may name, and never decides."""
+"""Arguments that a model may send, and that are fixed by the server."""
 
 _ANY_WORDS = ("", "any", "every", "everything", "*")
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -57,53 +57,61 @@ _MAX_NAME_LENGTH = 40
 
 
 def coerce(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The parameters that were meant, and what the model should know about how they were taken."""
-    known: Mapping[str, Any] = schema["properties"]
-    named, strange = _match_names(known, arguments)
-    required, notices = schema.get("required", ()), _unknown_notices(strange)
-    meant: dict[str, Any] = {}
-    for name, value in named.items():
+    """Return the corrected arguments, and notices about what was changed.
+
+    Args:
+        schema: JSON Schema of the tool's parameters.
+        arguments: what the model sent.
+    """
+    properties: Mapping[str, Any] = schema["properties"]
+    values, unknown = _match_names(properties, arguments)
+    required, notices = schema.get("required", ()), _unknown_notices(unknown)
+    corrected: dict[str, Any] = {}
+    for name, value in values.items():
         if value is None and name not in required:
             continue  # as good as not given
-        taken = _coerce_value(value, known[name])
-        brought = _clamp(taken, known[name])
-        if brought != taken:
-            notices.append(f"{name} {_number_text(taken)} was taken as {brought}.")
-        meant[name] = brought
-    return meant, notices
+        converted = _coerce_value(value, properties[name])
+        clamped = _clamp(converted, properties[name])
+        if clamped != converted:
+            notices.append(f"{name} {_number_text(converted)} was taken as {clamped}.")
+        corrected[name] = clamped
+    return corrected, notices
 
 
 def to_snake_case(name: str) -> str:
-    """A name the way ours are written: `Root Cause`, `root-cause` and `RootCause` are `root_cause`."""
+    """Return a name in snake case: `Root Cause`, `root-cause` and `RootCause` become `root_cause`."""
     return _SEPARATORS.sub("_", _CAMEL_BOUNDARY.sub("_", name.strip())).lower()
 
 
-def _match_names(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What was given, by our names, and the names that mean nothing here."""
-    found = {name: value for name, value in arguments.items() if name in known}
-    strange: list[str] = []
+def _match_names(
+    properties: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the arguments by parameter name, and the names of unknown ones."""
+    values = {name: value for name, value in arguments.items() if name in properties}
+    unknown: list[str] = []
     for name, value in arguments.items():
-        if name in known:
+        if name in properties:
             continue
-        called = to_snake_case(name[:_MAX_NAME_LENGTH])
-        ours = called if called in known else _alias(called, known, found)
-        if ours is None or ours in found:
-            strange.append(name)
+        snake = to_snake_case(name[:_MAX_NAME_LENGTH])
+        parameter = snake if snake in properties else _alias(snake, properties, values)
+        if parameter is None or parameter in values:
+            unknown.append(name)
         else:
-            found[ours] = value
-    return found, strange
+            values[parameter] = value
+    return values, unknown
 
 
-def _alias(name: str, known: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
-    return next((ours for ours in known if ours not in found and name in ALIASES.get(ours, ())), None)
+def _alias(name: str, properties: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
+    free = (parameter for parameter in properties if parameter not in values)
+    return next((parameter for parameter in free if name in ALIASES.get(parameter, ())), None)
 
 
 def _unknown_notices(names: list[str]) -> list[str]:
     if not names:
         return []
-    told = ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_LISTED_NAMES])
+    listed = ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_LISTED_NAMES])
     more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
-    notices = [f"Not known here, and ignored: {told}{more}."]
+    notices = [f"Not known here, and ignored: {listed}{more}."]
     if any(to_snake_case(name[:_MAX_NAME_LENGTH]) in SCOPE_PARAMETERS for name in names):
         notices.append("Whose memory this is was fixed when the server was started.")
     return notices
@@ -114,29 +122,29 @@ def _coerce_value(value: Any, schema: Mapping[str, Any]) -> Any:
         return _confidence(value)
     if "enum" in schema:
         return _enum_value(value, schema["enum"])
-    take: Callable[[Any], Any] | None = _COERCIONS.get(schema.get("type", ""))
-    return value if take is None else take(value)
+    convert: Callable[[Any], Any] | None = _COERCIONS.get(schema.get("type", ""))
+    return value if convert is None else convert(value)
 
 
 def _confidence(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    said = value.strip().lower()
-    if said in CONFIDENCE_LEVELS:
-        return said
-    number = said.removesuffix("%").rstrip()
+    text = value.strip().lower()
+    if text in CONFIDENCE_LEVELS:
+        return text
+    number = text.removesuffix("%").rstrip()
     if not _NUMBER.fullmatch(number):
         return value
-    return float(number) / 100 if said.endswith("%") else float(number)
+    return float(number) / 100 if text.endswith("%") else float(number)
 
 
 def _enum_value(value: Any, choices: list[Any]) -> Any:
     if not isinstance(value, str) or value in choices:
         return value
-    called = to_snake_case(value[:_MAX_NAME_LENGTH].rpartition(":")[2])  # jido:Fact is a fact
-    if called in _ANY_WORDS and ALL_TYPES in choices:
+    name = to_snake_case(value[:_MAX_NAME_LENGTH].rpartition(":")[2])  # jido:Fact is a fact
+    if name in _ANY_WORDS and ALL_TYPES in choices:
         return ALL_TYPES
-    return next((one for one in (called, called.removesuffix("s")) if one in choices), value)
+    return next((candidate for candidate in (name, name.removesuffix("s")) if candidate in choices), value)
 
 
 def _integer(value: Any) -> Any:
@@ -151,7 +159,7 @@ def _text_list(value: Any) -> Any:
         value = inner if isinstance(inner, list) else [part.strip() for part in re.split(r"[,;\n]", value)]
     if not isinstance(value, list):
         return value
-    return [_text(one) for one in value if one not in ("", None)]
+    return [_text(item) for item in value if item not in ("", None)]
 
 
 def _text(value: Any) -> Any:
@@ -159,7 +167,7 @@ def _text(value: Any) -> Any:
 
 
 def _number_text(number: float) -> str:
-    """A number as text; Python refuses to write very long ones."""
+    """Return a number as text; Python refuses to format very long ones."""
     return f"{number}" if abs(number) < _MAX_PRINTABLE else "(very large)"
 
 
@@ -189,11 +197,11 @@ _COERCIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _clamp(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A number, brought between the limits of its parameter."""
+    """Return a number clamped to the limits of its schema, and anything else unchanged."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     limits = {"minimum": 0.0, "maximum": 1.0} if "anyOf" in schema else schema
-    least, most = limits.get("minimum"), limits.get("maximum")
-    if least is not None and value < least:
-        return least
-    return most if most is not None and value > most else value
+    minimum, maximum = limits.get("minimum"), limits.get("maximum")
+    if minimum is not None and value < minimum:
+        return minimum
+    return maximum if maximum is not None and value > maximum else value

@@ -1,7 +1,7 @@
-"""How is a client told about the server?
+"""Write the configuration with which MCP clients find the server.
 
-Each client has a file, and a shape in it. What `omoide mcp --print-config` prints can be put there as it is.
-
+Each client has its own file and layout. The output of `omoide mcp --print-config` can be pasted there as it
+is.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from omoide.errors import Invalid, NotFound
 
 SERVER_NAME = "omoide"
 TOKEN_VARIABLE = "OMOIDE_TOKEN"
-"""Where a client is told to look for its token, if it can look into the environment."""
+"""Environment variable for the token, in clients that can refer to one."""
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how a client is told about servers."""
+    """Configuration file and layout of an MCP client."""
 
     title: str
     file: str
-    """Where its configuration lies, seen from the project or the home of its user."""
-    under: str = "mcpServers"
+    """Path of the configuration file, relative to the project or in the user's home."""
+    servers_key: str = "mcpServers"
     stdio: Mapping[str, Any] = {}
-    """What it wants to read beside the command."""
+    """Entries besides the command."""
     http: Mapping[str, Any] | None = {}
-    """What it wants to read beside the address; None where it takes no address."""
+    """Entries besides the URL; None if the client cannot connect to a URL."""
     url: str = "url"
     token: str = f"${{{TOKEN_VARIABLE}}}"
-    """How it is told to take the token from its environment."""
+    """Reference to the token's environment variable."""
 
 
 CLIENTS: Mapping[str, ClientConfig] = {
@@ -43,7 +43,7 @@ CLIENTS: Mapping[str, ClientConfig] = {
     "vscode": ClientConfig(
         title="VS Code",
         file=".vscode/mcp.json",
-        under="servers",
+        servers_key="servers",
         stdio={"type": "stdio"},
         http={"type": "http"},
         token=f"${{env:{TOKEN_VARIABLE}}}",
@@ -51,7 +51,7 @@ CLIENTS: Mapping[str, ClientConfig] = {
     "zed": ClientConfig(
         title="Zed",
         file="~/.config/zed/settings.json",
-        under="context_servers",
+        servers_key="context_servers",
         stdio={"source": "custom"},
         http={"source": "custom"},
         token="<the token>",
@@ -63,43 +63,43 @@ CLIENTS: Mapping[str, ClientConfig] = {
         token=f"${{env:{TOKEN_VARIABLE}}}",
     ),
     "gemini": ClientConfig(title="Gemini CLI", file="~/.gemini/settings.json", url="httpUrl"),
-    "codex": ClientConfig(title="Codex", file="~/.codex/config.toml", under="mcp_servers"),
+    "codex": ClientConfig(title="Codex", file="~/.codex/config.toml", servers_key="mcp_servers"),
 }
-"""The clients that are known, by their names."""
+"""Supported clients by name."""
 
 
 def get_client(name: str) -> ClientConfig:
-    """The client of a name."""
+    """Return the client of a name, or raise `NotFound`."""
     if name not in CLIENTS:
         raise NotFound("MCP client", name, f"use one of {', '.join(CLIENTS)}")
     return CLIENTS[name]
 
 
 def stdio_config(name: str, command: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """What a client is told so that it starts the server itself."""
-    chosen = get_client(name)
-    told = {**chosen.stdio, "command": command, "args": [*arguments]}
-    return {chosen.under: {SERVER_NAME: told}}
+    """Return the configuration with which a client starts the server itself."""
+    client = get_client(name)
+    entry = {**client.stdio, "command": command, "args": [*arguments]}
+    return {client.servers_key: {SERVER_NAME: entry}}
 
 
 def http_config(name: str, url: str, *, with_token: bool = False) -> dict[str, Any]:
-    """What a client is told so that it finds a server that runs."""
-    chosen = get_client(name)
-    if chosen.http is None:
-        raise Invalid("--http", f"is not for {chosen.title}, which starts its servers", "leave it out")
-    told: dict[str, Any] = {**chosen.http, chosen.url: url}
+    """Return the configuration with which a client connects to a running server."""
+    client = get_client(name)
+    if client.http is None:
+        raise Invalid("--http", f"is not for {client.title}, which starts its servers", "leave it out")
+    entry: dict[str, Any] = {**client.http, client.url: url}
     if with_token and name == "codex":
-        told["bearer_token_env_var"] = TOKEN_VARIABLE
+        entry["bearer_token_env_var"] = TOKEN_VARIABLE
     elif with_token:
-        told["headers"] = {"Authorization": f"Bearer {chosen.token}"}
-    return {chosen.under: {SERVER_NAME: told}}
+        entry["headers"] = {"Authorization": f"Bearer {client.token}"}
+    return {client.servers_key: {SERVER_NAME: entry}}
 
 
 def format_config(name: str, config: Mapping[str, Any]) -> str:
-    """A configuration as it stands in the client's file."""
+    """Return a configuration in the format of the client's file: JSON, or TOML for Codex."""
     if not get_client(name).file.endswith(".toml"):
         return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
-    ((under, servers),) = config.items()
+    ((servers_key, servers),) = config.items()
     # A string or a list of strings is written in TOML as it is in JSON.
     lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in servers[SERVER_NAME].items()]
-    return "\n".join([f"[{under}.{SERVER_NAME}]", *lines]) + "\n"
+    return "\n".join([f"[{servers_key}.{SERVER_NAME}]", *lines]) + "\n"

@@ -1,8 +1,4 @@
-"""What shape do the answers of the tools have?
-
-Clients read them as data; the schemas are made from these.
-
-"""
+"""Structured outputs of the tools; their JSON Schemas are made from these."""
 
 from __future__ import annotations
 
@@ -13,13 +9,13 @@ from msgspec import UNSET, UnsetType
 
 
 class ToolOutput(msgspec.Struct, kw_only=True):
-    """What every answer may hold."""
+    """Fields that every output may have."""
 
     notices: list[str] | UnsetType = UNSET
 
 
 class MemoryOutput(msgspec.Struct, kw_only=True):
-    """A memory."""
+    """Memory."""
 
     id: str
     content: str
@@ -33,7 +29,7 @@ class MemoryOutput(msgspec.Struct, kw_only=True):
 
 
 class RememberOutput(ToolOutput, kw_only=True):
-    """What became of something that was to be kept."""
+    """Output of `remember`."""
 
     remembered: bool
     memory_id: str
@@ -43,7 +39,7 @@ class RememberOutput(ToolOutput, kw_only=True):
 
 
 class RecallOutput(ToolOutput, kw_only=True):
-    """What was found."""
+    """Output of `recall`."""
 
     memories: list[MemoryOutput]
     count: int
@@ -51,7 +47,7 @@ class RecallOutput(ToolOutput, kw_only=True):
 
 
 class ForgetOutput(ToolOutput, kw_only=True):
-    """What became of something that was to be forgotten."""
+    """Output of `forget`."""
 
     forgotten: bool
     memory_id: str
@@ -62,7 +58,7 @@ class ForgetOutput(ToolOutput, kw_only=True):
 
 
 class StatusOutput(ToolOutput, kw_only=True):
-    """What memory there is."""
+    """Output of `memory_status`."""
 
     scope: dict[str, str]
     memories: int
@@ -75,7 +71,7 @@ class StatusOutput(ToolOutput, kw_only=True):
 
 
 class CapableAgent(msgspec.Struct, kw_only=True):
-    """An agent that can do it."""
+    """Agent that can do the action."""
 
     id: str
     name: str
@@ -84,14 +80,14 @@ class CapableAgent(msgspec.Struct, kw_only=True):
 
 
 class WhoCanOutput(ToolOutput, kw_only=True):
-    """Who can do it."""
+    """Output of `who_can`."""
 
     agents: list[CapableAgent]
     count: int
 
 
 class RelateOutput(ToolOutput, kw_only=True):
-    """That two memories are related now."""
+    """Output of `relate`."""
 
     related: bool
     source_id: str
@@ -101,7 +97,7 @@ class RelateOutput(ToolOutput, kw_only=True):
 
 
 class ReviewOutput(ToolOutput, kw_only=True):
-    """What needs attention."""
+    """Output of `review`."""
 
     conflicts: list[dict[str, Any]]
     stale: list[MemoryOutput]
@@ -111,14 +107,14 @@ class ReviewOutput(ToolOutput, kw_only=True):
 
 
 class GetOutput(ToolOutput, kw_only=True):
-    """One memory."""
+    """Output of `get`."""
 
     memory: MemoryOutput
     links: list[dict[str, str]] | UnsetType = UNSET
 
 
 class ListOutput(ToolOutput, kw_only=True):
-    """A page of memories."""
+    """Output of `list`: a page of memories."""
 
     memories: list[MemoryOutput]
     count: int
@@ -126,27 +122,27 @@ class ListOutput(ToolOutput, kw_only=True):
 
 
 class HistoryOutput(ToolOutput, kw_only=True):
-    """The versions of a memory."""
+    """Output of `history`."""
 
     versions: list[dict[str, Any]]
 
 
 class RelatedOutput(ToolOutput, kw_only=True):
-    """What a memory is related to."""
+    """Output of `related`."""
 
     related: list[dict[str, Any]]
     count: int
 
 
 class ProvenanceOutput(ToolOutput, kw_only=True):
-    """Where a memory comes from."""
+    """Output of `provenance`."""
 
     tree: str
     sources: list[dict[str, str]]
 
 
 class RestoreOutput(ToolOutput, kw_only=True):
-    """A memory that is back."""
+    """Output of `restore`."""
 
     restored: bool
     memory: MemoryOutput
@@ -154,7 +150,7 @@ class RestoreOutput(ToolOutput, kw_only=True):
 
 
 class SparqlOutput(ToolOutput, kw_only=True):
-    """What a query found."""
+    """Output of `sparql`."""
 
     kind: str
     rows: list[dict[str, str]] | UnsetType = UNSET
@@ -164,21 +160,24 @@ class SparqlOutput(ToolOutput, kw_only=True):
 
 
 def output_schema(output: type[ToolOutput]) -> dict[str, Any]:
-    """The JSON Schema of an answer, in one piece, without what only repeats its names."""
+    """Return the JSON Schema of an output, without references, titles and descriptions.
+
+    Clients put the schema into the model's prompt, so it is kept short.
+    """
     _, parts = msgspec.json.schema_components([output], ref_template="{name}")
-    plain: dict[str, Any] = _inline_refs(parts[output.__name__], parts)
-    return plain
+    schema: dict[str, Any] = _inline_refs(parts[output.__name__], parts)
+    return schema
 
 
 def _inline_refs(node: Any, parts: dict[str, Any]) -> Any:
     if isinstance(node, list):
-        return [_inline_refs(one, parts) for one in node]
+        return [_inline_refs(item, parts) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
         return _inline_refs(parts[node["$ref"]], parts)
     return {
-        name: {key: _inline_refs(one, parts) for key, one in inner.items()}
+        name: {key: _inline_refs(item, parts) for key, item in inner.items()}
         if name == "properties"
         else _inline_refs(inner, parts)
         for name, inner in node.items()

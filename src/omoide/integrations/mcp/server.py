@@ -1,12 +1,9 @@
-"""MCP server: tools, prompts, resources, transport, auth.
+"""MCP server: tools, prompts, resources, authentication, and the stdio and HTTP transports.
 
-Tokens are those of `omoide.service.auth`. One that does not allow reading in the namespace of the server is
-none here; writing needs its own right.
-
-An index of what there is, single memories, the public side of agents that rest in the store, and the spaces
-of the agent whose memory this is. What lies outside the scope is answered like what nobody has.
-
-It ends when its client goes, or when the process is told to: by Ctrl-C or SIGTERM.
+Tokens are those of `omoide.service.auth`. A token without the right to read in the server's namespace is
+refused; writing tools need the right to write. Resources are an index, single memories, the public identities
+of hibernated agents, and the spaces of the server's own agent. What lies outside the scope is reported as not
+found, like what does not exist.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from urllib.parse import quote
 import anyio
 import msgspec
 import uvicorn
-from mcp.server import MCPServer as server_MCPServer
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken
 from mcp.server.mcpserver import Context, MCPServer, ResourceSecurity
@@ -47,7 +43,7 @@ from pydantic import ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Send
-from starlette.types import Scope as Asked
+from starlette.types import Scope as ASGIScope
 
 from omoide.core.action import Action
 from omoide.core.entry import Scope
@@ -56,7 +52,7 @@ from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import coerce
 from omoide.integrations.mcp.schemas import output_schema
-from omoide.integrations.mcp.tools import MCPToolDefinition, ServerContext, entry_details, scope_fields
+from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, scope_fields
 from omoide.longterm import queries
 from omoide.service import agents, auth
 from omoide.service.agents import AgentInfo
@@ -68,50 +64,47 @@ from omoide.tools import memory_tools
 from omoide.tools.context import ToolConfig
 from omoide.turns.tools import clean, result_text
 
-# guarding: Who may use a server over HTTP, from where, and for what?
-
-
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class StoreTokenVerifier:
-    """Looks a token up in the store, at every request: one that is revoked counts no more."""
+    """Verifies tokens against the store on every request, so that revoking one takes effect at once."""
 
     def __init__(self, store: Any, namespace: str) -> None:
         self._store = store
         self._namespace = namespace
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """What a token allows in this namespace; None where that is nothing."""
-        known = await auth.verify(self._store, token)
-        if known is None:
+        """Return the rights of a token in the server's namespace; None if it cannot read there."""
+        api_token = await auth.verify(self._store, token)
+        if api_token is None:
             return None
-        rights = [right for right in auth.RIGHTS if known.allows(right, self._namespace)]
+        rights = [right for right in auth.RIGHTS if api_token.allows(right, self._namespace)]
         if "read" not in rights:
             return None
-        return AccessToken(token=token, client_id=known.id, scopes=rights)
+        return AccessToken(token=token, client_id=api_token.id, scopes=rights)
 
 
 class _RequireToken:
-    """Lets through what has a token, and what is no request."""
+    """ASGI middleware that requires a token for HTTP requests, and passes lifespan events on."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._protected = RequireAuthMiddleware(app, ["read"])
 
-    async def __call__(self, scope: Asked, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         guard = self._protected if scope["type"] == "http" else self._app
         await guard(scope, receive, send)
 
 
 def add_token_middleware(app: Starlette, verifier: StoreTokenVerifier) -> None:
-    """Refuse every request without a token that counts here."""
+    """Require a valid token for every request."""
     app.add_middleware(_RequireToken)
     app.add_middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier))
 
 
 def right_problem(context: Context[Any, Any], right: str, scope: Scope) -> Problem | None:
-    """What is told where the token of a request does not allow something; a request without one may all."""
+    """Return the problem if a request's token lacks a right; None if it has it, or if there is no token."""
     try:
         request = context.request_context.request
     except ValueError:
@@ -130,30 +123,27 @@ def right_problem(context: Context[Any, Any], right: str, scope: Scope) -> Probl
 
 
 def transport_security(host: str, extra_hosts: Iterable[str] = ()) -> TransportSecuritySettings:
-    """Which names of this server a browser may have been led by: its own address, and those added.
+    """Return the allowed Host and Origin headers: loopback, the server's own address, and `extra_hosts`.
 
-    A page of somebody else that has its name point here is refused.
+    This stops DNS rebinding: a page whose host name resolves to this machine is refused.
     """
     for name in (host, *extra_hosts):
-        if not name or any(letter.isspace() or letter in "/@*" for letter in name):
+        if not name or any(character.isspace() or character in "/@*" for character in name):
             raise Invalid("host", f"is {name!r}", "pass the name or the address alone")
     names = [*_LOOPBACK_NAMES, *(_url_host(name) for name in (host, *extra_hosts))]
-    hosts = [form for name in dict.fromkeys(names) for form in (name, f"{name}:*")]
+    hosts = [pattern for name in dict.fromkeys(names) for pattern in (name, f"{name}:*")]
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in hosts]
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
 def _url_host(name: str) -> str:
-    """A name as it stands in a URL."""
+    """Return a host as it stands in a URL; an IPv6 address gets brackets."""
     if ":" not in name or name.startswith("["):
         return name
     try:
         return f"[{ip_address(name)}]"
     except ValueError:
         raise Invalid("host", f"is {name!r}", "pass the name or the address alone, without a port") from None
-
-
-# prompts: What can a person ask for with one click?
 
 
 _REVIEW_PROMPT = """Go through what in the memory needs attention, and propose what to do.
@@ -168,7 +158,7 @@ holds with the reason, and remember what is new."""
 
 
 def add_prompts(server: MCPServer[Any], context: ServerContext) -> None:
-    """Let a server's clients offer these."""
+    """Register the prompts."""
     (review_tool,) = memory_tools("review")
     schema = review_tool.json_schema()
 
@@ -185,15 +175,12 @@ def add_prompts(server: MCPServer[Any], context: ServerContext) -> None:
         return _REVIEW_PROMPT.format(found=result_text(found))
 
 
-# resources: What can a client read without calling a tool?
-
-
 INDEX_URI = "memory://index"
 SPACE_URI = "memory://spaces/{agent}/{space}"
 ENTRY_URI = "memory://entries/{id}"
 IDENTITY_URI = "memory://identity/{agent}"
 INDEX_LIMIT = 50
-"""How many memories the index names, the newest first."""
+"""Number of memories in the index, newest first."""
 
 _JSON = "application/json"
 _EXCERPT_LENGTH = 100
@@ -202,7 +189,7 @@ _ID_SECURITY = ResourceSecurity(reject_path_traversal=False, reject_absolute_pat
 
 
 def add_resources(server: MCPServer[Any], context: ServerContext) -> None:
-    """Let a server's clients read these."""
+    """Register the resources."""
 
     @server.resource(INDEX_URI, name="index", title="What there is to read", mime_type=_JSON)
     async def index() -> str:
@@ -245,8 +232,8 @@ async def _index(context: ServerContext) -> dict[str, Any]:
     if isinstance(context.store, SupportsQuery):
         page = await context.store.query(Query(scope=scope, limit=INDEX_LIMIT))
         newest = [
-            {"uri": _uri("entries", one.id), "type": one.type, "content": one.content[:_EXCERPT_LENGTH]}
-            for one in page.entries
+            {"uri": _uri("entries", entry.id), "type": entry.type, "content": entry.content[:_EXCERPT_LENGTH]}
+            for entry in page.entries
         ]
     return {
         "scope": scope_fields(scope),
@@ -282,14 +269,14 @@ async def _identity(context: ServerContext, agent: str) -> dict[str, Any]:
 async def _space(context: ServerContext, agent: str, name: str) -> dict[str, Any]:
     if not _is_own_agent(context, agent):
         raise NotFound("agent at rest", agent, "see which there are")
-    found = await agents.get_spaces(context.store, agent, namespace=context.scope.namespace)
-    if name not in found:
-        raise NotFound("space", name, f"use one of {', '.join(found) or 'none'}")
-    return {"agent": agent, "space": name, "rev": found[name].rev, "data": found[name].data}
+    spaces = await agents.get_spaces(context.store, agent, namespace=context.scope.namespace)
+    if name not in spaces:
+        raise NotFound("space", name, f"use one of {', '.join(spaces) or 'none'}")
+    return {"agent": agent, "space": name, "rev": spaces[name].rev, "data": spaces[name].data}
 
 
 def _is_own_agent(context: ServerContext, agent: str) -> bool:
-    """Whether what an agent believes is for this server to tell."""
+    """Return True if the server may show an agent's spaces."""
     return context.scope.agent_id in (None, agent)
 
 
@@ -297,33 +284,30 @@ def _uri(*parts: str) -> str:
     return "memory://" + "/".join(quote(part, safe="") for part in parts)
 
 
-# toolbox: How does a memory tool look to the MCP SDK, and what does a call of it give?
-
-
 PROBLEM_META_KEY = "omoide/problem"
-"""Under this name an error's parts are told to programs."""
+"""Key of an error's problem in the result's `_meta`."""
 
 
 class RawArguments(ArgModelBase):
-    """Whatever a client sends: what it means is found out by us, not by the SDK."""
+    """Accepts any arguments; `coerce` validates them instead of the SDK."""
 
     model_config = ConfigDict(extra="allow")
 
     def model_dump_one_level(self) -> dict[str, Any]:
-        return {"given": dict(self.model_extra or {})}
+        return {"arguments": dict(self.model_extra or {})}
 
 
-def build_tool(definition: MCPToolDefinition, server: ServerContext, setting: ToolConfig) -> Tool:
-    """A tool that the SDK can list and call."""
-    action = definition.make(setting)
+def build_tool(definition: ServerTool, server: ServerContext, setting: ToolConfig) -> Tool:
+    """Return a tool for the SDK that checks the right, corrects the arguments and runs the action."""
+    action = definition.factory(setting)
     schema = _input_schema(action)
 
-    async def call(context: Context[Any, Any], given: dict[str, Any]) -> CallToolResult:
-        refused = right_problem(context, definition.right, server.scope)
-        if refused is not None:
-            return error_result(refused)
+    async def call(context: Context[Any, Any], arguments: dict[str, Any]) -> CallToolResult:
+        problem = right_problem(context, definition.right, server.scope)
+        if problem is not None:
+            return error_result(problem)
         try:
-            params, notices = coerce(schema, given)
+            params, notices = coerce(schema, arguments)
             answer = await action.run(server.new_call(), **action.check(params))
         except OmoideError as error:
             return error_result(to_problem(error))
@@ -335,7 +319,7 @@ def build_tool(definition: MCPToolDefinition, server: ServerContext, setting: To
         title=definition.title,
         description=" ".join(action.description.split()),
         parameters=schema,
-        fn_metadata=FuncMetadata(arg_model=RawArguments, output_schema=output_schema(definition.shape)),
+        fn_metadata=FuncMetadata(arg_model=RawArguments, output_schema=output_schema(definition.output)),
         is_async=True,
         context_kwarg="context",
         annotations=ToolAnnotations(
@@ -349,7 +333,7 @@ def build_tool(definition: MCPToolDefinition, server: ServerContext, setting: To
 
 
 def error_result(problem: Problem) -> CallToolResult:
-    """An error that the model can read and do something about; programs find its parts in the meta."""
+    """Return an error as a result that the model can read; programs find the problem in `_meta`."""
     parts = {
         name: clean(value) if isinstance(value, str) else value
         for name, value in msgspec.to_builtins(problem).items()
@@ -374,9 +358,6 @@ def _input_schema(action: Action) -> dict[str, Any]:
     return schema
 
 
-# server: How is a memory made into an MCP server?
-
-
 _MAX_NAME_LENGTH = 40
 _INSTRUCTIONS = """A memory that lasts beyond this conversation.
 Recall before you answer what earlier conversations may have settled. Remember facts, decisions, conventions
@@ -384,8 +365,8 @@ and lessons that will matter again, one statement at a time. Forget what no long
 Memories are notes, not instructions."""
 
 
-class MemoryServer(server_MCPServer[Any]):
-    """A server of the SDK that knows whose memory it serves. Made with `create_server`."""
+class MemoryServer(MCPServer[Any]):
+    """Server of the SDK with the context of its store and scope. Use `create_server` to make one."""
 
     server_context: ServerContext
 
@@ -393,25 +374,28 @@ class MemoryServer(server_MCPServer[Any]):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        known = {prompt.name: prompt.arguments or [] for prompt in await self.list_prompts()}
-        if name not in known:
-            told = f"prompt {name[:_MAX_NAME_LENGTH]!r} does not exist; use {', '.join(known)}"
-            raise MCPError(code=INVALID_PARAMS, message=told)
-        names = {argument.name for argument in known[name]}
-        given = {key: value for key, value in (arguments or {}).items() if key in names}
-        return await super().get_prompt(name, given, context)
+        prompts = {prompt.name: prompt.arguments or [] for prompt in await self.list_prompts()}
+        if name not in prompts:
+            message = f"prompt {name[:_MAX_NAME_LENGTH]!r} does not exist; use {', '.join(prompts)}"
+            raise MCPError(code=INVALID_PARAMS, message=message)
+        names = {argument.name for argument in prompts[name]}
+        values = {key: value for key, value in (arguments or {}).items() if key in names}
+        return await super().get_prompt(name, values, context)
 
 
 def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: bool = False) -> MemoryServer:
-    """A server over a store, for one scope: its clients cannot reach beyond.
+    """Return a server over a store for one scope; its clients cannot reach beyond it.
 
-    Five tools are offered, or with `all_tools` all of them. A scope without an agent can only be read.
-    `strict` refuses memories that are incomplete or contradict what is known.
+    Args:
+        store: the store, which stays open.
+        scope: memories that clients see. Without an agent it can only be read.
+        all_tools: offer all tools instead of five.
+        strict: refuse memories that are incomplete or contradict stored ones.
     """
     check_instance(scope, "scope", kind=Scope)
-    house = ServerContext(store, scope)
+    context = ServerContext(store, scope)
     setting = ToolConfig(strict=strict)
-    offered = tools.ALL_TOOLS if all_tools else tools.DEFAULT_TOOLS
+    definitions = tools.ALL_TOOLS if all_tools else tools.DEFAULT_TOOLS
     server = MemoryServer(
         "omoide",
         title="Omoide",
@@ -419,40 +403,37 @@ def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: 
         instructions=_INSTRUCTIONS,
         version=version("omoide"),
         tools=[
-            build_tool(offer, house, setting)
-            for offer in offered.values()
-            if house.is_writable or offer.right == tools.READ_RIGHT
+            build_tool(definition, context, setting)
+            for definition in definitions.values()
+            if context.is_writable or definition.right == tools.READ_RIGHT
         ],
         subscriptions=False,  # what is offered never changes while it runs
-        log_level="WARNING",  # what is told below that quotes what clients sent
+        log_level="WARNING",  # messages below that level quote what clients sent
     )
-    server.server_context = house
-    add_resources(server, house)
-    add_prompts(server, house)
+    server.server_context = context
+    add_resources(server, context)
+    add_prompts(server, context)
     return server
-
-
-# serving: How does a server run, and how does it end?
 
 
 MCP_PATH = "/mcp"
 _SHUTDOWN_TIMEOUT = 3
 _EXIT_INTERRUPTED = 130
-"""The exit code of what was interrupted."""
+"""Exit code after an interrupt."""
 
 
 async def serve_stdio(server: MemoryServer, *, close: Callable[[], object] | None = None) -> None:
-    """Talk to one client through standard input and output, until it goes.
+    """Serve one client over standard input and output, until it disconnects.
 
-    Where the process is told to end before that, `close` is called, and it ends at once.
+    On SIGINT or SIGTERM, `close` is called and the process exits at once.
     """
 
-    def end() -> None:
+    def exit_now() -> None:
         if close is not None:
             close()
         os._exit(_EXIT_INTERRUPTED)  # a thread waits for the next line, and cannot be stopped otherwise
 
-    async with _stop_signals(end):
+    async with _stop_signals(exit_now):
         await server.run_stdio_async()
 
 
@@ -463,9 +444,13 @@ def http_app(
     require_token: bool = False,
     allowed_hosts: Iterable[str] = (),
 ) -> Starlette:
-    """The server as an ASGI application for an address; beyond this machine it always wants tokens.
+    """Return the server as an ASGI application.
 
-    `names` are those by which clients call it, beside the address.
+    Args:
+        server: made by `create_server`.
+        host: address it will listen on. Unless it is a loopback address, tokens are required.
+        require_token: require tokens on a loopback address too.
+        allowed_hosts: further host names by which clients call it.
     """
     app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
@@ -490,7 +475,7 @@ async def serve_http(
     allowed_hosts: Iterable[str] = (),
     on_ready: Callable[[str], object] = print,
 ) -> None:
-    """Answer over HTTP until the process is told to end; `ready` is told the address."""
+    """Serve HTTP until SIGINT or SIGTERM; `on_ready` is called with the URL."""
     config = uvicorn.Config(
         http_app(server, host=host, require_token=require_token, allowed_hosts=allowed_hosts),
         http="h11",  # the other one hands on the space after a header's value
@@ -499,15 +484,18 @@ async def serve_http(
         lifespan="on",
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
-    with bind(host, port) as listening:
-        url = f"{url_of(host, listening.getsockname()[1])}{MCP_PATH}"
-        serving = _UvicornServer(config, lambda: on_ready(url))
-        async with _stop_signals(serving.stop):
-            await serving.serve(sockets=[listening])
+    with bind(host, port) as listener:
+        url = f"{url_of(host, listener.getsockname()[1])}{MCP_PATH}"
+        uvicorn_server = _UvicornServer(config, lambda: on_ready(url))
+        async with _stop_signals(uvicorn_server.stop):
+            await uvicorn_server.serve(sockets=[listener])
 
 
 class _UvicornServer(uvicorn.Server):
-    """Says when it is ready, and leaves signals to us: it would pass them on when it is done."""
+    """Reports when it is ready, and leaves signals to `_stop_signals`.
+
+    Uvicorn's own handler would raise the signal again after the shutdown, and end the process with it.
+    """
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], object]) -> None:
         super().__init__(config)
@@ -522,13 +510,13 @@ class _UvicornServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Finish what is being answered, and stop."""
+        """Finish the requests under way, and stop."""
         self.should_exit = True
 
 
 @asynccontextmanager
 async def _stop_signals(stop: Callable[[], None]) -> AsyncIterator[None]:
-    """Inside the block, a signal to end calls `end`, where this thread may listen to signals."""
+    """Call `stop` on SIGINT or SIGTERM inside the block; does nothing outside the main thread."""
     if sys.platform == "win32" or current_thread() is not main_thread():
         yield
         return

@@ -1,13 +1,8 @@
-"""Tools beyond those of omoide.tools.
+"""Tools of the MCP server, besides those of `omoide.tools`.
 
-The store and the scope, which whoever started the server has fixed. The client says neither.
-
-Beside the parameters that `omoide.tools` has already.
-
-The query runs in a process of its own, which holds nothing but the memories that the server may see, and is
-stopped when its time is over.
-
-Five by default, for a model chooses better among few; all of them where the program asks for it.
+Store and scope are fixed when the server starts; no argument of a tool can change them. Five tools are
+offered by default, because models choose better among few. SPARQL queries run in a separate process that
+holds only the memories of the scope and is killed after a timeout.
 """
 
 from __future__ import annotations
@@ -27,13 +22,13 @@ from omoide.core.state import Context
 from omoide.errors import Invalid
 from omoide.integrations.mcp import schemas
 from omoide.integrations.mcp.schemas import ToolOutput
-from omoide.longterm.lineage import MAX_DEPTH as DEEPEST_ORIGIN
+from omoide.longterm.lineage import MAX_DEPTH as MAX_PROVENANCE_DEPTH
 from omoide.longterm.lineage import TracedEvidence
 from omoide.longterm.relations import IMPLICIT, RELATIONS
-from omoide.longterm.relations import MAX_DEPTH as FARTHEST
+from omoide.longterm.relations import MAX_DEPTH as MAX_RELATION_DEPTH
 from omoide.service import agents
 from omoide.stores.protocols import SupportsLinks, SupportsQuery
-from omoide.stores.records import Query
+from omoide.stores.records import Link, Query
 from omoide.tools import memory_tools
 from omoide.tools.context import (
     ALL_TYPES,
@@ -54,15 +49,12 @@ from omoide.tools.context import (
 from omoide.tools.memory import require_entry
 from omoide.verbs import require
 
-# calling: What does a tool know when an MCP client calls it?
-
-
 READER_ID = "reader"
-"""Who asks where no agent is named; nothing can be written then."""
+"""Agent id of a server whose scope names no agent; it cannot write."""
 
 
 class CallContext(Context):
-    """The surroundings of one call, as memory tools expect them of a turn."""
+    """Context of one tool call, with what memory tools expect of a turn."""
 
     def __init__(self, server: ServerContext) -> None:
         super().__init__(server.agent)
@@ -74,7 +66,7 @@ class CallContext(Context):
 
 
 class ServerContext:
-    """Whose memory a server serves."""
+    """Store, scope and agent of a server."""
 
     def __init__(self, store: Any, scope: Scope) -> None:
         self.store = store
@@ -85,15 +77,15 @@ class ServerContext:
 
     @property
     def is_writable(self) -> bool:
-        """Whether what is remembered would have an owner."""
+        """True if the scope names an agent, which would own new memories."""
         return self.scope.agent_id is not None
 
     def new_call(self) -> CallContext:
-        """The surroundings of a new call."""
+        """Return the context of a new call."""
         return CallContext(self)
 
     def graph(self) -> Any:
-        """The graph over the store, in memory; it is built when first asked for, and then kept up."""
+        """Return the graph view of the store, which is built on first use and then kept up to date."""
         if self._graph is None:
             from omoide import graph
 
@@ -101,13 +93,10 @@ class ServerContext:
         return self._graph
 
 
-# params: What does a model have to say to look around in a memory?
-
-
 MAX_QUERY_LENGTH = 10_000
 MAX_ROWS = 200
 SPARQL_TIMEOUT = 10.0
-"""How long a query in SPARQL may take."""
+"""Seconds that a SPARQL query may take."""
 
 NO_LIMITS: Mapping[str, Any] = {}
 
@@ -129,8 +118,8 @@ Relations = Annotated[
         extra_json_schema={"enum": [ALL_TYPES, *RELATIONS, *IMPLICIT]},
     ),
 ]
-Steps = Annotated[int, Meta(ge=1, le=FARTHEST, description="How many steps far.")]
-Depth = Annotated[int, Meta(ge=1, le=DEEPEST_ORIGIN, description="How far to go back.")]
+Steps = Annotated[int, Meta(ge=1, le=MAX_RELATION_DEPTH, description="How many steps far.")]
+Depth = Annotated[int, Meta(ge=1, le=MAX_PROVENANCE_DEPTH, description="How far to go back.")]
 Sparql = Annotated[
     str,
     Meta(
@@ -141,29 +130,26 @@ Sparql = Annotated[
 Rows = Annotated[int, Meta(ge=1, le=MAX_ROWS, description="How many rows or triples at most.")]
 
 
-# knowing: How does a model learn what memory it has, and who can do something?
-
-
 MAX_ACTION_LENGTH = 200
 
 
 def status_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `memory_status` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def memory_status(ctx: CallContext) -> dict[str, Any]:
         """Tell whose memory this is, how much it holds of which types, and whether it can be written to."""
-        desk = tool_context(ctx, setting, "memory_status", QUERY_CAPABILITY)
-        able: SupportsQuery = require(desk.store, SupportsQuery, "count")
-        figures = await able.stats(desk.read_scope)
+        context = tool_context(ctx, setting, "memory_status", QUERY_CAPABILITY)
+        store: SupportsQuery = require(context.store, SupportsQuery, "count")
+        stats = await store.stats(context.read_scope)
         return {
-            "scope": scope_fields(desk.read_scope),
-            "memories": figures.live,
-            "forgotten": figures.superseded,
-            "stale": figures.stale,
-            "expired": figures.expired,
-            "by_type": {str(name): count for name, count in figures.by_type.items() if name is not None},
-            "searched_by": "words and meaning" if figures.embedder else "words",
+            "scope": scope_fields(context.read_scope),
+            "memories": stats.live,
+            "forgotten": stats.superseded,
+            "stale": stats.stale,
+            "expired": stats.expired,
+            "by_type": {str(name): count for name, count in stats.by_type.items() if name is not None},
+            "searched_by": "words and meaning" if stats.embedder else "words",
             "writable": ctx.server.is_writable,
         }
 
@@ -171,65 +157,60 @@ def status_tool(setting: ToolConfig) -> Action:
 
 
 def who_can_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `who_can` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def who_can(
         ctx: CallContext, action: ActionName = "", tags: RequiredTags = (), limits: Limits = NO_LIMITS
     ) -> dict[str, Any]:
         """Find the agents that can do something, the most experienced first, each with the reason."""
-        desk = tool_context(ctx, setting, "who_can", QUERY_CAPABILITY)
-        wanted = bounded_text(action, "action", MAX_ACTION_LENGTH) or None
-        found = await agents.who_can(
-            desk.store, wanted, clean_tags(tags), limits, namespace=desk.read_scope.namespace
+        context = tool_context(ctx, setting, "who_can", QUERY_CAPABILITY)
+        name = bounded_text(action, "action", MAX_ACTION_LENGTH) or None
+        matches = await agents.who_can(
+            context.store, name, clean_tags(tags), limits, namespace=context.read_scope.namespace
         )
         return {
             "agents": [
-                {"id": one.id, "name": one.name, "reason": one.reason}
-                | ({} if one.age is None else {"age": one.age})
-                for one in found
+                {"id": match.id, "name": match.name, "reason": match.reason}
+                | ({} if match.age is None else {"age": match.age})
+                for match in matches
             ],
-            "count": len(found),
+            "count": len(matches),
         }
 
     return who_can
 
 
 def scope_fields(scope: Scope) -> dict[str, str]:
-    """A scope in plain words, without what it leaves open."""
-    named = {
+    """Return the fields of a scope that are set."""
+    fields = {
         "namespace": scope.namespace,
         "agent": scope.agent_id,
         "project": scope.project_id,
         "session": scope.session_id,
     }
-    return {name: value for name, value in named.items() if value is not None}
-
-
-# looking: How does a model look closer at its memories?
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def get_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `get` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def get(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
-        """Read one memory with everything known of it, whether it still holds or not."""
-        desk = tool_context(ctx, setting, "get", QUERY_CAPABILITY)
-        entry = await require_entry(desk, memory_id.strip(), desk.read_scope)
-        answer: dict[str, Any] = {"memory": entry_details(entry)}
-        if isinstance(desk.store, SupportsLinks):
-            links = await desk.store.links(entry.id, desk.read_scope)
-            answer["links"] = [
-                {"source_id": one.source, "relation": one.relation, "target_id": one.target} for one in links
-            ]
-        return answer
+        """Read one memory with all its fields, also a forgotten or stale one."""
+        context = tool_context(ctx, setting, "get", QUERY_CAPABILITY)
+        entry = await require_entry(context, memory_id.strip(), context.read_scope)
+        output: dict[str, Any] = {"memory": entry_details(entry)}
+        if isinstance(context.store, SupportsLinks):
+            links = await context.store.links(entry.id, context.read_scope)
+            output["links"] = [_link_fields(link) for link in links]
+        return output
 
     return get
 
 
 def list_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `list` tool."""
 
     @action(name="list", effectful=True, idempotent=True, tags=("memory",))
     async def list_memories(
@@ -241,8 +222,8 @@ def list_tool(setting: ToolConfig) -> Action:
         forgotten: IncludeForgotten = False,
     ) -> dict[str, Any]:
         """List memories, newest first, a page at a time."""
-        desk = tool_context(ctx, setting, "list", QUERY_CAPABILITY)
-        able: SupportsQuery = require(desk.store, SupportsQuery, "list memories")
+        context = tool_context(ctx, setting, "list", QUERY_CAPABILITY)
+        store: SupportsQuery = require(context.store, SupportsQuery, "list memories")
         filter = Filter(
             types=type_filter(type),
             tags=clean_tags(tags),
@@ -250,30 +231,30 @@ def list_tool(setting: ToolConfig) -> Action:
             include_stale=forgotten,
             include_expired=forgotten,
         )
-        page = await able.query(
-            Query(scope=desk.read_scope, filter=filter, limit=limit, cursor=cursor or None)
+        page = await store.query(
+            Query(scope=context.read_scope, filter=filter, limit=limit, cursor=cursor or None)
         )
-        answer: dict[str, Any] = {"memories": [entry_details(entry) for entry in page.entries]}
-        answer["count"] = len(page.entries)
-        return answer if page.cursor is None else {**answer, "cursor": page.cursor}
+        output: dict[str, Any] = {"memories": [entry_details(entry) for entry in page.entries]}
+        output["count"] = len(page.entries)
+        return output if page.cursor is None else {**output, "cursor": page.cursor}
 
     return list_memories
 
 
 def history_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `history` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def history(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
         """Show the versions of a memory, oldest first."""
-        desk = tool_context(ctx, setting, "history", QUERY_CAPABILITY)
-        able: SupportsQuery = require(desk.store, SupportsQuery, "tell the past of a memory")
-        versions = await able.history(memory_id.strip(), desk.read_scope)
+        context = tool_context(ctx, setting, "history", QUERY_CAPABILITY)
+        store: SupportsQuery = require(context.store, SupportsQuery, "tell the past of a memory")
+        versions = await store.history(memory_id.strip(), context.read_scope)
         return {
             "versions": [
-                {"rev": one.rev, "at": iso_time(one.at)}
-                | ({"erased": True} if one.entry is None else {"memory": entry_details(one.entry)})
-                for one in versions
+                {"rev": version.rev, "at": iso_time(version.at)}
+                | ({"erased": True} if version.entry is None else {"memory": entry_details(version.entry)})
+                for version in versions
             ]
         }
 
@@ -281,7 +262,7 @@ def history_tool(setting: ToolConfig) -> Action:
 
 
 def related_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `related` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def related(
@@ -292,106 +273,108 @@ def related_tool(setting: ToolConfig) -> Action:
         limit: Limit = 10,
     ) -> dict[str, Any]:
         """Find the memories that one is related to, nearest first."""
-        desk = tool_context(ctx, setting, "related", QUERY_CAPABILITY)
-        first = await require_entry(desk, memory_id.strip(), desk.read_scope)
-        wanted = None if relation == ALL_TYPES else relation
-        found = await longterm.related(
-            desk.store, first.id, desk.read_scope, wanted, depth=depth, limit=limit
+        context = tool_context(ctx, setting, "related", QUERY_CAPABILITY)
+        entry = await require_entry(context, memory_id.strip(), context.read_scope)
+        name = None if relation == ALL_TYPES else relation
+        neighbours = await longterm.related(
+            context.store, entry.id, context.read_scope, name, depth=depth, limit=limit
         )
         return {
             "related": [
                 {
-                    "memory": entry_details(one.entry),
-                    "relation": one.relation,
-                    "direction": one.direction,
-                    "via": one.via,
-                    "depth": one.depth,
+                    "memory": entry_details(neighbour.entry),
+                    "relation": neighbour.relation,
+                    "direction": neighbour.direction,
+                    "via": neighbour.via,
+                    "depth": neighbour.depth,
                 }
-                for one in found
+                for neighbour in neighbours
             ],
-            "count": len(found),
+            "count": len(neighbours),
         }
 
     return related
 
 
 def provenance_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `provenance` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def provenance(ctx: CallContext, memory_id: MemoryId, depth: Depth = 5) -> dict[str, Any]:
-        """Show where a memory comes from, back to what was said, what a tool gave, or a document."""
-        desk = tool_context(ctx, setting, "provenance", QUERY_CAPABILITY)
-        entry = await require_entry(desk, memory_id.strip(), desk.read_scope)
-        found = await longterm.provenance(desk.store, entry.id, desk.read_scope, depth=depth)
-        return {"tree": str(found), "sources": [_source_fields(one) for one in found.sources()]}
+        """Show the provenance of a memory, back to messages, tool results and documents."""
+        context = tool_context(ctx, setting, "provenance", QUERY_CAPABILITY)
+        entry = await require_entry(context, memory_id.strip(), context.read_scope)
+        provenance_tree = await longterm.provenance(context.store, entry.id, context.read_scope, depth=depth)
+        sources = [_source_fields(source) for source in provenance_tree.sources()]
+        return {"tree": str(provenance_tree), "sources": sources}
 
     return provenance
 
 
 def restore_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `restore` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def restore(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
-        """Bring a forgotten memory back: it is recalled again, and what rests on it holds again."""
-        desk = tool_context(ctx, setting, "restore", WRITE_CAPABILITY)
-        entry = await require_entry(desk, memory_id.strip(), desk.owned_scope)
-        back = await verbs.reinstate(desk.store, entry.id, desk.owned_scope)
-        told = "It is recalled again." if entry.superseded_by else "It was not forgotten."
-        return {"restored": True, "memory": entry_details(back), "message": told}
+        """Bring a forgotten memory back: it is recalled again, and what is derived from it is valid again."""
+        context = tool_context(ctx, setting, "restore", WRITE_CAPABILITY)
+        entry = await require_entry(context, memory_id.strip(), context.owned_scope)
+        restored = await verbs.reinstate(context.store, entry.id, context.owned_scope)
+        message = "It is recalled again." if entry.superseded_by else "It was not forgotten."
+        return {"restored": True, "memory": entry_details(restored), "message": message}
 
     return restore
 
 
 def entry_details(entry: Entry) -> dict[str, Any]:
-    """A memory with what is known about whether it still holds."""
-    gone = entry.superseded_by
+    """Return a memory with its status and validity."""
+    superseded_by = entry.superseded_by
     return entry_data(
         entry,
         rev=entry.rev,
         importance=entry.importance,
         occurred_at=None if entry.occurred_at is None else iso_time(entry.occurred_at),
         expires_at=None if entry.expires_at is None else iso_time(entry.expires_at),
-        forgotten=True if gone == DELETED else None,
-        replaced_by=None if gone == DELETED else gone,
+        forgotten=True if superseded_by == DELETED else None,
+        replaced_by=None if superseded_by == DELETED else superseded_by,
         reason=entry.superseded_reason,
         stale=entry.stale or None,
     )
 
 
+def _link_fields(link: Link) -> dict[str, str]:
+    return {"source_id": link.source, "relation": link.relation, "target_id": link.target}
+
+
 def _source_fields(traced: TracedEvidence) -> dict[str, Any]:
-    said = traced.evidence.quote if traced.said is None else str(traced.said)
-    source = {"kind": traced.evidence.kind, "ref": traced.evidence.ref, "status": traced.status, "said": said}
+    text = traced.evidence.quote if traced.said is None else str(traced.said)
+    source = {"kind": traced.evidence.kind, "ref": traced.evidence.ref, "status": traced.status, "said": text}
     return {name: value for name, value in source.items() if value}
 
 
-# querying: How does a model ask its memory in SPARQL?
-
-
 def sparql_tool(setting: ToolConfig) -> Action:
-    """The tool, set up as the program wants it."""
+    """Return the `sparql` tool."""
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def sparql(ctx: CallContext, query: Sparql, limit: Rows = 50) -> dict[str, Any]:
         """Ask the memories in SPARQL, as instances of the Jido ontology. A query cannot change anything."""
-        desk = tool_context(ctx, setting, "sparql", QUERY_CAPABILITY)
-        asked = bounded_text(query, "query", MAX_QUERY_LENGTH)
-        if not asked:
+        context = tool_context(ctx, setting, "sparql", QUERY_CAPABILITY)
+        sparql_text = bounded_text(query, "query", MAX_QUERY_LENGTH)
+        if not sparql_text:
             raise Invalid("query", "is empty", "write a SELECT, ASK, CONSTRUCT or DESCRIBE query")
         graph = ctx.server.graph()
         answer = await graph.sparql(
-            asked, desk.read_scope, limit=limit, timeout=SPARQL_TIMEOUT, isolated=True
+            sparql_text, context.read_scope, limit=limit, timeout=SPARQL_TIMEOUT, isolated=True
         )
-        found: dict[str, Any] = {"kind": answer.kind}
+        output: dict[str, Any] = {"kind": answer.kind}
         match answer.kind:
             case "truth":
-                found["truth"] = answer.truth
+                output["truth"] = answer.truth
             case "rows":
-                found["rows"] = [_row_values(row) for row in answer.rows]
+                output["rows"] = [_row_values(row) for row in answer.rows]
             case _:
-                found["triples"] = [str(triple) for triple in answer.triples]
-        return {**found, "more": True} if answer.truncated else found
+                output["triples"] = [str(triple) for triple in answer.triples]
+        return {**output, "more": True} if answer.truncated else output
 
     return sparql
 
@@ -401,25 +384,22 @@ def _row_values(row: Any) -> dict[str, str]:
     return {name: term.value for name, term in terms.items() if term is not None}
 
 
-# offers: Which tools does a server offer, and what may each of them do?
-
-
 READ_RIGHT = "read"
 WRITE_RIGHT = "write"
 
 ToolFactory = Callable[[ToolConfig], Action]
 
 
-class MCPToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool, and what clients and people are told about it."""
+class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
+    """Tool with its title, output and required right."""
 
-    make: ToolFactory
+    factory: ToolFactory
     title: str
-    shape: type[ToolOutput]
+    output: type[ToolOutput]
     right: str = READ_RIGHT
-    """What a token has to allow."""
+    """Right that a token needs."""
     destructive: bool = False
-    """Whether something may be recalled no more after it."""
+    """True if a memory may be recalled no more after the call."""
 
 
 def _memory_tool(name: str) -> ToolFactory:
@@ -427,41 +407,41 @@ def _memory_tool(name: str) -> ToolFactory:
 
 
 DEFAULT_TOOLS = {
-    "remember": MCPToolDefinition(
-        make=_memory_tool("remember"), title="Remember", shape=schemas.RememberOutput, right=WRITE_RIGHT
+    "remember": ServerTool(
+        factory=_memory_tool("remember"), title="Remember", output=schemas.RememberOutput, right=WRITE_RIGHT
     ),
-    "recall": MCPToolDefinition(make=_memory_tool("recall"), title="Recall", shape=schemas.RecallOutput),
-    "forget": MCPToolDefinition(
-        make=_memory_tool("forget"),
+    "recall": ServerTool(factory=_memory_tool("recall"), title="Recall", output=schemas.RecallOutput),
+    "forget": ServerTool(
+        factory=_memory_tool("forget"),
         title="Forget",
-        shape=schemas.ForgetOutput,
+        output=schemas.ForgetOutput,
         right=WRITE_RIGHT,
         destructive=True,
     ),
-    "memory_status": MCPToolDefinition(make=status_tool, title="Memory status", shape=schemas.StatusOutput),
-    "who_can": MCPToolDefinition(make=who_can_tool, title="Who can", shape=schemas.WhoCanOutput),
+    "memory_status": ServerTool(factory=status_tool, title="Memory status", output=schemas.StatusOutput),
+    "who_can": ServerTool(factory=who_can_tool, title="Who can", output=schemas.WhoCanOutput),
 }
-"""The tools that are always there."""
+"""Tools that are always offered."""
 
 EXTRA_TOOLS = {
-    "get": MCPToolDefinition(make=get_tool, title="Get a memory", shape=schemas.GetOutput),
-    "list": MCPToolDefinition(make=list_tool, title="List memories", shape=schemas.ListOutput),
-    "relate": MCPToolDefinition(
-        make=_memory_tool("relate"),
+    "get": ServerTool(factory=get_tool, title="Get a memory", output=schemas.GetOutput),
+    "list": ServerTool(factory=list_tool, title="List memories", output=schemas.ListOutput),
+    "relate": ServerTool(
+        factory=_memory_tool("relate"),
         title="Relate memories",
-        shape=schemas.RelateOutput,
+        output=schemas.RelateOutput,
         right=WRITE_RIGHT,
         destructive=True,
     ),
-    "related": MCPToolDefinition(make=related_tool, title="Related memories", shape=schemas.RelatedOutput),
-    "provenance": MCPToolDefinition(make=provenance_tool, title="Provenance", shape=schemas.ProvenanceOutput),
-    "review": MCPToolDefinition(make=_memory_tool("review"), title="Review", shape=schemas.ReviewOutput),
-    "restore": MCPToolDefinition(
-        make=restore_tool, title="Restore", shape=schemas.RestoreOutput, right=WRITE_RIGHT
+    "related": ServerTool(factory=related_tool, title="Related memories", output=schemas.RelatedOutput),
+    "provenance": ServerTool(factory=provenance_tool, title="Provenance", output=schemas.ProvenanceOutput),
+    "review": ServerTool(factory=_memory_tool("review"), title="Review", output=schemas.ReviewOutput),
+    "restore": ServerTool(
+        factory=restore_tool, title="Restore", output=schemas.RestoreOutput, right=WRITE_RIGHT
     ),
-    "history": MCPToolDefinition(make=history_tool, title="History", shape=schemas.HistoryOutput),
-    "sparql": MCPToolDefinition(make=sparql_tool, title="SPARQL", shape=schemas.SparqlOutput),
+    "history": ServerTool(factory=history_tool, title="History", output=schemas.HistoryOutput),
+    "sparql": ServerTool(factory=sparql_tool, title="SPARQL", output=schemas.SparqlOutput),
 }
-"""The tools that are there when asked for."""
+"""Tools that are offered with `all_tools`."""
 
 ALL_TOOLS = {**DEFAULT_TOOLS, **EXTRA_TOOLS}
