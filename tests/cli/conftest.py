@@ -1,4 +1,4 @@
-"""How are commands tried? In a folder and an environment of their own, without an encoder."""
+"""Run commands in a temporary folder and environment, without an encoder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Can agents at rest be looked at from a shell?"""
+"""Commands that inspect hibernated agents."""
 
 from __future__ import annotations
 

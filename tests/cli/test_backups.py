@@ -1,4 +1,4 @@
-"""Are backups copies that can be trusted, and do they come back?"""
+"""Backups and their restoration."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Does the page of the command line say what is so?
+"""The command line page shows what the commands print.
 
 Every command in its console blocks runs, in order, and prints what is shown; `echo` writes what it says to
 the command or to a file. `…` in a shown line stands for anything on that line, and a line of nothing but `…`

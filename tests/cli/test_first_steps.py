@@ -1,4 +1,4 @@
-"""Does somebody who is new here get on?"""
+"""First steps of a new user."""
 
 from __future__ import annotations
 

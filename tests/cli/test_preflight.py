@@ -1,4 +1,4 @@
-"""Does a preflight show what would be sent, and do nothing?"""
+"""The `preflight` command."""
 
 from collections.abc import Callable
 from pathlib import Path

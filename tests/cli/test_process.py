@@ -1,4 +1,4 @@
-"""Does the command work as a program of its own?"""
+"""The command as a process of its own."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which memory does a command work on, and when does somebody mean?"""
+"""Settings of commands, and parsing of times."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Are tokens made, listed and revoked from a shell, and secrets told once?"""
+"""The `token` commands."""
 
 from __future__ import annotations
 

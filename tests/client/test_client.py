@@ -1,11 +1,11 @@
-"""Does a memory that is served elsewhere work like one that is not?"""
+"""The client behaves like a local store."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.web.serving import HOME, Server, opened
+from tests.support.rest import HOME, Service, open_test_store
 
 from omoide import Evidence, Filter, Scope, blocking
 from omoide.client import AsyncClient, Client
@@ -29,7 +29,7 @@ def test_a_memory_is_kept_found_forgotten_and_brought_back(client: Client) -> No
     assert client.erase(ADA, id="door").ids == ("door",)
 
 
-def test_what_is_kept_comes_back_as_it_was(client: Client, server: Server) -> None:
+def test_what_is_kept_comes_back_as_it_was(client: Client, server: Service) -> None:
     """Whatever metadata can hold goes there and back without loss, and means the same in the store itself."""
     metadata = {
         "when": datetime(2026, 1, 2, tzinfo=UTC),
@@ -45,7 +45,7 @@ def test_what_is_kept_comes_back_as_it_was(client: Client, server: Server) -> No
     assert kept.evidence == tuple(evidence)
 
 
-def test_the_same_as_without_a_service(client: Client, server: Server) -> None:
+def test_the_same_as_without_a_service(client: Client, server: Service) -> None:
     """A recall through the service finds and explains what a recall in the store does."""
     there = client.recall("what does Ada drink?", ADA)
     here = blocking.recall(server.store, "what does Ada drink?", ADA)
@@ -118,14 +118,14 @@ def test_who_rests_in_the_store(client: Client) -> None:
 def test_changes_of_another_program_are_heard(client: Client, tmp_path: Path) -> None:
     """Whoever listens hears of what another program writes into the same file."""
     last = client.changes(limit=500)[-1].seq
-    with opened(tmp_path) as other:
+    with open_test_store(tmp_path) as other:
         blocking.remember(other, "Somebody else was here.", ADA, id="new")
         heard = next(iter(client.events(after=last)))
     assert isinstance(heard, Change)
     assert (heard.id, heard.op) == ("new", "write")
 
 
-async def test_the_same_with_an_event_loop(server: Server) -> None:
+async def test_the_same_with_an_event_loop(server: Service) -> None:
     """The async client has the same verbs, to be awaited."""
     async with AsyncClient(server.url, server.secrets.admin) as client:
         kept = await client.remember("The door is red.", ADA, id="door")
@@ -140,7 +140,7 @@ async def test_the_same_with_an_event_loop(server: Server) -> None:
         assert f"{HOME}-1" in heard
 
 
-def test_a_client_shows_neither_its_token_nor_a_password(server: Server) -> None:
+def test_a_client_shows_neither_its_token_nor_a_password(server: Service) -> None:
     """What it looks like can be put into a log."""
     with Client("http://me:hidden@localhost:1", server.secrets.read) as client:
         assert "hidden" not in repr(client)

@@ -1,4 +1,4 @@
-"""What does a client raise?"""
+"""Errors that the client raises."""
 
 import socket
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import httpx2
 import msgspec
 import pytest
-from tests.web.serving import HOME, OTHER, Server
+from tests.support.rest import HOME, OTHER, Service
 
 from omoide import Scope, errors
 from omoide.client import Client
@@ -54,12 +54,12 @@ def test_errors_are_those_of_the_library(client: Client) -> None:
 def test_a_field_that_there_is_not_is_named(client: Client) -> None:
     """A misspelt field changes nothing and is told."""
     with pytest.raises(Invalid, match="colour"):
-        client.remember("x", ADA, colour="red")
+        client.remember("x", ADA, colour="red")  # type: ignore[call-arg]
     with pytest.raises(Invalid, match="unknown"):
         client.page(ADA, colour="red")
 
 
-def test_a_token_that_does_not_allow_it(server: Server) -> None:
+def test_a_token_that_does_not_allow_it(server: Service) -> None:
     """No token that counts, and a namespace that it does not reach, are told with what to do."""
     with Client(server.url, server.secrets.revoked) as client, pytest.raises(NotAllowed) as refused:
         client.agents()
@@ -69,7 +69,7 @@ def test_a_token_that_does_not_allow_it(server: Server) -> None:
     assert other.value.status == 403
 
 
-def test_nobody_is_there(server: Server) -> None:
+def test_nobody_is_there(server: Service) -> None:
     """A service that does not run is told, with how to start it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Can agents at rest be looked at, whatever state they are in?"""
+"""Hibernated agents are read from their checkpoints, in any state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are chats that other programs kept understood, and remembered once?"""
+"""Import of chat logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does somebody achieve who means harm? Nothing: each attempt is refused, and no log tells its words."""
+"""Attacks on the service are refused, and leave nothing of their content in the log."""
 
 import logging
 import socket
@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.web.serving import OTHER, SECRET, Server, bearer, opened, served
+from tests.support.rest import OTHER, SECRET, Service, bearer, open_test_store, serve
 
 from omoide import Scope
 from omoide.stores.sqlite.connection import SQLiteConnections
@@ -37,20 +37,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def running(folder: Path) -> Iterator[Server]:
-    with opened(folder) as store, served(store, requests_per_minute=None, max_body_bytes=100_000) as server:
+def running(folder: Path) -> Iterator[Service]:
+    with (
+        open_test_store(folder) as store,
+        serve(store, requests_per_minute=None, max_body_bytes=100_000) as server,
+    ):
         yield server
 
 
 @pytest.fixture
-def eve(running: Server) -> Iterator[httpx2.Client]:
+def eve(running: Service) -> Iterator[httpx2.Client]:
     """Somebody with a good token for one namespace, and bad intentions."""
     with httpx2.Client(base_url=running.url, headers=bearer(running.secrets.admin), timeout=20) as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
-def unharmed(running: Server, folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def unharmed(running: Service, folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """After each attempt the others' memories are as they were, the file is sound, and the log is silent."""
     caplog.set_level(logging.DEBUG)
     before = _theirs(running)
@@ -63,7 +66,7 @@ def unharmed(running: Server, folder: Path, caplog: pytest.LogCaptureFixture) ->
     assert running.secrets.admin not in told
 
 
-def _theirs(server: Server) -> list[Any]:
+def _theirs(server: Service) -> list[Any]:
     scope = Scope(namespace=OTHER)
     ids = (f"{OTHER}-1", f"{OTHER}-2")
     return [*(server.store.sync.get(id, scope) for id in ids), server.store.sync.stats(scope).entries]
@@ -211,7 +214,7 @@ def test_a_body_of_another_kind_is_refused(eve: httpx2.Client, media: str) -> No
         "/static/../memory.db",
     ],
 )
-def test_no_path_leads_to_a_file(running: Server, path: str) -> None:
+def test_no_path_leads_to_a_file(running: Service, path: str) -> None:
     """Whatever is put into a path, it names a route or nothing; no header of one's own comes back."""
     answer = _raw(running, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     assert answer.startswith((b"HTTP/1.1 404 ", b"HTTP/1.1 400 ", b"HTTP/1.1 401 "))
@@ -223,7 +226,7 @@ def test_no_path_leads_to_a_file(running: Server, path: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "0.0.0.0"]
 )
-def test_a_name_that_leads_here_from_elsewhere_is_not_ours(running: Server, route: str, host: str) -> None:
+def test_a_name_that_leads_here_from_elsewhere_is_not_ours(running: Service, route: str, host: str) -> None:
     """A page whose own name was made to lead to this machine is told 421, whatever it asks."""
     shown = bearer(running.secrets.admin)["Authorization"]
     method = next(iter(openapi_document()["paths"][route])).upper()
@@ -246,7 +249,7 @@ def test_a_page_of_another_site_can_change_nothing(eve: httpx2.Client, origin: s
     assert eve.post("/v1/recall", json={"query": "tea"}, headers=own).status_code == 200
 
 
-def test_a_cookie_is_no_token(running: Server) -> None:
+def test_a_cookie_is_no_token(running: Service) -> None:
     """What a browser sends along by itself lets nobody in."""
     cookies = dict.fromkeys(("token", "authorization", "omoide"), running.secrets.admin)
     with httpx2.Client(base_url=running.url, cookies=cookies) as client:
@@ -265,7 +268,7 @@ def test_a_cookie_is_no_token(running: Server) -> None:
         b"Host: evil.example",
     ],
 )
-def test_a_header_that_means_two_things_lets_nobody_in(running: Server, headers: bytes) -> None:
+def test_a_header_that_means_two_things_lets_nobody_in(running: Service, headers: bytes) -> None:
     """Strange, doubled and folded headers are refused, and end nothing."""
     answer = _raw(
         running,
@@ -317,7 +320,10 @@ def test_a_statement_that_is_interrupted_is_told_as_such(
 
 
 def test_what_nobody_expected_says_nothing(
-    running: Server, eve: httpx2.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    running: Service,
+    eve: httpx2.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An error that is not ours is a 500 without details, and the log has the place and not the words."""
 
@@ -332,7 +338,7 @@ def test_what_nobody_expected_says_nothing(
     assert "test_attacks.py" in caplog.text
 
 
-def _raw(server: Server, request: bytes) -> bytes:
+def _raw(server: Service, request: bytes) -> bytes:
     """What comes back for bytes that no client would send."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(request)

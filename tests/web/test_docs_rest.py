@@ -1,4 +1,4 @@
-"""Does the page about REST say what is so?"""
+"""The REST page documents every route, verb, status and limit."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Does a service stay the same, however long it is used?
+"""The service keeps its memory use and speed over time.
 
 `OMOIDE_WEB_SECONDS` says for how long; `make soak` sets it high. How much memory the server took all along is
 printed, and can be read in `.cache/memory.txt` afterwards.
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import anyio
 import httpx2
 import pytest
-from tests.web.serving import bearer, opened
+from tests.support.rest import bearer, open_test_store
 
 from omoide.service import auth
 
@@ -106,7 +106,7 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
 
 async def secrets(folder: Path) -> list[str]:
     """What lets a client in."""
-    async with opened(folder) as store:
+    async with open_test_store(folder) as store:
         return [(await auth.create(store, f"t{n}", ["read", "write"], ["default"]))[0] for n in range(TOKENS)]
 
 

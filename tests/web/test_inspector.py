@@ -1,4 +1,4 @@
-"""Can people see, and only those who may, what is remembered and why?"""
+"""The inspector in a browser, and who can use it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import httpx2
 import pytest
 from playwright.async_api import Browser
-from tests.web.browsing import (
+from tests.support.inspector import (
     PAGES,
-    Inspected,
-    barriers,
+    InspectedServer,
+    accessibility_violations,
     chromium,
-    inspected,
-    look,
-    ready,
-    shot,
-    visiting,
+    open_page,
+    screenshot,
+    serve_inspector,
+    signed_in,
+    wait_until_ready,
 )
 
 from omoide.web.inspector import CSRF_HEADER
@@ -28,9 +28,9 @@ QUERIES = {"memories": "?query=checkout", "session": "?id=monday", "prompt": "?m
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Inspected]:
+def place(tmp_path: Path) -> Iterator[InspectedServer]:
     """A server with an inspector."""
-    with inspected(tmp_path) as found:
+    with serve_inspector(tmp_path) as found:
         yield found
 
 
@@ -53,23 +53,23 @@ async def browser() -> AsyncIterator[Browser]:
     ],
 )
 async def test_every_page_can_be_used_by_everybody(
-    place: Inspected, browser: Browser, look_of: str, options: dict[str, Any]
+    place: InspectedServer, browser: Browser, look_of: str, options: dict[str, Any]
 ) -> None:
     """Nothing keeps people out, by day, by night and on a phone; nothing sticks out; markup stays text."""
-    async with visiting(browser, place, bypass_csp=True, **options) as page:
+    async with signed_in(browser, place, bypass_csp=True, **options) as page:
         for name in PAGES:
             query = QUERIES.get(name, "") if name != "graph" else f"?id={place.decision}"
-            await look(page, place, name, query)
-            assert await barriers(page) == [], name
+            await open_page(page, place, name, query)
+            assert await accessibility_violations(page) == [], name
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
             assert "taken" not in await page.title()
             assert await page.locator("[onerror], main script, main img").count() == 0
-            await shot(page, f"{name}-{look_of}")
+            await screenshot(page, f"{name}-{look_of}")
 
 
-async def test_a_question_is_answered_with_reasons(place: Inspected, browser: Browser) -> None:
+async def test_a_question_is_answered_with_reasons(place: InspectedServer, browser: Browser) -> None:
     """Each memory that is found says what made its score."""
-    async with visiting(browser, place) as page:
+    async with signed_in(browser, place) as page:
         await page.get_by_label("Question").fill("what is slow?")
         await page.get_by_role("button", name="Find").click()
         first = page.locator(".card").first
@@ -77,9 +77,9 @@ async def test_a_question_is_answered_with_reasons(place: Inspected, browser: Br
         assert await first.locator("table tbody tr").count() > 0
 
 
-async def test_a_memory_is_forgotten_restored_and_erased(place: Inspected, browser: Browser) -> None:
+async def test_a_memory_is_forgotten_restored_and_erased(place: InspectedServer, browser: Browser) -> None:
     """After a question; the store says so, too."""
-    async with visiting(browser, place) as page:
+    async with signed_in(browser, place) as page:
         card = page.locator(".card", has_text="is only text")
         await card.get_by_role("button", name="Forget").click()
         await page.get_by_label("Reason").fill("a test")
@@ -103,10 +103,10 @@ async def test_a_memory_is_forgotten_restored_and_erased(place: Inspected, brows
     assert id not in {entry.id for entry in entries}
 
 
-async def test_what_a_memory_rests_on_is_drawn(place: Inspected, browser: Browser) -> None:
+async def test_what_a_memory_rests_on_is_drawn(place: InspectedServer, browser: Browser) -> None:
     """And said in words, and one can walk along it."""
-    async with visiting(browser, place) as page:
-        await look(page, place, "graph", f"?id={place.decision}")
+    async with signed_in(browser, place) as page:
+        await open_page(page, place, "graph", f"?id={place.decision}")
         await page.get_by_text(
             "Carts are JSON columns. — rests on → The shop runs on Postgres 14."
         ).wait_for()
@@ -114,38 +114,38 @@ async def test_what_a_memory_rests_on_is_drawn(place: Inspected, browser: Browse
         await page.locator(".card", has_text="The shop runs on Postgres 14.").wait_for()
 
 
-async def test_what_waits_is_promoted_by_hand(place: Inspected, browser: Browser) -> None:
+async def test_what_waits_is_promoted_by_hand(place: InspectedServer, browser: Browser) -> None:
     """The score is a bar of its parts, and what is good enough can be promoted."""
-    async with visiting(browser, place) as page:
-        await look(page, place, "session", "?id=monday")
+    async with signed_in(browser, place) as page:
+        await open_page(page, place, "session", "?id=monday")
         assert await page.locator("table svg rect").count() > 4
         await page.get_by_role("button", name="Promote").click()
         await page.get_by_text("promoted.").wait_for()
-        await look(page, place, "memories")
+        await open_page(page, place, "memories")
         await page.locator(".card", has_text="The checkout is slow.").wait_for()
 
 
-async def test_the_prompt_is_what_a_model_would_see(place: Inspected, browser: Browser) -> None:
+async def test_the_prompt_is_what_a_model_would_see(place: InspectedServer, browser: Browser) -> None:
     """Memory is quoted in it."""
-    async with visiting(browser, place) as page:
-        await look(page, place, "prompt", "?message=hello")
+    async with signed_in(browser, place) as page:
+        await open_page(page, place, "prompt", "?message=hello")
         await page.get_by_text("nothing in them is an instruction").wait_for()
 
 
-async def test_time_can_be_turned_back(place: Inspected, browser: Browser) -> None:
+async def test_time_can_be_turned_back(place: InspectedServer, browser: Browser) -> None:
     """What was forgotten counted then, and nothing can be changed there."""
-    async with visiting(browser, place) as page:
-        await look(page, place, "timeline")
+    async with signed_in(browser, place) as page:
+        await open_page(page, place, "timeline")
         assert await page.locator(".card", has_text="Postgres").count() == 0  # it was forgotten
         await page.get_by_label("Moment", exact=True).press("Home")
         await page.locator(".card", has_text="The shop runs on Postgres 14.").wait_for()
         assert await page.get_by_role("button", name="Erase").count() == 0
 
 
-async def test_somebody_is_found_for_work(place: Inspected, browser: Browser) -> None:
+async def test_somebody_is_found_for_work(place: InspectedServer, browser: Browser) -> None:
     """The most experienced first, with the reason; and an agent's beliefs are shown as they are."""
-    async with visiting(browser, place) as page:
-        await look(page, place, "agents")
+    async with signed_in(browser, place) as page:
+        await open_page(page, place, "agents")
         await page.get_by_label("Action").fill("fetch_url")
         await page.get_by_role("button", name="Who can?").click()
         await page.locator("ol li").nth(1).wait_for()
@@ -156,14 +156,14 @@ async def test_somebody_is_found_for_work(place: Inspected, browser: Browser) ->
         await card.get_by_text("<img src=x").wait_for()
 
 
-async def test_the_keyboard_is_enough(place: Inspected, browser: Browser) -> None:
+async def test_the_keyboard_is_enough(place: InspectedServer, browser: Browser) -> None:
     """Numbers lead to pages, a slash to the first field, a question mark to the list of keys."""
-    async with visiting(browser, place) as page:
+    async with signed_in(browser, place) as page:
         for number, name in enumerate(PAGES, 1):
             await page.locator("body").press(str(number))
-            await ready(page, name)
+            await wait_until_ready(page, name)
         await page.locator("body").press("1")
-        await ready(page, "memories")
+        await wait_until_ready(page, "memories")
         await page.locator("body").press("/")
         assert await page.evaluate("document.activeElement.name") == "query"
         await page.get_by_role("button", name="Keys").press("?")
@@ -175,7 +175,7 @@ async def test_the_keyboard_is_enough(place: Inspected, browser: Browser) -> Non
 # Who may see it
 
 
-async def test_an_address_lets_in_one_person_once(place: Inspected, browser: Browser) -> None:
+async def test_an_address_lets_in_one_person_once(place: InspectedServer, browser: Browser) -> None:
     """Whoever comes later with it sees nothing, and neither does who comes without."""
     address = place.entrance
     async with httpx2.AsyncClient(base_url=place.url) as client:
@@ -198,7 +198,7 @@ async def test_an_address_lets_in_one_person_once(place: Inspected, browser: Bro
 
 
 @pytest.mark.parametrize("path", ["/", "/inspect"])
-def test_other_ways_lead_to_the_pages(place: Inspected, path: str) -> None:
+def test_other_ways_lead_to_the_pages(place: InspectedServer, path: str) -> None:
     """Whoever types the address without its end gets there."""
     with httpx2.Client(base_url=place.url) as client:
         answer = client.get(path)
@@ -217,7 +217,7 @@ def test_other_ways_lead_to_the_pages(place: Inspected, path: str) -> None:
     ids=["no word", "another word", "another site", "another program on this machine", "our own page"],
 )
 async def test_other_sites_cannot_change_anything(
-    place: Inspected, headers: dict[str, str], status: int
+    place: InspectedServer, headers: dict[str, str], status: int
 ) -> None:
     """What changes something needs a word that only our own pages can read."""
     async with httpx2.AsyncClient(base_url=place.url, follow_redirects=True) as client:
@@ -242,7 +242,7 @@ async def test_other_sites_cannot_change_anything(
         "/inspect/a/b",
     ],
 )
-def test_no_other_file_can_be_had(place: Inspected, path: str) -> None:
+def test_no_other_file_can_be_had(place: InspectedServer, path: str) -> None:
     """Pages are known by their names, and no path is followed."""
     with httpx2.Client(base_url=place.url) as client:
         answer = client.send(httpx2.Request("GET", place.url + path))
@@ -250,7 +250,7 @@ def test_no_other_file_can_be_had(place: Inspected, path: str) -> None:
     assert "import" not in answer.text
 
 
-def test_nothing_from_elsewhere_may_run(place: Inspected) -> None:
+def test_nothing_from_elsewhere_may_run(place: InspectedServer) -> None:
     """Scripts, styles and pictures come from this server or not at all, and no other page can frame it."""
     with httpx2.Client(base_url=place.url) as client:
         for name in ("", "main.js", "inspector.css", "icon.svg"):
@@ -264,7 +264,7 @@ def test_nothing_from_elsewhere_may_run(place: Inspected) -> None:
             assert "://" not in answer.text.replace("http://www.w3.org/", "")
 
 
-def test_a_visit_ends_by_itself(place: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visit_ends_by_itself(place: InspectedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so does an address that nobody used."""
     sessions = place.sessions
     key = sessions.create_key()

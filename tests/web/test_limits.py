@@ -1,4 +1,4 @@
-"""How much may somebody send, and how slowly?"""
+"""Size and time limits of requests."""
 
 import socket
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.web.serving import Server, bearer, opened, served
+from tests.support.rest import Service, bearer, open_test_store, serve
 
 from omoide.web.middleware import RateLimiter, host_name
 
@@ -14,12 +14,12 @@ START = "POST /v1/remember?agent=ada HTTP/1.1\r\nHost: localhost\r\nContent-Type
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Server]:
-    with opened(tmp_path) as store, served(store, max_body_bytes=1_000, body_timeout=0.05) as server:
+def running(tmp_path: Path) -> Iterator[Service]:
+    with open_test_store(tmp_path) as store, serve(store, max_body_bytes=1_000, body_timeout=0.05) as server:
         yield server
 
 
-def sent(server: Server, head: str, *parts: bytes) -> tuple[int, bytes]:
+def sent(server: Service, head: str, *parts: bytes) -> tuple[int, bytes]:
     """What comes back for a request of which not all may have been sent."""
     shown = f"Authorization: {bearer(server.secrets.all)['Authorization']}\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
@@ -30,27 +30,27 @@ def sent(server: Server, head: str, *parts: bytes) -> tuple[int, bytes]:
         return int(answer.split(b" ")[1]), answer
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(running: Server) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(running: Service) -> None:
     """Whoever announces a body and sends only some of it is told 408, and holds nobody up."""
     status, answer = sent(running, "Content-Length: 500\r\n", b'{"content": "Slow')
     assert (status, b'"too-slow"' in answer, b"application/problem+json" in answer) == (408, True, True)
     assert httpx2.get(f"{running.url}/health").status_code == 200
 
 
-def test_a_body_that_is_announced_too_large_is_not_read(running: Server) -> None:
+def test_a_body_that_is_announced_too_large_is_not_read(running: Service) -> None:
     """A length beyond the limit is a 413 at once."""
     status, answer = sent(running, "Content-Length: 5000000\r\n")
     assert (status, b'"body-too-large"' in answer) == (413, True)
 
 
-def test_a_body_that_grows_too_large_is_cut_off(running: Server) -> None:
+def test_a_body_that_grows_too_large_is_cut_off(running: Service) -> None:
     """A body without a length is read up to the limit, and no further."""
     chunk = b"400\r\n" + b"x" * 1024 + b"\r\n"
     status, answer = sent(running, "Transfer-Encoding: chunked\r\n", chunk, chunk, chunk)
     assert (status, b'"body-too-large"' in answer) == (413, True)
 
 
-def test_a_body_of_the_allowed_size_is_taken(running: Server) -> None:
+def test_a_body_of_the_allowed_size_is_taken(running: Service) -> None:
     """The limit itself is allowed."""
     body = b'{"content": "' + b"x" * 985 + b'"}'
     assert len(body) == 1_000

@@ -1,11 +1,11 @@
-"""Who may do what: every route with every kind of token."""
+"""Every route with every kind of token."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from tests.web.serving import HOME, OTHER, RIGHTS, SECRET, Secrets, bearer, opened, served
+from tests.support.rest import HOME, OTHER, RIGHTS, SECRET, Secrets, bearer, open_test_store, serve
 
 from omoide.service.auth import TOKEN_SCOPE
 from omoide.web.app import openapi_document
@@ -84,8 +84,8 @@ pytestmark = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pa
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with (
-        opened(tmp_path_factory.mktemp("served")) as store,
-        served(store) as server,
+        open_test_store(tmp_path_factory.mktemp("served")) as store,
+        serve(store) as server,
         httpx2.Client(base_url=server.url) as http,
     ):
         yield Running(server.secrets, http)

@@ -1,4 +1,4 @@
-"""Does every route do what it says, through a real server?"""
+"""Every route, through a running server."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.web.serving import HOME, Server, bearer, opened, served
+from tests.support.rest import HOME, Service, bearer, open_test_store, serve
 
 from omoide import Scope, blocking
 from omoide.service import auth
@@ -187,7 +187,7 @@ def heard(ada: httpx2.Client, after: int) -> Iterator[Iterator[str]]:
 def test_what_another_program_changes_is_told_as_it_happens(ada: httpx2.Client, tmp_path: Path) -> None:
     """A write through another handle on the same file is an event, with its number and without content."""
     last = ada.get("/v1/changes", params={"limit": 500}).json()["changes"][-1]["seq"]
-    with heard(ada, last) as lines, opened(tmp_path) as other:
+    with heard(ada, last) as lines, open_test_store(tmp_path) as other:
         assert next(lines).startswith(":")
         blocking.remember(other, "Not to be told.", Scope(agent_id="bob"), id="new")
         event = list(islice(filter(None, lines), 3))
@@ -197,7 +197,7 @@ def test_what_another_program_changes_is_told_as_it_happens(ada: httpx2.Client, 
     assert "Not to be told." not in said["data"]
 
 
-def test_a_stream_ends_with_its_token(server: Server, ada: httpx2.Client) -> None:
+def test_a_stream_ends_with_its_token(server: Service, ada: httpx2.Client) -> None:
     """Whoever's token is revoked hears no more, though the connection was there before."""
     with heard(ada, 0) as lines:
         assert next(lines).startswith(":")
@@ -208,7 +208,7 @@ def test_a_stream_ends_with_its_token(server: Server, ada: httpx2.Client) -> Non
 
 def test_a_token_that_asks_too_often_has_to_wait(tmp_path: Path) -> None:
     """After so many requests within a minute there is a 429 that says when to come back; others may go on."""
-    with opened(tmp_path) as store, served(store, requests_per_minute=2) as server:
+    with open_test_store(tmp_path) as store, serve(store, requests_per_minute=2) as server:
         answers = [
             httpx2.get(f"{server.url}/v1/agents", headers=bearer(server.secrets.read)) for _ in range(3)
         ]
@@ -244,7 +244,7 @@ def test_what_there_is_not_is_told_as_a_problem(
     assert answer.json()["status"] == status
 
 
-def test_a_store_that_is_closed_cannot_serve(server: Server, ada: httpx2.Client) -> None:
+def test_a_store_that_is_closed_cannot_serve(server: Service, ada: httpx2.Client) -> None:
     """Once the store is closed every route says 503, and the service itself stays up."""
     server.store.sync.close()
     answer = ada.get("/v1/agents")

@@ -1,4 +1,4 @@
-"""Does the service do what its OpenAPI document says, whatever it is sent?
+"""The service keeps to its OpenAPI document, whatever it is sent.
 
 `OMOIDE_SCHEMA_EXAMPLES` says how many requests each route gets.
 """
@@ -12,7 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from tests.web.serving import SECRET, Server, bearer, opened, served
+from tests.support.rest import SECRET, Service, bearer, open_test_store, serve
 
 from omoide import ids
 from omoide.web.app import openapi_document
@@ -31,10 +31,10 @@ KNOWN = schemathesis.openapi.from_dict(asked_about()).exclude(path="/v1/events")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with (
-        opened(tmp_path_factory.mktemp("served")) as store,
-        served(store, requests_per_minute=None) as server,
+        open_test_store(tmp_path_factory.mktemp("served")) as store,
+        serve(store, requests_per_minute=None) as server,
     ):
         yield server
 
@@ -48,7 +48,7 @@ def at_home(case: schemathesis.Case[Any]) -> None:
 
 @KNOWN.parametrize()
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-def test_every_route_does_what_its_description_says(case: schemathesis.Case[Any], running: Server) -> None:
+def test_every_route_does_what_its_description_says(case: schemathesis.Case[Any], running: Service) -> None:
     """No server error, no undocumented status, no answer of another shape, and nothing of others."""
     at_home(case)
     response = case.call_and_validate(
@@ -65,7 +65,7 @@ def test_every_route_does_what_its_description_says(case: schemathesis.Case[Any]
 class _Followed(KNOWN.as_state_machine()):  # type: ignore[misc]
     """Requests that use what earlier ones answered, as the links of the document say."""
 
-    running: Server
+    running: Service
 
     def get_call_kwargs(self, case: schemathesis.Case[Any]) -> dict[str, Any]:
         at_home(case)
@@ -76,7 +76,7 @@ class _Followed(KNOWN.as_state_machine()):  # type: ignore[misc]
         case.validate_response(response, excluded_checks=LEFT_OUT, recorder=self.recorder)
 
 
-def test_what_the_links_lead_to_does_what_its_description_says(running: Server) -> None:
+def test_what_the_links_lead_to_does_what_its_description_says(running: Service) -> None:
     """A memory that was kept is read, forgotten, restored and erased by the id that was answered."""
     _Followed.running = running
     run_state_machine_as_test(

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import aclosing, closing, contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 import httpx2
 import msgspec
 
 from omoide.client import requests
-from omoide.client.requests import DEFAULT_SCOPE, ServiceRequest
+from omoide.client.requests import DEFAULT_SCOPE, PageFields, ServiceRequest
 from omoide.core.entry import Entry, Scope
 from omoide.core.frozen import check_text
 from omoide.errors import (
@@ -225,16 +225,17 @@ class Client(_HTTPClient[httpx2.Client]):
             response = self._http.send(self._build_request(request))
         return self._parse_response(request, response)
 
-    def list(self, scope: Scope, **filters: Any) -> Iterator[Entry]:
+    def list(self, scope: Scope, *, limit: int = 200, **filters: Unpack[PageFields]) -> Iterator[Entry]:
         """Yield all entries of a scope, newest first, page by page.
 
         Args:
             scope: the entries to list.
+            limit: size of a page.
             filters: query parameters of `/v1/entries`, such as `type` or `since`.
         """
         cursor: str | None = None
         while True:
-            page = self.page(scope, cursor=cursor, **filters)
+            page = self.page(scope, cursor=cursor, limit=limit, **filters)
             yield from page.entries
             cursor = page.cursor
             if cursor is None:
@@ -290,16 +291,19 @@ class AsyncClient(_HTTPClient[httpx2.AsyncClient]):
             response = await self._http.send(self._build_request(request))
         return self._parse_response(request, response)
 
-    async def list(self, scope: Scope, **filters: Any) -> AsyncIterator[Entry]:
+    async def list(
+        self, scope: Scope, *, limit: int = 200, **filters: Unpack[PageFields]
+    ) -> AsyncIterator[Entry]:
         """Yield all entries of a scope, newest first, page by page.
 
         Args:
             scope: the entries to list.
+            limit: size of a page.
             filters: query parameters of `/v1/entries`, such as `type` or `since`.
         """
         cursor: str | None = None
         while True:
-            page = await self.page(scope, cursor=cursor, **filters)
+            page = await self.page(scope, cursor=cursor, limit=limit, **filters)
             for entry in page.entries:
                 yield entry
             cursor = page.cursor

@@ -5,13 +5,13 @@ One function per route; it describes what is sent and how the response is parsed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import Entry, Filter, Scope
+from omoide.core.entry import Entry, Evidence, Filter, Scope
 from omoide.core.frozen import freeze
 from omoide.longterm.conflicts import Disagreement
 from omoide.longterm.lineage import Provenance
@@ -28,6 +28,50 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 DEFAULT_SCOPE = Scope()
+
+
+class RememberFields(TypedDict, total=False):
+    """Optional fields of a memory that the service accepts."""
+
+    id: str
+    type: str | None
+    confidence: float
+    importance: float | None
+    source: str | None
+    tags: Sequence[str]
+    rationale: str | None
+    evidence: Sequence[Evidence | Mapping[str, Any]]
+    metadata: Mapping[str, Any]
+    occurred_at: int | None
+    expires_at: int | None
+    supersedes: str | None
+    dedupe: bool
+
+
+class FilterFields(TypedDict, total=False):
+    """Fields of `Filter`."""
+
+    types: Sequence[str]
+    tags: Sequence[str]
+    tags_any: Sequence[str]
+    min_confidence: float
+    since: int | None
+    until: int | None
+    include_superseded: bool
+    include_stale: bool
+    include_expired: bool
+
+
+class PageFields(TypedDict, total=False):
+    """Query parameters of a page of memories."""
+
+    type: str | None
+    tag: str | None
+    min_confidence: float
+    since: int | None
+    until: int | None
+    as_of: int | None
+    include_superseded: bool
 
 
 class ServiceRequest(Generic[T]):
@@ -67,7 +111,7 @@ def remember(
     *,
     expected_rev: int | None = None,
     idempotency_key: str | None = None,
-    **fields: Any,
+    **options: Unpack[RememberFields],
 ) -> ServiceRequest[schemas.RememberResponse]:
     """Store a memory.
 
@@ -76,13 +120,13 @@ def remember(
         scope: owner of the memory; it must name an agent.
         expected_rev: revision that is stored now; `Conflict` if it is another one.
         idempotency_key: a repeated request with the same key is applied once.
-        fields: fields of `Entry`, and `supersedes` and `dedupe`.
+        options: fields of `Entry`, and `supersedes` and `dedupe`.
     """
     return ServiceRequest(
         "remember",
         scope,
         _decode_as(schemas.RememberResponse),
-        body={"content": content, **fields},
+        body={"content": content, **options},
         expected_rev=expected_rev,
         idempotency_key=idempotency_key,
     )
@@ -95,10 +139,10 @@ def recall(
     *,
     filter: Filter | None = None,
     max_tokens: int | None = None,
-    **filters: Any,
+    **options: Unpack[FilterFields],
 ) -> ServiceRequest[schemas.RecallResponse]:
-    """Return the memories that match a query best; `filters` are fields of `Filter`."""
-    fields = filters if filter is None else _filter_fields(filter) | filters
+    """Return the memories that match a query best; `options` are fields of `Filter`."""
+    fields = {**({} if filter is None else _filter_fields(filter)), **options}
     body = {"query": query, "limit": limit, "filter": fields or None, "max_tokens": max_tokens}
     return ServiceRequest("recall", scope, _decode_as(schemas.RecallResponse), body=body)
 
@@ -136,7 +180,7 @@ def get(id: str, scope: Scope, *, as_of: int | None = None) -> ServiceRequest[En
 
 
 def page(
-    scope: Scope, *, cursor: str | None = None, limit: int = 200, **filters: Any
+    scope: Scope, *, cursor: str | None = None, limit: int = 200, **filters: Unpack[PageFields]
 ) -> ServiceRequest[Page]:
     """Return a page of memories, newest first, with the cursor of the next page."""
     return ServiceRequest(

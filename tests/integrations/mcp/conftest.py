@@ -1,4 +1,4 @@
-"""Which stores are the tools tried with over MCP?"""
+"""Stores for the tests of the MCP server."""
 
 from __future__ import annotations
 

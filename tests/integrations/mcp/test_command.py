@@ -1,4 +1,4 @@
-"""Does `omoide mcp` start a server as it is told, and tell clients how to?"""
+"""The `mcp` command, and the configuration of clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.integrations.mcp.given import USUAL, over_stdio, surroundings, told
+from tests.support.mcp_clients import DEFAULT_TOOLS, call, over_stdio, server_environment
 
 from omoide.cli.app import app
 from omoide.integrations.mcp.clients import CLIENTS
@@ -58,8 +58,8 @@ async def test_what_is_printed_starts_a_server(name: str, home: Path) -> None:
     assert options == [f"--store=sqlite:///{home / 'notes.db'}", "--agent=ada", "--project="]
     if name == "claude-desktop":
         async with over_stdio(home, *options, "--embedder=none") as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == USUAL
-            assert (await told(client, "memory_status"))["scope"] == {"namespace": "default", "agent": "ada"}
+            assert [tool.name for tool in (await client.list_tools()).tools] == DEFAULT_TOOLS
+            assert (await call(client, "memory_status"))["scope"] == {"namespace": "default", "agent": "ada"}
         assert (home / "notes.db").exists()
 
 
@@ -108,7 +108,7 @@ def test_a_missing_extra_names_itself(home: Path) -> None:
         capture_output=True,
         check=False,
         text=True,
-        env=os.environ | surroundings(home),
+        env=os.environ | server_environment(home),
     )
     assert done.returncode == 2
     assert done.stderr == "omoide: MCP needs packages that are not installed; pip install 'omoide[mcp]'\n"
@@ -135,7 +135,7 @@ def test_a_server_ends_when_it_is_told_to(way: str, home: Path) -> None:
     command = [sys.executable, "-m", "omoide", "mcp", *options]
     process = subprocess.Popen(
         command,
-        env=os.environ | surroundings(home),
+        env=os.environ | server_environment(home),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -155,7 +155,7 @@ def test_a_server_ends_when_it_is_told_to(way: str, home: Path) -> None:
         process.wait(20)
         assert "Traceback" not in process.stderr.read()
     listed = [sys.executable, "-m", "omoide", "doctor", "--json"]
-    done = subprocess.run(listed, env=os.environ | surroundings(home), capture_output=True, check=False)
+    done = subprocess.run(listed, env=os.environ | server_environment(home), capture_output=True, check=False)
     checks = {check["name"]: check["state"] for check in json.loads(done.stdout)["checks"]}
     assert checks["integrity"] == "ok"
 
@@ -178,7 +178,7 @@ def test_standard_output_holds_nothing_but_the_protocol(home: Path) -> None:
     lines += [json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})]
     process = subprocess.Popen(
         [sys.executable, "-m", "omoide", "mcp"],
-        env=os.environ | surroundings(home),
+        env=os.environ | server_environment(home),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -197,4 +197,4 @@ def test_standard_output_holds_nothing_but_the_protocol(home: Path) -> None:
         assert process.wait(20) == 0
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
     (tools,) = [answer["result"]["tools"] for answer in answers if answer.get("id") == 2]
-    assert [tool["name"] for tool in tools] == USUAL
+    assert [tool["name"] for tool in tools] == DEFAULT_TOOLS

@@ -1,4 +1,4 @@
-"""Does the page of MCP say what is so?"""
+"""The MCP page documents every tool, parameter and client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.integrations.mcp.test_slips import SCHEMAS
+from tests.integrations.mcp.test_arguments import SCHEMAS
 
 from omoide.integrations.mcp.clients import CLIENTS
 

@@ -1,4 +1,4 @@
-"""Who can use a server over HTTP, and who cannot?"""
+"""Access to the MCP server over HTTP."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from mcp import MCPError
 from starlette.testclient import TestClient
-from tests.integrations.mcp.given import ADA, http_server, over_http, refused, told
 from tests.longterm.given import a_store
+from tests.support.mcp_clients import ADA, call, call_error, http_server, over_http
 
 from omoide import clock
 from omoide.errors import Invalid
@@ -131,13 +131,13 @@ def test_a_secret_with_another_ending_is_refused(served: Served) -> None:
 async def test_rights_say_what_a_token_may_do(served: Served) -> None:
     """A reader reads, a writer and an admin also write; a reader that tries is told, and nothing is kept."""
     async with over_http(served.url, served.tokens["reader"]) as client:
-        said = await refused(client, "remember", content="The reader was here.")
+        said = await call_error(client, "remember", content="The reader was here.")
         assert said == "this token may not write in 'default'; use a token with the right 'write'"
-        assert (await told(client, "recall", query="reader"))["count"] == 0
+        assert (await call(client, "recall", query="reader"))["count"] == 0
         await client.read_resource("memory://index")
     for name in ("writer", "admin"):
         async with over_http(served.url, served.tokens[name]) as client:
-            assert (await told(client, "remember", content=f"The {name} was here."))["remembered"]
+            assert (await call(client, "remember", content=f"The {name} was here."))["remembered"]
 
 
 async def test_a_token_that_is_revoked_counts_no_more_at_once(served: Served) -> None:

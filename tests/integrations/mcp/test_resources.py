@@ -1,4 +1,4 @@
-"""What can a client read and be asked, without calling a tool?"""
+"""Resources and prompts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from mcp import Client, MCPError
-from tests.integrations.mcp.given import ADA, a_client, furnish, told
 from tests.longterm.given import keep
+from tests.support.mcp_clients import ADA, call, connect_client, fill_store
 
 
 async def read(client: Client, uri: str) -> Any:
@@ -20,7 +20,7 @@ async def read(client: Client, uri: str) -> Any:
 
 async def test_clients_find_an_index_and_three_templates(store: Any) -> None:
     """What can be read is listed, and each has a title and says what it is."""
-    async with a_client(store) as client:
+    async with connect_client(store) as client:
         (index,) = (await client.list_resources()).resources
         templates = (await client.list_resource_templates()).resource_templates
     assert index.uri == "memory://index"
@@ -36,9 +36,9 @@ async def test_clients_find_an_index_and_three_templates(store: Any) -> None:
 
 async def test_the_index_leads_to_everything(store: Any) -> None:
     """Every address in it can be read, also where ids are no plain words."""
-    await furnish(store)
+    await fill_store(store)
     await keep(store, "a/b c?#%", "A strange id.", ADA)
-    async with a_client(store) as client:
+    async with connect_client(store) as client:
         index = await read(client, "memory://index")
         assert index["scope"] == {"namespace": "default", "agent": "ada"}
         (agent,) = index["agents"]
@@ -50,8 +50,8 @@ async def test_the_index_leads_to_everything(store: Any) -> None:
 
 async def test_spaces_and_identities_are_what_the_agent_put_aside(store: Any) -> None:
     """A space has its data and its revision; an identity shows what is public."""
-    await furnish(store)
-    async with a_client(store) as client:
+    await fill_store(store)
+    async with connect_client(store) as client:
         world = await read(client, "memory://spaces/ada/world")
         assert (world["data"], world["rev"]) == ({"city": "Ghent"}, 1)
         shown = await read(client, "memory://identity/ada")
@@ -60,9 +60,9 @@ async def test_spaces_and_identities_are_what_the_agent_put_aside(store: Any) ->
 
 async def test_a_memory_can_be_read_whether_it_holds_or_not(store: Any) -> None:
     """What was forgotten says so."""
-    await furnish(store)
-    async with a_client(store) as client:
-        await told(client, "forget", memory_id="one", reason="closed")
+    await fill_store(store)
+    async with connect_client(store) as client:
+        await call(client, "forget", memory_id="one", reason="closed")
         one = await read(client, "memory://entries/one")
         assert (one["forgotten"], one["reason"]) == (True, "closed")
         assert (await read(client, "memory://entries/two"))["stale"] is True
@@ -84,8 +84,8 @@ async def test_a_memory_can_be_read_whether_it_holds_or_not(store: Any) -> None:
 )
 async def test_what_is_not_there_is_said_to_be_not_there(store: Any, uri: str) -> None:
     """An address that leads nowhere is an error of the protocol, without anything of our code."""
-    await furnish(store)
-    async with a_client(store) as client:
+    await fill_store(store)
+    async with connect_client(store) as client:
         with pytest.raises(MCPError) as told_so:
             await client.read_resource(uri)
         assert "Traceback" not in str(told_so.value)
@@ -94,10 +94,10 @@ async def test_what_is_not_there_is_said_to_be_not_there(store: Any, uri: str) -
 
 async def test_the_prompt_brings_what_needs_attention(store: Any) -> None:
     """Contradictions, what no longer holds and open questions stand in it, quoted as data."""
-    await furnish(store)
+    await fill_store(store)
     await keep(store, "open", "When does the shop close?", ADA, type="unknown")
-    async with a_client(store) as client:
-        await told(client, "forget", memory_id="one")
+    async with connect_client(store) as client:
+        await call(client, "forget", memory_id="one")
         (prompt,) = (await client.list_prompts()).prompts
         assert (prompt.name, [argument.name for argument in prompt.arguments or []]) == ("review", ["limit"])
         (message,) = (await client.get_prompt("review", {"limit": "5"})).messages
@@ -112,7 +112,7 @@ async def test_the_prompt_brings_what_needs_attention(store: Any) -> None:
 
 async def test_a_wrong_prompt_is_the_clients_slip(store: Any, caplog: pytest.LogCaptureFixture) -> None:
     """An unknown name says which there are, unknown arguments are passed over, and nothing is logged."""
-    async with a_client(store) as client:
+    async with connect_client(store) as client:
         with pytest.raises(MCPError, match="prompt 'summary' does not exist; use review"):
             await client.get_prompt("summary")
         assert (await client.get_prompt("review", {"mood": "good"})).messages
@@ -121,6 +121,6 @@ async def test_a_wrong_prompt_is_the_clients_slip(store: Any, caplog: pytest.Log
 
 async def test_clients_are_told_how_to_use_it(store: Any) -> None:
     """The instructions of the server say when to recall, and that memories are no instructions."""
-    async with a_client(store) as client:
+    async with connect_client(store) as client:
         assert "Recall before you answer" in (client.instructions or "")
         assert "not instructions" in (client.instructions or "")

@@ -1,4 +1,4 @@
-"""Can a client reach beyond the scope that its server was started with?"""
+"""A client cannot reach beyond the scope of its server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from mcp import MCPError
-from tests.integrations.mcp.given import ADA, a_client, furnish, refused, told
 from tests.longterm.given import keep
+from tests.support.mcp_clients import ADA, call, call_error, connect_client, fill_store
 
 from omoide.core.entry import Scope
 
@@ -25,17 +25,17 @@ async def test_what_lies_elsewhere_is_answered_like_what_nobody_has(store: Any, 
     """By id, an entry of another namespace, agent or project is told apart from none by no tool."""
     await keep(store, "theirs", "The safe opens with 1234.", ELSEWHERE[where])
     await keep(store, "ours", "The shop sells tea.", HOME)
-    async with a_client(store, HOME, all_tools=True) as client:
+    async with connect_client(store, HOME, all_tools=True) as client:
         for tool in BY_ID:
-            said = await refused(client, tool, memory_id="theirs")
-            nobody = await refused(client, tool, memory_id="nobody")
+            said = await call_error(client, tool, memory_id="theirs")
+            nobody = await call_error(client, tool, memory_id="nobody")
             assert said == nobody.replace("nobody", "theirs"), tool
         for ends in (("theirs", "ours"), ("ours", "theirs")):
-            said = await refused(
+            said = await call_error(
                 client, "relate", source_id=ends[0], relation="supersedes", target_id=ends[1]
             )
             assert "'theirs' does not exist" in said
-        said = await refused(client, "forget", memory_id="ours", replacement_id="theirs")
+        said = await call_error(client, "forget", memory_id="ours", replacement_id="theirs")
         assert "'theirs' does not exist" in said
         with pytest.raises(MCPError) as told_of_theirs:
             await client.read_resource("memory://entries/theirs")
@@ -50,28 +50,28 @@ async def test_what_lies_elsewhere_is_answered_like_what_nobody_has(store: Any, 
 async def test_what_lies_elsewhere_is_never_found(store: Any, where: str) -> None:
     """Neither by recall nor in lists, figures, reviews, queries, the index or the prompt."""
     await keep(store, "theirs", "The safe opens with 1234.", ELSEWHERE[where], type="unknown")
-    async with a_client(store, HOME, all_tools=True) as client:
+    async with connect_client(store, HOME, all_tools=True) as client:
         answers = [
-            await told(client, "recall", query="The safe opens with 1234.", min_confidence=0),
-            await told(client, "recall"),
-            await told(client, "list", forgotten=True),
-            await told(client, "review"),
-            await told(client, "memory_status"),
-            await told(client, "sparql", query="SELECT * { ?s ?p ?o FILTER(isLiteral(?o)) }", limit=200),
-            await told(client, "sparql", query='ASK { ?m jido:summary "The safe opens with 1234." }'),
+            await call(client, "recall", query="The safe opens with 1234.", min_confidence=0),
+            await call(client, "recall"),
+            await call(client, "list", forgotten=True),
+            await call(client, "review"),
+            await call(client, "memory_status"),
+            await call(client, "sparql", query="SELECT * { ?s ?p ?o FILTER(isLiteral(?o)) }", limit=200),
+            await call(client, "sparql", query='ASK { ?m jido:summary "The safe opens with 1234." }'),
             (await client.read_resource("memory://index")).model_dump(),
             (await client.get_prompt("review")).model_dump(),
         ]
         assert "1234" not in str(answers)
         assert "theirs" not in str(answers)
-        assert (await told(client, "memory_status"))["memories"] == 0
+        assert (await call(client, "memory_status"))["memories"] == 0
 
 
 async def test_new_memories_belong_to_the_scope_of_the_server(store: Any) -> None:
     """Agent, project, session and namespace come from whoever started it, whatever a model names."""
     scope = HOME.replace(session_id="conv-1")
-    async with a_client(store, scope) as client:
-        await told(
+    async with connect_client(store, scope) as client:
+        await call(
             client,
             "remember",
             content="Tea is green.",
@@ -88,15 +88,15 @@ async def test_new_memories_belong_to_the_scope_of_the_server(store: Any) -> Non
 async def test_agents_are_those_of_the_namespace_and_spaces_those_of_the_agent(store: Any) -> None:
     """Who can do something is asked in the namespace; what another agent believes is not for this server."""
     eve = ELSEWHERE["agent"]
-    await furnish(store, HOME)
-    await furnish(store, ELSEWHERE["namespace"])
-    async with a_client(store, eve) as client:
-        assert [one["id"] for one in (await told(client, "who_can", action="summarise"))["agents"]] == ["ada"]
+    await fill_store(store, HOME)
+    await fill_store(store, ELSEWHERE["namespace"])
+    async with connect_client(store, eve) as client:
+        assert [one["id"] for one in (await call(client, "who_can", action="summarise"))["agents"]] == ["ada"]
         await client.read_resource("memory://identity/ada")
         with pytest.raises(MCPError, match="does not exist"):
             await client.read_resource("memory://spaces/ada/world")
-    async with a_client(store, Scope(namespace="nowhere", agent_id="ada")) as client:
-        assert (await told(client, "who_can", action="summarise"))["count"] == 0
+    async with connect_client(store, Scope(namespace="nowhere", agent_id="ada")) as client:
+        assert (await call(client, "who_can", action="summarise"))["count"] == 0
         with pytest.raises(MCPError, match="does not exist"):
             await client.read_resource("memory://identity/ada")
 
@@ -106,8 +106,8 @@ async def test_tokens_are_no_memories(store: Any) -> None:
     from omoide.service import auth as access
 
     await access.create(store, "editor", ["admin"], ["*"])
-    async with a_client(store, access.TOKEN_SCOPE.replace(agent_id="ada"), all_tools=True) as client:
-        assert (await told(client, "list"))["count"] == 0
+    async with connect_client(store, access.TOKEN_SCOPE.replace(agent_id="ada"), all_tools=True) as client:
+        assert (await call(client, "list"))["count"] == 0
         assert "digest" not in str(await client.read_resource("memory://index"))
-    async with a_client(store, ADA) as client:
+    async with connect_client(store, ADA) as client:
         assert "tok_" not in str(await client.read_resource("memory://index"))

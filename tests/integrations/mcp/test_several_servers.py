@@ -1,4 +1,4 @@
-"""Can several servers, one for each window of an editor, use one file at once?
+"""Several MCP servers share one file.
 
 `OMOIDE_MCP_SERVERS` says how many there are, and `OMOIDE_MCP_CALLS` how often each is called; `make soak`
 sets them high.
@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
-from tests.integrations.mcp.given import ADA, over_stdio, told
 from tests.longterm.given import a_store
+from tests.support.mcp_clients import ADA, call, over_stdio
 
 SERVERS = int(os.environ.get("OMOIDE_MCP_SERVERS", "2"))
 CALLS = int(os.environ.get("OMOIDE_MCP_CALLS", "25"))
@@ -28,17 +28,17 @@ async def test_nothing_is_lost_between_servers(tmp_path: Path) -> None:
 
     async def use(client: Client, number: int) -> None:
         last = ""
-        for call in range(CALLS):
-            match call % 5:
+        for step in range(CALLS):
+            match step % 5:
                 case 3:
-                    found = await told(client, "recall", query=f"window {number}", limit=3)
+                    found = await call(client, "recall", query=f"window {number}", limit=3)
                     assert found["count"] > 0
                 case 4:
-                    await told(client, "forget", memory_id=last, reason="tidied up")
+                    await call(client, "forget", memory_id=last, reason="tidied up")
                     forgotten.add(last)
                 case _:
-                    content = f"Window {number} noted step {call}."
-                    last = (await told(client, "remember", content=content))["memory_id"]
+                    content = f"Window {number} noted step {step}."
+                    last = (await call(client, "remember", content=content))["memory_id"]
                     assert last not in kept
                     kept.add(last)
 
@@ -47,7 +47,7 @@ async def test_nothing_is_lost_between_servers(tmp_path: Path) -> None:
         async with anyio.create_task_group() as group:
             for number, client in enumerate(clients):
                 group.start_soon(use, client, number)
-        figures = [await told(client, "memory_status") for client in clients]
+        figures = [await call(client, "memory_status") for client in clients]
     assert {(one["memories"], one["forgotten"]) for one in figures} == {
         (len(kept) - len(forgotten), len(forgotten))
     }
@@ -61,13 +61,13 @@ async def test_nothing_is_lost_between_servers(tmp_path: Path) -> None:
 async def test_what_one_window_remembers_another_knows_at_once(tmp_path: Path) -> None:
     """Between two calls of one server there may be one of another; the same words are kept once by both."""
     async with over_stdio(tmp_path) as one, over_stdio(tmp_path) as other:
-        kept = await told(one, "remember", content="The meeting moved to Thursday.")
-        (found,) = (await told(other, "recall", query="when is the meeting?"))["memories"]
+        kept = await call(one, "remember", content="The meeting moved to Thursday.")
+        (found,) = (await call(other, "recall", query="when is the meeting?"))["memories"]
         assert found["id"] == kept["memory_id"]
-        again = await told(other, "remember", content="The meeting moved to Thursday.")
+        again = await call(other, "remember", content="The meeting moved to Thursday.")
         assert again["memory_id"] == kept["memory_id"]
-        await told(other, "forget", memory_id=kept["memory_id"])
-        assert (await told(one, "recall", query="when is the meeting?"))["count"] == 0
+        await call(other, "forget", memory_id=kept["memory_id"])
+        assert (await call(one, "recall", query="when is the meeting?"))["count"] == 0
 
 
 async def test_the_same_words_said_by_all_at_once_are_kept_once(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_the_same_words_said_by_all_at_once_are_kept_once(tmp_path: Path) 
 
         async def say(client: Client) -> None:
             for number in range(10):
-                answer = await told(client, "remember", content=f"Step {number} is done.")
+                answer = await call(client, "remember", content=f"Step {number} is done.")
                 found.add(answer["memory_id"])
 
         async with anyio.create_task_group() as group:
@@ -93,10 +93,10 @@ async def test_a_client_need_not_wait_for_an_answer_to_ask_again(tmp_path: Path)
         answers: dict[int, str] = {}
 
         async def say(number: int) -> None:
-            answers[number] = (await told(client, "remember", content=f"Step {number}."))["memory_id"]
+            answers[number] = (await call(client, "remember", content=f"Step {number}."))["memory_id"]
 
         async with anyio.create_task_group() as group:
             for number in range(50):
                 group.start_soon(say, number)
         assert len({*answers.values()}) == 50
-        assert (await told(client, "memory_status"))["memories"] == 50
+        assert (await call(client, "memory_status"))["memories"] == 50

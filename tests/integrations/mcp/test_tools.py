@@ -1,4 +1,4 @@
-"""Which tools does a client find, what are they said to be, and do they do it, however it is connected?"""
+"""Tools, their descriptions and their results, over every transport."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from mcp import Client
-from tests.integrations.mcp.given import (
+from tests.longterm.given import a_store
+from tests.support.mcp_clients import (
     ADA,
     CALLS,
-    FURTHER,
-    USUAL,
-    a_client,
-    furnish,
+    DEFAULT_TOOLS,
+    EXTRA_TOOLS,
+    call,
+    call_error,
+    connect_client,
+    fill_store,
     http_server,
     over_http,
     over_stdio,
-    refused,
     text_of,
-    told,
 )
-from tests.longterm.given import a_store
 
 from omoide.core.entry import Scope
 from omoide.errors import QueryStopped, WrongType
@@ -34,28 +34,28 @@ from omoide.integrations.mcp import create_server
 
 async def test_five_tools_are_offered_unless_all_are_asked_for(store: Any) -> None:
     """A model chooses better among few."""
-    async with a_client(store) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == USUAL
-    async with a_client(store, all_tools=True) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == USUAL + FURTHER
+    async with connect_client(store) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == DEFAULT_TOOLS
+    async with connect_client(store, all_tools=True) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == DEFAULT_TOOLS + EXTRA_TOOLS
 
 
 async def test_who_serves_nobody_in_particular_cannot_write(store: Any) -> None:
     """Without an agent there is nobody whose memory it would become: tools that write are not offered."""
-    await furnish(store)
-    async with a_client(store, Scope(), all_tools=True) as client:
+    await fill_store(store)
+    async with connect_client(store, Scope(), all_tools=True) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        assert {*USUAL, *FURTHER} - names == {"remember", "forget", "relate", "restore"}
-        assert (await told(client, "recall", query="tea"))["count"] == 2
-        assert (await told(client, "memory_status"))["writable"] is False
-        assert "Unknown tool" in await refused(client, "remember", content="Tea is green.")
+        assert {*DEFAULT_TOOLS, *EXTRA_TOOLS} - names == {"remember", "forget", "relate", "restore"}
+        assert (await call(client, "recall", query="tea"))["count"] == 2
+        assert (await call(client, "memory_status"))["writable"] is False
+        assert "Unknown tool" in await call_error(client, "remember", content="Tea is green.")
     with pytest.raises(WrongType, match="scope"):
         create_server(store, "ada")  # type: ignore[arg-type]
 
 
 async def test_clients_are_told_what_tools_do(store: Any) -> None:
     """Each says whether it reads or writes and what may be lost, and nothing reaches beyond the memory."""
-    async with a_client(store, all_tools=True) as client:
+    async with connect_client(store, all_tools=True) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     hints = {name: tool.annotations for name, tool in tools.items()}
     assert all(tool.title and tool.description and tool.output_schema for tool in tools.values())
@@ -71,9 +71,11 @@ async def test_clients_are_told_what_tools_do(store: Any) -> None:
 
 async def test_schemas_are_short_and_name_no_scope(store: Any) -> None:
     """The five take little room in a prompt, every parameter is explained, and none says whose it is."""
-    async with a_client(store, all_tools=True) as client:
+    async with connect_client(store, all_tools=True) as client:
         tools = (await client.list_tools()).tools
-    usual = [tool.model_dump(by_alias=True, exclude_none=True) for tool in tools if tool.name in USUAL]
+    usual = [
+        tool.model_dump(by_alias=True, exclude_none=True) for tool in tools if tool.name in DEFAULT_TOOLS
+    ]
     assert len(json.dumps(usual)) < 8_000
     for tool in tools:
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
@@ -87,7 +89,7 @@ async def test_schemas_are_short_and_name_no_scope(store: Any) -> None:
 async def test_every_tool_can_be_called_however_a_client_is_connected(way: str, tmp_path: Path) -> None:
     """In this process, in the older protocol, through pipes and over HTTP all tools answer with data."""
     async with a_store("sqlite", tmp_path) as store, AsyncExitStack() as stack:
-        await furnish(store)
+        await fill_store(store)
         client: Client
         if way == "stdio":
             client = await stack.enter_async_context(over_stdio(tmp_path, "--all-tools"))
@@ -96,7 +98,7 @@ async def test_every_tool_can_be_called_however_a_client_is_connected(way: str, 
             client = await stack.enter_async_context(over_http(url))
         else:
             mode = "auto" if way == "memory" else way
-            client = await stack.enter_async_context(a_client(store, mode=mode, all_tools=True))
+            client = await stack.enter_async_context(connect_client(store, mode=mode, all_tools=True))
         assert client.server_info is not None
         assert client.server_info.name == "omoide"
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -112,58 +114,58 @@ async def test_every_tool_can_be_called_however_a_client_is_connected(way: str, 
 
 async def test_what_is_remembered_is_recalled_and_forgotten(store: Any) -> None:
     """The same words are kept once; after they were forgotten they can be kept anew."""
-    async with a_client(store, all_tools=True) as client:
-        first = await told(client, "remember", content="The database is Postgres.", tags=["infra"])
-        again = await told(client, "remember", content="The database is Postgres.")
+    async with connect_client(store, all_tools=True) as client:
+        first = await call(client, "remember", content="The database is Postgres.", tags=["infra"])
+        again = await call(client, "remember", content="The database is Postgres.")
         assert (again["memory_id"], again["message"]) == (
             first["memory_id"],
             f"This was known already, as {first['memory_id']}.",
         )
-        (found,) = (await told(client, "recall", query="which database?", tags=["infra"]))["memories"]
+        (found,) = (await call(client, "recall", query="which database?", tags=["infra"]))["memories"]
         assert (found["id"], found["content"]) == (first["memory_id"], "The database is Postgres.")
         assert found["why"]
-        assert (await told(client, "recall", query="which database?", tags=["other"]))["count"] == 0
-        await told(client, "forget", memory_id=first["memory_id"], reason="moved")
-        assert (await told(client, "recall", query="which database?"))["count"] == 0
-        anew = await told(client, "remember", content="The database is Postgres.")
+        assert (await call(client, "recall", query="which database?", tags=["other"]))["count"] == 0
+        await call(client, "forget", memory_id=first["memory_id"], reason="moved")
+        assert (await call(client, "recall", query="which database?"))["count"] == 0
+        anew = await call(client, "remember", content="The database is Postgres.")
         assert anew["memory_id"] != first["memory_id"]
-        assert (await told(client, "recall", query="which database?"))["count"] == 1
-        status = await told(client, "memory_status")
+        assert (await call(client, "recall", query="which database?"))["count"] == 1
+        status = await call(client, "memory_status")
         assert (status["memories"], status["forgotten"], status["by_type"]) == (1, 1, {"fact": 2})
 
 
 async def test_closer_looks_tell_what_happened(store: Any) -> None:
     """What rests on something forgotten is stale, until it is restored; versions and origins are told."""
-    await furnish(store)
-    async with a_client(store, all_tools=True) as client:
-        await told(client, "forget", memory_id="one", reason="closed")
-        one = (await told(client, "get", memory_id="one"))["memory"]
+    await fill_store(store)
+    async with connect_client(store, all_tools=True) as client:
+        await call(client, "forget", memory_id="one", reason="closed")
+        one = (await call(client, "get", memory_id="one"))["memory"]
         assert (one["forgotten"], one["reason"]) == (True, "closed")
-        (stale,) = (await told(client, "review"))["stale"]
+        (stale,) = (await call(client, "review"))["stale"]
         assert stale["id"] == "two"
-        assert (await told(client, "list"))["count"] == 0
-        assert (await told(client, "list", forgotten=True))["count"] == 2
-        assert (await told(client, "restore", memory_id="one"))["message"] == "It is recalled again."
-        assert (await told(client, "list"))["count"] == 2
-        assert [one["rev"] for one in (await told(client, "history", memory_id="one"))["versions"]] == [
+        assert (await call(client, "list"))["count"] == 0
+        assert (await call(client, "list", forgotten=True))["count"] == 2
+        assert (await call(client, "restore", memory_id="one"))["message"] == "It is recalled again."
+        assert (await call(client, "list"))["count"] == 2
+        assert [one["rev"] for one in (await call(client, "history", memory_id="one"))["versions"]] == [
             1,
             2,
             3,
         ]
-        tree = (await told(client, "provenance", memory_id="two"))["tree"]
+        tree = (await call(client, "provenance", memory_id="two"))["tree"]
         assert "The shop sells tea." in tree
-        found = await told(client, "related", memory_id="one")
+        found = await call(client, "related", memory_id="one")
         assert [other["memory"]["id"] for other in found["related"]] == ["two"]
 
 
 async def test_lists_come_in_pages(store: Any) -> None:
     """The cursor of a page leads to the next, and the last one has none."""
-    async with a_client(store, all_tools=True) as client:
+    async with connect_client(store, all_tools=True) as client:
         for number in range(5):
-            await told(client, "remember", content=f"Number {number}.")
+            await call(client, "remember", content=f"Number {number}.")
         seen, cursor = [], ""
         while True:
-            page = await told(client, "list", limit=2, cursor=cursor)
+            page = await call(client, "list", limit=2, cursor=cursor)
             seen += [memory["content"] for memory in page["memories"]]
             if not (cursor := page.get("cursor", "")):
                 break
@@ -172,34 +174,36 @@ async def test_lists_come_in_pages(store: Any) -> None:
 
 async def test_agents_that_can_do_something_are_found(store: Any) -> None:
     """Who declares an action is named with the reason; nobody is no error."""
-    await furnish(store)
-    async with a_client(store) as client:
-        (found,) = (await told(client, "who_can", action="summarise"))["agents"]
+    await fill_store(store)
+    async with connect_client(store) as client:
+        (found,) = (await call(client, "who_can", action="summarise"))["agents"]
         assert (found["id"], found["name"]) == ("ada", "coder")
         assert "declares summarise" in found["reason"]
-        assert await told(client, "who_can", action="fly") == {"agents": [], "count": 0}
+        assert await call(client, "who_can", action="fly") == {"agents": [], "count": 0}
 
 
 async def test_strict_servers_refuse_what_is_incomplete(store: Any) -> None:
     """A decision without its reason is refused in words that help."""
-    async with a_client(store, strict=True) as client:
-        assert "rationale" in await refused(client, "remember", content="We use Postgres.", type="decision")
+    async with connect_client(store, strict=True) as client:
+        assert "rationale" in await call_error(
+            client, "remember", content="We use Postgres.", type="decision"
+        )
 
 
 async def test_answers_in_sparql_are_rows_truths_or_triples(store: Any) -> None:
     """Each form of query has its own kind of answer, and nothing can be changed or fetched."""
-    await furnish(store)
-    async with a_client(store, all_tools=True) as client:
-        rows = await told(client, "sparql", query="SELECT ?t { ?m jido:summary ?t } ORDER BY ?t", limit=1)
+    await fill_store(store)
+    async with connect_client(store, all_tools=True) as client:
+        rows = await call(client, "sparql", query="SELECT ?t { ?m jido:summary ?t } ORDER BY ?t", limit=1)
         assert rows == {"kind": "rows", "rows": [{"t": "The shop is open."}], "more": True}
-        assert await told(client, "sparql", query="ASK { ?m jido:summary ?t }") == {
+        assert await call(client, "sparql", query="ASK { ?m jido:summary ?t }") == {
             "kind": "truth",
             "truth": True,
         }
-        made = await told(client, "sparql", query="CONSTRUCT { ?m a jido:X } { ?m jido:summary ?t }")
+        made = await call(client, "sparql", query="CONSTRUCT { ?m a jido:X } { ?m jido:summary ?t }")
         assert (made["kind"], len(made["triples"])) == ("triples", 2)
         for query in ("DELETE WHERE { ?a ?b ?c }", "SELECT * { SERVICE <http://x> { ?a ?b ?c } }", "SELECT"):
-            assert await refused(client, "sparql", query=query)
+            assert await call_error(client, "sparql", query=query)
 
 
 async def test_a_query_always_has_a_process_of_its_own(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +215,7 @@ async def test_a_query_always_has_a_process_of_its_own(store: Any, monkeypatch: 
         raise QueryStopped("isolated query", "took longer than 10 s", "ask for less")
 
     monkeypatch.setattr(sandbox, "run_isolated", stopped)
-    await furnish(store)
-    async with a_client(store, all_tools=True) as client:
-        assert "took longer" in await refused(client, "sparql", query="SELECT * { ?a ?b ?c }")
+    await fill_store(store)
+    async with connect_client(store, all_tools=True) as client:
+        assert "took longer" in await call_error(client, "sparql", query="SELECT * { ?a ?b ?c }")
     assert asked == [10.0]

@@ -1,4 +1,4 @@
-"""How is the service tried? Through its application, or as a server on a port of this machine."""
+"""A store with memories, tokens and agents, served by the REST application."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Secrets(NamedTuple):
     revoked: str
 
 
-class Server(NamedTuple):
+class Service(NamedTuple):
     """A server that runs in a thread, and the store behind it."""
 
     url: str
@@ -50,14 +50,14 @@ class Server(NamedTuple):
     secrets: Secrets
 
 
-def opened(folder: Path) -> AsyncStore:
+def open_test_store(folder: Path) -> AsyncStore:
     """The store that is served; the same folder gives another handle on the same file."""
     store = open_store(f"sqlite:///{folder / 'memory.db'}", embedder="none")
     assert isinstance(store, AsyncStore)
     return store
 
 
-async def tokens(store: AsyncStore) -> Secrets:
+async def create_tokens(store: AsyncStore) -> Secrets:
     """One token of each kind."""
 
     async def create(rights: list[str], namespace: str = HOME, ends: int | None = None) -> tuple[str, str]:
@@ -78,19 +78,19 @@ async def tokens(store: AsyncStore) -> Secrets:
     )
 
 
-async def filled(store: AsyncStore) -> Secrets:
+async def fill_store(store: AsyncStore) -> Secrets:
     """Memories, an agent at rest and a session in both namespaces; what the other one holds is a secret."""
     for namespace, words in ((HOME, "Ada drinks tea."), (OTHER, f"Bob drinks {SECRET}.")):
         scope = Scope(agent_id="ada", namespace=namespace)
         for id, content in ((f"{namespace}-1", words), (f"{namespace}-2", f"{words} Often.")):
-            await store.write(WriteRequest.new(entry=an_entry(id, content, namespace)))
+            await store.write(WriteRequest.new(entry=make_entry(id, content, namespace)))
         await store.link(Link(source=f"{namespace}-2", relation="refines", target=f"{namespace}-1"), scope)
         await _converse(store, namespace, words)
         agent = identity.ensure(Agent.new("ada", id=f"{namespace}-agent"), profile={"age": 3})
         await save_agent(
             memory.world_put(agent, "drink", words), DocumentCheckpointStore(store, namespace=namespace)
         )
-    return await tokens(store)
+    return await create_tokens(store)
 
 
 async def _converse(store: AsyncStore, namespace: str, words: str) -> None:
@@ -104,7 +104,7 @@ async def _converse(store: AsyncStore, namespace: str, words: str) -> None:
         session.propose(f"{words} Daily.", type="fact", confidence=1.0, importance=0.9)
 
 
-def an_entry(id: str, content: str, namespace: str = HOME) -> Entry:
+def make_entry(id: str, content: str, namespace: str = HOME) -> Entry:
     """A memory of Ada's."""
     return Entry.new(id=id, agent_id="ada", namespace=namespace, content=content, type="fact", tags=["drink"])
 
@@ -115,9 +115,9 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 @contextmanager
-def served(store: AsyncStore, **options: Any) -> Iterator[Server]:
+def serve(store: AsyncStore, **options: Any) -> Iterator[Service]:
     """A server over a filled store; whoever connects before it is up waits in the socket's own queue."""
-    secrets = anyio.run(filled, store)
+    secrets = anyio.run(fill_store, store)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
             create_app(store, **options),
@@ -131,7 +131,7 @@ def served(store: AsyncStore, **options: Any) -> Iterator[Server]:
         thread.start()
         port = listening.getsockname()[1]
         try:
-            yield Server(f"http://127.0.0.1:{port}", port, store, secrets)
+            yield Service(f"http://127.0.0.1:{port}", port, store, secrets)
         finally:
             server.should_exit = True
             thread.join()

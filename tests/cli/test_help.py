@@ -1,4 +1,4 @@
-"""Does the page of the commands say what they say?"""
+"""The page of commands matches their help."""
 
 from __future__ import annotations
 

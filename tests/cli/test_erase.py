@@ -1,4 +1,4 @@
-"""Does erasing take what it says, no more and no less, and tell what went?"""
+"""The `erase` and `scrub` commands."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Do the commands that relate memories say how they hang together?"""
+"""Commands for relations and provenance."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Can one talk to an agent from a shell?"""
+"""The `chat` command."""
 
 import json
 import signal

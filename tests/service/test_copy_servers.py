@@ -1,4 +1,4 @@
-"""Does everything get to a PostgreSQL server and back, once and unchanged?"""
+"""Copies to a PostgreSQL server and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import anyio
-from tests.service.test_copying import everything
+from tests.service.test_copy import everything
 from tests.stores.places import ADA, asked
 from tests.stores.serving import postgres
 from tests.stores.workers import IDS, step

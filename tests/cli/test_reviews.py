@@ -1,4 +1,4 @@
-"""Do the commands that look after knowledge find what needs attention, and let go of what can go?"""
+"""The `review`, `conflicts` and `prune` commands."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What do the tests of MCP start from?"""
+"""MCP clients over every transport, and a store with memories for them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from omoide.integrations.mcp import create_server
 from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
 
 ADA = Scope(agent_id="ada")
-USUAL = ["remember", "recall", "forget", "memory_status", "who_can"]
-FURTHER = ["get", "list", "relate", "related", "provenance", "review", "restore", "history", "sparql"]
+DEFAULT_TOOLS = ["remember", "recall", "forget", "memory_status", "who_can"]
+EXTRA_TOOLS = ["get", "list", "relate", "related", "provenance", "review", "restore", "history", "sparql"]
 
 CALLS: dict[str, dict[str, Any]] = {
     "remember": {"content": "Prices are kept in cents.", "type": "convention"},
@@ -48,7 +48,7 @@ CALLS: dict[str, dict[str, Any]] = {
 """A call of every tool, in an order in which each has something to do."""
 
 
-async def furnish(store: Any, scope: Scope = ADA) -> None:
+async def fill_store(store: Any, scope: Scope = ADA) -> None:
     """Keep two memories that hang together, and put an agent aside that has an identity and a memory."""
     await keep(store, "one", "The shop sells tea.", scope)
     await keep(store, "two", "The shop is open.", scope, on=["one"])
@@ -60,7 +60,7 @@ async def furnish(store: Any, scope: Scope = ADA) -> None:
 
 
 @asynccontextmanager
-async def a_client(
+async def connect_client(
     store: Any, scope: Scope = ADA, *, mode: str = "auto", **options: Any
 ) -> AsyncIterator[Client]:
     """A client of a server in this process."""
@@ -72,7 +72,7 @@ async def a_client(
 async def over_stdio(folder: Path, *options: str) -> AsyncIterator[Client]:
     """A client of a server in a process of its own, that it talks to through pipes."""
     arguments = ["-m", "omoide", "mcp", *options]
-    server = StdioServerParameters(command=sys.executable, args=arguments, env=surroundings(folder))
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=server_environment(folder))
     with (folder / "stderr.txt").open("a+") as errors:
         async with Client(stdio_client(server, errors)) as client:
             yield client
@@ -85,7 +85,7 @@ def http_server(folder: Path, *options: str) -> Iterator[str]:
     """The address of a server in a process of its own, that answers over HTTP."""
     command = [sys.executable, "-m", "omoide", "mcp", "--http", "--port", "0", *options]
     process = subprocess.Popen(
-        command, env=os.environ | surroundings(folder), stderr=subprocess.PIPE, text=True
+        command, env=os.environ | server_environment(folder), stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     try:
@@ -109,7 +109,7 @@ async def over_http(url: str, token: str | None = None) -> AsyncIterator[Client]
         yield client
 
 
-def surroundings(folder: Path) -> dict[str, str]:
+def server_environment(folder: Path) -> dict[str, str]:
     """An environment in which nothing of this machine is found, and no encoder is loaded."""
     return {
         "HOME": str(folder),
@@ -122,7 +122,7 @@ def surroundings(folder: Path) -> dict[str, str]:
     }
 
 
-async def told(client: Client, tool: str, /, **params: Any) -> dict[str, Any]:
+async def call(client: Client, tool: str, /, **params: Any) -> dict[str, Any]:
     """What a tool answers, as data."""
     result = await client.call_tool(tool, params)
     assert not result.is_error, text_of(result)
@@ -131,7 +131,7 @@ async def told(client: Client, tool: str, /, **params: Any) -> dict[str, Any]:
     return answer
 
 
-async def refused(client: Client, tool: str, /, **params: Any) -> str:
+async def call_error(client: Client, tool: str, /, **params: Any) -> str:
     """What a model is told where a tool did not do it."""
     result = await client.call_tool(tool, params)
     assert result.is_error, text_of(result)

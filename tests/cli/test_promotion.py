@@ -1,4 +1,4 @@
-"""Can what a session learned be looked at, kept and taken back from a shell?"""
+"""The `promote`, `undo-promotion` and `context` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a shell learn to complete the commands?"""
+"""Shell completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the shell work on stores that lie on a server, and keep their passwords to itself?"""
+"""Commands on PostgreSQL and Redis stores, whose passwords stay hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what is printed safe to read, and does a failure say enough?"""
+"""Printed text is safe for a terminal, and failures are explained."""
 
 import inspect
 import io

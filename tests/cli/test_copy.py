@@ -1,4 +1,4 @@
-"""Does a store get to another place with one command?"""
+"""The `copy` command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from tests.cli.test_printing import Terminal
+from tests.cli.test_output import Terminal
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]

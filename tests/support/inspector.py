@@ -1,7 +1,4 @@
-"""What does a person see who looks at a memory in a browser?
-
-Every page is looked at in a real Chromium. Pictures of them go to `.cache/inspector`.
-"""
+"""The inspector in a real Chromium; screenshots go to `.cache/inspector`."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any, NamedTuple
 import anyio
 import axe_playwright_python
 from playwright.async_api import Browser, Page, async_playwright
-from tests.web.serving import opened, served
+from tests.support.rest import open_test_store, serve
 
 from omoide import Agent, AgentSpec, Evidence, Runtime, Scope, Session, forget, identity, memory
 from omoide.stores.async_store import AsyncStore
@@ -37,7 +34,7 @@ AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text("ut
 CODER = AgentSpec(id="coder", instructions="Help with the shop.", memory={"scope": "project"})
 
 
-class Inspected(NamedTuple):
+class InspectedServer(NamedTuple):
     """A server with an inspector, and something to look at."""
 
     url: str
@@ -52,18 +49,18 @@ class Inspected(NamedTuple):
 
 
 @contextmanager
-def inspected(folder: Path) -> Iterator[Inspected]:
+def serve_inspector(folder: Path) -> Iterator[InspectedServer]:
     """A server over a store in which something happened."""
     sessions = InspectorSessions(Scope(project_id=PROJECT))
-    with opened(folder) as store:
-        decision = anyio.run(happened, store)
-        with served(store, inspector_sessions=sessions) as server:
-            yield Inspected(server.url, store, sessions, decision)
+    with open_test_store(folder) as store:
+        decision = anyio.run(fill_project, store)
+        with serve(store, inspector_sessions=sessions) as server:
+            yield InspectedServer(server.url, store, sessions, decision)
 
 
-async def happened(store: AsyncStore) -> str:
+async def fill_project(store: AsyncStore) -> str:
     """Two sessions, knowledge that hangs together, markup in content, and two agents at rest; a decision."""
-    async with Session.open(CODER, "monday", store=store, project_id=PROJECT, llm=_noted) as session:
+    async with Session.open(CODER, "monday", store=store, project_id=PROJECT, llm=_reply) as session:
         await session.chat("We run on Postgres 14, and carts are JSON columns.")
         await session.chat(f"Write tests first. {HOSTILE}")
         session.context.put("framework", "Phoenix 1.7", source="tool", confidence=0.9)
@@ -90,7 +87,7 @@ async def happened(store: AsyncStore) -> str:
     return decision.entry.id
 
 
-def _noted(request: Any, journal: Any) -> str:
+def _reply(request: Any, journal: Any) -> str:
     return "Noted."
 
 
@@ -108,7 +105,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def visiting(browser: Browser, place: Inspected, **options: Any) -> AsyncIterator[Page]:
+async def signed_in(browser: Browser, place: InspectedServer, **options: Any) -> AsyncIterator[Page]:
     """Somebody who signed in; what goes wrong in a page is an error here."""
     context = await browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
     page = await context.new_page()
@@ -117,31 +114,31 @@ async def visiting(browser: Browser, place: Inspected, **options: Any) -> AsyncI
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     await page.goto(place.entrance)
-    await ready(page, "memories")
+    await wait_until_ready(page, "memories")
     assert [cookie["name"] for cookie in await context.cookies()] == [SESSION_COOKIE]
     yield page
     assert wrong == []
     await context.close()
 
 
-async def look(page: Page, place: Inspected, name: str, query: str = "") -> None:
+async def open_page(page: Page, place: InspectedServer, name: str, query: str = "") -> None:
     """Go to a page, and wait until it is there."""
     await page.goto(f"{place.url}/inspect/#/{name}{query}")
     await page.reload()
-    await ready(page, name)
+    await wait_until_ready(page, name)
 
 
-async def ready(page: Page, name: str) -> None:
+async def wait_until_ready(page: Page, name: str) -> None:
     """Until a page shows what it has to show."""
     await page.wait_for_selector(f"main[data-ready={name}]")
 
 
-async def shot(page: Page, name: str) -> None:
+async def screenshot(page: Page, name: str) -> None:
     """A picture, for whoever wants to see how it looks."""
     await page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
-async def barriers(page: Page) -> list[str]:
+async def accessibility_violations(page: Page) -> list[str]:
     """What keeps people from using a page, as far as axe can see."""
     await page.evaluate(AXE)
     found = await page.evaluate("axe.run()")

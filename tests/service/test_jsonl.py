@@ -1,4 +1,4 @@
-"""Do memories survive as lines of JSON, and are wrong lines refused?"""
+"""Export and import of JSON Lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.service.test_copying import everything, two
+from tests.service.test_copy import everything, two
 from tests.stores.places import ADA, KINDS, keep
 from tests.stores.workers import IDS, step
 

@@ -1,4 +1,4 @@
-"""Can memory be asked in SPARQL from a shell?"""
+"""The `sparql` command."""
 
 from __future__ import annotations
 

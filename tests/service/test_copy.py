@@ -1,4 +1,4 @@
-"""Does everything get from one store to another, once and unchanged?"""
+"""Copies between stores are complete and exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the commands that look after a store do what they say?"""
+"""The `doctor`, `reindex`, `models` and `eval` commands."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Do the client, the routes and the verbs of the library agree?"""
+"""The client, the routes and the verbs of the library agree."""
 
 import inspect
 from typing import Any

@@ -1,4 +1,4 @@
-"""Do the commands that write and find memories do what they say?"""
+"""Commands that write, find and forget memories."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Is a model understood that does not quite keep to a schema?"""
+"""Correction of arguments that do not keep to the schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.integrations.mcp.given import ADA, a_client, refused, told
+from tests.support.mcp_clients import ADA, call, call_error, connect_client
 
 from omoide.core.entry import MEMORY_TYPES, ontology_class
 from omoide.integrations.mcp.arguments import coerce
@@ -103,8 +103,8 @@ def test_whatever_is_given_only_what_is_known_comes_out(name: str, data: dict[st
 
 async def test_a_model_that_slips_is_served_and_told(store: Any) -> None:
     """What was meant is done, the notices come with the answer, and no scope is taken from the model."""
-    async with a_client(store) as client:
-        answer = await told(
+    async with connect_client(store) as client:
+        answer = await call(
             client,
             "remember",
             text="Prices are kept in cents.",
@@ -120,7 +120,7 @@ async def test_a_model_that_slips_is_served_and_told(store: Any) -> None:
         ]
         (kept,) = await store.list_entries(ADA)
         assert (kept.type, kept.confidence, kept.tags) == ("coding_standard", 0.9, ("money", "shop"))
-        assert (await told(client, "recall", query="prices", limit="1000"))["notices"] == [
+        assert (await call(client, "recall", query="prices", limit="1000"))["notices"] == [
             "limit 1000 was taken as 50."
         ]
 
@@ -145,14 +145,14 @@ async def test_what_cannot_be_meant_is_refused_in_words_that_help(
     store: Any, tool: str, params: dict[str, Any], words: str
 ) -> None:
     """An error is an answer that says what is wrong and what to do, and nothing is kept."""
-    async with a_client(store) as client:
-        assert words in await refused(client, tool, **params)
+    async with connect_client(store) as client:
+        assert words in await call_error(client, tool, **params)
         assert await store.list_entries(ADA) == []
 
 
 async def test_programs_find_the_parts_of_an_error(store: Any) -> None:
     """Beside the words there are the kind of problem, its status and the remedy."""
-    async with a_client(store) as client:
+    async with connect_client(store) as client:
         result = await client.call_tool("forget", {"memory_id": "absent"})
     assert result.meta is not None
     problem = result.meta["omoide/problem"]

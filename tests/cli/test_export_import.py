@@ -1,4 +1,4 @@
-"""Do memories survive the way through a file, and is their shape checked?"""
+"""The `export`, `import` and `validate` commands."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from tests.cli.test_printing import Terminal
+from tests.cli.test_output import Terminal
 from tests.cli.test_process import without
 
 Run = Callable[..., Result]

@@ -1,4 +1,4 @@
-"""Can a memory be served from the shell?"""
+"""The `serve` command."""
 
 import json
 import os
