@@ -56,7 +56,7 @@ def test_a_field_that_there_is_not_is_named(client: Client) -> None:
     with pytest.raises(Invalid, match="colour"):
         client.remember("x", ADA, colour="red")  # type: ignore[call-arg]
     with pytest.raises(Invalid, match="unknown"):
-        client.page(ADA, colour="red")
+        client.page(ADA, colour="red")  # type: ignore[call-arg]
 
 
 def test_a_token_that_does_not_allow_it(server: Service) -> None:
