@@ -53,7 +53,7 @@ def stale(store: Any) -> set[str]:
 def expected(store: Any) -> set[str]:
     whole = store.change_feed("default", limit=1 << 40)
     here = {entry.id for entry in whole.entries}
-    return naively_stale(whole.entries, whole.links, {*whole.gone} - here)
+    return naively_stale(whole.entries, whole.links, {*whole.erased_ids} - here)
 
 
 def act(store: Any, step: Step) -> None:
