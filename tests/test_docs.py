@@ -42,7 +42,7 @@ from omoide.core import frozen
 from omoide.retrieval import scores
 from omoide.retrieval.ranking import FeatureWeights
 from omoide.stores import protocols, redaction
-from omoide.stores.config import StoreSettings
+from omoide.stores.validation import StoreSettings
 from omoide.stores.sql import cache
 from omoide.testing import reproducible
 from omoide.turns import memory as remembering

@@ -26,7 +26,7 @@ from omoide.errors import (
     WrongVersion,
 )
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.sql.database import entries_lock
+from omoide.stores.sql.rows import entries_lock
 from omoide.testing.servers import PostgresServer, free_port
 
 SECRET = "hunter2-hunter2"

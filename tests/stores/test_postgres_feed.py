@@ -18,7 +18,7 @@ from tests.stores.serving import postgres
 
 from omoide.stores.records import Change
 from omoide.stores.sql import rows
-from omoide.stores.sql.database import entries_lock
+from omoide.stores.sql.rows import entries_lock
 
 PROCESSES, THREADS = map(int, os.environ.get("OMOIDE_WORKERS", "2x2").split("x"))
 WRITES = 60 * max(1, int(os.environ.get("OMOIDE_EXAMPLES", "30")) // 30)

@@ -20,7 +20,7 @@ from omoide import clock
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Link
-from omoide.stores.sql import cache, truth
+from omoide.stores.sql import cache, rows
 from omoide.stores.state import MemoryDependencyIndex
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -105,7 +105,7 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        for ledger in (MemoryDependencyIndex, truth.SQLDependencyIndex):
+        for ledger in (MemoryDependencyIndex, rows.SQLDependencyIndex):
             for name in ("statuses", "dependents", "premises"):
                 monkeypatch.setattr(ledger, name, self.counting(getattr(ledger, name)))
 
@@ -195,7 +195,7 @@ def test_what_follows_happens_together_with_its_cause(
         derive(store, "b", "a", "n")
         before = store.list_entries(ADA), store.changes("default")
         with monkeypatch.context() as patch:
-            patch.setattr(truth.SQLDependencyIndex, "save_statuses", fail)
+            patch.setattr(rows.SQLDependencyIndex, "save_statuses", fail)
             with pytest.raises(Invalid, match="stops here"):
                 CAUSES[cause](store)
         assert (store.list_entries(ADA), store.changes("default")) == before

@@ -11,9 +11,9 @@ import msgspec
 from omoide import embedders
 from omoide.errors import Invalid
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.config import StoreSettings
 from omoide.stores.redaction import mask_url, resolve_guard
 from omoide.stores.url import URL_REMEDY, StoreURL, parse_url
+from omoide.stores.validation import StoreSettings
 
 _MODULES = {
     "redis": "omoide.stores.redis.store",
@@ -30,7 +30,7 @@ def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> AsyncSto
 
     `embedder` is a name (`auto`, `minilm`, `static`, `none`, `provider:model`), an embedder, a function from
     texts to vectors, or None; `auto` takes the one whose vectors the store holds already. The settings are
-    those of `omoide.stores.config.Settings`.
+    those of `omoide.stores.validation.StoreSettings`.
     """
     address = parse_url(url)
     scheme = address.parts.scheme

@@ -21,7 +21,6 @@ from omoide.errors import Closed, Conflict, Erased, IdTaken, KeyReused, NotFound
 from omoide.stores import recall as recalling
 from omoide.stores import records, semantics, truth, validation
 from omoide.stores.codec import IndexData, index_entries, index_with_vector
-from omoide.stores.config import StoreSettings
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
@@ -39,7 +38,7 @@ from omoide.stores.records import (
 )
 from omoide.stores.state import DocumentKey, LinkKey, MemoryDependencyIndex, StoredEntry, StoreState
 from omoide.stores.truth import INVALIDATED_BY, LIVE
-from omoide.stores.validation import validate_arguments
+from omoide.stores.validation import StoreSettings, validate_arguments
 
 # reference held: What do the parts of the store in memory share?
 

@@ -17,7 +17,7 @@ from omoide.retrieval import query as reading
 from omoide.retrieval import text
 from omoide.retrieval.query import ParsedQuery
 from omoide.retrieval.text import TokenCounter, estimate_tokens
-from omoide.stores import config, semantics
+from omoide.stores import semantics
 from omoide.stores.codec import embed_texts, text_of
 
 if TYPE_CHECKING:
@@ -165,10 +165,26 @@ def _build_result(
 ) -> RecallResult:
     """The result, cut to the room that there is."""
     if request.max_tokens is not None:
-        hits, cut = config.fit_budget(hits, request.max_tokens, count)
+        hits, cut = fit_budget(hits, request.max_tokens, count)
         if cut:
             notices.append(f"{cut} of {cut + len(hits)} entries did not fit into {request.max_tokens} tokens")
     return RecallResult(request=request, hits=tuple(hits), weak=weak, notices=tuple(notices))
+
+
+def prompt_line(hit: Hit) -> str:
+    """An entry as it will stand in a prompt: on a line of its own, dated."""
+    return f"- [0000-00-00] {hit.entry.content}\n"
+
+
+def fit_budget(hits: Sequence[Hit], budget: int, count: TokenCounter) -> tuple[list[Hit], int]:
+    """The best hits that fit, and how many do not; a long one is passed over for shorter ones after it."""
+    kept, used = [], 0
+    for hit in hits:
+        size = count(prompt_line(hit))
+        if used + size <= budget:
+            used += size
+            kept.append(hit)
+    return kept, len(hits) - len(kept)
 
 
 def _matches(found: Candidates, row: int, hit: Hit) -> bool:

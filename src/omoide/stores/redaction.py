@@ -7,16 +7,16 @@ pass; `mask_secrets` keeps the rest of the text. Patterns can be added, and a gu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from omoide.core.entry import Entry, Evidence
 from omoide.core.frozen import thaw
 from omoide.errors import Invalid, Refused
-from omoide.stores.config import Guard
 
-# masking: How is a URL shown to people?
+Guard = Callable[[Entry], Entry]
+"""Receives each entry before it is written and returns the entry to store, or raises `Refused`."""
 
 
 def mask_url(url: str) -> str:

@@ -29,7 +29,6 @@ from anyio import from_thread
 from anyio.lowlevel import current_token
 
 from omoide.stores.async_store import AsyncStore, run_in_thread
-from omoide.stores.config import StoreSettings
 from omoide.stores.postgres import schema
 from omoide.stores.postgres import schema as tables
 from omoide.stores.postgres.connection import (
@@ -47,6 +46,7 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.url import StoreURL, embedder_for
+from omoide.stores.validation import StoreSettings
 
 # waking: Who is told at once when something changes?
 

@@ -16,7 +16,6 @@ from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
 from omoide.retrieval import features
 from omoide.stores import semantics, truth
 from omoide.stores.codec import IndexData, index_entries, text_of
-from omoide.stores.config import StoreSettings
 from omoide.stores.records import EraseReceipt, Finding
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, RedisConnections
@@ -25,6 +24,7 @@ from omoide.stores.redis.snapshot import as_fetched, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
 from omoide.stores.state import StoreState, entry_of_version
 from omoide.stores.truth import LIVE
+from omoide.stores.validation import StoreSettings
 
 # checking: Do the lists of a namespace agree with its entries?
 

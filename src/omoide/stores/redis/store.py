@@ -34,7 +34,6 @@ from omoide.retrieval import features
 from omoide.stores import recall as recalling
 from omoide.stores import records, semantics
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.config import StoreSettings
 from omoide.stores.memory import MemoryStore
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import Access, Change, EraseReceipt, Feed, Finding, Link, Page, Query, Stats
@@ -46,7 +45,7 @@ from omoide.stores.redis.snapshot import batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
 from omoide.stores.state import StoreState
 from omoide.stores.url import StoreURL, embedder_for
-from omoide.stores.validation import validate_arguments
+from omoide.stores.validation import StoreSettings, validate_arguments
 
 if TYPE_CHECKING:
     from omoide.stores.redis.cache import RedisCandidateSource

@@ -100,30 +100,6 @@ class AdvisoryLock(NamedTuple):
     """Whose feed has something new once the transaction is committed."""
 
 
-MODELS_LOCK = AdvisoryLock("models")
-"""Which embedder's vectors the database holds."""
-
-
-VECTORS_LOCK = AdvisoryLock("vectors", shared=True)
-"""That the embedder whose vectors are kept stays the same; held by itself, before `MODELS`, to change it."""
-
-
-def entries_lock(namespace: str) -> AdvisoryLock:
-    """All entries of a namespace, with its part of the log, whose order is the order of commits."""
-    return AdvisoryLock(f"entries {namespace}", namespace=namespace)
-
-
-def namespace_locks(namespace: str) -> tuple[AdvisoryLock, AdvisoryLock]:
-    """All entries and all documents of a namespace."""
-    return AdvisoryLock(f"documents {namespace}"), entries_lock(namespace)
-
-
-def document_locks(namespace: str, kind: str, id: str) -> tuple[AdvisoryLock, AdvisoryLock]:
-    """One document, while others may change others."""
-    key = " ".join(f"{len(part)} {part}" for part in (namespace, kind, id))
-    return AdvisoryLock(f"documents {namespace}", shared=True), AdvisoryLock(f"document {key}")
-
-
 class SQLConnections(Protocol):
     """The connections of one store to its database."""
 

@@ -7,18 +7,11 @@ from collections.abc import Callable
 from omoide.core.entry import Scope
 from omoide.embedders import Embedder
 from omoide.retrieval import features
-from omoide.stores import codec
-from omoide.stores import truth as standing
+from omoide.stores import codec, truth
 from omoide.stores.records import Stats
-from omoide.stores.sql import rows, truth
-from omoide.stores.sql.database import (
-    MODELS_LOCK,
-    SLOTS,
-    VECTORS_LOCK,
-    Database,
-    SQLConnections,
-    entries_lock,
-)
+from omoide.stores.sql import rows
+from omoide.stores.sql.database import SLOTS, Database, SQLConnections
+from omoide.stores.sql.rows import MODELS_LOCK, VECTORS_LOCK, entries_lock
 from omoide.stores.sql.writes import decode_terms
 
 ProgressCallback = Callable[[int, int], None]
@@ -76,7 +69,7 @@ def check(db: Database) -> list[str]:
         problems += _check_entry(db, no, owner, live, body, blob)
         if len(problems) > 20:
             return problems
-    return problems + truth.check(db)
+    return problems + rows.check_staleness(db)
 
 
 def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob: bytes) -> list[str]:
@@ -84,9 +77,9 @@ def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob
     problems = []
     if features.extract_features(codec.text_of(entry)).to_bytes() != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
-    if standing.is_superseded(live) != (entry.superseded_by is not None):
+    if truth.is_superseded(live) != (entry.superseded_by is not None):
         problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
-    wanted = set() if standing.is_superseded(live) else {*decode_terms(blob)}
+    wanted = set() if truth.is_superseded(live) else {*decode_terms(blob)}
     for term in wanted:
         row = db.execute(
             "SELECT 1 FROM postings WHERE owner=? AND term=? AND no=?", (owner, term, no)
@@ -95,7 +88,7 @@ def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob
             problems.append(f"entry {entry.id!r}: a term is not in the index")
             break
     noted = db.execute("SELECT id FROM supports WHERE no=? AND present = 1", (no,))
-    if {id for (id,) in noted} != standing.premises(entry):
+    if {id for (id,) in noted} != truth.premises(entry):
         problems.append(f"entry {entry.id!r}: what it rests on is not noted as it says")
     return problems
 
@@ -236,7 +229,7 @@ def _update_index(
         return
     owner, live, blob = row
     if blob != fresh.features:
-        if not standing.is_superseded(live):
+        if not truth.is_superseded(live):
             rows.delete_postings(db, owner, no, decode_terms(blob))
             rows.insert_postings(db, fresh.postings(owner, no))
         db.execute("UPDATE entries SET features=? WHERE no=?", (fresh.features, no))

@@ -18,10 +18,9 @@ import msgspec
 from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Scope
 from omoide.core.value import set_field, shallow_copy
 from omoide.errors import Erased
-from omoide.stores import codec, records, semantics
-from omoide.stores import truth as standing
+from omoide.stores import codec, records, semantics, truth
 from omoide.stores.records import Access, Change, Feed, Link, Page, Query, Version
-from omoide.stores.sql import rows, truth
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.truth import StaleTransition
 
@@ -342,7 +341,7 @@ def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
         return rows.get(db, id, scope)[1]
     found = rows.find(db, scope.namespace, id)
     if found is not None and scope.contains(found[1]):
-        flips = truth.stale_transitions(db, "= ?", [found[0]])
+        flips = rows.stale_transitions(db, "= ?", [found[0]])
         past = _version_at(db, found[0], as_of, flips.get(found[0], ()))
         if past is not None:
             return past
@@ -366,7 +365,7 @@ def _version_at(db: Database, no: int, as_of: int, transitions: Sequence[StaleTr
     entry = codec.decode_entry(body)
     return (
         semantics.replace_unchecked(entry, stale=True)
-        if transitions and standing.was_stale_at(transitions, as_of)
+        if transitions and truth.was_stale_at(transitions, as_of)
         else entry
     )
 
@@ -378,7 +377,7 @@ def _query_as_of(db: Database, request: Query, as_of: int) -> Page:
     if inside is None:
         return Page()
     numbers = db.execute(f"SELECT no FROM entries WHERE {inside[0]}", inside[1]).fetchall()
-    flips = truth.stale_transitions(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
+    flips = rows.stale_transitions(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
     passes = semantics.entry_predicate(request.filter, as_of)
     found = []
     for (no,) in numbers:
@@ -418,12 +417,10 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
     no, entry = found
     old = db.execute("SELECT rev, changed, body FROM versions WHERE no=? ORDER BY rev", (no,)).fetchall()
     (changed,) = db.execute("SELECT changed FROM entries WHERE no=?", (no,)).fetchone()
-    flips = truth.stale_transitions(db, "= ?", [no]).get(no, ())
+    flips = rows.stale_transitions(db, "= ?", [no]).get(no, ())
 
     def past(rev: int, body: bytes) -> Entry:
-        return semantics.replace_unchecked(
-            codec.decode_entry(body), stale=standing.was_stale_in_rev(flips, rev)
-        )
+        return semantics.replace_unchecked(codec.decode_entry(body), stale=truth.was_stale_in_rev(flips, rev))
 
     return [
         *stones,

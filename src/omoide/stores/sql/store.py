@@ -18,7 +18,6 @@ from omoide.errors import Invalid, Uncertain
 from omoide.stores import recall as recalling
 from omoide.stores import validation
 from omoide.stores.codec import IndexData, index_entries, index_with_vector
-from omoide.stores.config import StoreSettings
 from omoide.stores.records import (
     Access,
     Change,
@@ -34,16 +33,9 @@ from omoide.stores.records import (
     Version,
 )
 from omoide.stores.sql import documents, maintenance, queries, rows, writes
-from omoide.stores.sql.database import (
-    VECTORS_LOCK,
-    AdvisoryLock,
-    Database,
-    SQLConnections,
-    document_locks,
-    entries_lock,
-    namespace_locks,
-)
-from omoide.stores.validation import validate_arguments
+from omoide.stores.sql.database import AdvisoryLock, Database, SQLConnections
+from omoide.stores.sql.rows import VECTORS_LOCK, document_locks, entries_lock, namespace_locks
+from omoide.stores.validation import StoreSettings, validate_arguments
 
 if TYPE_CHECKING:
     from omoide.stores.sql.candidates import SQLCandidateSource

@@ -17,11 +17,10 @@ import msgspec
 
 from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
-from omoide.stores import codec, semantics, validation
-from omoide.stores import truth as standing
+from omoide.stores import codec, semantics, truth, validation
 from omoide.stores.codec import IndexData, index_entry
 from omoide.stores.records import Access, EraseReceipt, Link
-from omoide.stores.sql import rows, truth
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
 from omoide.stores.sql.rows import EmbeddingModel
 
@@ -69,8 +68,8 @@ def unlink(db: Database, old: Link, scope: Scope, now: int) -> bool:
 
 
 def _propagate_link(db: Database, link: Link, scope: Scope, source: Entry, now: int) -> None:
-    if link.relation == standing.INVALIDATED_BY:
-        truth.propagate(db, scope.namespace, {source.id: standing.status_of(source) != standing.LIVE}, now)
+    if link.relation == truth.INVALIDATED_BY:
+        rows.propagate(db, scope.namespace, {source.id: truth.status_of(source) != truth.LIVE}, now)
 
 
 def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Link]:
@@ -157,10 +156,8 @@ class WriteBatch:
             no = self._save(entry, None if kept is None else kept[0], indexed, keep_given=same)
             if kept is None:
                 self._propagate_new(entry, no)
-            elif standing.premises(entry) != standing.premises(kept[1]):
-                self._propagate(
-                    entry.namespace, entry.id, was_out=standing.status_of(kept[1]) != standing.LIVE
-                )
+            elif truth.premises(entry) != truth.premises(kept[1]):
+                self._propagate(entry.namespace, entry.id, was_out=truth.status_of(kept[1]) != truth.LIVE)
         if request.supersedes is not None:
             self.flush_postings()
             self._propagated = True
@@ -183,14 +180,12 @@ class WriteBatch:
     def _propagate_new(self, entry: Entry, no: int) -> None:
         """Find out whether a new entry is stale, or others are because of it; most often neither."""
         db, namespace, id = self._db, entry.namespace, entry.id
-        if truth.is_premise(db, namespace, id) or (
-            standing.premises(entry) and truth.has_stale_reason(db, no)
-        ):
-            self._propagate(namespace, id, was_out=truth.is_erased(db, namespace, id))
+        if rows.is_premise(db, namespace, id) or (truth.premises(entry) and rows.has_stale_reason(db, no)):
+            self._propagate(namespace, id, was_out=rows.is_erased(db, namespace, id))
 
     def _propagate(self, namespace: str, id: str, *, was_out: bool) -> None:
         self._propagated = True
-        truth.propagate(self._db, namespace, {id: was_out}, self._now)
+        rows.propagate(self._db, namespace, {id: was_out}, self._now)
         self._seq = rows.last_seq(self._db)
 
     def with_current_status(self, results: list[WriteResult]) -> list[WriteResult]:
@@ -297,7 +292,7 @@ def archive_version(db: Database, no: int) -> None:
     """Keep the present version of an entry as an old one, and take its terms out of the index."""
     db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
     owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
-    if not standing.is_superseded(live):
+    if not truth.is_superseded(live):
         rows.delete_postings(db, owner, no, decode_terms(blob))
 
 
@@ -348,12 +343,10 @@ def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: 
     if new.superseded_by is None:
         rows.insert_postings(db, found.postings(owner, no))
     rows.log_change(db, new, no, op, now)
-    changed = truth.propagate(db, new.namespace, {new.id: standing.status_of(old) != standing.LIVE}, now)
+    changed = rows.propagate(db, new.namespace, {new.id: truth.status_of(old) != truth.LIVE}, now)
     # It may rest on itself, through others.
     return (
-        semantics.replace_unchecked(new, stale=changed[new.id] >= standing.STALE)
-        if new.id in changed
-        else new
+        semantics.replace_unchecked(new, stale=changed[new.id] >= truth.STALE) if new.id in changed else new
     )
 
 
@@ -445,7 +438,7 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
         "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
     ).fetchone()
     entry = codec.decode_entry(body)
-    if not standing.is_superseded(live):
+    if not truth.is_superseded(live):
         rows.delete_postings(db, owner, no, decode_terms(blob))
     rows.delete_vectors(db, no)
     versions = db.execute("DELETE FROM versions WHERE no=?", (no,)).rowcount + 1
@@ -465,7 +458,7 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
         (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
     )
     rows.log_change(db, entry, no, "erase", now)
-    return _ErasedEntry(entry.id, versions, links, live != standing.LIVE, sources)
+    return _ErasedEntry(entry.id, versions, links, live != truth.LIVE, sources)
 
 
 def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEntry], now: int) -> None:
@@ -477,8 +470,8 @@ def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEnt
         if found is not None:
             rows.log_change(db, found[1], found[0], "unlink", now)
     # Whatever was invalidated was out.
-    was_out.update((id, True) for id, relation in sources if relation == standing.INVALIDATED_BY)
-    truth.propagate(db, namespace, was_out, now)
+    was_out.update((id, True) for id, relation in sources if relation == truth.INVALIDATED_BY)
+    rows.propagate(db, namespace, was_out, now)
 
 
 def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
@@ -545,7 +538,7 @@ def insert_missing_tombstones(
     """Count what was left behind as erased, where it is not here; the ids of it."""
     gone = []
     for id, entry in missing.items():
-        if rows.find(db, namespace, id) is None and not truth.is_erased(db, namespace, id):
+        if rows.find(db, namespace, id) is None and not rows.is_erased(db, namespace, id):
             whose = (entry.agent_id, entry.session_id, entry.project_id)
             db.execute(
                 rows.INSERT_TOMBSTONE,
@@ -564,14 +557,13 @@ def propagate_import(
     now: int,
 ) -> None:
     """Find out what is stale, now that all is here."""
-    linked = [link.source for link in links if link.relation == standing.INVALIDATED_BY]
+    linked = [link.source for link in links if link.relation == truth.INVALIDATED_BY]
     was_out = {
-        id: live != standing.LIVE
-        for id, live in truth.SQLDependencyIndex(db, namespace).statuses(linked).items()
+        id: live != truth.LIVE for id, live in rows.SQLDependencyIndex(db, namespace).statuses(linked).items()
     }
-    was_out.update((entry.id, truth.is_erased(db, namespace, entry.id)) for entry in new)
+    was_out.update((entry.id, rows.is_erased(db, namespace, entry.id)) for entry in new)
     was_out.update((id, False) for id in missing)
-    truth.propagate(db, namespace, was_out, now)
+    rows.propagate(db, namespace, was_out, now)
 
 
 def import_links(db: Database, namespace: str, links: Sequence[Link], now: int) -> None:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from omoide.errors import Busy, Closed, Corrupted, DiskFull, ReadOnly, StoreFailed
 from omoide.retrieval import features
-from omoide.stores.sql import truth
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import AdvisoryLock, Dialect
 from omoide.stores.sqlite import schema
 
@@ -159,7 +159,7 @@ class SQLiteConnections:
             return
         with self.write_transaction() as db:
             found = schema.migrate(db, self.name)
-            truth.migrate_staleness(db, found)
+            rows.migrate_staleness(db, found)
             if found == 0:
                 db.execute("INSERT INTO settings VALUES ('features', ?)", (str(features.VERSION),))
 

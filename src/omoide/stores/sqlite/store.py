@@ -16,10 +16,9 @@ from omoide.embedders import Embedder
 from omoide.errors import Corrupted, Invalid, StoreFailed
 from omoide.ids import has_control_characters
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.config import StoreSettings
 from omoide.stores.records import EraseReceipt, Finding
 from omoide.stores.redaction import mask_url
-from omoide.stores.sql import rows, truth
+from omoide.stores.sql import rows
 from omoide.stores.sql.maintenance import ProgressCallback
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.sqlite import schema
@@ -30,6 +29,7 @@ from omoide.stores.sqlite.connection import (
     map_errors,
 )
 from omoide.stores.url import URL_REMEDY, StoreURL, embedder_for, parse_url
+from omoide.stores.validation import StoreSettings
 
 # upkeep: Is the file sound, and how is all of it copied?
 
@@ -86,7 +86,7 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
         # What others hold in memory must not outlive the copy: the copy is another life of the file.
         with map_errors(str(fresh)), closing(_open_exclusive(fresh)) as copy:
             copy.execute("BEGIN")
-            truth.migrate_staleness(copy, schema.migrate(copy, str(fresh)))
+            rows.migrate_staleness(copy, schema.migrate(copy, str(fresh)))
             rows.renew_generation(copy)
             copy.execute("COMMIT")
             with connections.exclusive_writer() as db:
