@@ -33,7 +33,7 @@ Step = tuple[str, str, list[str]]
 steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("write"), ids, st.lists(ids, max_size=3, unique=True)),
     st.tuples(st.just("replace"), ids, st.lists(ids, max_size=2, unique=True)),
-    st.tuples(st.sampled_from(["supersede", "restore", "erase"]), ids, st.just([])),
+    st.tuples(st.sampled_from(["supersede", "reinstate", "erase"]), ids, st.just([])),
     st.tuples(st.sampled_from(["link", "unlink"]), ids, st.lists(ids, min_size=1, max_size=1)),
 )
 

@@ -185,6 +185,29 @@ _METHOD_CHECKS: dict[tuple[str, str], Check] = {
     ("erase", "id"): partial(_check_optional, check=ids.check),
     ("documents", "after"): partial(_check_optional, check=ids.check),
 }
+_ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
+    **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
+    "write_request": ("request", _instance_check(WriteRequest)),
+    "recall_request": ("request", _instance_check(RecallRequest)),
+    "optional_id": ("id", partial(_check_optional, check=ids.check)),
+    "after_id": ("after", partial(_check_optional, check=ids.check)),
+    "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),
+    "imported_links": ("links", partial(_check_list, check=_instance_check(Link))),
+}
+
+
+def check_arguments(**arguments: object) -> None:
+    """Check the arguments of a store operation before it changes anything.
+
+    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what they
+    accept under one name.
+
+    Raises:
+        Invalid: An argument has the wrong type or value; the message names the parameter.
+    """
+    for name, value in arguments.items():
+        field, check = _ARGUMENT_CHECKS[name]
+        check(value, field)
 
 
 # taking: May entries of another store be taken over, and which of them are new?

@@ -1,10 +1,15 @@
-"""How does a database answer what a store is asked?"""
+"""Store entries in a relational database.
+
+`SQLStore` has every operation of a store, written once for SQLite and PostgreSQL: it validates the arguments,
+opens a transaction with the locks the operation needs, and calls the statements in `writes`, `queries`,
+`documents` and `maintenance`. Subclasses add what differs: opening, backup, scrubbing, health.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -35,7 +40,7 @@ from omoide.stores.records import (
 from omoide.stores.sql import documents, maintenance, queries, rows, writes
 from omoide.stores.sql.database import AdvisoryLock, Database, SQLConnections
 from omoide.stores.sql.rows import VECTORS_LOCK, document_locks, entries_lock, namespace_locks
-from omoide.stores.validation import StoreSettings, validate_arguments
+from omoide.stores.validation import StoreSettings, check_arguments
 
 if TYPE_CHECKING:
     from omoide.stores.sql.candidates import SQLCandidateSource
@@ -45,12 +50,54 @@ _log = logging.getLogger("omoide")
 
 _ACCESS_BUFFER_SIZE = 512
 
+AccessCounts = dict[tuple[int, str], tuple[int, int]]
+"""By entry number and id, how often an entry was used and when last."""
+
 _OPEN_STORES: WeakSet[SQLStore] = WeakSet()
 
 
-@validate_arguments
+class AccessBuffer:
+    """Access counts that are not yet written, so that reading need not wait for a write transaction."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: AccessCounts = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, key: tuple[int, str], count: int, last: int) -> None:
+        """Count uses of an entry."""
+        with self._lock:
+            earlier, latest = self._counts.get(key, (0, 0))
+            self._counts[key] = (earlier + count, max(last, latest))
+
+    def get(self, key: tuple[int, str]) -> tuple[int, int | None]:
+        """Return the buffered count of an entry and when it was last used."""
+        return self._counts.get(key, (0, None))
+
+    def discard(self, ids: Collection[str]) -> None:
+        """Drop the counts of erased entries, whose numbers may be given to others."""
+        with self._lock:
+            self._counts = {key: uses for key, uses in self._counts.items() if key[1] not in ids}
+
+    @contextmanager
+    def drain(self) -> Iterator[AccessCounts]:
+        """Take all counts out; put them back if the block that writes them fails."""
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        try:
+            yield counts
+        except Uncertain:  # the commit may have succeeded: counting too few is better than counting twice
+            raise
+        except BaseException:
+            for key, (count, last) in counts.items():
+                self.add(key, count, last)
+            raise
+
+
 class SQLStore:
-    """Memories in a database, for several threads and processes at once."""
+    """A store in a database, safe for several threads and processes at once."""
 
     def __init__(
         self, connections: SQLConnections, embedder: Embedder | None, settings: StoreSettings
@@ -67,9 +114,8 @@ class SQLStore:
         _OPEN_STORES.add(self)
 
     def _reset(self) -> None:
-        """Hold nothing in memory yet; also what a forked process does, whose locks may be held for ever."""
-        self._pending_access: dict[tuple[int, str], tuple[int, int]] = {}
-        self._access_lock = Lock()
+        """Start with empty buffers; also called in a forked child, where inherited locks may stay locked."""
+        self._access = AccessBuffer()
         self._source: SQLCandidateSource | None = None
         self._source_lock = Lock()
 
@@ -87,16 +133,22 @@ class SQLStore:
     # Writing
 
     def write(self, request: WriteRequest) -> WriteResult:
-        """Keep an entry."""
-        return self.write_many([request])[0]
+        """Write an entry."""
+        check_arguments(write_request=request)
+        return self._write_many([request])[0]
 
     def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
-        """Keep all of these entries, or none."""
+        """Write all entries in one transaction, or none."""
+        check_arguments(requests=requests)
+        return self._write_many(requests)
+
+    def _write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
         asked = [self.settings.guard_request(request) for request in requests]
         return self._write_all(asked, index_entries([request.entry for request in asked], self.embedder))
 
     def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
-        """Keep an entry that comes with its own vector."""
+        """Write an entry with a vector computed elsewhere."""
+        check_arguments(write_request=request)
         asked = self.settings.guard_request(request)
         found = index_with_vector(request.entry, asked.entry, vector, self.embedder)
         return self._write_all([asked], [found])[0]
@@ -104,13 +156,15 @@ class SQLStore:
     def _write_all(self, asked: Sequence[WriteRequest], found: Sequence[IndexData]) -> list[WriteResult]:
         now = clock.now()
         namespaces = {request.entry.namespace for request in asked}
-        with self._write_transaction(*self._vector_locks(), *map(entries_lock, sorted(namespaces))) as db:
+        locks = (*self._vector_locks(), *map(entries_lock, sorted(namespaces)))
+        with self._access.drain() as access, self._db.write_transaction(*locks) as db:
             model = rows.claim_model(db, self.embedder)
             if model is None and any(one.given for one in found):
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
             batch = writes.WriteBatch(db, model=model, limit=self.settings.session_limit, now=now)
             results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
             batch.flush_postings()
+            writes.save_access(db, access)  # in the same transaction, which costs no commit of its own
             return batch.with_current_status(results)
 
     def _vector_locks(self) -> list[AdvisoryLock]:
@@ -126,7 +180,8 @@ class SQLStore:
         reason: str | None = None,
         expected_rev: int | None = None,
     ) -> Entry:
-        """Mark an entry as replaced by another, or by nothing."""
+        """Mark an entry as superseded by another one, or forgotten."""
+        check_arguments(id=id, scope=scope, by=by, reason=reason)
         reason = self.settings.guard_reason(reason)
         with self._db.write_transaction(entries_lock(scope.namespace)) as db:
             return writes.supersede(
@@ -134,24 +189,28 @@ class SQLStore:
             )
 
     def reinstate(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
-        """Bring a superseded entry back."""
+        """Make a superseded entry current again."""
+        check_arguments(id=id, scope=scope)
         with self._db.write_transaction(entries_lock(scope.namespace)) as db:
             return writes.reinstate(db, id, scope, expected_rev=expected_rev, now=clock.now())
 
     def link(self, link: Link, scope: Scope) -> Link:
-        """Keep a link between two entries."""
+        """Store a link between two entries."""
+        check_arguments(link=link, scope=scope)
         with self._db.write_transaction(entries_lock(scope.namespace)) as db:
             return writes.link(db, link, scope, clock.now())
 
     def unlink(self, link: Link, scope: Scope) -> bool:
-        """Remove a link; whether there was one."""
+        """Delete a link; return False if it did not exist."""
+        check_arguments(link=link, scope=scope)
         with self._db.write_transaction(entries_lock(scope.namespace)) as db:
             return writes.unlink(db, link, scope, clock.now())
 
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
     ) -> int:
-        """Keep entries exactly as they were elsewhere; how many were new."""
+        """Store entries of another store unchanged; return how many were new."""
+        check_arguments(imported_entries=entries, imported_links=links, access=access)
         given = validation.prepare_import(entries, links, access, self.settings)
         if not given:
             return 0
@@ -174,7 +233,8 @@ class SQLStore:
     # Reading
 
     def recall(self, request: RecallRequest) -> RecallResult:
-        """The entries that answer best."""
+        """Return the best matching entries."""
+        check_arguments(recall_request=request)
         if not recalling.has_numpy():
             return recalling.recall_by_words(request, self, self.settings.count_tokens)
         return recalling.recall(request, self._candidate_source(), self.embedder, self.settings.count_tokens)
@@ -188,127 +248,104 @@ class SQLStore:
             return self._source
 
     def list_entries(self, scope: Scope) -> list[Entry]:
-        """Everything in a scope, oldest first."""
+        """List all entries of a scope, oldest first."""
+        check_arguments(scope=scope)
         with self._db.read_transaction() as db:
             return queries.list_entries(db, scope)
 
     def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
-        """An entry, as it is or as it was."""
+        """Return an entry, as it is or as it was at a time."""
+        check_arguments(id=id, scope=scope, as_of=as_of)
         with self._db.read_transaction() as db:
             return queries.get(db, id, scope, as_of)
 
     def query(self, query: Query) -> Page:
-        """The entries that fit, newest first."""
+        """Return one page of the entries that match, newest first."""
+        check_arguments(query=query)
         if queries.is_single_statement(query):
             return self._db.read_once(lambda db: queries.query(db, query))
         with self._db.read_transaction() as db:
             return queries.query(db, query)
 
     def history(self, id: str, scope: Scope) -> list[Version]:
-        """The versions of an entry, oldest first."""
+        """Return the versions of an entry, oldest first."""
+        check_arguments(id=id, scope=scope)
         with self._db.read_transaction() as db:
             return queries.history(db, id, scope)
 
     def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
-        """The links from and to an entry."""
+        """Return the links from and to an entry."""
+        check_arguments(id=id, scope=scope, relation=relation)
         with self._db.read_transaction() as db:
             return writes.links(db, id, scope, relation)
 
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
-        """The changes after a sequence number, in the order of their commits."""
+        """Return the changes after a sequence number, in commit order."""
+        check_arguments(namespace=namespace, after=after, limit=limit)
         with self._db.read_transaction() as db:
             return queries.changes(db, namespace, after, limit)
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
     ) -> Feed:
-        """What changed after a sequence number, and what it became; uses noted here count."""
-        if self._pending_access:
-            with self._write_transaction():
-                pass
+        """Return what changed after a sequence number and its current state."""
+        check_arguments(namespace=namespace, after=after, limit=limit, used_since=used_since)
+        self._flush_access()
         with self._db.read_transaction() as db:
             return queries.change_feed(db, namespace, after, limit, used_since)
 
     def stats(self, scope: Scope) -> Stats:
-        """Figures about a scope."""
+        """Return statistics of a scope."""
+        check_arguments(scope=scope)
         with self._db.read_transaction() as db:
             return maintenance.stats(db, scope, clock.now(), self._size_bytes(db))
 
     # Access figures: buffered, so that reading does not wait for writing
 
     def record_access(self, ids: Iterable[str], scope: Scope) -> None:
-        """Note that entries were used."""
+        """Count one use of each entry."""
+        check_arguments(ids=ids, scope=scope)
         if self.settings.read_only:
             return
         now = clock.now()
         with self._db.read_transaction() as db:
             found = [rows.find(db, scope.namespace, id) for id in ids]
-        with self._access_lock:
-            for pair in found:
-                if pair is not None and scope.contains(pair[1]):
-                    key = (pair[0], pair[1].id)
-                    count, _ = self._pending_access.get(key, (0, 0))
-                    self._pending_access[key] = (count + 1, now)
-            full = len(self._pending_access) >= _ACCESS_BUFFER_SIZE
-        if full:
-            with self._write_transaction():
-                pass
+        for match in found:
+            if match is not None and scope.contains(match[1]):
+                self._access.add((match[0], match[1].id), 1, now)
+        if len(self._access) >= _ACCESS_BUFFER_SIZE:
+            self._flush_access()
 
     def access(self, id: str, scope: Scope) -> Access:
-        """How often an entry was used, and when last; what is not yet written down counts."""
+        """Return how often an entry was used, including uses not yet written."""
+        check_arguments(id=id, scope=scope)
         with self._db.read_transaction() as db:
             no, _ = rows.get(db, id, scope)
             row = db.execute("SELECT count, last FROM access WHERE no=?", (no,)).fetchone()
-        kept = Access() if row is None else rows.access_of(*row)
-        more, later = self._pending_access.get((no, id), (0, None))
-        return Access(count=kept.count + more, last=later or kept.last)
+        written = Access() if row is None else rows.access_of(*row)
+        count, last = self._access.get((no, id))
+        return Access(count=written.count + count, last=last or written.last)
 
-    @contextmanager
-    def _write_transaction(self, *locks: AdvisoryLock) -> Iterator[Database]:
-        """A block that changes the store, and writes uses down in the end; where it fails, they wait on."""
-        noted: dict[tuple[int, str], tuple[int, int]] = {}
-        try:
-            with self._db.write_transaction(*locks) as db:
-                yield db
-                if self._pending_access:
-                    with self._access_lock:
-                        noted, self._pending_access = self._pending_access, {}
-                    self._flush_access(db, noted)
-        except Uncertain:  # rather too few than twice
-            raise
-        except BaseException:
-            with self._access_lock:
-                for key, (count, last) in noted.items():
-                    more, later = self._pending_access.get(key, (0, 0))
-                    self._pending_access[key] = (count + more, max(last, later))
-            raise
-
-    def _flush_access(self, db: Database, pending: Mapping[tuple[int, str], tuple[int, int]]) -> None:
-        db.executemany(
-            "INSERT INTO access (no, count, last)"
-            f" SELECT no, ?, ? FROM entries WHERE no=? AND id=? {db.dialect.key_share_lock}"
-            " ON CONFLICT (no) DO UPDATE SET count = access.count + excluded.count,"
-            " last = CASE WHEN excluded.last > access.last THEN excluded.last ELSE access.last END",
-            [(count, last, no, id) for (no, id), (count, last) in sorted(pending.items())],
-        )
+    def _flush_access(self) -> None:
+        """Write the buffered access counts."""
+        if self._access:
+            with self._access.drain() as access, self._db.write_transaction() as db:
+                writes.save_access(db, access)
 
     # Erasing and upkeep
 
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Remove an entry, or everything in a scope, for good."""
+        """Erase an entry, or everything in a scope, permanently."""
+        check_arguments(scope=scope, optional_id=id, reason=reason)
         reason = self.settings.guard_reason(reason)
         holds = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
         with self._db.write_transaction(*holds) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
-        with self._access_lock:  # what is written anew under an id may get the number, too
-            gone = {*receipt.ids}
-            self._pending_access = {
-                key: uses for key, uses in self._pending_access.items() if key[1] not in gone
-            }
+        self._access.discard({*receipt.ids})
         return self._scrub_files(receipt)
 
     def scrub(self) -> EraseReceipt:
-        """Clear what erased content may have left in the files."""
+        """Remove what erased content may have left in the files."""
         return self._scrub_files(EraseReceipt(at=clock.now(), unreachable=writes.UNREACHABLE))
 
     def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
@@ -320,41 +357,42 @@ class SQLStore:
         raise NotImplementedError
 
     def findings(self) -> list[Finding]:
-        """What there is to know about the store's upkeep."""
+        """Return findings about the health of the store."""
         raise NotImplementedError
 
     def check(self) -> list[str]:
-        """What is wrong with the store; empty when it is sound."""
+        """Return the inconsistencies of the store; empty if it is sound."""
         with self._db.read_transaction() as db:
             return maintenance.check(db)
 
     def reindex(
         self, embedder: Embedder | None = None, progress: maintenance.ProgressCallback | None = None
     ) -> None:
-        """Give all entries new terms and vectors, by this embedder if one is given, while in use."""
+        """Rebuild terms and vectors of all entries while the store is in use."""
         chosen = embedder or self.embedder
         maintenance.reindex(self._db, chosen, progress)
         with self._source_lock:
             self.embedder, self._source = chosen, None
 
     def close(self) -> None:
-        """Write what is buffered and let go of the file."""
+        """Flush buffered access counts and close the database."""
         try:
-            if self._pending_access and not self._db.closed:
-                with self._write_transaction():
-                    pass
+            if not self._db.closed:
+                self._flush_access()
         finally:
             self._db.close()
 
     # Documents
 
     def load(self, kind: str, id: str, scope: Scope) -> Document | None:
-        """A document with what was appended to it, or None."""
+        """Return a document with its log, or None."""
+        check_arguments(kind=kind, id=id, scope=scope)
         with self._db.read_transaction() as db:
             return documents.load(db, kind, id, scope)
 
     def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
-        """Replace a document."""
+        """Replace a document and its log."""
+        check_arguments(document=document)
         with self._db.write_transaction(
             *document_locks(document.namespace, document.kind, document.id)
         ) as db:
@@ -363,7 +401,8 @@ class SQLStore:
     def append(
         self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
     ) -> int:
-        """Add to a document; its new revision."""
+        """Append to the log of a document; return the new revision."""
+        check_arguments(kind=kind, id=id, entries=entries, scope=scope)
         added = [freeze(item, f"entries[{at}]") for at, item in enumerate(entries)]
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
             return documents.append(db, kind, id, added, scope, expected_rev, clock.now())
@@ -371,27 +410,31 @@ class SQLStore:
     def documents(
         self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
     ) -> list[Document]:
-        """The documents of a kind after the one called `after`, by their ids, without their logs."""
+        """List documents of a kind by id, without their logs."""
+        check_arguments(kind=kind, scope=scope, limit=limit, after_id=after)
         with self._db.read_transaction() as db:
             return documents.list_documents(db, kind, scope, limit, after)
 
     def namespaces(self) -> list[str]:
-        """The namespaces that hold an entry or a document, in order."""
+        """List the namespaces that contain an entry or a document."""
         with self._db.read_transaction() as db:
             return maintenance.namespaces(db)
 
     def kinds(self, namespace: str) -> list[str]:
-        """The kinds of the documents in a namespace, in order."""
+        """List the kinds of documents in a namespace."""
+        check_arguments(namespace=namespace)
         with self._db.read_transaction() as db:
             return documents.kinds(db, namespace)
 
     def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
-        """The lease of a document, or None while somebody else holds it."""
+        """Acquire or renew the lease of a document; return None while another owner holds it."""
+        check_arguments(kind=kind, id=id, scope=scope, owner=owner, ttl_ms=ttl_ms)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
             return documents.claim(db, kind, id, scope, owner, ttl_ms, clock.now())
 
     def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
-        """Give a lease back; whether the owner held it."""
+        """Release a lease; return False if the owner did not hold it."""
+        check_arguments(kind=kind, id=id, scope=scope, owner=owner)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
             return documents.release(db, kind, id, scope, owner, clock.now())
 

@@ -350,6 +350,17 @@ def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: 
     )
 
 
+def save_access(db: Database, counts: Mapping[tuple[int, str], tuple[int, int]]) -> None:
+    """Add to the access counts of entries that still exist; keys are their numbers and ids."""
+    db.executemany(
+        "INSERT INTO access (no, count, last)"
+        f" SELECT no, ?, ? FROM entries WHERE no=? AND id=? {db.dialect.key_share_lock}"
+        " ON CONFLICT (no) DO UPDATE SET count = access.count + excluded.count,"
+        " last = CASE WHEN excluded.last > access.last THEN excluded.last ELSE access.last END",
+        [(count, last, no, id) for (no, id), (count, last) in sorted(counts.items())],
+    )
+
+
 # erasing: How does content leave the file for good?
 
 
