@@ -281,7 +281,7 @@ def test_a_managed_server_need_not_tell_how_it_keeps_its_data(own: RedisServer) 
         )
     store = at(own.url.replace("redis://", "redis://managed:x@"))
     keep(store, "Tea.", id="a")
-    told = {one.name: one.message for one in store.findings() if one.state == "note"}
+    told = {one.name: one.detail for one in store.findings() if one.state == "note"}
     assert "CONFIG is forbidden" in told["persistence"]
     assert store.erase(ADA).pending == store.scrub().pending != ()
     store.close()

@@ -21,7 +21,7 @@ from omoide.core.entry import Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Link
 from omoide.stores.sql import cache, rows
-from omoide.stores.state import MemoryDependencyIndex
+from omoide.stores.state import StateDependencyIndex
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = tuple("abcdefgh")
@@ -105,7 +105,7 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        for ledger in (MemoryDependencyIndex, rows.SQLDependencyIndex):
+        for ledger in (StateDependencyIndex, rows.SQLDependencyIndex):
             for name in ("statuses", "dependents", "premises"):
                 monkeypatch.setattr(ledger, name, self.counting(getattr(ledger, name)))
 

@@ -234,7 +234,7 @@ def vectors(store: Any) -> dict[str, list[float]]:
             joined = "SELECT e.id, v.pooled FROM entries e JOIN vectors v ON v.key / 8 = e.no"
             found = rows.execute(joined).fetchall()
     elif isinstance(store, RedisStore):
-        found = store._run_read(
+        found = store._transactions.run_read(
             lambda state: [
                 (one.entry.id, one.index_data.pooled)
                 for one in state.entries_in(Scope())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
     from omoide.stores.memory import MemoryStore
+    from omoide.stores.redis.store import RedisStore
     from omoide.stores.sql.store import SQLStore
 
 
@@ -68,7 +69,7 @@ class Operation(Generic[P, T]):
 class AsyncStore:
     """The async interface of a synchronous store."""
 
-    def __init__(self, sync: MemoryStore | SQLStore, url: str) -> None:
+    def __init__(self, sync: MemoryStore | RedisStore | SQLStore, url: str) -> None:
         self.sync = sync
         self.url = url
 

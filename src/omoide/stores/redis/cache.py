@@ -1,15 +1,14 @@
-"""Which entries of a scope does this process hold in memory, and are they still so?
+"""Keep scopes of a Redis store in memory, and bring them up to date before each use.
 
-A shelf knows the commit that it covers. Before each use the server tells in one step what came, changed and
-went since, so that what another process erased is gone.
-
+A cache knows the commit that it covers. One round trip returns what came, changed and went since then, so
+that what another process erased is gone. Needs NumPy.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any
 
@@ -20,6 +19,7 @@ from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array
 from omoide.stores import semantics
+from omoide.stores.cache import CacheRow, ScopeCache
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.redis import layout
@@ -27,244 +27,264 @@ from omoide.stores.redis.connection import Command, KeyArgument
 from omoide.stores.redis.layout import decode_ids, partition_for
 from omoide.stores.redis.snapshot import batches
 from omoide.stores.redis.transaction import TransactionRunner
-from omoide.stores.sql.cache import ScopeCache
 
 RECOMMENDED_SCOPE_SIZE = 10_000
-"""Entries of a scope up to which this store is meant to be used."""
+"""Entries of a scope above which recall adds a notice."""
 
 MAX_CACHED_ENTRIES = 200_000
-"""Entries that all shelves of a store hold together, at most."""
+"""Entries that all caches of a store hold together."""
 
 MAX_CACHED_SCOPES = 4_096
-_SYNC_LIMIT = 1_000  # entries that the server hands over in one step
+_SYNC_LIMIT = 1_000  # entries that the server returns in one script
 
 _NO_FILTER = Filter()
 _EMBEDDER_CHANGED_NOTICE = "the store holds another embedder's vectors: open it again to recall by meaning"
 
-UncachedCandidates = Callable[
-    [Scope, Filter, int, int, QueryEncoder], AbstractContextManager[Candidates | None]
-]
+UncachedCandidates = Callable[[Scope, Filter, int, QueryEncoder], Candidates | None]
 
 
-class RedisScopeCache(ScopeCache):
-    """A scope as columns, with its entries."""
+class RedisScopeCache:
+    """The columns of a scope, with its entries and token vectors."""
 
-    def __init__(self, dim: int) -> None:
-        super().__init__(0, dim)
-        self.epoch = -1
+    def __init__(self, dim: int, epoch: int) -> None:
+        self.columns = ScopeCache(0, dim)
+        self.epoch = epoch
+        """The epoch of the connections: after a broken one, another server may answer."""
         self.horizon = -1
+        """Up to when expired entries were taken out of the indexes of the server."""
         self.has_foreign_vectors = False
         self.entries: dict[int, Entry] = {}
         self._numbers: dict[str, int] = {}
         self._tokens: dict[int, bytes] = {}
-        self.pool.token_loader = None
 
-    def add_entry(self, id: str, entry: Entry, number: int, tokens: bytes | None) -> None:
-        """Keep an entry beside its columns."""
-        self.entries[number], self._numbers[id] = entry, number
-        if tokens is not None:
-            self._tokens[number] = tokens
+    def discard(self, id: str) -> None:
+        """Remove an entry, if it is here."""
+        number = self._numbers.pop(id, None)
+        if number is not None:
+            self.columns.remove(number)
+            self.entries.pop(number, None)
+            self._tokens.pop(number, None)
 
-    def discard_entry(self, id: str) -> None:
-        """Hold an entry no more, if it is here."""
-        no = self._numbers.pop(id, None)
-        if no is not None:
-            self.remove(no)
-            self.entries.pop(no, None)
-            self._tokens.pop(no, None)
+    def add_rows(self, rows: list[tuple[Entry, CacheRow, bytes | None]]) -> bool:
+        """Add entries with their columns and tokens; False if one was written before those here."""
+        rows.sort(key=lambda row: _write_order_of(row[1]))
+        columns = self.columns
+        if rows and columns.write_order and _write_order_of(rows[0][1]) < columns.write_order[-1]:
+            return False
+        for entry, row, tokens in rows:
+            number = row[0]
+            self.entries[number], self._numbers[entry.id] = entry, number
+            if tokens is not None:
+                self._tokens[number] = tokens
+        if columns.write_order:
+            for _, row, _ in rows:
+                columns.append(row)
+        else:
+            columns.fill([row for _, row, _ in rows])
+        columns.pool.token_loader = self._load_tokens if self._tokens else None
+        return True
 
-    def attach_tokens(self) -> None:
-        """Let the pool find token vectors here, if there are any."""
+    def _load_tokens(self, places: Array) -> list[Array]:
         empty = np.zeros((0, TOKEN_DIM), np.int8)
-
-        def read(places: Array) -> list[Array]:
-            blobs = [self._tokens.get(self.numbers[place]) for place in places]
-            return [
-                empty if blob is None else np.frombuffer(blob, np.int8).reshape(-1, TOKEN_DIM)
-                for blob in blobs
-            ]
-
-        self.pool.token_loader = read if self._tokens else None
+        blobs = [self._tokens.get(self.columns.numbers[place]) for place in places]
+        return [
+            empty if blob is None else np.frombuffer(blob, np.int8).reshape(-1, TOKEN_DIM) for blob in blobs
+        ]
 
 
 class RedisCacheSlot:
-    """What is held of one scope, and the lock for it."""
+    """The cache of one scope, and its lock."""
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.cache: RedisScopeCache | None = None
         self.speakers: Sequence[str] = ()
 
+    @property
+    def size(self) -> int:
+        return 0 if self.cache is None else self.cache.columns.pool.size
+
 
 class RedisCandidateSource:
-    """The candidates of a server, with what is held of it in memory."""
+    """The `CandidateSource` of a server, with caches in memory."""
 
-    def __init__(self, work: TransactionRunner, embedder: Embedder | None, apart: UncachedCandidates) -> None:
-        self._transactions = work
-        self._model = work.model
+    def __init__(
+        self,
+        transactions: TransactionRunner,
+        embedder: Embedder | None,
+        uncached_candidates: UncachedCandidates,
+    ) -> None:
+        self._server = transactions.server
+        self._keys = transactions.keys
+        self._model = transactions.model
         self._dim = 0 if embedder is None else embedder.dim
-        self._uncached_candidates = apart
+        self._uncached_candidates = uncached_candidates
         self._lock = Lock()
         self._slots: OrderedDict[Scope, RedisCacheSlot] = OrderedDict()
 
     def speakers(self, scope: Scope) -> Sequence[str]:
-        """Who spoke in a scope when it was last asked about."""
-        place = self._slots.get(scope)
-        return () if place is None else place.speakers
+        """Return the speakers of a scope as of its last recall."""
+        slot = self._slots.get(scope)
+        return () if slot is None else slot.speakers
 
     @contextmanager
     def candidates(
         self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
     ) -> Iterator[Candidates | None]:
-        """The candidates of a scope, as it is when the block begins."""
-        place = self._slot(scope)
-        with place.lock:
-            shelf = None
+        """Yield the candidates of a scope, as it is when the block begins."""
+        slot = self._slot(scope)
+        with slot.lock:
+            cache = None
+            # The columns hold live entries only.
             if not (filter.include_superseded or filter.include_stale or filter.include_expired):
-                shelf = self._current_cache(place, scope)
-                now = clock.now()
-                other = at < max(shelf.expired_until, shelf.horizon)
-                if other or (at > now and shelf.expires_between(now, at)):
-                    shelf = None  # another moment than the one the shelf is kept for
-                else:
-                    shelf.expire(min(at, now))
-                    place.speakers = shelf.speakers()
-            if shelf is None:
-                with self._uncached_candidates(scope, filter, at, limit, encode_query) as found:
-                    yield found
+                cache = self._current_cache(slot, scope)
+                if not _expire(cache, at):
+                    cache = None
+            if cache is None:
+                yield self._uncached_candidates(scope, filter, at, encode_query)
             else:
-                yield _candidates(shelf, filter, at, encode_query)
+                slot.speakers = cache.columns.speakers()
+                yield _candidates(cache, filter, at, encode_query)
 
     def _slot(self, scope: Scope) -> RedisCacheSlot:
         with self._lock:
-            place = self._slots.pop(scope, None)
-            if place is None:
-                place = RedisCacheSlot()
+            slot = self._slots.pop(scope, None)
+            if slot is None:
+                slot = RedisCacheSlot()
                 self._evict()
-            self._slots[scope] = place
-            return place
+            self._slots[scope] = slot
+            return slot
 
     def _evict(self) -> None:
-        """Let go of the places used longest ago, once all of them hold too much."""
-        held = sum(one.cache.pool.size for one in self._slots.values() if one.cache)
-        while self._slots and (held > MAX_CACHED_ENTRIES or len(self._slots) >= MAX_CACHED_SCOPES):
-            _, old = self._slots.popitem(last=False)
-            held -= old.cache.pool.size if old.cache else 0
+        """Drop the least recently used slots while all of them hold too much."""
+        total = sum(slot.size for slot in self._slots.values())
+        while self._slots and (total > MAX_CACHED_ENTRIES or len(self._slots) >= MAX_CACHED_SCOPES):
+            _, oldest = self._slots.popitem(last=False)
+            total -= oldest.size
 
     def _current_cache(self, slot: RedisCacheSlot, scope: Scope) -> RedisScopeCache:
-        """The shelf of a scope, as the server has it now."""
+        """Return the cache of a scope, as the server has it now."""
         while True:
-            shelf, epoch = slot.cache, self._transactions.server.epoch
-            if shelf is None or shelf.epoch != epoch or shelf.is_sparse():
-                shelf = slot.cache = RedisScopeCache(self._dim)
-                shelf.epoch = epoch
-            done = self._sync(shelf, scope)
-            if epoch != self._transactions.server.epoch:
-                continue  # it was perhaps another server that answered
-            if done:
-                return shelf
-            if done is None:
-                slot.cache = None  # begin anew
+            cache, epoch = slot.cache, self._server.epoch
+            if cache is None or cache.epoch != epoch or cache.columns.is_sparse():
+                cache = slot.cache = RedisScopeCache(self._dim, epoch)
+            is_complete = self._sync(cache, scope)
+            if epoch != self._server.epoch:
+                continue  # the answer may be that of another server
+            if is_complete:
+                return cache
+            if is_complete is None:
+                slot.cache = None
 
     def _sync(self, cache: RedisScopeCache, scope: Scope) -> bool | None:
-        """Apply what changed; False if more has to be fetched, None if the shelf is of no use."""
-        keys, name, cold = (
-            self._transactions.keys(scope.namespace),
-            partition_for(scope),
-            cache.generation is None,
-        )
-        rows, found = keys("rows"), keys("found")
-        since = "-1" if cold else str(cache.covered_seq)
-        asks: list[Command] = [
+        """Apply what changed; False if there is more to fetch, None if the cache has to be rebuilt."""
+        keys, columns = self._keys(scope.namespace), cache.columns
+        is_new = columns.generation is None
+        since = "-1" if is_new else str(columns.covered_seq)
+        rows, data = keys("rows"), keys("found")
+        commands: list[Command] = [
             ["HMGET", keys("meta"), "tick", "life", "horizon", "model", "vectors"],
-            ["SINCE", keys("all", name), KeyArgument(rows), KeyArgument(found), since, _SYNC_LIMIT],
-        ]
-        if not cold:
-            asks.append(["ZRANGEBYSCORE", keys("gone"), f"({since}", "+inf"])
-        (tick, life, horizon, model, vectors), changed, *gone = self._transactions.server.read(asks)
-        now = int(tick or 0)
-        if not cold and (cache.generation != (life or b"").decode() or now < cache.covered_seq):
+            [
+                "CHANGED", keys("all", partition_for(scope)), KeyArgument(rows), KeyArgument(data), since,
+                _SYNC_LIMIT,
+            ],
+        ]  # fmt: skip
+        if not is_new:
+            commands.append(["ZRANGEBYSCORE", keys("gone"), f"({since}", "+inf"])
+        (tick, raw_generation, horizon, model, vectors), changed, *gone = self._server.read(commands)
+        now, generation = int(tick or 0), (raw_generation or b"").decode()
+        if not is_new and (columns.generation != generation or now < columns.covered_seq):
             return None
         for id in decode_ids(gone[0]) if gone else ():
-            cache.discard_entry(id)
+            cache.discard(id)
         ids = decode_ids(changed[0])
-        ours = (model or b"").decode() in ("", self._model)
-        cache.has_foreign_vectors = bool(self._dim) and not ours and int(vectors or 0) > 0
-        values = changed[1:] or self._fetch(rows, found, ids)
-        if not self._apply_rows(cache, scope, ids, *values):
+        is_ours = (model or b"").decode() in ("", self._model)
+        cache.has_foreign_vectors = bool(self._dim) and not is_ours and int(vectors or 0) > 0
+        raw_rows, raw_data = changed[1:] or self._fetch(rows, data, ids)
+        if not self._apply_rows(cache, scope, ids, raw_rows, raw_data):
             return None
-        cache.generation, cache.covered_seq, cache.horizon = (life or b"").decode(), now, int(horizon or -1)
+        columns.generation, columns.covered_seq, cache.horizon = generation, now, int(horizon or -1)
         return len(changed) > 1
 
-    def _fetch(self, rows: bytes, found: bytes, ids: Sequence[str]) -> tuple[list[Any], list[Any]]:
-        """What many entries are, a portion at a time; what changes meanwhile comes with the next step."""
-        pairs = [
-            self._transactions.server.read([["HMGET", rows, *some], ["HMGET", found, *some]])
-            for some in batches(ids)
-        ]
+    def _fetch(self, rows: bytes, data: bytes, ids: Sequence[str]) -> tuple[list[Any], list[Any]]:
+        """Fetch many entries in batches; what changes meanwhile comes with the next sync."""
+        pairs = [self._server.read([["HMGET", rows, *some], ["HMGET", data, *some]]) for some in batches(ids)]
         return [raw for raws, _ in pairs for raw in raws], [raw for _, raws in pairs for raw in raws]
 
     def _apply_rows(
-        self, cache: RedisScopeCache, scope: Scope, ids: Sequence[str], raws: list[Any], founds: list[Any]
+        self,
+        cache: RedisScopeCache,
+        scope: Scope,
+        ids: Sequence[str],
+        raw_rows: Sequence[Any],
+        raw_data: Sequence[Any],
     ) -> bool:
-        fresh = []
-        for id, raw, blob in zip(ids, raws, founds, strict=True):
-            cache.discard_entry(id)
-            if raw is None or blob is None:
+        fresh: list[tuple[Entry, CacheRow, bytes | None]] = []
+        for id, raw_row, raw in zip(ids, raw_rows, raw_data, strict=True):
+            cache.discard(id)
+            if raw_row is None or raw is None:
                 continue
-            row = layout.decode_row(raw, id)
+            row = layout.decode_row(raw_row, id)
             entry = row.version.entry
-            # What went out since it was listed comes again with what is gone.
+            # One that is not live any more comes again with the next sync, among those that are gone.
             if entry is None or not scope.contains(entry):
                 continue
-            model, said = layout.decode_index_data(blob)
-            mine = bool(model) and model == self._model
-            cache.add_entry(id, entry, row.number, said.tokens if mine else None)
-            fresh.append(_columns(entry, row, said.features, said.pooled if mine else None))
-        fresh.sort(key=lambda found: found[11])
-        if fresh and cache.write_order and fresh[0][11] < cache.write_order[-1]:
-            return False  # something came back that belongs before others
-        if cache.write_order:
-            for found in fresh:
-                cache.append(found)
-        else:
-            cache.fill(fresh)
-        cache.attach_tokens()
-        return True
+            model, index_data = layout.decode_index_data(raw)
+            is_ours = bool(model) and model == self._model
+            pooled, tokens = (index_data.pooled, index_data.tokens) if is_ours else (None, None)
+            fresh.append((entry, _cache_row(entry, row, index_data.features, pooled), tokens))
+        return cache.add_rows(fresh)
 
 
-def _columns(entry: Entry, row: layout.EntryRow, features: bytes, pooled: bytes | None) -> tuple[Any, ...]:
-    said = entry.message
+def _expire(cache: RedisScopeCache, at: int) -> bool:
+    """Remove what has expired; False if the cache cannot answer about this moment."""
+    columns, now = cache.columns, clock.now()
+    if at < max(columns.expired_until, cache.horizon) or (at > now and columns.expires_between(now, at)):
+        return False
+    columns.expire(min(at, now))
+    return True
+
+
+def _cache_row(entry: Entry, row: layout.EntryRow, features: bytes, pooled: bytes | None) -> CacheRow:
+    message = entry.message
     thread, seq, role, speaker = (None, 0, None, None)
-    if said is not None:
-        thread, seq, role, speaker = said.thread, said.seq, said.role, said.speaker
+    if message is not None:
+        thread, seq, role, speaker = message.thread, message.seq, message.role, message.speaker
     return (
         row.number, features, semantics.time_of(entry), thread, seq, role, speaker, entry.confidence,
         entry.importance, entry.expires_at, pooled, row.written_seq,
     )  # fmt: skip
 
 
-def _candidates(cache: RedisScopeCache, filter: Filter, at: int, read: QueryEncoder) -> Candidates | None:
-    if not cache.numbers:
+def _write_order_of(row: CacheRow) -> int:
+    written: int = row[11]
+    return written
+
+
+def _candidates(
+    cache: RedisScopeCache, filter: Filter, at: int, encode_query: QueryEncoder
+) -> Candidates | None:
+    columns, entries = cache.columns, cache.entries
+    if not columns.numbers:
         return None
     allowed = None
     if filter != _NO_FILTER:
         passes = semantics.entry_predicate(filter, at)
-        held = (cache.entries.get(no) for no in cache.numbers)
-        allowed = np.array([entry is not None and passes(entry) for entry in held], np.bool_)
+        rows = (entries.get(number) for number in columns.numbers)
+        allowed = np.array([entry is not None and passes(entry) for entry in rows], np.bool_)
     notices = []
     if cache.has_foreign_vectors:
         notices.append(_EMBEDDER_CHANGED_NOTICE)
-    if len(cache.entries) > RECOMMENDED_SCOPE_SIZE:
+    if len(entries) > RECOMMENDED_SCOPE_SIZE:
         notices.append(
-            f"this scope holds {len(cache.entries)} memories, and redis:// is made for {RECOMMENDED_SCOPE_SIZE}: "
+            f"this scope holds {len(entries)} memories, and redis:// is made for {RECOMMENDED_SCOPE_SIZE}: "
             "use postgresql:// for more"
         )
     return Candidates(
-        cache.pool,
-        read(cache.speakers()),
+        columns.pool,
+        encode_query(columns.speakers()),
         allowed,
-        cache.write_order,
-        lambda places: [cache.entries[cache.numbers[place]] for place in places],
+        columns.write_order,
+        lambda rows: [entries[columns.numbers[row]] for row in rows],
         tuple(notices),
     )

@@ -182,11 +182,11 @@ end
 
 for i, ask in ipairs(job) do
   local verb, key = ask[1], KEYS[ask[2]]
-  if verb == 'INSIDE' then
+  if verb == 'ENTRIES' then
     local ids = redis.call('ZRANGE', key, 0, -1)
     for at, member in ipairs(ids) do ids[at] = string.sub(member, 17) end
     out[i] = {ids, many(KEYS[ask[3]], ids)}
-  elseif verb == 'SINCE' then
+  elseif verb == 'CHANGED' then
     local ids = redis.call('ZRANGEBYSCORE', key, '(' .. ask[5], '+inf')
     if #ids > ask[6] then
       out[i] = {ids}
@@ -212,28 +212,28 @@ local function text(arg) return type(arg) == 'number' and ARGV[-arg] or arg end
 -- A writer that got no answer asks again with the same number: what is done is not done twice.
 local last = redis.call('GET', done)
 if last then
-  local before, told = string.match(last, '^(%d+) (.*)$')
-  if tonumber(before) == number then return {'done', told} end
+  local before, result = string.match(last, '^(%d+) (.*)$')
+  if tonumber(before) == number then return {'done', result} end
   if tonumber(before) > number then return {'late'} end
 end
 
-for _, part in ipairs(job.parts) do
-  local gate = redis.call('GET', KEYS[part.gate])
-  if gate and gate ~= job.writer then return {'wait'} end
-  for _, check in ipairs(part.checks) do
+for _, namespace in ipairs(job.namespaces) do
+  local holder = redis.call('GET', KEYS[namespace.lock])
+  if holder and holder ~= job.writer then return {'wait'} end
+  for _, check in ipairs(namespace.checks) do
     local value, expected = redis.call('HGET', KEYS[check[1]], text(check[2])) or '', text(check[3])
     if string.sub(value, 1, math.max(16, #expected)) ~= expected then return {'changed'} end
   end
-  for _, kind in ipairs(part.kinds) do
-    local held = redis.call('TYPE', KEYS[kind[1]]).ok
-    if held ~= 'none' and held ~= kind[2] then return {'broken', KEYS[kind[1]]} end
+  for _, expected in ipairs(namespace.types) do
+    local actual = redis.call('TYPE', KEYS[expected[1]]).ok
+    if actual ~= 'none' and actual ~= expected[2] then return {'broken', KEYS[expected[1]]} end
   end
 end
-if job.look == 1 then return {'done', ''} end
+if job.check_only == 1 then return {'done', ''} end
 
-local told = {}
-for _, part in ipairs(job.parts) do
-  local meta = KEYS[part.meta]
+local first_numbers = {}
+for _, namespace in ipairs(job.namespaces) do
+  local meta = KEYS[namespace.meta]
   local counters = redis.call('HMGET', meta, 'seq', 'tick', 'life')
   local seq, tick = tonumber(counters[1] or '0'), tonumber(counters[2] or '0') + 1
 
@@ -253,12 +253,12 @@ for _, part in ipairs(job.parts) do
 
   local function act(command)
     local verb, key = command[1], KEYS[command[2]]
-    if verb == 'JOIN' then
+    if verb == 'ADD_MEMBER' then
       local field = text(command[3])
       local value = redis.call('HGET', key, field)
       local rest = value and string.sub(value, 17) or '\\31'
       redis.call('HSET', key, field, pad(tick) .. rest .. text(command[4]) .. '\\31')
-    elseif verb == 'PART' then
+    elseif verb == 'REMOVE_MEMBER' then
       local field = text(command[3])
       local value = redis.call('HGET', key, field)
       local from, to = string.find(value or '', '\\31' .. text(command[4]) .. '\\31', 17, true)
@@ -270,7 +270,7 @@ for _, part in ipairs(job.parts) do
           redis.call('HSET', key, field, pad(tick) .. rest)
         end
       end
-    elseif verb == 'MOST' then
+    elseif verb == 'HSET_MAX' then
       if tonumber(command[4]) > tonumber(redis.call('HGET', key, command[3]) or '-1') then
         redis.call('HSET', key, command[3], command[4])
       end
@@ -282,18 +282,18 @@ for _, part in ipairs(job.parts) do
   end
 
   -- What only frees memory goes first: the server lets it pass when memory is full, and then the rest too.
-  for _, command in ipairs(part.frees) do act(command) end
-  redis.call('HSET', meta, 'seq', pad(seq + #part.notes), 'tick', pad(tick))
+  for _, command in ipairs(namespace.deletions) do act(command) end
+  redis.call('HSET', meta, 'seq', pad(seq + #namespace.log_records), 'tick', pad(tick))
   if not counters[3] then redis.call('HSET', meta, 'life', job.life) end
-  for at, note in ipairs(part.notes) do
-    redis.call('XADD', KEYS[part.log], string.format('%.0f-0', seq + at), 'c', text(note))
+  for at, record in ipairs(namespace.log_records) do
+    redis.call('XADD', KEYS[namespace.log], string.format('%.0f-0', seq + at), 'c', text(record))
   end
-  for _, command in ipairs(part.commands) do act(command) end
-  if job.alone == 1 then redis.call('DEL', KEYS[part.gate]) end
-  told[#told + 1] = pad(seq)
+  for _, command in ipairs(namespace.commands) do act(command) end
+  if job.unlock == 1 then redis.call('DEL', KEYS[namespace.lock]) end
+  first_numbers[#first_numbers + 1] = pad(seq)
 end
-redis.call('SET', done, string.format('%.0f ', number) .. table.concat(told, ' '), 'PX', job.keep)
-return {'done', table.concat(told, ' ')}
+redis.call('SET', done, string.format('%.0f ', number) .. table.concat(first_numbers, ' '), 'PX', job.keep)
+return {'done', table.concat(first_numbers, ' ')}
 """
 
 UNLOCK_SCRIPT = """
@@ -410,7 +410,9 @@ class RedisConnections:
             life=ids.uuid7(),
             keep=int(1_000 * max(_COMMIT_RECORD_TTL_S, 4 * self.timeout)),
         )
-        told: list[bytes] = self._run_script(COMMIT_SCRIPT, keys, _script_args(job), is_write=not job["look"])
+        told: list[bytes] = self._run_script(
+            COMMIT_SCRIPT, keys, _script_args(job), is_write=not job["check_only"]
+        )
         return told
 
     def acquire_lock(self, key: bytes, writer: CommitWriter, ttl_ms: int) -> bool:

@@ -1,89 +1,102 @@
-"""Read set: what an operation fetched and must still hold.
+"""Read the part of a store that one operation needs, and remember what must still hold at its commit.
 
-It notes everything that it was told, so that a commit can make sure that it still holds.
+A snapshot is the read set of an operation. Each value that it fetches becomes an expectation: the commit
+script compares the stamps of all of them before it writes anything. Values that were fetched or changed once
+are answered from memory, so that an operation sees its own changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from omoide import clock
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.stores import semantics, truth
 from omoide.stores.codec import IndexData
-from omoide.stores.records import Access, Link, Version
+from omoide.stores.records import Access, Document, Lease, Link, Version
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, KeyArgument, RedisConnections
 from omoide.stores.redis.layout import (
-    COMMIT_TICK,
     SEPARATOR,
-    Argument,
     EntryRow,
     NamespaceKeys,
     decode_ids,
     join_ids,
     partition_for,
-    partitions_of,
     split_ids,
     watch_field,
 )
-from omoide.stores.state import DocumentKey, LinkKey, Receipt, StoredEntry, StoreState, entry_of_version
-from omoide.stores.state import EntryKey as Name
-from omoide.stores.truth import LIVE
+from omoide.stores.state import (
+    DocumentKey,
+    EntryKey,
+    LinkKey,
+    Receipt,
+    ReceiptKey,
+    StoredEntry,
+    entry_of_version,
+)
 
-# held: How does an entry look that was fetched from the server?
-
+T = TypeVar("T")
 
 UNASSIGNED = 1 << 60
-"""Numbers from here on are not given yet: the server adds what is above this to its last one."""
+"""Sequence numbers from here on are assigned by the commit: it adds what is above this to its last one."""
+
+MAX_COMMAND_ARGS = 1_000
+
+SWEEP_LIMIT = 16
+"""Expired entries that one write takes out of the indexes of recall."""
+SWEEP_DELAY_MS = 3_600_000
+
+DOCUMENTS_FIELD = "documents"
+"""The field of `watch` for the documents of a namespace; no partition begins with a d."""
+
+_PAGE_SIZE = 200
+
+
+def batches(items: Sequence[T], size: int | None = None) -> Iterator[Sequence[T]]:
+    """Yield items in batches that fit into one command."""
+    step = size or MAX_COMMAND_ARGS
+    return (items[at : at + step] for at in range(0, len(items), step))
 
 
 class FetchedEntry(StoredEntry):
-    """An entry as it is; what it is found by, how often it was used and its past come when asked for."""
+    """An entry of the server; index data, use and older versions are fetched when they are needed."""
 
-    def __init__(
-        self,
-        row: EntryRow,
-        fetch: Callable[[FetchedEntry], IndexData],
-        used: Callable[[FetchedEntry], Access],
-    ) -> None:
+    def __init__(self, row: EntryRow, snapshot: RedisSnapshot) -> None:
         self.number = row.number
         self.written_seq = row.written_seq
         self.versions = [row.version]
         self.transitions = row.transitions
         self.model = row.model
-        """Whose vector it has; nobody's if it has none."""
+        """The embedder of its vector; empty if it has none."""
         self.has_custom_vector = row.has_custom_vector
-        self.before: Entry | None = (
-            None if row.number >= UNASSIGNED else entry_of_version(row.version, stale=self.is_stale)
-        )
-        """As it is kept, before what is about to change."""
+        self.before: Entry | None = None
+        """The entry before this transaction; None for a new one."""
+        if row.number < UNASSIGNED:
+            self.before = entry_of_version(row.version, stale=self.is_stale)
         self.model_before = "" if self.before is None else row.model
         self.replaced_versions: list[Version] = []
-        """Versions that this commit makes old ones."""
+        """Versions that this transaction moves to the past."""
         self.is_index_changed = False
-        """Whether what it is found by is written anew."""
         self._first_rev = row.first_rev
-        self._fetch_index_data = fetch
-        self._fetch_access = used
+        self._snapshot = snapshot
         self._index_data: IndexData | None = None
 
     @property
     def first_rev(self) -> int:
-        """The first revision that was kept here."""
+        """The first revision in this store."""
         return self._first_rev
 
     @property
     def has_all_versions(self) -> bool:
-        """Whether all of its versions are here."""
         return self.versions[0].rev == self._first_rev
 
     @property
     def index_data(self) -> IndexData:
-        """What it is found by."""
+        """Features and vectors, fetched on first use."""
         if self._index_data is None:
-            self._index_data = self._fetch_index_data(self)
+            self._index_data = self._snapshot.fetch_index_data(self.entry)
         return self._index_data
 
     @index_data.setter
@@ -92,283 +105,387 @@ class FetchedEntry(StoredEntry):
 
     @property
     def has_index_data(self) -> bool:
-        """Whether it is known what it is found by."""
         return self._index_data is not None
 
     @property
     def access(self) -> Access:
-        """How often it was used, and when last."""
-        return self._fetch_access(self)
+        """Count and time of its uses, fetched on each call."""
+        return self._snapshot.fetch_access(self.entry)
 
     @access.setter
     def access(self, value: Access) -> None:
-        raise NotImplementedError  # uses are added up by the server
+        raise NotImplementedError  # the server adds uses up
 
     @property
     def has_vector(self) -> bool:
-        """Whether it has a vector."""
         return bool(self.model)
 
 
-# parts: What will a commit check and change in one namespace?
+def as_fetched(stored: StoredEntry) -> FetchedEntry:
+    """Narrow the type of an entry of this store."""
+    assert isinstance(stored, FetchedEntry)
+    return stored
 
 
-MAX_COMMAND_ARGS = 1_000
-"""Arguments of one command."""
+class RedisSnapshot:
+    """The read set of one operation: a `StateReader` over a server.
 
+    The public attributes are the local copy of the state. The transaction that has this snapshot applies its
+    changes to them.
+    """
 
-def number_argument(number: int) -> bytes | int:
-    """A number for a command: as it is, or the place of the change that it will be the number of."""
-    return number - UNASSIGNED if number >= UNASSIGNED else layout.to_digits(number)
-
-
-class NamespaceChanges:
-    """The share of one namespace in a commit."""
-
-    def __init__(self, keys: NamespaceKeys) -> None:
+    def __init__(self, server: RedisConnections, keys: Callable[[str], NamespaceKeys]) -> None:
         self.keys = keys
-        self.checks: dict[tuple[bytes, bytes], bytes] = {}
-        """What was read: the beginning of each field's value, nothing where there was none."""
-        self.log_records: list[bytes] = []
-        self.changed_entries: dict[str, FetchedEntry] = {}
-        self.touched_fields: set[str] = set()
-        """What `watch` says has changed."""
-        self._deletions: dict[tuple[str, bytes], list[Argument]] = {}
-        self._commands: list[list[Any]] = []
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether there is anything to change."""
-        return bool(self.log_records or self.changed_entries or self._commands or self._deletions)
-
-    def expect(self, name: str, field: bytes | str, value: bytes | None) -> None:
-        """Make sure that a field is still as it was read; a first look counts."""
-        field = field.encode() if isinstance(field, str) else field
-        self.checks.setdefault((self.keys(name), field), (value or b"")[: layout.STAMP_LENGTH])
-
-    def expect_whole(self, name: str, field: str, value: bytes | None) -> None:
-        """The same of a value without a stamp, all of it."""
-        self.checks.setdefault((self.keys(name), field.encode()), value or b"")
-
-    def command(self, verb: str, key: bytes, *args: Argument) -> None:
-        """Change something."""
-        self._commands.append([verb, key, *args])
-
-    def delete(self, verb: str, key: bytes, args: Iterable[Argument]) -> None:
-        """Remove something, before anything else is done."""
-        given = [*args]
-        if given:
-            self._deletions.setdefault((verb, key), []).extend(given)
-
-    def delete_key(self, key: bytes) -> None:
-        """Remove a whole key."""
-        self._deletions["DEL", key] = []
-
-    def touch(self, *names: str) -> None:
-        """Tell those who read something together that it changed."""
-        self.touched_fields.update(names)
-
-    def increment(self, name: str, by: int) -> None:
-        """Change a counter."""
-        if by:
-            self.command("HINCRBY", self.keys("meta"), name, str(by))
-
-    # Entries
-
-    def remove_entry(self, one: FetchedEntry, versions: Sequence[Version]) -> None:
-        """Leave nothing of an entry."""
-        keys, entry = self.keys, one.entry
-        id = entry.id
-        self.changed_entries.pop(id, None)
-        if one.before is None:
-            return  # it was never written down
-        self.delete("HDEL", keys("rows"), [id])
-        self.delete("HDEL", keys("found"), [id])
-        head = layout.to_digits(one.number)
-        self.delete("HDEL", keys("past"), [head + b"%d" % old.rev for old in versions])
-        for name in partitions_of(entry):
-            self.delete("ZREM", keys("time", name), [head + id.encode()])
-            self.delete("ZREM", keys("all", name), [id])
-        self.delete("ZREM", keys("expiry"), [id])
-        self.delete("HDEL", keys("access"), [id])
-        self.delete("ZREM", keys("used"), [id])
-        self.command("PART", keys("same"), semantics.content_key(one.before), id)
-        self.command("ZADD", keys("gone"), [COMMIT_TICK], id)
-        self.increment("vectors", -bool(one.model_before))
-        self.touch(*partitions_of(entry))
-
-    def remove_expired(self, one: FetchedEntry) -> None:
-        """Take an entry that expired long ago out of the lists that recall looks at."""
-        entry = one.entry
-        assert entry.expires_at is not None
-        for name in partitions_of(entry):
-            self.command("ZREM", self.keys("all", name), entry.id)
-        self.command("ZADD", self.keys("gone"), [COMMIT_TICK], entry.id)
-        self.command("ZREM", self.keys("expiry"), entry.id)
-        self.command("MOST", self.keys("meta"), "horizon", str(entry.expires_at))
-
-    def _write_entry(self, id: str, one: FetchedEntry) -> None:
-        keys, entry, was = self.keys, one.entry, one.before
-        no = number_argument(one.number)
-        body = layout.encode_row(
-            one.first_rev, one.versions[-1], one.model, one.has_custom_vector, one.transitions
-        )
-        self.command("HSET", keys("rows"), id, [COMMIT_TICK, number_argument(one.written_seq), no, body])
-        if one.is_index_changed:
-            self.command("HSET", keys("found"), id, layout.encode_index_data(one.model, one.index_data))
-            self.increment("vectors", bool(one.model) - bool(one.model_before))
-        for old in one.replaced_versions:
-            self.command("HSET", keys("past"), [no, b"%d" % old.rev], layout.encode_version(old))
-        if was is None or semantics.time_of(was) != semantics.time_of(entry):
-            for name in partitions_of(entry):
-                self.command("ZADD", keys("time", name), str(semantics.time_of(entry)), [no, id.encode()])
-        if was is None or semantics.content_key(was) != semantics.content_key(entry):
-            if was is not None:
-                self.command("PART", keys("same"), semantics.content_key(was), id)
-            self.command("JOIN", keys("same"), semantics.content_key(entry), id)
-        self._write_live_indexes(id, one)
-        self.touch(*partitions_of(entry))
-
-    def _write_live_indexes(self, id: str, one: FetchedEntry) -> None:
-        keys, entry = self.keys, one.entry
-        counts = truth.status_of(entry) == LIVE
-        for name in partitions_of(entry):
-            if counts:
-                self.command("ZADD", keys("all", name), [COMMIT_TICK], id)
-            else:
-                self.command("ZREM", keys("all", name), id)
-        if not counts:
-            self.command("ZADD", keys("gone"), [COMMIT_TICK], id)
-        if counts and entry.expires_at is not None:
-            self.command("ZADD", keys("expiry"), str(entry.expires_at), id)
-        elif one.before is not None and one.before.expires_at is not None:
-            self.command("ZREM", keys("expiry"), id)
-
-    # The commit
-
-    def to_job(self, key_index: Any) -> dict[str, Any]:
-        """The part as the script takes it; `place` gives the number of a key."""
-        for id, one in self.changed_entries.items():
-            self._write_entry(id, one)
-        names = sorted(self.touched_fields)
-        for at in range(0, len(names), MAX_COMMAND_ARGS):
-            given: list[Argument] = []
-            for name in names[at : at + MAX_COMMAND_ARGS]:
-                given += [name, [COMMIT_TICK]]
-            self.command("HSET", self.keys("watch"), *given)
-        keys = self.keys
-        used = {keys("meta"), keys("log"), *(command[1] for command in (*self._deletions, *self._commands))}
-        frees = [
-            [verb, key_index(key), *args[at : at + MAX_COMMAND_ARGS]]
-            for (verb, key), args in self._deletions.items()
-            for at in range(0, len(args) or 1, MAX_COMMAND_ARGS)
-        ]
-        return {
-            "meta": key_index(keys("meta")),
-            "log": key_index(keys("log")),
-            "gate": key_index(keys("gate")),
-            "checks": [[key_index(key), field, value] for (key, field), value in self.checks.items()],
-            "kinds": [[key_index(key), keys.type_of(key)] for key in sorted(used)],
-            "notes": self.log_records,
-            "frees": frees,
-            "commands": [[verb, key_index(key), *args] for verb, key, *args in self._commands],
-        }
-
-
-# known: What does an operation know of the server?
-
-
-T = TypeVar("T")
-
-
-class FetchedState(StoreState):
-    """What has been asked for, and where it was found."""
-
-    def __init__(self, server: RedisConnections, keys: Callable[[str], NamespaceKeys], model: str) -> None:
-        super().__init__()
-        self.namespaces: dict[str, NamespaceChanges] = {}
         self.round_trips = 0
+        self.expectations: dict[str, dict[tuple[bytes, bytes], bytes]] = {}
+        """By namespace and by key and field: how the value begins; empty where there was none."""
+        self.entries: dict[EntryKey, FetchedEntry] = {}
+        self.absent: set[EntryKey] = set()
+        self.removed: set[EntryKey] = set()
+        self.tombstones: dict[EntryKey, list[tuple[Entry, Version]]] = {}
+        self.links: dict[LinkKey, Link] = {}
+        self.removed_links: set[LinkKey] = set()
+        self.invalidation_counts: dict[EntryKey, int] = {}
+        self.receipts: dict[ReceiptKey, Receipt | None] = {}
+        self.receipt_keys: dict[EntryKey, list[str]] = {}
+        """The idempotency keys under which an entry was written."""
+        self.oldest_receipts: dict[str, list[tuple[str, str, float]]] = {}
+        """By namespace: idempotency key, entry id and time of the receipts that expire first."""
+        self.models: dict[str, tuple[str, bytes | None]] = {}
+        """By namespace: the embedder of its vectors, and the raw count of them."""
+        self.removed_documents: set[DocumentKey] = set()
         self._server = server
-        self._keys = keys
-        self._model = model
-        self._absent: set[Name] = set()
-        self._removed: set[Name] = set()
-        self._dependency_changes: dict[Name, dict[str, bool]] = {}
-        self._invalidation_counts: dict[Name, int] = {}
-        self._without_tombstone: set[Name] = set()
-        self._removed_links: set[LinkKey] = set()
-        self._fetched_receipts: set[Name] = set()
-        """The idempotency keys that were looked for."""
-        self._models: dict[str, tuple[str, bytes | None]] = {}
-        self._oldest_receipts: dict[str, list[tuple[str, str, float]]] = {}
-        self._citing: dict[Name, list[str]] = {}
-        self._receipt_keys: dict[Name, list[str]] = {}
-        self._removed_documents: set[DocumentKey] = set()
-
-    def changes_in(self, namespace: str) -> NamespaceChanges:
-        """The share of a namespace."""
-        found = self.namespaces.get(namespace)
-        if found is None:
-            found = self.namespaces[namespace] = NamespaceChanges(self._keys(namespace))
-        return found
+        self._dependents: dict[EntryKey, set[str]] = {}
+        self._dependency_changes: dict[EntryKey, dict[str, bool]] = {}
+        self._without_tombstone: set[EntryKey] = set()
+        self._citing: dict[EntryKey, list[str]] = {}
 
     def fetch(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers of the server, all of one moment."""
+        """Return the replies to commands, all read at one moment."""
         if not commands:
             return []
         self.round_trips += 1
         return self._server.read(commands)
 
-    def _cache_row(self, key: Name, row: EntryRow) -> FetchedEntry:
-        one = FetchedEntry(row, self._fetch_index_data, self._fetch_access)
-        self.entries[key] = one
-        return one
+    def expect(self, namespace: str, name: str, field: bytes | str, value: bytes | None) -> None:
+        """Require that the stamp of a field is unchanged at commit; the first reading counts."""
+        self._expect(namespace, name, field, (value or b"")[: layout.STAMP_LENGTH])
 
-    def _new_entry(self, version: Version, index_data: IndexData, seq: int) -> StoredEntry:
-        model = self._model if index_data.pooled is not None else ""
-        one = FetchedEntry(
-            EntryRow(seq, seq, version.rev, version, model, index_data.given, []),
-            self._fetch_index_data,
-            self._fetch_access,
+    def expect_whole(self, namespace: str, name: str, field: str, value: bytes | None) -> None:
+        """Require that a value without a stamp is unchanged at commit."""
+        self._expect(namespace, name, field, value or b"")
+
+    def _expect(self, namespace: str, name: str, field: bytes | str, value: bytes) -> None:
+        field = field.encode() if isinstance(field, str) else field
+        expectations = self.expectations.setdefault(namespace, {})
+        expectations.setdefault((self.keys(namespace)(name), field), value)
+
+    # Entries
+
+    def prefetch(self, namespace: str, requests: Sequence[WriteRequest]) -> list[FetchedEntry]:
+        """Fetch what writes to one namespace need in one round trip; return expired entries to sweep."""
+        keys = self.keys(namespace)
+        ids = {request.entry.id for request in requests}
+        ids.update(request.supersedes for request in requests if request.supersedes is not None)
+        premises = {ref for request in requests for ref in truth.premises(request.entry)}
+        own, every = [*ids], [*ids, *(premises - ids)]
+        receipts = [one.idempotency_key for one in requests if one.idempotency_key is not None]
+        until = str(clock.now() - SWEEP_DELAY_MS)
+        commands: list[Command] = [
+            ["HMGET", keys("meta"), "model", "vectors"],
+            ["ZRANGEBYSCORE", keys("expiry"), "-inf", until, "LIMIT", "0", str(SWEEP_LIMIT)],
+        ]
+        if receipts:
+            commands.append(["ZRANGE", keys("kept"), "0", "7", "WITHSCORES"])
+        for some in batches(every):
+            commands += [["HMGET", keys(name), *some] for name in ("rows", "stones", "invalid")]
+        commands += [["HMGET", keys("found"), *some] for some in batches(own)]
+        commands += [["HMGET", keys("receipts"), *some] for some in batches(receipts)]
+        replies = iter(self.fetch(commands))
+        self._cache_model(namespace, next(replies))
+        expired = decode_ids(next(replies))
+        if receipts:
+            pairs = next(replies)
+            self.oldest_receipts[namespace] = [
+                (*_split_pair(name), float(at)) for name, at in zip(pairs[::2], pairs[1::2], strict=True)
+            ]
+        for some in batches(every):
+            self._cache_rows(namespace, some, next(replies))
+            self._cache_tombstones(namespace, some, next(replies))
+            self._cache_invalidations(namespace, some, next(replies))
+        for some in batches(own):
+            self._cache_index_data(namespace, some, next(replies))
+        for some in batches(receipts):
+            self._cache_receipts(namespace, some, next(replies))
+        return [stored for id, stored in self.find_many(namespace, expired).items() if id not in ids]
+
+    def find(self, namespace: str, id: str) -> FetchedEntry | None:
+        return self.find_many(namespace, [id]).get(id)
+
+    def find_many(self, namespace: str, ids: Collection[str]) -> dict[str, FetchedEntry]:
+        missing = [
+            id for id in ids if (namespace, id) not in self.entries and (namespace, id) not in self.absent
+        ]
+        self._fetch_fields(namespace, "rows", missing, self._cache_rows)
+        return {id: stored for id in ids if (stored := self.entries.get((namespace, id))) is not None}
+
+    def _fetch_fields(
+        self,
+        namespace: str,
+        name: str,
+        fields: Sequence[Any],
+        cache: Callable[[str, Sequence[Any], Sequence[bytes | None]], None],
+    ) -> None:
+        """Fetch fields of a hash and hand them to the method that caches them."""
+        key = self.keys(namespace)(name)
+        replies = self.fetch([["HMGET", key, *some] for some in batches(fields)])
+        for some, values in zip(batches(fields), replies, strict=True):
+            cache(namespace, some, values)
+
+    def entries_in(self, scope: Scope) -> list[StoredEntry]:
+        keys, partition = self.keys(scope.namespace), partition_for(scope)
+        (ids, values), stamp = self.fetch(
+            [
+                ["ENTRIES", keys("time", partition), KeyArgument(keys("rows"))],
+                ["HGET", keys("watch"), partition],
+            ]
         )
-        one.index_data, one.is_index_changed = index_data, True
-        return one
+        # One stamp for the whole partition: an entry that comes into the scope changes it, too.
+        self.expect(scope.namespace, "watch", partition, stamp)
+        for id, raw in zip(decode_ids(ids), values, strict=True):
+            key = (scope.namespace, id)
+            if key not in self.entries and key not in self.removed and raw is not None:
+                self.entries[key] = FetchedEntry(layout.decode_row(raw, id), self)
+        entries: list[StoredEntry] = [one for one in self.entries.values() if scope.contains(one.entry)]
+        return sorted(entries, key=lambda stored: stored.number)
 
-    def _fetch_index_data(self, one: FetchedEntry) -> IndexData:
-        entry = one.entry
-        (raw,) = self.fetch([["HGET", self._keys(entry.namespace)("found"), entry.id]])
+    def load_versions(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        partial = [fetched for one in entries if not (fetched := as_fetched(one)).has_all_versions]
+        for namespace, group in _by_namespace(partial).items():
+            wanted = [(one, rev) for one in group for rev in range(one.first_rev, one.versions[0].rev)]
+            key = self.keys(namespace)("past")
+            replies = self.fetch(
+                [
+                    ["HMGET", key, *(layout.to_digits(one.number) + b"%d" % rev for one, rev in pairs)]
+                    for pairs in batches(wanted)
+                ]
+            )
+            versions: dict[int, list[Version]] = {}
+            for (one, _), raw in zip(wanted, (raw for values in replies for raw in values), strict=True):
+                if raw is not None:
+                    versions.setdefault(one.number, []).append(layout.decode_version(raw, one.entry.id))
+            for one in group:
+                one.versions[:0] = versions.get(one.number, [])
+        return entries
+
+    def load_index_data(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        partial = [fetched for one in entries if not (fetched := as_fetched(one)).has_index_data]
+        for namespace, group in _by_namespace(partial).items():
+            ids = [one.entry.id for one in group]
+            self._fetch_fields(namespace, "found", ids, self._cache_index_data)
+        return entries
+
+    def load_for_removal(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        for namespace, group in _by_namespace([as_fetched(one) for one in entries]).items():
+            ids = [one.entry.id for one in group]
+            self._fetch_references(namespace, ids)
+            self.erased_ids(namespace, ids)
+        return self.load_versions(entries)
+
+    def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
+        field = semantics.content_key(entry)
+        (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("same"), field]])
+        self.expect(entry.namespace, "same", field, raw)
+        if raw is not None:
+            members = raw[layout.STAMP_LENGTH :].decode().strip(SEPARATOR)
+            self.find_many(entry.namespace, members.split(SEPARATOR))
+        same: list[StoredEntry] = [
+            stored for stored in self.entries.values() if stored.entry.content == entry.content
+        ]
+        return sorted(same, key=lambda stored: stored.number)
+
+    def fetch_index_data(self, entry: Entry) -> IndexData:
+        """Fetch the index data of one entry."""
+        (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("found"), entry.id]])
         return layout.decode_index_data(raw)[1]
 
-    def _fetch_access(self, one: FetchedEntry) -> Access:
-        entry = one.entry
-        keys = self._keys(entry.namespace)
+    def fetch_access(self, entry: Entry) -> Access:
+        """Fetch how often an entry was used, and when last."""
+        keys = self.keys(entry.namespace)
         count, last = self.fetch([["HGET", keys("access"), entry.id], ["ZSCORE", keys("used"), entry.id]])
         return Access(count=int(count or 0), last=None if last is None else int(float(last)))
 
-    # What was told
+    def model_of(self, namespace: str) -> tuple[str, bytes | None]:
+        """Return the embedder of the vectors of a namespace, and the raw count of them."""
+        if namespace not in self.models:
+            (reply,) = self.fetch([["HMGET", self.keys(namespace)("meta"), "model", "vectors"]])
+            self._cache_model(namespace, reply)
+        return self.models[namespace]
+
+    # Dependencies, tombstones, links and receipts
+
+    def dependents_of(self, namespace: str, ids: Collection[str]) -> set[str]:
+        keys = self.keys(namespace)
+        missing = [id for id in ids if (namespace, id) not in self._dependents]
+        commands: list[Command] = [["ZRANGEBYSCORE", keys("on", id), "1", "1"] for id in missing]
+        commands += [["HMGET", keys("watch"), *map(watch_field, some)] for some in batches(missing)]
+        replies = self.fetch(commands)
+        stamps = [stamp for values in replies[len(missing) :] for stamp in values]
+        for id, raw_ids, stamp in zip(missing, replies, stamps, strict=False):
+            self.expect(namespace, "watch", watch_field(id), stamp)
+            dependents = {*decode_ids(raw_ids)}
+            for dependent, present in self._dependency_changes.get((namespace, id), {}).items():
+                (dependents.add if present else dependents.discard)(dependent)
+            self._dependents[namespace, id] = dependents
+        return {dependent for id in ids for dependent in self._dependents[namespace, id]}
+
+    def set_dependent(self, namespace: str, premise: str, id: str, *, present: bool) -> None:
+        """Apply a change of the evidence of an entry, also to dependents that are fetched later."""
+        key = (namespace, premise)
+        self._dependency_changes.setdefault(key, {})[id] = present
+        if key in self._dependents:
+            (self._dependents[key].add if present else self._dependents[key].discard)(id)
+
+    def invalidated_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
+        missing = [id for id in ids if (namespace, id) not in self.invalidation_counts]
+        self._fetch_fields(namespace, "invalid", missing, self._cache_invalidations)
+        return {id for id in ids if self.invalidation_counts[namespace, id] > 0}
+
+    def erased_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
+        missing = [
+            id
+            for id in ids
+            if (namespace, id) not in self.tombstones and (namespace, id) not in self._without_tombstone
+        ]
+        self._fetch_fields(namespace, "stones", missing, self._cache_tombstones)
+        return {id for id in ids if (namespace, id) in self.tombstones}
+
+    def tombstones_of(self, id: str, scope: Scope) -> list[Version]:
+        self.erased_ids(scope.namespace, [id])
+        tombstones = self.tombstones.get((scope.namespace, id), ())
+        return [tombstone for owner, tombstone in tombstones if scope.contains(owner)]
+
+    def citing_ids(self, namespace: str, id: str) -> list[str]:
+        self._fetch_references(namespace, [id])
+        return [other for other in self._citing[namespace, id] if (namespace, other) not in self.removed]
+
+    def links_of(self, namespace: str, id: str) -> dict[LinkKey, Link]:
+        self._fetch_references(namespace, [id])
+        return {
+            key: link for key, link in self.links.items() if key[0] == namespace and id in (key[1], key[3])
+        }
+
+    def receipt_keys_of(self, namespace: str, id: str) -> list[str]:
+        """Return the idempotency keys under which an entry was written."""
+        self._fetch_references(namespace, [id])
+        return self.receipt_keys[namespace, id]
+
+    def _fetch_references(self, namespace: str, ids: Sequence[str]) -> None:
+        """Fetch the links, citing entries and receipts of entries."""
+        keys = self.keys(namespace)
+        for some in batches([id for id in ids if (namespace, id) not in self._citing]):
+            commands: list[Command] = [["HMGET", keys("watch"), *map(watch_field, some)]]
+            for id in some:
+                commands += [["SMEMBERS", keys("ends", id)], ["ZRANGE", keys("on", id), "0", "-1"]]
+                commands += [["SMEMBERS", keys("keys", id)]]
+            stamps, *replies = self.fetch(commands)
+            link_fields: dict[bytes, None] = {}
+            for at, (id, stamp) in enumerate(zip(some, stamps, strict=True)):
+                self.expect(namespace, "watch", watch_field(id), stamp)
+                ends, citing, receipts = replies[3 * at : 3 * at + 3]
+                link_fields.update(dict.fromkeys(ends))
+                self._citing[namespace, id] = decode_ids(citing)
+                self.receipt_keys[namespace, id] = decode_ids(receipts)
+            self._fetch_fields(namespace, "links", [*link_fields], self._cache_links)
+
+    def count_links_from(self, namespace: str, ids: Collection[str]) -> int:
+        (fields,) = self.fetch([["HKEYS", self.keys(namespace)("links")]])
+        return sum(split_ids(field, 3)[0] in ids for field in fields)
+
+    def find_link(self, key: LinkKey) -> Link | None:
+        if key not in self.links and key not in self.removed_links:
+            namespace, source, relation, target = key
+            self._fetch_fields(namespace, "links", [join_ids(source, target, relation)], self._cache_links)
+        return self.links.get(key)
+
+    def find_receipt(self, key: ReceiptKey) -> Receipt | None:
+        if key not in self.receipts:
+            self._fetch_fields(key[0], "receipts", [key[1]], self._cache_receipts)
+        return self.receipts[key]
+
+    # Documents
+
+    def find_document(self, key: DocumentKey) -> Document | None:
+        raw = self._fetch_document_field("docs", key)
+        return None if raw is None else layout.decode_document(raw, key)
+
+    def find_lease(self, key: DocumentKey) -> Lease | None:
+        raw = self._fetch_document_field("leases", key)
+        return None if raw is None else layout.decode_lease(raw)
+
+    def _fetch_document_field(self, name: str, key: DocumentKey) -> bytes | None:
+        field = join_ids(*key[1:])
+        raw: bytes | None
+        (raw,) = self.fetch([["HGET", self.keys(key[0])(name), field]])
+        self.expect(key[0], name, field, raw)
+        return raw
+
+    def document_log(self, key: DocumentKey) -> tuple[Any, ...]:
+        (items,) = self.fetch([["LRANGE", self.log_key(key), "0", "-1"]])
+        return tuple(layout.decode_item(raw) for raw in items)
+
+    def log_key(self, key: DocumentKey) -> bytes:
+        """Return the key of the list that is the log of a document."""
+        return self.keys(key[0])("doclog", join_ids(*key[1:]).decode())
+
+    def documents_of_kind(self, kind: str, namespace: str, after: str | None) -> Iterator[Document]:
+        keys = self.keys(namespace)
+        low = "-" if after is None else b"(" + after.encode()
+        while True:
+            page: Command = ["ZRANGEBYLEX", keys("kind", kind), low, "+", "LIMIT", "0", str(_PAGE_SIZE)]
+            ids = decode_ids(self.fetch([page])[0])
+            if not ids:
+                return
+            (values,) = self.fetch([["HMGET", keys("docs"), *(join_ids(kind, id) for id in ids)]])
+            for id, raw in zip(ids, values, strict=True):
+                if raw is not None:
+                    yield layout.decode_document(raw, (namespace, kind, id))
+            low = b"(" + ids[-1].encode()
+
+    def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
+        keys = self.keys(namespace)
+        flat, stamp = self.fetch([["HGETALL", keys("owners")], ["HGET", keys("watch"), DOCUMENTS_FIELD]])
+        self.expect(namespace, "watch", DOCUMENTS_FIELD, stamp)
+        owners: dict[DocumentKey, Scope] = {}
+        for field, raw in zip(flat[::2], flat[1::2], strict=True):
+            key = (namespace, *_split_pair(field))
+            if key not in self.removed_documents:
+                agent, session = (text or None for text in raw.decode().split(SEPARATOR))
+                owners[key] = Scope(namespace=namespace, agent_id=agent, session_id=session)
+        return owners
+
+    # Replies
 
     def _cache_rows(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
-        part = self.changes_in(namespace)
         for id, raw in zip(ids, values, strict=True):
             key = (namespace, id)
-            part.expect("rows", id, raw)
-            if key in self._removed:
+            self.expect(namespace, "rows", id, raw)
+            if key in self.removed:
                 continue
             if raw is None:
-                self._absent.add(key)
+                self.absent.add(key)
             elif key not in self.entries:
-                self._cache_row(key, layout.decode_row(raw, id))
+                self.entries[key] = FetchedEntry(layout.decode_row(raw, id), self)
 
     def _cache_index_data(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         for id, raw in zip(ids, values, strict=True):
-            one = self.entries.get((namespace, id))
-            if one is not None and not as_fetched(one).has_index_data:
-                one.index_data = layout.decode_index_data(raw)[1]
+            stored = self.entries.get((namespace, id))
+            if stored is not None and not stored.has_index_data:
+                stored.index_data = layout.decode_index_data(raw)[1]
 
     def _cache_tombstones(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
-        part = self.changes_in(namespace)
         for id, raw in zip(ids, values, strict=True):
-            part.expect("stones", id, raw)
+            self.expect(namespace, "stones", id, raw)
             if raw is None:
                 self._without_tombstone.add((namespace, id))
             else:
@@ -377,288 +494,38 @@ class FetchedState(StoreState):
     def _cache_invalidations(
         self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]
     ) -> None:
-        part = self.changes_in(namespace)
         for id, raw in zip(ids, values, strict=True):
-            part.expect("invalid", id, raw)
-            self._invalidation_counts[namespace, id] = int(raw or 0)
+            self.expect(namespace, "invalid", id, raw)
+            self.invalidation_counts[namespace, id] = int(raw or 0)
 
     def _cache_links(self, namespace: str, fields: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        part = self.changes_in(namespace)
         for field, raw in zip(fields, values, strict=True):
             source, target, relation = split_ids(field, 3)
             key = (namespace, source, relation, target)
-            part.expect("links", field, raw)
-            if raw is not None and key not in self._removed_links:
-                self.links.setdefault(
-                    key, Link(source=source, relation=relation, target=target, created_at=int(raw))
-                )
+            self.expect(namespace, "links", field, raw)
+            if raw is not None and key not in self.removed_links:
+                link = Link(source=source, relation=relation, target=target, created_at=int(raw))
+                self.links.setdefault(key, link)
 
-    def _cache_receipts(self, namespace: str, names: Sequence[str], values: Sequence[bytes | None]) -> None:
-        part = self.changes_in(namespace)
-        for name, raw in zip(names, values, strict=True):
-            part.expect("receipts", name, raw)
-            self._fetched_receipts.add((namespace, name))
-            if raw is not None:
-                self.receipts[namespace, name] = layout.decode_receipt(raw)
+    def _cache_receipts(
+        self, namespace: str, receipt_keys: Sequence[str], values: Sequence[bytes | None]
+    ) -> None:
+        for receipt_key, raw in zip(receipt_keys, values, strict=True):
+            self.expect(namespace, "receipts", receipt_key, raw)
+            self.receipts[namespace, receipt_key] = None if raw is None else layout.decode_receipt(raw)
 
     def _cache_model(self, namespace: str, values: Sequence[bytes | None]) -> None:
         model, vectors = values
-        self._models[namespace] = ((model or b"").decode(), vectors)
+        self.models[namespace] = ((model or b"").decode(), vectors)
 
 
-def as_fetched(one: StoredEntry) -> FetchedEntry:
-    """An entry of this store."""
-    assert isinstance(one, FetchedEntry)
-    return one
+def _by_namespace(entries: Sequence[FetchedEntry]) -> dict[str, list[FetchedEntry]]:
+    groups: dict[str, list[FetchedEntry]] = {}
+    for stored in entries:
+        groups.setdefault(stored.entry.namespace, []).append(stored)
+    return groups
 
 
-def batches(some: Sequence[T], size: int | None = None) -> Iterator[Sequence[T]]:
-    """In portions that fit into one command."""
-    step = size or MAX_COMMAND_ARGS
-    return (some[at : at + step] for at in range(0, len(some), step))
-
-
-# looking: How does an operation find what it asks for?
-
-
-SWEEP_LIMIT = 16
-"""Entries that one write takes out of the lists that recall looks at, once they expired long ago."""
-SWEEP_DELAY_MS = 3_600_000
-
-
-class RedisSnapshot(FetchedState):
-    """The entries that an operation has asked for."""
-
-    def prefetch(self, requests: Sequence[WriteRequest]) -> None:
-        """Fetch at once what these writes need, if they are not many."""
-        for namespace in {request.entry.namespace for request in requests}:
-            some = [request for request in requests if request.entry.namespace == namespace]
-            given = [request.entry for request in some]
-            names = {entry.id for entry in given}
-            names.update(request.supersedes for request in some if request.supersedes is not None)
-            premises = {ref for entry in given for ref in truth.premises(entry)}
-            self._prefetch_namespace(namespace, [*names], [*(premises - names)], some)
-
-    def _prefetch_namespace(
-        self, namespace: str, names: list[str], premises: list[str], asked: Sequence[WriteRequest]
-    ) -> None:
-        part = self.changes_in(namespace)
-        keys = part.keys
-        idempotency = [one.idempotency_key for one in asked if one.idempotency_key is not None]
-        asks: list[Command] = [
-            ["HMGET", keys("meta"), "model", "vectors"],
-            [
-                "ZRANGEBYSCORE",
-                keys("expiry"),
-                "-inf",
-                str(clock.now() - SWEEP_DELAY_MS),
-                "LIMIT",
-                "0",
-                str(SWEEP_LIMIT),
-            ],
-        ]
-        if idempotency:
-            asks.append(["ZRANGE", keys("kept"), "0", "7", "WITHSCORES"])
-        fixed = len(asks)
-        everything = names + premises
-        for some in batches(everything):
-            asks += [["HMGET", keys(name), *some] for name in ("rows", "stones", "invalid")]
-        asks += [["HMGET", keys("found"), *some] for some in batches(names)]
-        asks += [["HMGET", keys("receipts"), *some] for some in batches(idempotency)]
-        told = iter(self.fetch(asks))
-        self._cache_model(namespace, next(told))
-        expired = decode_ids(next(told))
-        if fixed > 2:
-            pairs = next(told)
-            for name, at in zip(pairs[::2], pairs[1::2], strict=True):
-                key, of = split_ids(name, 2)
-                self._oldest_receipts.setdefault(namespace, []).append((key, of, float(at)))
-        for some in batches(everything):
-            self._cache_rows(namespace, some, next(told))
-            self._cache_tombstones(namespace, some, next(told))
-            self._cache_invalidations(namespace, some, next(told))
-        for some in batches(names):
-            self._cache_index_data(namespace, some, next(told))
-        for some in batches(idempotency):
-            self._cache_receipts(namespace, some, next(told))
-        for id, one in self.find_many(namespace, expired).items():
-            if id not in names:
-                part.remove_expired(as_fetched(one))
-
-    def find(self, namespace: str, id: str) -> StoredEntry | None:
-        """An entry, if there is one."""
-        return self.find_many(namespace, [id]).get(id)
-
-    def find_many(self, namespace: str, ids: Collection[str]) -> dict[str, StoredEntry]:
-        """Those of these that exist."""
-        missing = [
-            id for id in ids if (namespace, id) not in self.entries and (namespace, id) not in self._absent
-        ]
-        rows = self._keys(namespace)("rows")
-        told = self.fetch([["HMGET", rows, *some] for some in batches(missing)])
-        for some, values in zip(batches(missing), told, strict=True):
-            self._cache_rows(namespace, some, values)
-        return super().find_many(namespace, ids)
-
-    def entries_in(self, scope: Scope) -> list[StoredEntry]:
-        """What a scope holds, in the order of its first versions."""
-        part, name = self.changes_in(scope.namespace), partition_for(scope)
-        keys = part.keys
-        told = self.fetch(
-            [["INSIDE", keys("time", name), KeyArgument(keys("rows"))], ["HGET", keys("watch"), name]]
-        )
-        (ids, values), stamp = told
-        part.expect("watch", name, stamp)
-        for id, raw in zip(decode_ids(ids), values, strict=True):
-            key = (scope.namespace, id)
-            if key not in self.entries and key not in self._removed and raw is not None:
-                self._cache_row(key, layout.decode_row(raw, id))
-        return sorted(super().entries_in(scope), key=lambda one: one.number)
-
-    def load_versions(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-        """The same entries, with all of their versions."""
-        short = [as_fetched(one) for one in entries if not as_fetched(one).has_all_versions]
-        for namespace in {one.entry.namespace for one in short}:
-            mine = [one for one in short if one.entry.namespace == namespace]
-            wanted = [(one, rev) for one in mine for rev in range(one.first_rev, one.versions[0].rev)]
-            key = self._keys(namespace)("past")
-            told = self.fetch(
-                [
-                    ["HMGET", key, *(layout.to_digits(one.number) + b"%d" % rev for one, rev in pairs)]
-                    for pairs in batches(wanted)
-                ]
-            )
-            found: dict[int, list[Version]] = {}
-            for (one, _), raw in zip(wanted, (raw for values in told for raw in values), strict=True):
-                if raw is not None:
-                    found.setdefault(one.number, []).append(layout.decode_version(raw, one.entry.id))
-            for one in mine:
-                one.versions[:0] = found.get(one.number, [])
-        return entries
-
-    def load_index_data(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-        """The same entries, with what they are found by."""
-        short = [as_fetched(one) for one in entries if not as_fetched(one).has_index_data]
-        for namespace in {one.entry.namespace for one in short}:
-            names = [one.entry.id for one in short if one.entry.namespace == namespace]
-            key = self._keys(namespace)("found")
-            told = self.fetch([["HMGET", key, *few] for few in batches(names)])
-            for few, values in zip(batches(names), told, strict=True):
-                self._cache_index_data(namespace, few, values)
-        return entries
-
-    def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
-        """What may say already what another entry would."""
-        part, field = self.changes_in(entry.namespace), semantics.content_key(entry)
-        (raw,) = self.fetch([["HGET", part.keys("same"), field]])
-        part.expect("same", field, raw)
-        if raw is not None:
-            self.find_many(
-                entry.namespace, raw[layout.STAMP_LENGTH :].decode().strip(SEPARATOR).split(SEPARATOR)
-            )
-        return sorted(super().possible_duplicates(entry), key=lambda one: one.number)
-
-    def dependents_of(self, namespace: str, ids: Collection[str]) -> set[str]:
-        """What now rests on any of these."""
-        part = self.changes_in(namespace)
-        missing = [id for id in ids if (namespace, id) not in self.dependents]
-        asks: list[Command] = [["ZRANGEBYSCORE", part.keys("on", id), "1", "1"] for id in missing]
-        asks += [["HMGET", part.keys("watch"), *map(watch_field, some)] for some in batches(missing)]
-        told = self.fetch(asks)
-        stamps = [stamp for values in told[len(missing) :] for stamp in values]
-        for id, found, stamp in zip(missing, told, stamps, strict=False):
-            part.expect("watch", watch_field(id), stamp)
-            now = {*decode_ids(found)}
-            for by, present in self._dependency_changes.get((namespace, id), {}).items():
-                (now.add if present else now.discard)(by)
-            self.dependents[namespace, id] = now
-        return super().dependents_of(namespace, ids)
-
-    def invalidated_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
-        """Those of these at which a link begins that says so."""
-        missing = [id for id in ids if (namespace, id) not in self._invalidation_counts]
-        key = self._keys(namespace)("invalid")
-        told = self.fetch([["HMGET", key, *some] for some in batches(missing)])
-        for some, values in zip(batches(missing), told, strict=True):
-            self._cache_invalidations(namespace, some, values)
-        return {id for id in ids if self._invalidation_counts[namespace, id] > 0}
-
-    def erased_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
-        """Those of these of which there is a tombstone."""
-        missing = [
-            id
-            for id in ids
-            if (namespace, id) not in self.tombstones and (namespace, id) not in self._without_tombstone
-        ]
-        key = self._keys(namespace)("stones")
-        told = self.fetch([["HMGET", key, *some] for some in batches(missing)])
-        for some, values in zip(batches(missing), told, strict=True):
-            self._cache_tombstones(namespace, some, values)
-        return super().erased_ids(namespace, ids)
-
-    def tombstones_of(self, id: str, scope: Scope) -> list[Version]:
-        """The tombstones of an id that a scope holds."""
-        self.erased_ids(scope.namespace, [id])
-        return super().tombstones_of(id, scope)
-
-    def citing_ids(self, namespace: str, id: str) -> list[str]:
-        """The entries of which any version rests on this one."""
-        self._fetch_references(namespace, [id])
-        found = self._citing[namespace, id]
-        return [other for other in found if (namespace, other) not in self._removed]
-
-    def links_of(self, namespace: str, id: str) -> dict[LinkKey, Link]:
-        """The links from and to an entry."""
-        self._fetch_references(namespace, [id])
-        return super().links_of(namespace, id)
-
-    def load_for_removal(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-        """The same entries, which are about to be removed, with all of their versions."""
-        for namespace in {one.entry.namespace for one in entries}:
-            ids = [one.entry.id for one in entries if one.entry.namespace == namespace]
-            self._fetch_references(namespace, ids)
-            self.erased_ids(namespace, ids)
-        return self.load_versions(entries)
-
-    def _fetch_references(self, namespace: str, ids: Sequence[str]) -> None:
-        """Fetch what there is about some entries beside themselves."""
-        part, missing = self.changes_in(namespace), [id for id in ids if (namespace, id) not in self._citing]
-        keys = part.keys
-        for some in batches(missing):
-            asks: list[Command] = [["HMGET", keys("watch"), *map(watch_field, some)]]
-            for id in some:
-                asks += [["SMEMBERS", keys("ends", id)], ["ZRANGE", keys("on", id), "0", "-1"]]
-                asks += [["SMEMBERS", keys("keys", id)]]
-            stamps, *told = self.fetch(asks)
-            fields: dict[bytes, None] = {}
-            for at, (id, stamp) in enumerate(zip(some, stamps, strict=True)):
-                part.expect("watch", watch_field(id), stamp)
-                ends, quoting, receipts = told[3 * at : 3 * at + 3]
-                fields.update(dict.fromkeys(ends))
-                self._citing[namespace, id] = decode_ids(quoting)
-                self._receipt_keys[namespace, id] = decode_ids(receipts)
-            links = [*fields]
-            found = self.fetch([["HMGET", keys("links"), *few] for few in batches(links)])
-            for few, values in zip(batches(links), found, strict=True):
-                self._cache_links(namespace, few, values)
-
-    def count_links_from(self, namespace: str, ids: Collection[str]) -> int:
-        """How many links begin at these."""
-        (fields,) = self.fetch([["HKEYS", self._keys(namespace)("links")]])
-        return sum(split_ids(field, 3)[0] in ids for field in fields)
-
-    def find_link(self, key: LinkKey) -> Link | None:
-        """A link, if it is kept."""
-        if key not in self.links and key not in self._removed_links:
-            namespace, source, relation, target = key
-            field = join_ids(source, target, relation)
-            (raw,) = self.fetch([["HGET", self._keys(namespace)("links"), field]])
-            self._cache_links(namespace, [field], [raw])
-        return super().find_link(key)
-
-    def find_receipt(self, key: Name) -> Receipt | None:
-        """What was answered under an idempotency key."""
-        if key not in self._fetched_receipts:
-            (raw,) = self.fetch([["HGET", self._keys(key[0])("receipts"), key[1]]])
-            self._cache_receipts(key[0], [key[1]], [raw])
-        return super().find_receipt(key)
+def _split_pair(field: bytes) -> tuple[str, str]:
+    first, second = split_ids(field, 2)
+    return first, second

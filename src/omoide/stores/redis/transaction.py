@@ -1,487 +1,709 @@
-"""Write set and optimistic commit.
+"""Collect the changes of one operation, and commit them optimistically.
 
-A unit is the part of a store's state that one operation has asked for, and what is to become of it. A commit
-makes sure that the one still holds and does the other, all at once.
-
-It reads, decides, and hands in what it wants; where somebody else was faster, it begins again. One that loses
-again and again asks the others to wait, so that everybody gets through.
+A transaction is a write set over a snapshot: an operation reads and changes it without changing the server.
+The commit script checks the expectations of the snapshot and applies the changes at once. When another
+process was faster, the operation runs again on a new snapshot. After losing several times it locks the
+namespaces, so that everybody gets through.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from omoide.core import codec
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
 from omoide.stores import semantics, truth
 from omoide.stores.codec import IndexData
 from omoide.stores.records import Document, Lease, Link, Version
 from omoide.stores.redis import layout
-from omoide.stores.redis.connection import Command, CommitWriter, RedisConnections
-from omoide.stores.redis.layout import SEPARATOR, NamespaceKeys, decode_ids, join_ids, split_ids, watch_field
-from omoide.stores.redis.snapshot import UNASSIGNED, NamespaceChanges, RedisSnapshot, as_fetched, batches
-from omoide.stores.state import DocumentKey, LinkKey, Receipt, StoredEntry, StoreState
-from omoide.stores.state import EntryKey as Name
-from omoide.stores.truth import INVALIDATED_BY
+from omoide.stores.redis.connection import CommitWriter, RedisConnections
+from omoide.stores.redis.layout import (
+    COMMIT_TICK,
+    SEPARATOR,
+    Argument,
+    EntryRow,
+    NamespaceKeys,
+    join_ids,
+    partitions_of,
+    watch_field,
+)
+from omoide.stores.redis.snapshot import (
+    DOCUMENTS_FIELD,
+    MAX_COMMAND_ARGS,
+    UNASSIGNED,
+    FetchedEntry,
+    RedisSnapshot,
+    as_fetched,
+    batches,
+)
+from omoide.stores.state import DocumentKey, LinkKey, Receipt, ReceiptKey, StoredEntry, tombstone_owner
+from omoide.stores.truth import INVALIDATED_BY, LIVE, StaleTransition
 
-# changing: What will an operation change?
+T = TypeVar("T")
+
+_MAX_CONFLICTS = 3
+"""Conflicts after which an operation locks its namespaces."""
+_LOCK_TTL_MS = 5_000
+_RETRY_DELAY_S = 0.001
+_READ_ATTEMPTS = 5
 
 
-class EntryTransaction(RedisSnapshot):
-    """Entries, and what becomes of them."""
+def _number_argument(number: int) -> bytes | int:
+    """Return a sequence number as digits, or as a placeholder that the commit fills in."""
+    return number - UNASSIGNED if number >= UNASSIGNED else layout.to_digits(number)
+
+
+class NamespaceChanges:
+    """The changes of a transaction to one namespace, as commands of the commit script."""
+
+    def __init__(self, keys: NamespaceKeys) -> None:
+        self.keys = keys
+        self.log_records: list[bytes] = []
+        self.changed_entries: dict[str, FetchedEntry] = {}
+        self._touched: set[str] = set()
+        self._deletions: dict[tuple[str, bytes], list[Argument]] = {}
+        self._commands: list[list[Any]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.log_records or self.changed_entries or self._commands or self._deletions)
+
+    def command(self, verb: str, key: bytes, *args: Argument) -> None:
+        """Add a command."""
+        self._commands.append([verb, key, *args])
+
+    def delete(self, verb: str, key: bytes, args: Iterable[Argument]) -> None:
+        """Add arguments to a command that only frees memory; these run before all others."""
+        arguments = [*args]
+        if arguments:
+            self._deletions.setdefault((verb, key), []).extend(arguments)
+
+    def delete_key(self, key: bytes) -> None:
+        self._deletions["DEL", key] = []
+
+    def touch(self, *fields: str) -> None:
+        """Give fields of `watch` a new stamp, so that transactions which read them conflict."""
+        self._touched.update(fields)
+
+    def increment(self, counter: str, by: int) -> None:
+        if by:
+            self.command("HINCRBY", self.keys("meta"), counter, str(by))
+
+    def remove_entry(self, stored: FetchedEntry, versions: Sequence[Version]) -> None:
+        """Delete everything that is stored of an entry."""
+        keys, entry = self.keys, stored.entry
+        id = entry.id
+        self.changed_entries.pop(id, None)
+        if stored.before is None:
+            return  # added by this transaction, and never on the server
+        self.delete("HDEL", keys("rows"), [id])
+        self.delete("HDEL", keys("found"), [id])
+        number = layout.to_digits(stored.number)
+        self.delete("HDEL", keys("past"), [number + b"%d" % old.rev for old in versions])
+        for partition in partitions_of(entry):
+            self.delete("ZREM", keys("time", partition), [number + id.encode()])
+            self.delete("ZREM", keys("all", partition), [id])
+        self.delete("ZREM", keys("expiry"), [id])
+        self.delete("HDEL", keys("access"), [id])
+        self.delete("ZREM", keys("used"), [id])
+        self.command("REMOVE_MEMBER", keys("same"), semantics.content_key(stored.before), id)
+        self.command("ZADD", keys("gone"), [COMMIT_TICK], id)
+        self.increment("vectors", -bool(stored.model_before))
+        self.touch(*partitions_of(entry))
+
+    def remove_expired(self, stored: FetchedEntry) -> None:
+        """Take an expired entry out of the indexes of recall; `horizon` tells caches up to when."""
+        entry = stored.entry
+        assert entry.expires_at is not None
+        for partition in partitions_of(entry):
+            self.command("ZREM", self.keys("all", partition), entry.id)
+        self.command("ZADD", self.keys("gone"), [COMMIT_TICK], entry.id)
+        self.command("ZREM", self.keys("expiry"), entry.id)
+        self.command("HSET_MAX", self.keys("meta"), "horizon", str(entry.expires_at))
+
+    def to_job(
+        self, expectations: Mapping[tuple[bytes, bytes], bytes], key_index: Callable[[bytes], int]
+    ) -> dict[str, Any]:
+        """Return the changes as an argument of the commit script; `key_index` numbers the keys."""
+        for id, stored in self.changed_entries.items():
+            self._write_entry(id, stored)
+        for fields in batches(sorted(self._touched)):
+            stamps: list[Argument] = []
+            for field in fields:
+                stamps += [field, [COMMIT_TICK]]
+            self.command("HSET", self.keys("watch"), *stamps)
+        keys = self.keys
+        used = {keys("meta"), keys("log"), *(command[1] for command in (*self._deletions, *self._commands))}
+        deletions = [
+            [verb, key_index(key), *args[at : at + MAX_COMMAND_ARGS]]
+            for (verb, key), args in self._deletions.items()
+            for at in range(0, len(args) or 1, MAX_COMMAND_ARGS)
+        ]
+        return {
+            "meta": key_index(keys("meta")),
+            "log": key_index(keys("log")),
+            "lock": key_index(keys("gate")),
+            "checks": _checks(expectations, key_index),
+            "types": [[key_index(key), keys.type_of(key)] for key in sorted(used)],
+            "log_records": self.log_records,
+            "deletions": deletions,
+            "commands": [[verb, key_index(key), *args] for verb, key, *args in self._commands],
+        }
+
+    def _write_entry(self, id: str, stored: FetchedEntry) -> None:
+        keys, entry, before = self.keys, stored.entry, stored.before
+        number = _number_argument(stored.number)
+        row = layout.encode_row(
+            stored.first_rev,
+            stored.versions[-1],
+            stored.model,
+            stored.has_custom_vector,
+            stored.transitions,
+        )
+        self.command(
+            "HSET", keys("rows"), id, [COMMIT_TICK, _number_argument(stored.written_seq), number, row]
+        )
+        if stored.is_index_changed:
+            self.command("HSET", keys("found"), id, layout.encode_index_data(stored.model, stored.index_data))
+            self.increment("vectors", bool(stored.model) - bool(stored.model_before))
+        for old in stored.replaced_versions:
+            self.command("HSET", keys("past"), [number, b"%d" % old.rev], layout.encode_version(old))
+        if before is None or semantics.time_of(before) != semantics.time_of(entry):
+            for partition in partitions_of(entry):
+                member: Argument = [number, id.encode()]
+                self.command("ZADD", keys("time", partition), str(semantics.time_of(entry)), member)
+        if before is None or semantics.content_key(before) != semantics.content_key(entry):
+            if before is not None:
+                self.command("REMOVE_MEMBER", keys("same"), semantics.content_key(before), id)
+            self.command("ADD_MEMBER", keys("same"), semantics.content_key(entry), id)
+        self._write_live_indexes(id, stored)
+        self.touch(*partitions_of(entry))
+
+    def _write_live_indexes(self, id: str, stored: FetchedEntry) -> None:
+        keys, entry = self.keys, stored.entry
+        is_live = truth.status_of(entry) == LIVE
+        for partition in partitions_of(entry):
+            if is_live:
+                self.command("ZADD", keys("all", partition), [COMMIT_TICK], id)
+            else:
+                self.command("ZREM", keys("all", partition), id)
+        if not is_live:
+            self.command("ZADD", keys("gone"), [COMMIT_TICK], id)
+        if is_live and entry.expires_at is not None:
+            self.command("ZADD", keys("expiry"), str(entry.expires_at), id)
+        elif stored.before is not None and stored.before.expires_at is not None:
+            self.command("ZREM", keys("expiry"), id)
+
+
+class RedisTransaction:
+    """A `StoreState` over a server: reads go to its snapshot, changes are collected for the commit."""
+
+    def __init__(self, snapshot: RedisSnapshot, model: str) -> None:
+        self.snapshot = snapshot
+        self.changes: dict[str, NamespaceChanges] = {}
+        self._model = model
 
     @property
     def has_changes(self) -> bool:
-        """Whether anything is to be changed."""
-        return any(part.has_changes for part in self.namespaces.values())
+        return not all(changes.is_empty for changes in self.changes.values())
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces that were read or changed."""
+        changed = [name for name, changes in self.changes.items() if not changes.is_empty]
+        return [*dict.fromkeys([*self.snapshot.expectations, *changed])]
+
+    def changes_in(self, namespace: str) -> NamespaceChanges:
+        """Return the changes to a namespace, to add to them."""
+        changes = self.changes.get(namespace)
+        if changes is None:
+            changes = self.changes[namespace] = NamespaceChanges(self.snapshot.keys(namespace))
+        return changes
+
+    # Reads
+
+    def find(self, namespace: str, id: str) -> StoredEntry | None:
+        return self.snapshot.find(namespace, id)
+
+    def find_many(self, namespace: str, ids: Collection[str]) -> Mapping[str, StoredEntry]:
+        return self.snapshot.find_many(namespace, ids)
+
+    def entries_in(self, scope: Scope) -> list[StoredEntry]:
+        return self.snapshot.entries_in(scope)
+
+    def load_versions(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        return self.snapshot.load_versions(entries)
+
+    def load_index_data(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        return self.snapshot.load_index_data(entries)
+
+    def load_for_removal(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        return self.snapshot.load_for_removal(entries)
+
+    def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
+        return self.snapshot.possible_duplicates(entry)
+
+    def dependents_of(self, namespace: str, ids: Collection[str]) -> set[str]:
+        return self.snapshot.dependents_of(namespace, ids)
+
+    def invalidated_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
+        return self.snapshot.invalidated_ids(namespace, ids)
+
+    def erased_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
+        return self.snapshot.erased_ids(namespace, ids)
+
+    def tombstones_of(self, id: str, scope: Scope) -> list[Version]:
+        return self.snapshot.tombstones_of(id, scope)
+
+    def citing_ids(self, namespace: str, id: str) -> list[str]:
+        return self.snapshot.citing_ids(namespace, id)
+
+    def links_of(self, namespace: str, id: str) -> dict[LinkKey, Link]:
+        return self.snapshot.links_of(namespace, id)
+
+    def count_links_from(self, namespace: str, ids: Collection[str]) -> int:
+        return self.snapshot.count_links_from(namespace, ids)
+
+    def find_link(self, key: LinkKey) -> Link | None:
+        return self.snapshot.find_link(key)
+
+    def find_receipt(self, key: ReceiptKey) -> Receipt | None:
+        return self.snapshot.find_receipt(key)
+
+    def find_document(self, key: DocumentKey) -> Document | None:
+        return self.snapshot.find_document(key)
+
+    def document_log(self, key: DocumentKey) -> tuple[Any, ...]:
+        return self.snapshot.document_log(key)
+
+    def documents_of_kind(self, kind: str, namespace: str, after: str | None) -> Iterable[Document]:
+        return self.snapshot.documents_of_kind(kind, namespace, after)
+
+    def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
+        return self.snapshot.document_owners(namespace)
+
+    def find_lease(self, key: DocumentKey) -> Lease | None:
+        return self.snapshot.find_lease(key)
+
+    # Entries
+
+    def prefetch(self, requests: Sequence[WriteRequest]) -> None:
+        """Load what these writes read, and sweep a few expired entries on the way."""
+        for namespace in {request.entry.namespace for request in requests}:
+            own = [request for request in requests if request.entry.namespace == namespace]
+            for expired in self.snapshot.prefetch(namespace, own):
+                self.changes_in(namespace).remove_expired(expired)
 
     def log_change(self, entry: Entry, op: str, now: int) -> int:
-        """Write a change into the log; its number is not known before the commit."""
-        notes = self.changes_in(entry.namespace).log_records
-        notes.append(layout.encode_change(entry.id, op, entry.rev, now))
-        return UNASSIGNED + len(notes)
+        """Append to the change log; the number is a placeholder until the commit."""
+        log_records = self.changes_in(entry.namespace).log_records
+        log_records.append(layout.encode_change(entry.id, op, entry.rev, now))
+        return UNASSIGNED + len(log_records)
 
     def add(self, entry: Entry, index_data: IndexData, now: int) -> StoredEntry:
-        """Keep a new entry."""
-        one = super().add(entry, self._accept_vectors(entry.namespace, index_data), now)
-        self._absent.discard((entry.namespace, entry.id))
-        self.changes_in(entry.namespace).changed_entries[entry.id] = as_fetched(one)
-        return one
+        index_data = self._accept_vectors(entry.namespace, index_data)
+        model = self._model if index_data.pooled is not None else ""
+        seq = self.log_change(entry, "write", now)
+        version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
+        row = EntryRow(seq, seq, version.rev, version, model, index_data.given, [])
+        stored = FetchedEntry(row, self.snapshot)
+        stored.index_data, stored.is_index_changed = index_data, True
+        key = (entry.namespace, entry.id)
+        self.snapshot.entries[key] = stored
+        self.snapshot.absent.discard(key)
+        self._update_dependencies(None, entry)
+        self._mark_changed(stored)
+        return stored
 
     def revise(
         self, stored: StoredEntry, new: Entry, op: str, now: int, index_data: IndexData | None = None
     ) -> None:
-        """Keep the next version of an entry, with what is found of it if that was written anew."""
-        mine = as_fetched(stored)
-        mine.replaced_versions.append(mine.versions[-1])
-        if index_data is not None:
+        fetched, old = as_fetched(stored), stored.entry
+        fetched.replaced_versions.append(fetched.versions[-1])
+        fetched.versions.append(Version(id=new.id, rev=new.rev, at=now, entry=new))
+        if index_data is None:
+            self.log_change(new, op, now)
+        else:
             index_data = self._accept_vectors(new.namespace, index_data)
-            mine.is_index_changed = True
-            mine.model, mine.has_custom_vector = (
-                self._model if index_data.pooled is not None else "",
-                index_data.given,
-            )
-        super().revise(stored, new, op, now, index_data)
-        self.changes_in(new.namespace).changed_entries[new.id] = mine
+            fetched.written_seq = self.log_change(new, op, now)
+            fetched.index_data, fetched.is_index_changed = index_data, True
+            fetched.model = self._model if index_data.pooled is not None else ""
+            fetched.has_custom_vector = index_data.given
+            self._update_dependencies(old, new)
+        self._mark_changed(fetched)
 
-    def _accept_vectors(self, namespace: str, found: IndexData) -> IndexData:
-        """What an entry is found by, without vectors where the namespace holds those of another embedder."""
-        if found.pooled is None:
-            return found
-        part = self.changes_in(namespace)
-        if namespace not in self._models:
-            (told,) = self.fetch([["HMGET", part.keys("meta"), "model", "vectors"]])
-            self._cache_model(namespace, told)
-        model, vectors = self._models[namespace]
-        part.expect_whole("meta", "model", model.encode())
+    def _mark_changed(self, stored: StoredEntry) -> None:
+        entry = stored.entry
+        self.changes_in(entry.namespace).changed_entries[entry.id] = as_fetched(stored)
+
+    def _accept_vectors(self, namespace: str, index_data: IndexData) -> IndexData:
+        """Return index data without vectors if the namespace has those of another embedder.
+
+        The first vectors of a namespace make their embedder its own.
+        """
+        if index_data.pooled is None:
+            return index_data
+        model, vectors = self.snapshot.model_of(namespace)
+        self.snapshot.expect_whole(namespace, "meta", "model", model.encode())
         if model == self._model:
-            return found
+            return index_data
         if int(vectors or 0) > 0:
-            if found.given:
+            if index_data.given:
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
-            return found._replace(pooled=None, tokens=None)
-        part.expect_whole("meta", "vectors", vectors)
-        part.command("HSET", part.keys("meta"), "model", self._model)
-        self._models[namespace] = (self._model, vectors)
-        return found
+            return index_data._replace(pooled=None, tokens=None)
+        self.snapshot.expect_whole(namespace, "meta", "vectors", vectors)
+        self.claim_model(namespace, self._model)
+        self.snapshot.models[namespace] = (self._model, vectors)
+        return index_data
+
+    def claim_model(self, namespace: str, model: str) -> None:
+        """Set the embedder of the vectors of a namespace."""
+        changes = self.changes_in(namespace)
+        changes.command("HSET", changes.keys("meta"), "model", model)
+
+    def replace_index_data(self, stored: FetchedEntry, index_data: IndexData) -> None:
+        """Replace the index data of an entry without a new version."""
+        stored.index_data, stored.is_index_changed = index_data, True
+        self._mark_changed(stored)
 
     def set_stale(self, stored: StoredEntry, now: int, *, stale: bool) -> None:
-        """Note that an entry is stale from now on, or current again."""
-        super().set_stale(stored, now, stale=stale)
-        self.changes_in(stored.entry.namespace).changed_entries[stored.entry.id] = as_fetched(stored)
+        stored.transitions.append(StaleTransition(stored.entry.rev, now, stale))
+        self.log_change(stored.entry, "stale" if stale else "current", now)
+        self._mark_changed(stored)
 
     def record_use(self, stored: StoredEntry, count: int, last: int | None) -> None:
-        """Note that an entry was used so many times more."""
-        part, id = self.changes_in(stored.entry.namespace), stored.entry.id
-        part.command("HINCRBY", part.keys("access"), id, str(count))
+        changes, id = self.changes_in(stored.entry.namespace), stored.entry.id
+        changes.command("HINCRBY", changes.keys("access"), id, str(count))
         if last is not None:
-            part.command("ZADD", part.keys("used"), str(last), id)
+            changes.command("ZADD", changes.keys("used"), str(last), id)
 
     def remove(self, stored: StoredEntry, tombstone: Version) -> list[LinkKey]:
-        """Leave nothing of an entry but a tombstone; the links that went with it."""
-        entry = stored.entry
-        part, versions = self.changes_in(entry.namespace), [*stored.versions]
-        cut = super().remove(stored, tombstone)
-        part.remove_entry(as_fetched(stored), versions)
-        ever = {ref for old in versions if old.entry is not None for ref in truth.premises(old.entry)}
-        for premise in ever:
-            part.command("ZREM", part.keys("on", premise), entry.id)
-        self._removed.add((entry.namespace, entry.id))
-        self._absent.add((entry.namespace, entry.id))
-        return cut
+        entry, versions = stored.entry, [*stored.versions]
+        key, changes = (entry.namespace, entry.id), self.changes_in(entry.namespace)
+        self._update_dependencies(entry, None)
+        removed_links = [*self.links_of(*key)]
+        for link_key in removed_links:
+            self.remove_link(link_key)
+        self._remove_receipts(*key)
+        del self.snapshot.entries[key]
+        self.add_tombstone(entry, tombstone)
+        self.log_change(entry, "erase", tombstone.at)
+        changes.remove_entry(as_fetched(stored), versions)
+        # `on` lists an entry under the evidence of all its versions, for `citing_ids`.
+        for premise in {
+            ref for old in versions if old.entry is not None for ref in truth.premises(old.entry)
+        }:
+            changes.command("ZREM", changes.keys("on", premise), entry.id)
+        self.snapshot.removed.add(key)
+        self.snapshot.absent.add(key)
+        return removed_links
 
     def add_tombstone(self, like: Entry, tombstone: Version) -> None:
-        """Keep a tombstone that belongs to whom an entry belongs."""
         self.erased_ids(like.namespace, [tombstone.id])
-        super().add_tombstone(like, tombstone)
-        part = self.changes_in(like.namespace)
-        told = self.tombstones[like.namespace, tombstone.id]
-        part.command("HSET", part.keys("stones"), tombstone.id, layout.encode_tombstones(told))
-        part.increment("stones", 1)
+        tombstones = self.snapshot.tombstones.setdefault((like.namespace, tombstone.id), [])
+        tombstones.append((tombstone_owner(like, tombstone.id), tombstone))
+        changes = self.changes_in(like.namespace)
+        changes.command("HSET", changes.keys("stones"), tombstone.id, layout.encode_tombstones(tombstones))
+        changes.increment("stones", 1)
 
-    def update_dependencies(self, old: Entry | None, new: Entry | None) -> None:
-        """Note what an entry rests on now, instead of what it rested on."""
+    def _update_dependencies(self, old: Entry | None, new: Entry | None) -> None:
         before = frozenset[str]() if old is None else truth.premises(old)
         after = frozenset[str]() if new is None else truth.premises(new)
         entry = new if new is not None else old
         assert entry is not None
-        part = self.changes_in(entry.namespace)
+        changes = self.changes_in(entry.namespace)
         for premise in sorted(before ^ after):
-            key, present = (entry.namespace, premise), premise in after
-            self._dependency_changes.setdefault(key, {})[entry.id] = present
-            if key in self.dependents:
-                (self.dependents[key].add if present else self.dependents[key].discard)(entry.id)
-            part.command("ZADD", part.keys("on", premise), "1" if present else "0", entry.id)
-            part.touch(watch_field(premise))
+            present = premise in after
+            self.snapshot.set_dependent(entry.namespace, premise, entry.id, present=present)
+            # Score 1: the current version depends on it; 0: an older one did.
+            changes.command("ZADD", changes.keys("on", premise), "1" if present else "0", entry.id)
+            changes.touch(watch_field(premise))
+
+    # Links and receipts
 
     def add_link(self, key: LinkKey, link: Link) -> None:
-        """Keep a link."""
         namespace, source, relation, target = key
-        self.links[key] = link
-        self._removed_links.discard(key)
-        part, field = self.changes_in(namespace), join_ids(source, target, relation)
-        part.command("HSET", part.keys("links"), field, str(link.created_at))
+        self.snapshot.links[key] = link
+        self.snapshot.removed_links.discard(key)
+        changes, field = self.changes_in(namespace), join_ids(source, target, relation)
+        changes.command("HSET", changes.keys("links"), field, str(link.created_at))
         for end in {source, target}:
-            part.command("SADD", part.keys("ends", end), field)
-            part.touch(watch_field(end))
+            changes.command("SADD", changes.keys("ends", end), field)
+            changes.touch(watch_field(end))
         if relation == INVALIDATED_BY:
             self._count_invalidation(namespace, source, 1)
 
     def remove_link(self, key: LinkKey) -> bool:
-        """Remove a link; whether there was one."""
         if self.find_link(key) is None:
             return False
         namespace, source, relation, target = key
-        del self.links[key]
-        self._removed_links.add(key)
-        part, field = self.changes_in(namespace), join_ids(source, target, relation)
-        part.delete("HDEL", part.keys("links"), [field])
+        del self.snapshot.links[key]
+        self.snapshot.removed_links.add(key)
+        changes, field = self.changes_in(namespace), join_ids(source, target, relation)
+        changes.delete("HDEL", changes.keys("links"), [field])
         for end in {source, target}:
-            part.delete("SREM", part.keys("ends", end), [field])
-            part.touch(watch_field(end))
+            changes.delete("SREM", changes.keys("ends", end), [field])
+            changes.touch(watch_field(end))
         if relation == INVALIDATED_BY:
             self._count_invalidation(namespace, source, -1)
         return True
 
     def _count_invalidation(self, namespace: str, id: str, by: int) -> None:
         self.invalidated_ids(namespace, [id])
-        count = self._invalidation_counts[namespace, id] = self._invalidation_counts[namespace, id] + by
-        part = self.changes_in(namespace)
+        count = self.snapshot.invalidation_counts[namespace, id] + by
+        self.snapshot.invalidation_counts[namespace, id] = count
+        changes = self.changes_in(namespace)
         if count > 0:
-            part.command("HSET", part.keys("invalid"), id, str(count))
+            changes.command("HSET", changes.keys("invalid"), id, str(count))
         else:
-            part.command("HDEL", part.keys("invalid"), id)
+            changes.command("HDEL", changes.keys("invalid"), id)
 
-    def add_receipt(self, key: Name, receipt: Receipt) -> None:
-        """Remember what was answered under an idempotency key, and forget what is too old."""
-        namespace, name = key
-        _, result, at = receipt
+    def add_receipt(self, key: ReceiptKey, receipt: Receipt) -> None:
+        namespace, receipt_key = key
+        _, result, now = receipt
         id = result.entry.id
-        self.receipts[key] = receipt
-        part = self.changes_in(namespace)
-        keys = part.keys
-        for old, of, kept in self._oldest_receipts.pop(namespace, []):
-            if kept < at - semantics.KEY_LIFETIME_MS and old != name:
-                part.command("HDEL", keys("receipts"), old)
-                part.command("SREM", keys("keys", of), old)
-                part.command("ZREM", keys("kept"), join_ids(old, of))
-        part.command("HSET", keys("receipts"), name, layout.encode_receipt(receipt))
-        part.command("SADD", keys("keys", id), name)
-        part.command("ZADD", keys("kept"), str(at), join_ids(name, id))
-        part.touch(watch_field(id))
+        self.snapshot.receipts[key] = receipt
+        changes = self.changes_in(namespace)
+        keys = changes.keys
+        for old_key, entry_id, at in self.snapshot.oldest_receipts.pop(namespace, []):
+            if at < now - semantics.KEY_LIFETIME_MS and old_key != receipt_key:
+                changes.command("HDEL", keys("receipts"), old_key)
+                changes.command("SREM", keys("keys", entry_id), old_key)
+                changes.command("ZREM", keys("kept"), join_ids(old_key, entry_id))
+        changes.command("HSET", keys("receipts"), receipt_key, layout.encode_receipt(receipt))
+        changes.command("SADD", keys("keys", id), receipt_key)
+        changes.command("ZADD", keys("kept"), str(now), join_ids(receipt_key, id))
+        changes.touch(watch_field(id))
 
-    def remove_receipts(self, entry_key: Name) -> None:
-        """Forget what was answered about an entry."""
-        namespace, id = entry_key
-        self._fetch_references(namespace, [id])
-        part = self.changes_in(namespace)
-        names = self._receipt_keys[entry_key]
-        if names:
-            part.delete("HDEL", part.keys("receipts"), names)
-            part.delete("ZREM", part.keys("kept"), [join_ids(name, id) for name in names])
-            part.delete_key(part.keys("keys", id))
-            part.touch(watch_field(id))
+    def _remove_receipts(self, namespace: str, id: str) -> None:
+        receipt_keys = self.snapshot.receipt_keys_of(namespace, id)
+        if receipt_keys:
+            changes = self.changes_in(namespace)
+            keys = changes.keys
+            changes.delete("HDEL", keys("receipts"), receipt_keys)
+            changes.delete("ZREM", keys("kept"), [join_ids(receipt_key, id) for receipt_key in receipt_keys])
+            changes.delete_key(keys("keys", id))
+            changes.touch(watch_field(id))
 
-
-# units: How does an operation find and change documents?
-
-
-_PAGE_SIZE = 200
-_DOCUMENTS_FIELD = "documents"  # what `watch` calls them; no other name begins with a d
-
-
-class RedisTransaction(EntryTransaction):
-    """The part of the state that one operation has asked for, and what becomes of it."""
-
-    def find_document(self, key: DocumentKey) -> Document | None:
-        """A document without its log, if there is one."""
-        part, field = self.changes_in(key[0]), join_ids(*key[1:])
-        (raw,) = self.fetch([["HGET", part.keys("docs"), field]])
-        part.expect("docs", field, raw)
-        return None if raw is None else layout.decode_document(raw, key)
-
-    def document_log(self, key: DocumentKey) -> tuple[Any, ...]:
-        """What was appended to a document."""
-        (found,) = self.fetch([["LRANGE", _log_key(self.changes_in(key[0]), key), "0", "-1"]])
-        return tuple(layout.decode_item(raw) for raw in found)
-
-    def documents_of_kind(self, kind: str, namespace: str, after: str | None) -> Iterator[Document]:
-        """The documents of a kind after an id, in the order of their ids."""
-        keys = self.changes_in(namespace).keys
-        low = "-" if after is None else b"(" + after.encode()
-        while True:
-            ask: Command = ["ZRANGEBYLEX", keys("kind", kind), low, "+", "LIMIT", "0", str(_PAGE_SIZE)]
-            names = decode_ids(self.fetch([ask])[0])
-            if not names:
-                return
-            (found,) = self.fetch([["HMGET", keys("docs"), *(join_ids(kind, id) for id in names)]])
-            for id, raw in zip(names, found, strict=True):
-                if raw is not None:
-                    yield layout.decode_document(raw, (namespace, kind, id))
-            low = b"(" + names[-1].encode()
-
-    def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
-        """All documents of a namespace, with whose they are."""
-        part = self.changes_in(namespace)
-        flat, stamp = self.fetch(
-            [["HGETALL", part.keys("owners")], ["HGET", part.keys("watch"), _DOCUMENTS_FIELD]]
-        )
-        part.expect("watch", _DOCUMENTS_FIELD, stamp)
-        found: dict[DocumentKey, Scope] = {}
-        for field, raw in zip(flat[::2], flat[1::2], strict=True):
-            kind, id = split_ids(field, 2)
-            key = (namespace, kind, id)
-            if key not in self._removed_documents:
-                agent, session = (text or None for text in raw.decode().split(SEPARATOR))
-                found[key] = Scope(namespace=namespace, agent_id=agent, session_id=session)
-        return found
+    # Documents
 
     def put_document(self, key: DocumentKey, document: Document, log: Sequence[Any]) -> None:
-        """Replace a document and its log."""
-        part, field = self.changes_in(key[0]), join_ids(*key[1:])
-        keys = part.keys
-        part.command("HSET", keys("docs"), field, layout.encode_document(document))
-        part.command("DEL", _log_key(part, key))
-        self._append_log(part, key, log)
+        changes, field = self.changes_in(key[0]), join_ids(*key[1:])
+        keys = changes.keys
+        changes.command("HSET", keys("docs"), field, layout.encode_document(document))
+        changes.command("DEL", self.snapshot.log_key(key))
+        self._append_log(key, log)
         if document.rev == 1:
             owner = f"{document.agent_id or ''}{SEPARATOR}{document.session_id or ''}"
-            part.command("HSET", keys("owners"), field, owner)
-            part.command("ZADD", keys("kind", key[1]), "0", key[2])
-            part.command("SADD", keys("kinds"), key[1])
-            part.touch(_DOCUMENTS_FIELD)
+            changes.command("HSET", keys("owners"), field, owner)
+            changes.command("ZADD", keys("kind", key[1]), "0", key[2])
+            changes.command("SADD", keys("kinds"), key[1])
+            changes.touch(DOCUMENTS_FIELD)
 
     def append_document(self, key: DocumentKey, document: Document, added: Sequence[Any]) -> None:
-        """Replace a document and add to its log."""
-        part = self.changes_in(key[0])
-        part.command("HSET", part.keys("docs"), join_ids(*key[1:]), layout.encode_document(document))
-        self._append_log(part, key, added)
+        changes = self.changes_in(key[0])
+        field = join_ids(*key[1:])
+        changes.command("HSET", changes.keys("docs"), field, layout.encode_document(document))
+        self._append_log(key, added)
 
-    def _append_log(self, part: NamespaceChanges, key: DocumentKey, added: Sequence[Any]) -> None:
-        for some in batches([codec.encode(item) for item in added]):
-            part.command("RPUSH", _log_key(part, key), *some)
+    def _append_log(self, key: DocumentKey, added: Sequence[Any]) -> None:
+        for items in batches([codec.encode(item) for item in added]):
+            self.changes_in(key[0]).command("RPUSH", self.snapshot.log_key(key), *items)
 
     def remove_document(self, key: DocumentKey) -> None:
-        """Remove a document with its log and its lease."""
-        part, field = self.changes_in(key[0]), join_ids(*key[1:])
+        changes, field = self.changes_in(key[0]), join_ids(*key[1:])
         for name in ("docs", "owners", "leases"):
-            part.delete("HDEL", part.keys(name), [field])
-        part.delete("ZREM", part.keys("kind", key[1]), [key[2]])
-        part.delete_key(_log_key(part, key))
-        part.touch(_DOCUMENTS_FIELD)
-        self._removed_documents.add(key)
-
-    def find_lease(self, key: DocumentKey) -> Lease | None:
-        """Who holds a document, or held it last."""
-        part, field = self.changes_in(key[0]), join_ids(*key[1:])
-        (raw,) = self.fetch([["HGET", part.keys("leases"), field]])
-        part.expect("leases", field, raw)
-        return None if raw is None else layout.decode_lease(raw)
+            changes.delete("HDEL", changes.keys(name), [field])
+        changes.delete("ZREM", changes.keys("kind", key[1]), [key[2]])
+        changes.delete_key(self.snapshot.log_key(key))
+        changes.touch(DOCUMENTS_FIELD)
+        self.snapshot.removed_documents.add(key)
 
     def put_lease(self, key: DocumentKey, lease: Lease) -> None:
-        """Note who holds a document."""
-        part = self.changes_in(key[0])
-        part.command("HSET", part.keys("leases"), join_ids(*key[1:]), layout.encode_lease(lease))
+        changes = self.changes_in(key[0])
+        changes.command("HSET", changes.keys("leases"), join_ids(*key[1:]), layout.encode_lease(lease))
 
     def remove_leases(self, namespace: str) -> None:
-        """Forget who holds what in a namespace."""
-        part = self.changes_in(namespace)
-        part.delete_key(part.keys("leases"))
-
-
-def _log_key(part: NamespaceChanges, key: DocumentKey) -> bytes:
-    return part.keys("doclog", join_ids(*key[1:]).decode())
-
-
-# working: How does an operation become one commit?
-
-
-T = TypeVar("T")
-
-_MAX_CONFLICTS = 3
-"""Times that an operation is overtaken before it asks the others to wait."""
-_LOCK_TTL_MS = 5_000
-_RETRY_DELAY_S = 0.001
-_READ_ATTEMPTS = 5
+        changes = self.changes_in(namespace)
+        changes.delete_key(changes.keys("leases"))
 
 
 class TransactionRunner:
-    """The operations of one process on one store."""
+    """Runs the operations of one process on one store, each as one transaction."""
 
     def __init__(self, server: RedisConnections, prefix: str, *, read_only: bool = False) -> None:
         self.server = server
         self.prefix = prefix
         self.model = ""
-        """Whose vectors this process writes."""
+        """The embedder of the vectors that this process writes."""
         self._read_only = read_only
         self._keys_by_namespace: dict[str, NamespaceKeys] = {}
         self._registered: tuple[int, set[str]] = (-1, set())
 
     def keys(self, namespace: str) -> NamespaceKeys:
-        """The keys of a namespace."""
-        found = self._keys_by_namespace.get(namespace)
-        if found is None:
+        """Return the keys of a namespace."""
+        keys = self._keys_by_namespace.get(namespace)
+        if keys is None:
             if len(self._keys_by_namespace) > 10_000:
                 self._keys_by_namespace.clear()
-            found = self._keys_by_namespace[namespace] = NamespaceKeys(self.prefix, namespace)
-        return found
+            keys = self._keys_by_namespace[namespace] = NamespaceKeys(self.prefix, namespace)
+        return keys
 
-    def begin(self) -> RedisTransaction:
-        """What a new operation knows: nothing."""
-        return RedisTransaction(self.server, self.keys, self.model)
+    def snapshot(self) -> RedisSnapshot:
+        """Return an empty snapshot, for reads that need no check."""
+        return RedisSnapshot(self.server, self.keys)
 
-    def run_read(self, operation: Callable[[StoreState], T]) -> T:
-        """Do something that changes nothing, on what was so at one moment."""
+    def run_read(self, operation: Callable[[RedisSnapshot], T]) -> T:
+        """Run an operation that changes nothing, on a consistent state.
+
+        One round trip is consistent by itself. After several, the expectations are checked, and the operation
+        runs again if something changed in between; the last attempt counts as it is.
+        """
         for left in reversed(range(_READ_ATTEMPTS)):
-            unit = self.begin()
+            snapshot = self.snapshot()
             try:
-                found = operation(unit)
+                result = operation(snapshot)
             except Exception:
-                if unit.round_trips > 1 and left and not self._is_unchanged(unit):
+                if snapshot.round_trips > 1 and left and not self._is_unchanged(snapshot):
                     continue
                 raise
-            if unit.round_trips < 2 or not left or self._is_unchanged(unit):
-                return found
-        raise AssertionError("the last look is taken as it is")
+            if snapshot.round_trips < 2 or not left or self._is_unchanged(snapshot):
+                return result
+        raise AssertionError("the last attempt returns or raises")
 
-    def run_write(self, operation: Callable[[StoreState], T]) -> T:
-        """Do something that may change the state, once and completely or not at all."""
+    def run_write(self, operation: Callable[[RedisTransaction], T]) -> T:
+        """Run an operation that may change the state, and commit it completely or not at all.
+
+        Raises:
+            Busy: Others changed what it reads until the timeout.
+            ReadOnly: The store was opened to be read only.
+        """
         if self._read_only:
             raise ReadOnly(self.server.name, "was opened to be read only", "open it without mode=ro")
         until = time.monotonic() + self.server.timeout
         with self.server.writer() as writer:
-            attempt = 0
-            gates: list[bytes] = []
+            conflicts = 0
+            locks: list[bytes] = []
             try:
                 while True:
-                    unit = self.begin()
-                    found, error = _attempt(operation, unit)
-                    told = self._commit(writer, unit, failed=error is not None, locked=bool(gates))
-                    if told == "done":
-                        gates = [] if unit.has_changes and error is None else gates
+                    transaction = RedisTransaction(self.snapshot(), self.model)
+                    result, error = _attempt(operation, transaction)
+                    reply = self._commit(writer, transaction, failed=error is not None, locked=bool(locks))
+                    if reply == "done":
+                        # The commit script releases the locks itself.
+                        locks = [] if transaction.has_changes and error is None else locks
                         if error is not None:
                             raise error
-                        return found  # type: ignore[return-value]  # there was no error
-                    attempt += told == "changed"
+                        return result  # type: ignore[return-value]  # there was no error
+                    conflicts += reply == "changed"
                     if time.monotonic() > until:
                         raise Busy(self.server.name, "is changed by others all the time", "try again")
-                    time.sleep(
-                        min(_RETRY_DELAY_S * (attempt + 1), 0.02) if attempt > 1 or told == "wait" else 0
-                    )
-                    if attempt >= _MAX_CONFLICTS:
-                        gates = self._lock_namespaces(unit, writer)
+                    delay = min(_RETRY_DELAY_S * (conflicts + 1), 0.02)
+                    time.sleep(delay if conflicts > 1 or reply == "wait" else 0)
+                    if conflicts >= _MAX_CONFLICTS:
+                        locks = self._lock_namespaces(transaction.namespaces, writer)
             finally:
-                for gate in gates:
-                    self.server.release_lock(gate, writer)
+                for lock in locks:
+                    self.server.release_lock(lock, writer)
 
-    def _is_unchanged(self, unit: RedisTransaction) -> bool:
-        """Whether what was read in several steps is still so."""
+    def _is_unchanged(self, snapshot: RedisSnapshot) -> bool:
+        """Check that the values of several round trips still hold, and so held together."""
         with self.server.writer() as writer:
-            return self._commit(writer, unit, failed=True) == "done"
+            return self._commit(writer, RedisTransaction(snapshot, self.model), failed=True) == "done"
 
     def _commit(
-        self, writer: CommitWriter, unit: RedisTransaction, *, failed: bool, locked: bool = False
+        self, writer: CommitWriter, transaction: RedisTransaction, *, failed: bool, locked: bool = False
     ) -> str:
-        """Commit what a unit wants, or only make sure of what it read; what the server said."""
-        look = failed or not unit.has_changes
-        if not unit.namespaces or (look and unit.round_trips < 2):
+        """Commit a transaction, or only check what it read if it failed or changes nothing.
+
+        Returns:
+            `done`; `changed` if an expectation does not hold; `wait` if another writer has the lock.
+        """
+        namespaces, expectations = transaction.namespaces, transaction.snapshot.expectations
+        check_only = failed or not transaction.has_changes
+        if not namespaces or (check_only and transaction.snapshot.round_trips < 2):
             return "done"
-        if self.server.cluster and len(unit.namespaces) > 1:
-            raise Invalid(
-                "requests", f"lie in {len(unit.namespaces)} namespaces", "write one namespace at a time"
-            )
-        if not look:
-            self._register_namespaces(unit)
-        place: dict[bytes, int] = {}
+        if self.server.cluster and len(namespaces) > 1:
+            raise Invalid("requests", f"lie in {len(namespaces)} namespaces", "write one namespace at a time")
+        numbers: dict[bytes, int] = {}
 
-        def number(key: bytes) -> int:
-            return place.setdefault(key, len(place) + 1)
+        def key_index(key: bytes) -> int:
+            return numbers.setdefault(key, len(numbers) + 1)
 
-        first = next(iter(unit.namespaces.values()))
-        wanted = {
-            name: part for name, part in unit.namespaces.items() if part.has_changes or part.checks or look
-        }
-        if look:
-            parts = [_check_job(part.keys, part.checks, number) for part in wanted.values()]
+        if check_only:
+            jobs = [_check_job(self.keys(name), expectations.get(name, {}), key_index) for name in namespaces]
         else:
-            parts = [part.to_job(number) for part in wanted.values()]
+            self._register_namespaces(namespaces)
+            jobs = [
+                transaction.changes_in(name).to_job(expectations.get(name, {}), key_index)
+                for name in namespaces
+            ]
         job: dict[str, Any] = {
-            "done": number(first.keys("done", writer.token)),
-            "look": int(look),
-            "alone": int(locked),
-            "parts": parts,
+            "done": key_index(self.keys(namespaces[0])("done", writer.token)),
+            "check_only": int(check_only),
+            "unlock": int(locked),
+            "namespaces": jobs,
         }
-        told, *more = self.server.commit(writer, [*place], job)
-        if told == b"broken":
+        reply, *values = self.server.commit(writer, [*numbers], job)
+        if reply == b"broken":
             raise Corrupted(
                 self.server.name,
-                f"holds something else under {more[0]!r}",
+                f"holds something else under {values[0]!r}",
                 "let nobody else write under its prefix, or choose another with ?prefix=",
             )
-        if not look and told == b"done" and layout.to_digits(0) in more[0].split():
-            self._registered = (-1, set())  # a namespace began: was the server emptied, and its list too?
-            self._register_namespaces(unit)
-        return told.decode()
+        if not check_only and reply == b"done" and layout.to_digits(0) in values[0].split():
+            # The first change of a namespace: perhaps the server was emptied, and its list of them, too.
+            self._registered = (-1, set())
+            self._register_namespaces(namespaces)
+        return reply.decode()
 
-    def _lock_namespaces(self, unit: RedisTransaction, writer: CommitWriter) -> list[bytes]:
-        """Ask everybody else to wait with the namespaces of a unit; the keys of those who wait."""
-        mine: list[bytes] = []
-        for gate in (self.keys(name)("gate") for name in sorted(unit.namespaces)):
-            if not self.server.acquire_lock(gate, writer, _LOCK_TTL_MS):
-                for other in mine:  # who waits while others wait for him would wait for long
+    def _lock_namespaces(self, namespaces: Sequence[str], writer: CommitWriter) -> list[bytes]:
+        """Lock namespaces and return the keys of the locks; none if any of them is taken."""
+        locks: list[bytes] = []
+        for key in (self.keys(namespace)("gate") for namespace in sorted(namespaces)):
+            if not self.server.acquire_lock(key, writer, _LOCK_TTL_MS):
+                for other in locks:  # holding some while waiting for others would block both
                     self.server.release_lock(other, writer)
                 return []
-            mine.append(gate)
-        return mine
+            locks.append(key)
+        return locks
 
-    def _register_namespaces(self, unit: RedisTransaction) -> None:
-        """Note that the namespaces exist, before anything is in them: too early does no harm."""
+    def _register_namespaces(self, namespaces: Sequence[str]) -> None:
+        """Add namespaces to the list of the store, before anything is in them: too early does no harm."""
         epoch, known = self._registered
         if epoch != self.server.epoch:
             known = set()
-        new = unit.namespaces.keys() - known
+        new = {*namespaces} - known
         if new:
             self.server.execute("SADD", layout.store_key(self.prefix, "namespaces"), *new)
             self._registered = (self.server.epoch, known | new)
 
 
-def _attempt(work: Callable[[StoreState], T], unit: RedisTransaction) -> tuple[T | None, Exception | None]:
-    """What an operation gives, or why it does not."""
+def _attempt(
+    operation: Callable[[RedisTransaction], T], transaction: RedisTransaction
+) -> tuple[T | None, Exception | None]:
+    """Run an operation and return its result or its error."""
     try:
-        return work(unit), None
+        return operation(transaction), None
     except OmoideError as error:
         return None, error
-    except (KeyError, AssertionError) as error:  # what was read in two steps may not fit together
+    except (KeyError, AssertionError) as error:  # values of two round trips may contradict each other
         return None, error
 
 
 def _check_job(
-    keys: NamespaceKeys, checks: dict[tuple[bytes, bytes], bytes], place: Callable[[bytes], int]
-) -> Any:
-    return {
-        "gate": place(keys("nobody")),
-        "checks": [[place(key), field, value] for (key, field), value in checks.items()],
-        "kinds": [],
-    }
+    keys: NamespaceKeys,
+    expectations: Mapping[tuple[bytes, bytes], bytes],
+    key_index: Callable[[bytes], int],
+) -> dict[str, Any]:
+    """Return a job that checks expectations and ignores locks."""
+    return {"lock": key_index(keys("nobody")), "checks": _checks(expectations, key_index), "types": []}
+
+
+def _checks(
+    expectations: Mapping[tuple[bytes, bytes], bytes], key_index: Callable[[bytes], int]
+) -> list[list[Any]]:
+    return [[key_index(key), field, value] for (key, field), value in expectations.items()]

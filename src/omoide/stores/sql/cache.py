@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics
+from omoide.retrieval.pool import Array
 from omoide.stores import truth
+from omoide.stores.cache import CacheRow, ScopeCache
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
@@ -26,122 +27,24 @@ _MAX_CHANGES = 2_000  # changes from which on a shelf is filled anew
 _SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
     e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
 
-CacheRow = tuple[Any, ...]
 
+def attach_token_reader(db: Database, cache: ScopeCache) -> None:
+    """Let the pool of a cache read token vectors through this connection from now on."""
 
-class ScopeCache:
-    """A scope as columns, and the change that it covers."""
+    def read(places: Array) -> list[Array]:
+        keys = [cache.numbers[place] * SLOTS + cache.slot for place in places]
+        found: dict[int, bytes] = {}
+        for some in rows.batches(keys):
+            marks = ",".join("?" * len(some))
+            found.update(db.execute(f"SELECT key, tokens FROM tokens WHERE key IN ({marks})", some))
+        empty = np.zeros((0, TOKEN_DIM), np.int8)
+        return [
+            np.frombuffer(found[key], np.int8).reshape(-1, TOKEN_DIM) if key in found else empty
+            for key in keys
+        ]
 
-    def __init__(self, slot: int, dim: int) -> None:
-        self.slot = slot
-        self.pool = CandidatePool(dim=dim)
-        self.generation: str | None = None
-        self.covered_seq = 0
-        self.numbers: list[int] = []
-        self.write_order: list[int] = []
-        self.expired_until = 0
-        """The latest moment at which something on the shelf expired; earlier ones cannot be asked about."""
-        self._positions: dict[int, int] = {}
-        self._expires: dict[int, int] = {}
-
-    def fill(
-        self, cache_rows: Sequence[CacheRow], statistics: ScopeStatistics | None = None, reach: int = 8
-    ) -> None:
-        """Hold these rows and nothing else."""
-        columns = [*zip(*cache_rows, strict=True)] if cache_rows else [()] * 12
-        no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
-            columns
-        )
-        self.pool = CandidatePool.build(
-            features,
-            time=time,
-            thread=thread,
-            seq=[place or 0 for place in seq],
-            role=role,
-            speaker=speaker,
-            confidence=confidence,
-            importance=importance,
-            vectors=[vector or b"" for vector in pooled],
-            dim=self.pool.dim,
-            statistics=statistics,
-            max_gap=reach,
-        )
-        self.numbers = [*no]
-        self.write_order = [*written]
-        self._positions = dict(zip(no, range(len(no)), strict=True))
-        self._expires = {number: at for number, at in zip(no, expires, strict=True) if at is not None}
-
-    def append(self, values: CacheRow) -> None:
-        """Hold one more row."""
-        no, features, time, thread, seq, role, speaker, confidence, importance, expires, pooled, written = (
-            values
-        )
-        row = PoolRow(
-            features=features,
-            time=time,
-            thread=thread,
-            seq=seq or 0,
-            role=role,
-            speaker=speaker,
-            confidence=confidence,
-            importance=importance,
-            vectors=pooled or b"",
-        )
-        self._positions[no] = self.pool.append(row)
-        self.numbers.append(no)
-        self.write_order.append(written)
-        if expires is not None:
-            self._expires[no] = expires
-
-    def remove(self, number: int) -> None:
-        """Hold one row less, if it is here."""
-        place = self._positions.pop(number, None)
-        self._expires.pop(number, None)
-        if place is not None:
-            self.pool.drop(place)
-
-    def expire(self, at: int) -> None:
-        """Let go of what has expired by a moment."""
-        for number, end in [*self._expires.items()]:
-            if end <= at:
-                self.expired_until = max(self.expired_until, end)
-                self.remove(number)
-
-    def is_sparse(self) -> bool:
-        """Whether most of its rows are gone."""
-        return self.pool.size > 2 * len(self._positions) + 64
-
-    def expires_between(self, earlier: int, later: int) -> bool:
-        """Whether something on it expires after one moment and until another."""
-        return any(earlier < end <= later for end in self._expires.values())
-
-    def speakers(self) -> list[str]:
-        """Who speaks here, by number; nobody in the place of one whose words are all gone."""
-        names = self.pool.speakers
-        if len(self._positions) == self.pool.size:
-            return names
-        held = {*np.unique(self.pool.column("speaker")[self.pool.live]).tolist()}
-        return [name if code in held else "" for code, name in enumerate(names)]
-
-    def attach_token_reader(self, db: Database) -> None:
-        """Read token vectors through this connection from now on."""
-
-        def read(places: Array) -> list[Array]:
-            keys = [self.numbers[place] * SLOTS + self.slot for place in places]
-            found: dict[int, bytes] = {}
-            for some in rows.batches(keys):
-                marks = ",".join("?" * len(some))
-                found.update(db.execute(f"SELECT key, tokens FROM tokens WHERE key IN ({marks})", some))
-            empty = np.zeros((0, TOKEN_DIM), np.int8)
-            return [
-                np.frombuffer(found[key], np.int8).reshape(-1, TOKEN_DIM) if key in found else empty
-                for key in keys
-            ]
-
-        self.pool.token_loader = read if self._has_tokens(db) else None
-
-    def _has_tokens(self, db: Database) -> bool:
-        return bool(self.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
+    has_tokens = bool(cache.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
+    cache.pool.token_loader = read if has_tokens else None
 
 
 def refresh(db: Database, cache: ScopeCache, where: rows.WhereClause, namespace: str) -> bool:

@@ -24,9 +24,9 @@ from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array, ScopeStatistics
 from omoide.retrieval.scores import bit_codes, mean_vector, to_bit_string, to_uint64_rows
 from omoide.stores import semantics
+from omoide.stores.cache import ScopeCache
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder
 from omoide.stores.sql import cache, rows
-from omoide.stores.sql.cache import ScopeCache
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections
 
 # wide: Which entries of a large scope are worth scoring?
@@ -558,7 +558,7 @@ def _build_candidates(
     request: CandidateRequest, scope_cache: ScopeCache, allowed: Array | None
 ) -> Candidates:
     db = request.db
-    scope_cache.attach_token_reader(db)
+    cache.attach_token_reader(db, scope_cache)
 
     def entries(places: Sequence[int]) -> list[Entry]:
         numbers = [scope_cache.numbers[place] for place in places]

@@ -1,0 +1,623 @@
+"""Define what each store operation does to a state.
+
+Functions over `StateReader` and `StoreState`, which the stores in memory and on Redis share. The store in
+memory runs them on its own dictionaries; the one on Redis runs them on what it fetched, and commits the
+changes. None of them does I/O of its own, so a transaction that loses a race can run them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from omoide.core.entry import Entry, Filter, Scope, WriteRequest, WriteResult
+from omoide.core.value import set_field, shallow_copy
+from omoide.embedders import Embedder
+from omoide.errors import Conflict, Erased, IdTaken, KeyReused, NotFound
+from omoide.stores import records, semantics, truth, validation
+from omoide.stores.codec import IndexData
+from omoide.stores.recall import Candidates, QueryEncoder
+from omoide.stores.records import Access, Document, EraseReceipt, Lease, Link, Page, Query, Stats, Version
+from omoide.stores.state import (
+    DocumentKey,
+    LinkKey,
+    StateDependencyIndex,
+    StateReader,
+    StoredEntry,
+    StoreState,
+)
+from omoide.stores.truth import INVALIDATED_BY, LIVE
+
+FIRST_PAGE = (1 << 63, 1 << 63)
+"""Sorts above the time and number of any entry."""
+
+
+# Shared steps
+
+
+def require_entry(state: StateReader, id: str, scope: Scope) -> StoredEntry:
+    """Return an entry of a scope, or raise `NotFound`."""
+    stored = state.find(scope.namespace, id)
+    if stored is None or not scope.contains(stored.entry):
+        raise semantics.entry_not_found(id)
+    return stored
+
+
+def _propagate(state: StoreState, namespace: str, was_out: Mapping[str, bool], now: int) -> None:
+    """Mark dependents stale or current after entries changed; see `truth.propagate` for `was_out`."""
+    statuses = truth.propagate(StateDependencyIndex(state, namespace), was_out)
+    entries = state.find_many(namespace, statuses)
+    for id, status in statuses.items():
+        state.set_stale(entries[id], now, stale=status >= truth.STALE)
+
+
+def _check_session_limit(state: StoreState, entry: Entry, limit: int | None) -> None:
+    if limit is not None and entry.session_id is not None:
+        session = Scope(namespace=entry.namespace, agent_id=entry.agent_id, session_id=entry.session_id)
+        live = sum(stored.status == LIVE for stored in state.entries_in(session))
+        semantics.check_session(entry.session_id, live, limit)
+
+
+def _save_revision(state: StoreState, stored: StoredEntry, new: Entry, op: str, now: int) -> Entry:
+    was_out = stored.status != LIVE
+    state.revise(stored, new, op, now)
+    _propagate(state, new.namespace, {new.id: was_out}, now)
+    return stored.entry
+
+
+# Writes
+
+
+def write_all(
+    state: StoreState,
+    requests: Sequence[WriteRequest],
+    index_data: Sequence[IndexData],
+    now: int,
+    session_limit: int | None,
+) -> list[WriteResult]:
+    """Write entries in order, and return their receipts."""
+    state.prefetch(requests)
+    results = [
+        _write_once(state, request, data, now, session_limit)
+        for request, data in zip(requests, index_data, strict=True)
+    ]
+    return [_refresh_receipt(state, result) for result in results]
+
+
+def _refresh_receipt(state: StoreState, result: WriteResult) -> WriteResult:
+    """Return a receipt with the staleness of its entry after all writes: a later one may change it."""
+    entry = result.entry
+    stored = state.find(entry.namespace, entry.id)
+    assert stored is not None
+    if stored.is_stale == entry.stale:
+        return result
+    entry = semantics.replace_unchecked(entry, stale=stored.is_stale)
+    return semantics.write_result(result.request, entry, result.outcome)
+
+
+def _write_once(
+    state: StoreState, request: WriteRequest, data: IndexData, now: int, session_limit: int | None
+) -> WriteResult:
+    """Write an entry, or return the receipt of an earlier write with the same idempotency key."""
+    if request.idempotency_key is None:
+        return _write_entry(state, request, data, now, session_limit)
+    key = (request.entry.namespace, request.idempotency_key)
+    fingerprint = semantics.request_fingerprint(request)
+    receipt = state.find_receipt(key)
+    if receipt is not None and receipt[2] >= now - semantics.KEY_LIFETIME_MS:
+        if receipt[0] != fingerprint:
+            raise KeyReused(request.idempotency_key)
+        return semantics.write_result(request, receipt[1].entry, receipt[1].outcome)
+    result = _write_entry(state, request, data, now, session_limit)
+    state.add_receipt(key, (fingerprint, result, now))
+    return result
+
+
+def _write_entry(
+    state: StoreState, request: WriteRequest, data: IndexData, now: int, session_limit: int | None
+) -> WriteResult:
+    given = request.entry
+    stored = state.find(given.namespace, given.id)
+    if request.dedupe and stored is None and request.supersedes is None:
+        for other in state.possible_duplicates(given):
+            if semantics.is_duplicate(other.entry, given, now):
+                return semantics.write_result(request, other.entry, "duplicate_of")
+    before = None if stored is None else stored.entry
+    # The vector, its tokens and whether the caller gave it; the features follow from the content.
+    vector_changed = data.given and stored is not None and data[2:] != stored.index_data[2:]
+    outcome, entry = semantics.decide_write(request, before, vector_changed=vector_changed)
+    if outcome == "stored":
+        if stored is None or before is None:
+            state.add(entry, data, now)
+            was_out = given.id in state.erased_ids(given.namespace, [given.id])
+        else:
+            if stored.index_data.given and not data.given and before.content == entry.content:
+                # A vector that the caller gave stays until the content changes.
+                data = data._replace(pooled=stored.index_data.pooled, tokens=None, given=True)
+            state.revise(stored, entry, "write", now, data)
+            was_out = truth.status_of(before) != LIVE
+        _propagate(state, entry.namespace, {entry.id: was_out}, now)
+    if request.supersedes is not None:
+        agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
+        supersede(state, request.supersedes, agent, by=entry.id, reason=None, expected_rev=None, now=now)
+        outcome = "superseded"
+    _check_session_limit(state, entry, session_limit)
+    return semantics.write_result(request, entry, outcome)
+
+
+def supersede(
+    state: StoreState,
+    id: str,
+    scope: Scope,
+    *,
+    by: str | None,
+    reason: str | None,
+    expected_rev: int | None,
+    now: int,
+) -> Entry:
+    """Mark an entry as replaced by another, or by nothing."""
+    stored = require_entry(state, id, scope)
+    entry = stored.entry
+    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    owner = Scope(namespace=scope.namespace, agent_id=entry.agent_id)
+    successor = None if by is None else require_entry(state, by, owner).entry
+    new = semantics.as_superseded(entry, successor, reason, now)
+    if entry.superseded_by == new.superseded_by:
+        return entry
+    return _save_revision(state, stored, new, "supersede", now)
+
+
+def reinstate(state: StoreState, id: str, scope: Scope, expected_rev: int | None, now: int) -> Entry:
+    """Undo superseding an entry."""
+    stored = require_entry(state, id, scope)
+    entry = stored.entry
+    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    if entry.superseded_by is None:
+        return entry
+    return _save_revision(state, stored, semantics.as_reinstated(entry), "restore", now)
+
+
+def record_access(state: StoreState, ids: Sequence[str], scope: Scope, now: int) -> None:
+    """Count one use of each of these entries that the scope contains."""
+    entries = state.find_many(scope.namespace, {*ids})
+    for id in ids:
+        if id in entries and scope.contains(entries[id].entry):
+            state.record_use(entries[id], 1, now)
+
+
+# Imports
+
+
+def import_entries(
+    state: StoreState,
+    entries: Sequence[Entry],
+    index_data: Sequence[IndexData],
+    links: Sequence[Link],
+    access: Mapping[str, Access],
+    missing_premises: Mapping[str, Entry],
+    now: int,
+    session_limit: int | None,
+) -> int:
+    """Add prepared entries of one namespace as they are, and return how many were new."""
+    namespace = entries[0].namespace
+    state.prefetch([WriteRequest(entry=entry) for entry in entries])
+    pairs = zip(entries, index_data, strict=True)
+    new = [entry for entry, data in pairs if _import_entry(state, entry, data, access, now)]
+    _import_links(state, namespace, links, now)
+    absent = _add_missing_tombstones(state, namespace, missing_premises, now)
+    sources = [link.source for link in links if link.relation == INVALIDATED_BY]
+    was_out = {id: stored.status != LIVE for id, stored in state.find_many(namespace, sources).items()}
+    erased = state.erased_ids(namespace, {entry.id for entry in new})
+    was_out.update((entry.id, entry.id in erased) for entry in new)
+    was_out.update((id, False) for id in absent)
+    _propagate(state, namespace, was_out, now)
+    for entry in {(entry.agent_id, entry.session_id): entry for entry in new}.values():
+        _check_session_limit(state, entry, session_limit)
+    return len(new)
+
+
+def _import_entry(
+    state: StoreState, entry: Entry, data: IndexData, access: Mapping[str, Access], now: int
+) -> bool:
+    existing = state.find(entry.namespace, entry.id)
+    if not validation.is_new(entry, None if existing is None else existing.entry):
+        return False
+    stored = state.add(entry, data, now)
+    used = access.get(entry.id)
+    if used is not None and used.count:
+        state.record_use(stored, used.count, used.last)
+    return True
+
+
+def _import_links(state: StoreState, namespace: str, links: Sequence[Link], now: int) -> None:
+    ends = state.find_many(namespace, {end for link in links for end in (link.source, link.target)})
+    for link in links:
+        for end in (link.source, link.target):
+            if end not in ends:
+                raise semantics.entry_not_found(end)
+        key = (namespace, link.source, link.relation, link.target)
+        if state.find_link(key) is None:
+            state.add_link(key, link)
+            state.log_change(ends[link.source].entry, "link", now)
+
+
+def _add_missing_tombstones(
+    state: StoreState, namespace: str, premises: Mapping[str, Entry], now: int
+) -> list[str]:
+    """Record premises that were not imported as erased, and return their ids."""
+    known = state.find_many(namespace, premises).keys() | state.erased_ids(namespace, premises)
+    absent = [id for id in premises if id not in known]
+    for id in absent:
+        tombstone = Version(id=id, rev=0, at=now, reason=validation.MISSING_PREMISE_REASON)
+        state.add_tombstone(premises[id], tombstone)
+    return absent
+
+
+# Links
+
+
+def add_link(state: StoreState, link: Link, scope: Scope, now: int) -> Link:
+    """Link two entries, or return the link that exists."""
+    key = (scope.namespace, link.source, link.relation, link.target)
+    source = require_entry(state, link.source, scope)
+    require_entry(state, link.target, scope)
+    existing = state.find_link(key)
+    if existing is not None:
+        return existing
+    was_out = source.status != LIVE
+    state.add_link(key, link)
+    state.log_change(source.entry, "link", now)
+    if link.relation == INVALIDATED_BY:
+        _propagate(state, scope.namespace, {link.source: was_out}, now)
+    return link
+
+
+def remove_link(state: StoreState, link: Link, scope: Scope, now: int) -> bool:
+    """Remove a link and return whether it existed."""
+    source = require_entry(state, link.source, scope)
+    require_entry(state, link.target, scope)
+    was_out = source.status != LIVE
+    removed = state.remove_link((scope.namespace, link.source, link.relation, link.target))
+    if removed:
+        state.log_change(source.entry, "unlink", now)
+        if link.relation == INVALIDATED_BY:
+            _propagate(state, scope.namespace, {link.source: was_out}, now)
+    return removed
+
+
+def links_of(state: StateReader, id: str, scope: Scope, relation: str | None) -> list[Link]:
+    """Return the links of an entry whose other end the scope contains, oldest first."""
+    require_entry(state, id, scope)
+    others = {
+        link: key[3] if key[1] == id else key[1]
+        for key, link in state.links_of(scope.namespace, id).items()
+        if relation in (None, link.relation)
+    }
+    entries = state.find_many(scope.namespace, {*others.values()})
+    visible = [link for link, other in others.items() if scope.contains(entries[other].entry)]
+    return sorted(visible, key=lambda link: (link.created_at, link.source, link.relation, link.target))
+
+
+# Erasure
+
+
+def erase(
+    state: StoreState,
+    scope: Scope,
+    *,
+    id: str | None,
+    reason: str | None,
+    now: int,
+    unreachable: Sequence[str],
+) -> EraseReceipt:
+    """Remove an entry, or everything in a scope, and leave tombstones."""
+    chosen = state.entries_in(scope) if id is None else [require_entry(state, id, scope)]
+    entries = state.load_for_removal(chosen)
+    documents = _erase_documents(state, scope) if id is None else []
+    versions = [
+        version.entry for stored in entries for version in stored.versions if version.entry is not None
+    ]
+    was_out = {stored.entry.id: stored.status != LIVE for stored in entries}
+    tombstones = [Version(id=one.entry.id, rev=one.entry.rev, at=now, reason=reason) for one in entries]
+    removed_links = {
+        key
+        for stored, tombstone in zip(entries, tombstones, strict=True)
+        for key in state.remove(stored, tombstone)
+    }
+    _propagate_erasure(state, scope.namespace, was_out, removed_links, now)
+    return EraseReceipt(
+        ids=tuple(was_out),
+        versions=sum(len(stored.versions) for stored in entries),
+        links=len(removed_links),
+        documents=len(documents),
+        at=now,
+        reason=reason,
+        scrubbed=True,
+        unreachable=(
+            *_remaining_copies(state, scope, [*was_out]),
+            *semantics.remaining_transcripts(versions, documents),
+            *unreachable,
+        ),
+    )
+
+
+def _propagate_erasure(
+    state: StoreState,
+    namespace: str,
+    was_out: dict[str, bool],
+    removed_links: set[LinkKey],
+    now: int,
+) -> None:
+    """Log which remaining entries lost a link, and update what depended on the erased ones."""
+    remaining = [key for key in removed_links if key[1] not in was_out]
+    sources = state.find_many(namespace, {key[1] for key in remaining})
+    for id in sorted(sources):
+        state.log_change(sources[id].entry, "unlink", now)
+    # An entry that was invalidated was out.
+    invalidated = {key[1]: True for key in remaining if key[2] == INVALIDATED_BY}
+    _propagate(state, namespace, {**was_out, **invalidated}, now)
+
+
+def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) -> list[str]:
+    """Describe what is left in the store that may repeat the erased content."""
+    notices = [
+        semantics.derived_entry_notice(other, id)
+        for id in erased
+        for other in state.citing_ids(scope.namespace, id)
+    ]
+    agent = scope.agent_id
+    owners = state.document_owners(scope.namespace).values()
+    documents = sum(agent is None or owner.agent_id in (None, agent) for owner in owners)
+    return semantics.remaining_copies(notices, documents)
+
+
+def _erase_documents(state: StoreState, scope: Scope) -> list[tuple[str, str]]:
+    """Remove the documents of a scope and return their kinds and ids.
+
+    Documents belong to an agent and a session, not to a project.
+    """
+    if scope.project_id is not None:
+        return []
+    keys = [key for key, owner in state.document_owners(scope.namespace).items() if _is_owned(scope, owner)]
+    for key in keys:
+        state.remove_document(key)
+    if scope == Scope(namespace=scope.namespace):  # leases may exist without a document
+        state.remove_leases(scope.namespace)
+    return [(kind, id) for _, kind, id in keys]
+
+
+# Documents
+
+
+def load_document(state: StateReader, kind: str, id: str, scope: Scope) -> Document | None:
+    """Return a document with its log."""
+    key = (scope.namespace, kind, id)
+    document = state.find_document(key)
+    if document is None or not _is_owned(scope, document):
+        return None
+    return _replace_fields(document, log=state.document_log(key))
+
+
+def list_documents(
+    state: StateReader, kind: str, scope: Scope, limit: int, after: str | None
+) -> list[Document]:
+    """Return the documents of a kind without their logs, ordered by id."""
+    documents = state.documents_of_kind(kind, scope.namespace, after)
+    return [*islice((document for document in documents if _is_owned(scope, document)), limit)]
+
+
+def save_document(state: StoreState, document: Document, expected_rev: int | None, now: int) -> Document:
+    """Create or replace a document."""
+    key = (document.namespace, document.kind, document.id)
+    existing = state.find_document(key)
+    owner = (document.agent_id, document.session_id)
+    if existing is not None and (existing.agent_id, existing.session_id) != owner:
+        raise IdTaken(document.id)
+    rev = 0 if existing is None else existing.rev
+    Conflict.check(f"{document.kind} {document.id!r}", expected_rev, rev)
+    saved = document.replace(rev=rev + 1, updated_at=now)
+    state.put_document(key, _replace_fields(saved, log=()), saved.log)
+    return saved
+
+
+def append_document(
+    state: StoreState,
+    kind: str,
+    id: str,
+    items: Sequence[Any],
+    scope: Scope,
+    expected_rev: int | None,
+    now: int,
+) -> int:
+    """Append items to the log of a document and return its new revision."""
+    key = (scope.namespace, kind, id)
+    document = state.find_document(key)
+    if document is None or not _is_owned(scope, document):
+        raise NotFound(kind, id, "save the document first")
+    Conflict.check(f"{kind} {id!r}", expected_rev, document.rev)
+    new = _replace_fields(document, rev=document.rev + 1, updated_at=now)
+    state.append_document(key, new, items)
+    return new.rev
+
+
+def claim_document(
+    state: StoreState, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
+) -> Lease | None:
+    """Acquire or renew the lease of a document; None while another owner holds it."""
+    key = _claimable_key(state, kind, id, scope)
+    lease = state.find_lease(key)
+    is_held = lease is not None and lease.until > now
+    if lease is not None and is_held and lease.owner != owner:
+        return None
+    # The fencing token grows with each new holder, not when one renews its lease.
+    token = (0 if lease is None else lease.token) + (0 if is_held else 1)
+    lease = Lease(owner=owner, until=now + ttl_ms, token=token)
+    state.put_lease(key, lease)
+    return lease
+
+
+def release_document(state: StoreState, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
+    """End a lease and return whether the owner held it."""
+    key = _claimable_key(state, kind, id, scope)
+    lease = state.find_lease(key)
+    if lease is None or lease.owner != owner or lease.until <= now:
+        return False
+    state.put_lease(key, lease.replace(until=0))
+    return True
+
+
+def _claimable_key(state: StoreState, kind: str, id: str, scope: Scope) -> DocumentKey:
+    """Return the key of a document; one that does not exist yet may be claimed by anybody."""
+    key = (scope.namespace, kind, id)
+    document = state.find_document(key)
+    if document is not None and not _is_owned(scope, document):
+        raise NotFound(kind, id, "check the id and the scope")
+    return key
+
+
+def _replace_fields(document: Document, **fields: Any) -> Document:
+    """Return a copy with fields that are known to be valid, so that the others are not checked again."""
+    new = shallow_copy(document)
+    for name, value in fields.items():
+        set_field(new, name, value)
+    return new
+
+
+def _is_owned(scope: Scope, document: Document | Scope) -> bool:
+    return (
+        document.namespace == scope.namespace
+        and scope.agent_id in (None, document.agent_id)
+        and scope.session_id in (None, document.session_id)
+    )
+
+
+# Reads
+
+
+def list_entries(state: StateReader, scope: Scope) -> list[Entry]:
+    """Return everything in a scope, in the order of the last writes."""
+    return [stored.entry for stored in sorted(state.entries_in(scope), key=lambda stored: stored.written_seq)]
+
+
+def get_entry(state: StateReader, id: str, scope: Scope, as_of: int | None) -> Entry:
+    """Return an entry as of a moment, or raise `NotFound` or `Erased`."""
+    stored = state.find(scope.namespace, id)
+    if stored is not None and scope.contains(stored.entry):
+        if as_of is not None:
+            (stored,) = state.load_versions([stored])
+        entry = stored.entry_at(as_of)
+        if entry is not None:
+            return entry
+    tombstones = [] if as_of is None else state.tombstones_of(id, scope)
+    if as_of is not None and tombstones:
+        last = next((tombstone for tombstone in tombstones if tombstone.at >= as_of), tombstones[-1])
+        raise Erased("entry", id, last.at, last.reason)
+    raise semantics.entry_not_found(id)
+
+
+def history(state: StateReader, id: str, scope: Scope) -> list[Version]:
+    """Return the tombstones and versions of an id, oldest first."""
+    stored = state.find(scope.namespace, id)
+    visible = [stored] if stored is not None and scope.contains(stored.entry) else []
+    versions = [version for one in state.load_versions(visible) for version in one.history()]
+    found = [*state.tombstones_of(id, scope), *versions]
+    if not found:
+        raise semantics.entry_not_found(id)
+    return found
+
+
+def query(state: StateReader, query: Query) -> Page:
+    """Return the next page of the entries that pass a filter, newest first."""
+    before = FIRST_PAGE if query.cursor is None else records.decode_cursor(query.cursor)
+    passes = semantics.entry_predicate(query.filter, query.at if query.as_of is None else query.as_of)
+    entries: Sequence[StoredEntry] = state.entries_in(query.scope)
+    if query.as_of is not None:
+        entries = state.load_versions(entries)
+    matches = [
+        (position, entry)
+        for stored in entries
+        if (entry := stored.entry_at(query.as_of)) is not None
+        and passes(entry)
+        and (position := (semantics.time_of(entry), stored.number)) < before
+    ]
+    matches.sort(key=lambda match: match[0], reverse=True)
+    return build_page(matches, query.limit)
+
+
+def build_page(matches: Sequence[tuple[tuple[int, ...], Entry]], limit: int) -> Page:
+    """Return the first `limit` of sorted matches, with a cursor if there are more."""
+    shown = matches[:limit]
+    cursor = records.encode_cursor(*shown[-1][0]) if len(matches) > len(shown) else None
+    return Page(entries=tuple(entry for _, entry in shown), cursor=cursor)
+
+
+def speakers(state: StateReader, scope: Scope) -> list[str]:
+    """Return the names of the speakers in a scope, each once."""
+    messages = [stored.entry.message for stored in state.entries_in(scope)]
+    return [*dict.fromkeys(message.speaker for message in messages if message and message.speaker)]
+
+
+def candidates(
+    state: StateReader,
+    scope: Scope,
+    filter: Filter,
+    at: int,
+    encode_query: QueryEncoder,
+    embedder: Embedder | None,
+) -> Candidates | None:
+    """Build the candidate pool of a scope; None where it is empty."""
+    from omoide.stores.pool import pool_of  # needs NumPy
+
+    statuses = truth.allowed_statuses(superseded=filter.include_superseded, stale=filter.include_stale)
+    entries = [
+        stored
+        for stored in sorted(state.entries_in(scope), key=lambda stored: stored.written_seq)
+        if stored.status in statuses
+        and (filter.include_expired or stored.entry.expires_at is None or stored.entry.expires_at > at)
+    ]
+    if not entries:
+        return None
+    values = [stored.entry for stored in entries]
+    passes = semantics.entry_predicate(filter, at)
+    pool, allowed = pool_of(
+        [(stored.entry, stored.index_data) for stored in state.load_index_data(entries)],
+        0 if embedder is None else embedder.dim,
+        [*map(passes, values)],
+    )
+    write_order = [stored.written_seq for stored in entries]
+    return Candidates(
+        pool, encode_query(pool.speakers), allowed, write_order, lambda rows: [values[row] for row in rows]
+    )
+
+
+def stats(state: StateReader, scope: Scope, embedder: Embedder | None, now: int, last_seq: int = 0) -> Stats:
+    """Count the entries, versions and links of a scope."""
+    stored = state.entries_in(scope)
+    entries = [one.entry for one in stored]
+    live = [entry for entry in entries if truth.status_of(entry) == LIVE]
+    stale = sum(truth.status_of(entry) == truth.STALE for entry in entries)
+    expired = sum(not entry.is_live(now) for entry in live)
+    by_type: dict[str, int] = {}
+    for entry in entries:
+        by_type[semantics.type_of(entry)] = by_type.get(semantics.type_of(entry), 0) + 1
+    return Stats(
+        entries=len(entries),
+        live=len(live) - expired,
+        superseded=len(entries) - len(live) - stale,
+        stale=stale,
+        expired=expired,
+        versions=sum(one.entry.rev - one.first_rev + 1 for one in stored),
+        links=state.count_links_from(scope.namespace, {entry.id for entry in entries}),
+        by_type=by_type,
+        without_vectors=sum(
+            embedder is not None and not one.has_vector and one.status == LIVE for one in stored
+        ),
+        embedder=None if embedder is None else embedder.name,
+        last_seq=last_seq,
+    )
+
+
+def latest_ids(ids: Iterable[str]) -> list[str]:
+    """Return each id once, in the order of the last occurrences."""
+    return [*reversed(dict.fromkeys(reversed([*ids])))]
