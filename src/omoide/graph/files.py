@@ -20,10 +20,6 @@ from typing import IO, Any, cast
 from omoide.errors import Invalid, InvalidRDF, MissingExtra, WrongType
 
 try:
-    from pyoxigraph import RdfFormat
-except ImportError as error:
-    raise MissingExtra("the graph", "graph") from error
-try:
     from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, Store, Triple, parse, serialize
 except ImportError as error:
     raise MissingExtra("the graph", "graph") from error

@@ -15,11 +15,7 @@ from urllib.parse import unquote
 from omoide.errors import Invalid, InvalidRDF, MissingExtra
 
 try:
-    from pyoxigraph import DefaultGraph, Literal, Quad, Triple
-except ImportError as error:
-    raise MissingExtra("the graph", "graph") from error
-try:
-    from pyoxigraph import BlankNode, Literal, NamedNode, Quad, Triple
+    from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, Triple
 except ImportError as error:
     raise MissingExtra("the graph", "graph") from error
 
