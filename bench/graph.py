@@ -19,12 +19,12 @@ import pyoxigraph as ox
 from bench import corpus
 from bench.measure import Report, Work, side_by_side
 from omoide import Entry, Evidence, Filter, Scope, WriteRequest, open_store
-from omoide.graph import ontology
+from omoide.graph import PREFIXES, graph_iri, ontology
 from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.serializer import entries_to_nquads
 from omoide.graph.sync import source_for
 from omoide.graph.view import GraphCore
-from omoide.graph.vocabulary import ONTOLOGY_GRAPH, PREFIXES, graph_iri
+from omoide.graph.vocabulary import ONTOLOGY_GRAPH
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Query
 

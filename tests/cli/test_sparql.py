@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import RdfFormat, parse
 from tests.cli.test_process import without
-from tests.graph import servers
-from tests.graph.servers import Server
+from tests.support import sparql_servers as servers
+from tests.support.sparql_servers import Server
 
 from omoide.cli import transfer
 from omoide.cli.output import UNSAFE_CATEGORIES
-from omoide.graph.results import Triple
-from omoide.graph.terms import IRI, RDFTerm
+from omoide.graph import IRI, RDFTerm, Triple
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]

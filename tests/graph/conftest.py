@@ -1,10 +1,10 @@
-"""Where do the graphs of the tests live? In this process, and on two servers."""
+"""Graph backends of the tests: in this process, and on two servers."""
 
 from collections.abc import Iterator
 
 import pytest
-from tests.graph import servers
-from tests.graph.servers import Server
+from tests.support import sparql_servers as servers
+from tests.support.sparql_servers import Server
 
 from omoide.graph.backend import GraphBackend
 from omoide.graph.endpoint import EndpointBackend

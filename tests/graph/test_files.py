@@ -1,4 +1,4 @@
-"""Do memories leave for a file whole, and come back from it as they were?"""
+"""Memories survive the way to a file and back."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import rdflib
 from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import parse
-from tests.graph.given import NOW, memories
+from tests.support.graph_memories import NOW, memories
 
 from omoide.core.entry import Entry, Evidence
 from omoide.errors import DiskFull, Invalid, InvalidRDF, NotFound, StoreFailed, WrongType
+from omoide.graph import ImportDefaults, MemoryBatch, to_nquads
 from omoide.graph.files import FORMATS, export, read_pages, resolve_format
-from omoide.graph.parser import ImportDefaults, MemoryBatch
-from omoide.graph.serializer import to_nquads
 from omoide.stores.records import Access, Link
 
 NAMES = list(FORMATS)

@@ -1,4 +1,4 @@
-"""Can a query, or whoever goes away in the midst of one, do harm?"""
+"""Neither a hostile query nor a cancelled caller does harm."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 import omoide
 from omoide import Scope, blocking, graph, open_store
 from omoide.errors import InvalidQuery, InvalidRDF, WrongType
-from omoide.graph import sync
+from omoide.graph import GraphView, sync
 from omoide.graph.backend import prepare_query, with_limit
 from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.results import check_syntax
 from omoide.graph.sparql import MAX_BYTES, MAX_PREFIX_LENGTH, MAX_VARIABLES, check_query
-from omoide.graph.view import MAX_ATTEMPTS, GraphView
+from omoide.graph.view import MAX_ATTEMPTS
 
 ANN = Scope(agent_id="ann")
 BOB = Scope(agent_id="bob")

@@ -1,4 +1,4 @@
-"""Is every thing's name in the graph safe, its own, and a way back to its id?"""
+"""IRIs are safe, unique, and can be turned back into ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import NamedNode
-from tests.graph.given import ids, texts
+from tests.support.graph_memories import ids, texts
 
 from omoide.graph import vocabulary
 from omoide.ids import check

@@ -1,4 +1,4 @@
-"""Does the ontology say what it has to, and can every tool read it?"""
+"""The ontology is complete, and every tool can read it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ from pyoxigraph import NamedNode, RdfFormat, Store, parse
 
 from omoide.core.entry import MEMORY_TYPES, PARENT_TYPES, ROOT_TYPE, ontology_class
 from omoide.errors import NotFound
-from omoide.graph import ontology
+from omoide.graph import CLASSES, PREFIXES, TYPES, ontology
 from omoide.graph.vocabulary import (
-    CLASSES,
     FACETS,
     JIDO,
     LEVELS,
     ONTOLOGY_GRAPH,
     OWL,
-    PREFIXES,
     RDF,
     RDFS,
     RELATIONS,
     SOURCE_INDIVIDUALS,
-    TYPES,
     XSD,
 )
 

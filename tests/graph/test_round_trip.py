@@ -1,4 +1,4 @@
-"""Does a store leave as a graph and come back as the same store?"""
+"""A store that leaves as a graph comes back as the same store."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import rdflib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import EXAMPLES
-from tests.graph.given import NOW, entries, moments, relations
+from tests.support.graph_memories import NOW, entries, moments, relations
 
 from omoide import clock, graph
 from omoide.core.entry import ROOT_TYPE, Entry, Evidence, Scope, WriteRequest
 from omoide.errors import IdTaken, Invalid, InvalidRDF, OmoideError
+from omoide.graph import CLASSES, GraphView
 from omoide.graph.files import FORMATS
-from omoide.graph.view import GraphView
-from omoide.graph.vocabulary import CLASSES, JIDO
+from omoide.graph.vocabulary import JIDO
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 from omoide.stores.records import Access, Link

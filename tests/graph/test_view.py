@@ -1,4 +1,4 @@
-"""Is the graph ever older than its store, or wider than its scope?"""
+"""A view is never older than its store, nor wider than its scope."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.graph.servers import Server
+from tests.support.sparql_servers import Server
 
 import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, blocking, clock, graph, open_store

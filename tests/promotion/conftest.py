@@ -1,4 +1,4 @@
-"""Which stores are the tests of promotion run with?"""
+"""Stores of the promotion tests."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""What is promoted, and when, where nobody says otherwise?"""
+"""Defaults and limits of the promotion policy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.promotion.given import NOW, item, plan_of, short_term, verdicts
 from tests.sessions.given import a_spec, talker
+from tests.support.promotion import NOW, item, plan_of, short_term, verdicts
 
 from omoide import clock
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion import PromotionPolicy
 from omoide.sessions import Session
 from omoide.testing import FrozenClock
 

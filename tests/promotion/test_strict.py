@@ -1,18 +1,17 @@
-"""Is a memory refused that contradicts another or lacks something, if somebody wants it so?"""
+"""Strict promotion refuses contradictions and incomplete memories."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.promotion.given import NOW, SCOPE, everything, fact, item, live, marks_after, plan_of, short_term
+from tests.support.promotion import NOW, SCOPE, everything, fact, item, live, marks_after, plan_of, short_term
 
 from omoide import clock
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.longterm.conflicts import find_conflicts
 from omoide.longterm.upkeep import review
-from omoide.promotion.plan import PromotionRun
-from omoide.promotion.promoter import promote
+from omoide.promotion import PromotionRun, promote
 from omoide.testing import FrozenClock
 
 PROJECT = Scope(project_id="shop")

@@ -11,13 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.promotion.given import Refusing
 from tests.sessions.given import a_spec, again, lines, talker
+from tests.support.promotion import Refusing
 
 from omoide import clock
 from omoide.core.entry import Entry, Scope
 from omoide.errors import Invalid, StoreFailed
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion import PromotionPolicy
 from omoide.sessions import Session
 from omoide.stores.factory import open_store
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import anyio.lowlevel
 import pytest
-from tests.promotion.given import Refusing
 from tests.sessions.given import Watched, a_spec, again, talker
+from tests.support.promotion import Refusing
 
 from omoide import clock
 from omoide.core.entry import Entry, Evidence, Scope
 from omoide.core.signal import Signal
 from omoide.errors import Invalid, NotFound, StoreFailed
 from omoide.longterm.upkeep import review
-from omoide.promotion.extraction import extract
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion import PromotionPolicy, extract
 from omoide.sessions import Session
-from omoide.shortterm.memory import TokenBudget
+from omoide.shortterm import TokenBudget
 from omoide.testing import FrozenClock, eventually
 
 START = 1_800_000_000_000

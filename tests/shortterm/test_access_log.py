@@ -1,4 +1,4 @@
-"""What does the access log know of what was used?"""
+"""The access log counts what was used."""
 
 import time
 from collections import Counter
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.shortterm.importance import AccessEvent, AccessKey, AccessLog
+from omoide.shortterm import AccessEvent, AccessLog
+from omoide.shortterm.importance import AccessKey
 from omoide.testing import reproducible
 
 EMPTY = AccessLog.new()

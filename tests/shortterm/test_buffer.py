@@ -1,4 +1,4 @@
-"""Which messages stay in the conversation buffer, and which leave?"""
+"""The conversation buffer keeps the newest messages that fit."""
 
 import time
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.retrieval.text import estimate_tokens
-from omoide.shortterm.memory import ROLES, BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
+from omoide.shortterm import BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
+from omoide.shortterm.memory import ROLES
 from omoide.testing import reproducible
 
 

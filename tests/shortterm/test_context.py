@@ -1,4 +1,4 @@
-"""What does a working context hold, count and let go?"""
+"""The working context holds values, counts tokens, and evicts."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord
 from omoide.retrieval.text import estimate_tokens
-from omoide.shortterm.context import KEYS, SOURCES, SUMMARY_KEY, ContextItem, WorkingContext, infer_type
+from omoide.shortterm import ContextItem, WorkingContext, infer_type
+from omoide.shortterm.context import KEYS, SOURCES, SUMMARY_KEY
 from omoide.testing import reproducible
 
 EMPTY = WorkingContext.new()

@@ -1,4 +1,4 @@
-"""What waits to be promoted, in which order, and what leaves?"""
+"""Pending memories are ordered, limited, and promoted by importance."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from omoide.core import codec
 from omoide.core.entry import Entry, Evidence
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.shortterm.pending import PendingItem, PendingMemories
+from omoide.shortterm import PendingItem, PendingMemories
 from omoide.testing import reproducible
 
 EMPTY = PendingMemories()

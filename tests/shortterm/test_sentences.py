@@ -1,4 +1,4 @@
-"""Which sentences does a message say?"""
+"""Text is split into sentences; code and quotations are skipped."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.shortterm.summary import sentences
+from omoide.shortterm import sentences
 
 
 @pytest.mark.parametrize(

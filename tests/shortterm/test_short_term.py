@@ -1,4 +1,4 @@
-"""What does a session's short-term memory begin with, and is it kept whole?"""
+"""Short-term memory starts empty and survives serialization."""
 
 from typing import Any
 
@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import InvalidRecord, WrongType
-from omoide.shortterm.importance import AccessLog
-from omoide.shortterm.memory import BufferMessage, ShortTerm, TokenBudget
-from omoide.shortterm.pending import PendingItem, PendingMemories
+from omoide.shortterm import AccessLog, BufferMessage, PendingItem, PendingMemories, ShortTerm, TokenBudget
 from omoide.testing import reproducible
 
 

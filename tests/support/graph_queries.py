@@ -1,4 +1,4 @@
-"""What is the graph asked, about which memories, and what is right by the entries alone?"""
+"""Queries for the graph, the memories they are about, and the results computed from the entries alone."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ from typing import Any, NamedTuple
 from omoide.core import entry as memory_types
 from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Evidence, Scope, WriteRequest
 from omoide.core.frozen import EMPTY_MAP
-from omoide.graph.terms import IRI
-from omoide.graph.vocabulary import (
-    CLASSES,
-    JIDO,
-    agent_iri,
-    graph_iri,
-    level_of,
-    memory_iri,
-    project_iri,
-    session_iri,
-)
+from omoide.graph import CLASSES, IRI, graph_iri, memory_iri
+from omoide.graph.vocabulary import JIDO, agent_iri, level_of, project_iri, session_iri
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Access, Link
 

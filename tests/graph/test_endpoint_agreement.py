@@ -1,4 +1,4 @@
-"""Does a query have the same answer in this process and on servers that share no code?"""
+"""A query has the same result in this process and on servers that share no code."""
 
 import json
 from typing import Any
@@ -8,11 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal
 
+from omoide.graph import IRI, Answer
 from omoide.graph.backend import GraphBackend
 from omoide.graph.endpoint import EndpointBackend
 from omoide.graph.oxigraph import OxigraphBackend
-from omoide.graph.results import Answer
-from omoide.graph.terms import IRI
 
 QUOTES = ["'''", '"""', "\\", '\\"', "\\u0022", "\\\\u0041", "\\U00000041"]
 HOSTILE = [*QUOTES, '" } #', "?o", "\n\r\t", "}", "\x7f", "é😀"]

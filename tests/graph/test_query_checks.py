@@ -1,4 +1,4 @@
-"""Which queries may be asked?"""
+"""Queries that do more than read are refused."""
 
 import random
 import string

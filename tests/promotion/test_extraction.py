@@ -1,4 +1,4 @@
-"""What does the extractor take for a memory, and what not?"""
+"""The extractor proposes memories, and only where there is one."""
 
 import time
 from functools import partial
@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from omoide.core.entry import Evidence
 from omoide.errors import Invalid, InvalidRecord
-from omoide.promotion.extraction import MAX_ITEMS, RULES, Rule, extract
-from omoide.shortterm.pending import PendingItem
+from omoide.promotion import RULES, Rule, extract
+from omoide.promotion.extraction import MAX_ITEMS
+from omoide.shortterm import PendingItem
 
 found_in = partial(extract, thread="thread_1", seq=4, agent_id="coder", at=1000)
 

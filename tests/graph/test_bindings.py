@@ -1,4 +1,4 @@
-"""Does a value in a query mean that value, and nothing else?"""
+"""A bound value means that value and nothing else."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, InvalidQuery, WrongType
+from omoide.graph import IRI, BlankNode, RDFTerm
 from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.sparql import bind, check_query, tokenize
-from omoide.graph.terms import IRI, BlankNode, RDFTerm, term_of
+from omoide.graph.terms import term_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 HOSTILE = [

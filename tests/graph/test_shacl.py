@@ -1,4 +1,4 @@
-"""Do the shapes find what is incomplete or wrong, and nothing else?"""
+"""The shapes report what is incomplete or wrong, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import EXAMPLES
-from tests.graph.given import NOW, entries, ids
+from tests.support.graph_memories import NOW, entries, ids
 
 from omoide.core.entry import MEMORY_TYPES, Entry
 from omoide.errors import InvalidRDF, MissingExtra
-from omoide.graph.parser import MemoryBatch
-from omoide.graph.serializer import to_nquads
-from omoide.graph.shacl import ValidationProblem, validate
+from omoide.graph import MemoryBatch, ValidationProblem, to_nquads
+from omoide.graph.shacl import validate
 from omoide.graph.vocabulary import FACETS, JIDO, OPEN_STATUSES, TYPE, assignees
 from omoide.longterm import conflicts
 from omoide.stores.records import Link

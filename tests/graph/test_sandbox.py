@@ -1,4 +1,4 @@
-"""Is a query in a process of its own stopped in time, and does it leave nothing behind?"""
+"""A query in its own process is stopped in time and leaves nothing behind."""
 
 import json
 import os
@@ -15,10 +15,9 @@ import pyoxigraph
 import pytest
 
 from omoide.errors import Invalid, InvalidQuery, QueryStopped, StoreFailed
-from omoide.graph import sandbox, worker
+from omoide.graph import IRI, sandbox, worker
 from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.sandbox import run_isolated
-from omoide.graph.terms import IRI
 from omoide.testing import eventually
 
 NQUADS = "".join(f'<u:s{n}> <u:p> "v{n}" <u:g> .\n' for n in range(300)).encode()

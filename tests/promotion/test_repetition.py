@@ -1,4 +1,4 @@
-"""Is what was promoted, interrupted, undone or decided again kept once, and as it was wanted last?"""
+"""A repeated, interrupted or undone promotion stores each memory once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.promotion.given import NOW, SCOPE, Refusing, fact, item, live, marks_after, plan_of, short_term
 from tests.sessions.given import Watched, a_spec, again, talker
+from tests.support.promotion import NOW, SCOPE, Refusing, fact, item, live, marks_after, plan_of, short_term
 
 from omoide import clock
 from omoide.core.entry import Scope, WriteRequest, WriteResult
 from omoide.core.signal import Signal
 from omoide.errors import StoreFailed
-from omoide.promotion.plan import PromotionPolicy, PromotionRun
-from omoide.promotion.promoter import promote, undo
+from omoide.promotion import PromotionPolicy, PromotionRun, promote, undo
 from omoide.sessions import Session
 from omoide.stores.async_store import AsyncStore
 from omoide.testing import FrozenClock, eventually

@@ -1,6 +1,6 @@
-"""Does a graph on a server behave like one in this process, whatever the server does?
+"""A graph on a server behaves like one in this process, whatever the server does.
 
-What both have to do is tried in `test_embedded`, on every kind of graph.
+What every backend has to do is tested in `test_backends`.
 """
 
 import base64
@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.graph.servers import free_port
+from tests.support.sparql_servers import free_port
 
 from omoide.errors import EndpointFailed, Invalid, InvalidQuery, QueryStopped, StoreFailed, WrongType
 from omoide.graph.endpoint import EndpointBackend

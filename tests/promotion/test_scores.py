@@ -1,4 +1,4 @@
-"""How much does something matter, and what made it so?"""
+"""The importance score and its explanation."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from omoide.core.entry import MEMORY_TYPES
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.promotion.plan import score_context_item
-from omoide.shortterm.context import ContextItem, WorkingContext
-from omoide.shortterm.importance import SALIENCE, AccessLog, Score, Weights, reaches, score
+from omoide.promotion import score_context_item
+from omoide.shortterm import AccessLog, ContextItem, Score, Weights, WorkingContext, score
+from omoide.shortterm.importance import SALIENCE, reaches
 from omoide.testing import reproducible
 
 MINUTE = 60_000

@@ -1,4 +1,4 @@
-"""Does the graph follow its store through failures, copies and crashes?"""
+"""The graph follows its store through failures, copies and crashes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import pytest
 import omoide
 from omoide import Entry, Evidence, Scope, WriteRequest, graph, open_store
 from omoide.errors import EndpointFailed
-from omoide.graph import sync
+from omoide.graph import GraphView, sync
 from omoide.graph.oxigraph import OxigraphBackend
-from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import META_GRAPH, ONTOLOGY_GRAPH, OWNER_GRAPH
 
 FIRST = Scope(agent_id="ann", session_id="s1")

@@ -1,4 +1,4 @@
-"""Does a graph keep what it is told, and show each asker only its own part of it?"""
+"""Every backend stores what it is given, and a query sees only its own graphs."""
 
 import subprocess
 import sys
@@ -20,10 +20,11 @@ from omoide.errors import (
     ReadOnly,
     StoreFailed,
 )
+from omoide.graph import graph_iri, memory_iri
 from omoide.graph.backend import GraphBackend, SyncState
 from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.results import oxigraph_error
-from omoide.graph.vocabulary import EVIDENCE, ONTOLOGY_GRAPH, graph_iri, memory_iri
+from omoide.graph.vocabulary import EVIDENCE, ONTOLOGY_GRAPH
 
 ALICE, BOB = graph_iri("home", "alice"), graph_iri("home", "bob")
 P = "https://jido.ai/ontology#"

@@ -1,4 +1,4 @@
-"""Which memories do the tests of the graph try? Every field of an entry, its links, and its use."""
+"""Hypothesis strategies for memories with every field, their links and their access counts."""
 
 from __future__ import annotations
 

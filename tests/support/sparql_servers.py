@@ -1,4 +1,4 @@
-"""Which SPARQL servers are at hand? Two that have nothing in common, started on loopback for the tests."""
+"""Two SPARQL servers that share no code, started on loopback."""
 
 import shutil
 import socket

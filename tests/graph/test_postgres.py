@@ -1,4 +1,4 @@
-"""Is a graph over a PostgreSQL server ever behind what another process was told is done?"""
+"""A graph over PostgreSQL is never older than an acknowledged write of another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can several programs keep one graph at an endpoint?"""
+"""Several programs can maintain one graph at an endpoint."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.graph.servers import Server
+from tests.support.sparql_servers import Server
 
 import omoide
 from omoide import Scope, WriteRequest, clock, graph, open_store
 from omoide.errors import Busy
-from omoide.graph import sync
+from omoide.graph import GraphView, sync
 from omoide.graph.endpoint import EndpointBackend
-from omoide.graph.view import GraphView
 from omoide.graph.vocabulary import ONTOLOGY_GRAPH, OWNER_GRAPH, UNION_GRAPH
 
 FIRST = Scope(agent_id="ann", session_id="s1")

@@ -1,4 +1,4 @@
-"""Does a question have the same answer wherever the graph lives, and is it the right one?"""
+"""A query has the right result, and the same one on every backend."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import anyio
 import pytest
-from tests.graph import servers
-from tests.graph.questions import (
+from tests.support import sparql_servers as servers
+from tests.support.graph_queries import (
     ADA,
     EVERYTHING,
     FIRST,
@@ -29,9 +29,7 @@ from tests.graph.questions import (
 
 from omoide import clock, graph
 from omoide.core.entry import MEMORY_TYPES, Filter, Scope
-from omoide.graph.terms import IRI
-from omoide.graph.view import GraphView
-from omoide.graph.vocabulary import CLASSES, memory_iri
+from omoide.graph import CLASSES, IRI, GraphView, memory_iri
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 from omoide.stores.records import Query

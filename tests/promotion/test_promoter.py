@@ -1,4 +1,4 @@
-"""Does short-term memory become long-term memory once, all of it, and nothing else?"""
+"""Short-term memory becomes long-term memory once, all of it, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.promotion.given import (
+from tests.stores.own import Pocket
+from tests.support.promotion import (
     NOW,
     SAID,
     SCOPE,
@@ -21,12 +22,10 @@ from tests.promotion.given import (
     plan_of,
     short_term,
 )
-from tests.stores.own import Pocket
 
 from omoide import clock
 from omoide.core.entry import Scope
-from omoide.promotion.plan import PromotionMark, PromotionPlan, PromotionPolicy
-from omoide.promotion.promoter import Promotion, promote
+from omoide.promotion import Promotion, PromotionMark, PromotionPlan, PromotionPolicy, promote
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 

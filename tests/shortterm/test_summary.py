@@ -1,4 +1,4 @@
-"""What does a summary take from a conversation?"""
+"""The extractive summary of a conversation."""
 
 import time
 
@@ -8,15 +8,8 @@ from hypothesis import strategies as st
 
 from omoide.errors import Invalid, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens, token_counter
-from omoide.shortterm.memory import BufferMessage
-from omoide.shortterm.summary import (
-    CONTENT_WEIGHT,
-    RECENCY_WEIGHT,
-    ROLE_WEIGHT,
-    SUMMARY_HEADING,
-    sentences,
-    summarize_messages,
-)
+from omoide.shortterm import BufferMessage, sentences, summarize_messages
+from omoide.shortterm.summary import CONTENT_WEIGHT, RECENCY_WEIGHT, ROLE_WEIGHT, SUMMARY_HEADING
 
 
 def said(content: str, role: str = "user") -> BufferMessage:

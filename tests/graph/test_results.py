@@ -1,4 +1,4 @@
-"""Can an answer be read, shown and passed on?"""
+"""A query result can be read, printed and serialized."""
 
 import json
 import math
@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, NotFound
+from omoide.graph import IRI, Answer, BlankNode, RDFTerm, ResultRow, Triple
 from omoide.graph.oxigraph import OxigraphBackend
-from omoide.graph.results import Answer, ResultRow, Triple, read_results, read_triples
-from omoide.graph.terms import IRI, XSD, BlankNode, RDFTerm
+from omoide.graph.results import read_results, read_triples
+from omoide.graph.terms import XSD
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 iris = st.builds(lambda name: RDFTerm("iri", f"urn:{name}"), st.text("abcé-_~/", max_size=8))

@@ -1,4 +1,4 @@
-"""Are triples that others wrote understood as far as they use the ontology's words?"""
+"""Foreign triples are read as far as they use the ontology."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pyoxigraph import Quad, RdfFormat, Triple, parse
 
 from omoide.core.entry import Entry, Evidence
 from omoide.errors import InvalidRDF
-from omoide.graph.parser import ImportDefaults, MemoryBatch, from_quads
-from omoide.graph.vocabulary import MEMORY, PREFIXES, evidence_iri
+from omoide.graph import MEMORY, PREFIXES, ImportDefaults, MemoryBatch, from_quads
+from omoide.graph.vocabulary import evidence_iri
 from omoide.stores.records import Access
 
 HEAD = "".join(f"@prefix {name}: <{iri}> .\n" for name, iri in PREFIXES.items())

@@ -1,4 +1,4 @@
-"""Is it said of everything in short-term memory what becomes of it, and is that right?"""
+"""Everything in short-term memory gets the right verdict."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.promotion.given import NOW, SAID, SCOPE, fact, item, only, plan_of, short_term, verdicts
+from tests.support.promotion import NOW, SAID, SCOPE, fact, item, only, plan_of, short_term, verdicts
 
 from omoide.core.entry import MEMORY_TYPES, Evidence, Scope
 from omoide.errors import Invalid
-from omoide.promotion.plan import (
-    TRUNCATION_SUFFIX,
-    PromotionMark,
-    PromotionPlan,
-    PromotionPolicy,
-    digest,
-    entry_id_for_value,
-)
+from omoide.promotion import PromotionMark, PromotionPlan, PromotionPolicy
+from omoide.promotion.plan import TRUNCATION_SUFFIX, digest, entry_id_for_value
 from omoide.shortterm.context import SOURCES
 
 LONGEST = 64 * 1024

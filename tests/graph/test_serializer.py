@@ -1,4 +1,4 @@
-"""Does a memory come back from triples as exactly what it was?"""
+"""A memory comes back from triples exactly as it was."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ import rdflib
 from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import NamedNode, RdfFormat, Store, Triple, parse, serialize
-from tests.graph.given import NOW, entries, memories
+from tests.support.graph_memories import NOW, entries, memories
 
 from omoide.core.entry import MEMORY_TYPES, Entry, Evidence
-from omoide.graph import ontology
-from omoide.graph.parser import MemoryBatch, from_quads
-from omoide.graph.serializer import datetime_literal, entries_to_nquads, to_nquads
-from omoide.graph.vocabulary import (
+from omoide.graph import (
     CLASSES,
-    JIDO,
     MEMORY,
     PREFIXES,
-    TYPE,
-    XSD,
-    evidence_iri,
+    MemoryBatch,
+    from_quads,
     graph_iri,
     memory_iri,
+    ontology,
+    to_nquads,
 )
+from omoide.graph.serializer import datetime_literal, entries_to_nquads
+from omoide.graph.vocabulary import JIDO, TYPE, XSD, evidence_iri
 from omoide.stores.records import Access, Link
 
 DECLARED = {quad.subject.value for quad in parse(ontology.nquads(), RdfFormat.N_QUADS)}

@@ -1,4 +1,4 @@
-"""Can a promotion be taken back, and is everything then as it was?"""
+"""An undone promotion leaves everything as it was."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.promotion.given import (
+from tests.support.promotion import (
     NOW,
     SCOPE,
     Refusing,
@@ -23,8 +23,7 @@ from tests.promotion.given import (
 from omoide import clock
 from omoide.core.entry import Entry, RecallRequest, WriteRequest
 from omoide.errors import StoreFailed
-from omoide.promotion.plan import PromotionRun
-from omoide.promotion.promoter import promote, undo
+from omoide.promotion import PromotionRun, promote, undo
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
 

@@ -1,4 +1,4 @@
-"""What do the tests of promotion start from?"""
+"""Short-term memories, plans, and a store that refuses to write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from omoide.core.entry import Entry, Evidence, Scope, WriteRequest, WriteResult
 from omoide.errors import StoreFailed
-from omoide.promotion.plan import (
+from omoide.promotion import (
     PromotionCandidate,
     PromotionMark,
     PromotionPlan,
@@ -15,8 +15,7 @@ from omoide.promotion.plan import (
     PromotionRun,
     build_plan,
 )
-from omoide.shortterm.memory import ShortTerm
-from omoide.shortterm.pending import PendingItem
+from omoide.shortterm import PendingItem, ShortTerm
 from omoide.stores.async_store import AsyncStore
 
 NOW = 1_800_000_000_000
