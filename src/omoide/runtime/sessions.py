@@ -185,7 +185,7 @@ class SessionPool:
             if error is None:  # what was raised in the block is what matters
                 raise
 
-    # Found
+    # Lookup
 
     def find(self, id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Session | None:
         """Return the session of this id, if it is live."""
@@ -204,7 +204,7 @@ class SessionPool:
         """Sessions that were not closed cleanly, and why: the type of an error, or that time ran out."""
         return {**self._failures}
 
-    # Opened
+    # Opening
 
     async def get(self, id: str, spec: AgentSpec | None = None, **options: Any) -> Session:
         """Return the live session of this id, or open it.
@@ -304,7 +304,7 @@ class SessionPool:
         if len(recent) > self.max_restarts:
             raise GaveUp(f"session {key[1]!r}", len(recent), self.restart_window_ms / 1000, recent[-1][1])
 
-    # Closed
+    # Closing
 
     async def close(self, id: str | None = None, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         """Close a session, or all, with their final promotions; one failure does not prevent the others.
@@ -409,7 +409,7 @@ class SessionPool:
                         del self._slots[key]
             return None
 
-    # Room
+    # Capacity
 
     @property
     def _is_full(self) -> bool:

@@ -64,7 +64,7 @@ class TransportSuite:
             yield transport
 
     @pytest.mark.parametrize(
-        ("pattern", "wanted"),
+        ("pattern", "expected"),
         [
             ("door.opened", ["door.opened"]),
             ("door.*", ["door.opened"]),

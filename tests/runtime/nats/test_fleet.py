@@ -110,7 +110,7 @@ async def test_a_store_that_cannot_be_asked_ends_the_agent_in_time(
     async def broken(*given: Any, **more: Any) -> Any:
         raise StoreFailed("shared", "is not there", "wait")
 
-    monkeypatch.setattr(type(store), "claim", broken)
+    monkeypatch.setattr(store, "claim", broken)
     await eventually(lambda: one.whereis("a") is None, timeout=5)
     monkeypatch.undo()
     assert store.claim == claim

@@ -83,14 +83,14 @@ async def test_what_is_sent_leaves_after_it_was_saved(yard: Yard, monkeypatch: p
     one, two = await yard.runtime("one", lease_ms=3_000), await yard.runtime("two", lease_ms=3_000)
     await one.start(a_member("a"))
     await two.start(a_member("b"))
-    real, refusing = type(one.store).save, True
+    real, refusing = one.store.save, True
 
-    async def sometimes(self: Any, document: Any, **more: Any) -> Any:
+    async def sometimes(document: Any, **more: Any) -> Any:
         if refusing and document.id == "a":
             raise StoreFailed("shared", "is not there", "wait")
-        return await real(self, document, **more)
+        return await real(document, **more)
 
-    monkeypatch.setattr(type(one.store), "save", sometimes)
+    monkeypatch.setattr(one.store, "save", sometimes)
     await two.cast("a", sig("send", 1))
     await eventually(lambda: one.stats()["handled"] == 1)
     await anyio.wait_all_tasks_blocked()
@@ -138,16 +138,16 @@ async def test_a_store_that_is_away_for_a_while_costs_no_signal(
     """However often it was tried: nothing is laid aside, and each is handled once."""
     one = await yard.runtime("one", lease_ms=60_000)
     await one.start(a_member("a"))
-    real, tries, refusing = type(one.store).save, 0, True
+    real, tries, refusing = one.store.save, 0, True
 
-    async def sometimes(self: Any, document: Any, **more: Any) -> Any:
+    async def sometimes(document: Any, **more: Any) -> Any:
         nonlocal tries
         if refusing:
             tries += 1
             raise StoreFailed("shared", "is not there", "wait")
-        return await real(self, document, **more)
+        return await real(document, **more)
 
-    monkeypatch.setattr(type(one.store), "save", sometimes)
+    monkeypatch.setattr(one.store, "save", sometimes)
     async with a_transport() as sender:
         for number in range(3):
             await sender.publish(sig("note", number), to="a")

@@ -1,8 +1,7 @@
-"""How do agents live on several machines, each in one place at a time?
+"""Share agents among runtimes on several machines, each running in one place at a time.
 
-Runtimes that share a store and a transport are a fleet. The store says who may let an agent live, and the
-transport brings it its signals, wherever that is.
-
+Runtimes with the same store and transport are a fleet. `leases` says which runtime owns an agent, `directory`
+where it runs and how to ask it, `fleet` starts, hands over and takes over agents.
 """
 
 from __future__ import annotations

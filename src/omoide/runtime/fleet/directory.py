@@ -1,10 +1,11 @@
-"""Where agents live; request and reply.
+"""Find agents of a fleet, and send them requests that get a reply.
 
-A question carries the address of the runtime that asks, as an attribute of the signal. Whoever answers tells
-a signal of the type that only that runtime listens to, about the id of the question.
+A request carries the address of the runtime that asks, as an attribute of the signal. The reply is a signal
+of a type that only that runtime subscribes to, with the id of the request as its subject.
 
-One document for each agent, beside its checkpoint: who lets it live, or that it is at rest. The lease says
-who may; this says who does, so that others know where to look when the lease has run out.
+The directory is one document for each agent, beside its checkpoint: which runtime runs it, or that it
+hibernates. The lease says who may run it; the directory says who does, so that others know where to look when
+the lease has expired.
 """
 
 from __future__ import annotations
@@ -35,33 +36,30 @@ if TYPE_CHECKING:
     from omoide.runtime.transport import Subscription
 
 
-# asking: How does an answer come back from another machine?
-
-
 REPLY_ATTRIBUTE = "omoidereply"
-"""The attribute that says where the answer goes."""
+"""The attribute of a signal with the address of the reply."""
 REPLY_TYPE = "omoide.answered"
 MAX_CANDIDATES = 100
-"""How many of its agents a runtime names at most."""
+"""The number of candidates in one reply."""
 
 log = logging.getLogger("omoide.runtime")
 
 
 class FleetCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent somewhere in the fleet that can do what was asked, and the reason to think so."""
+    """An agent of the fleet with the requested capability, and the reason."""
 
     agent_id: str
     name: str
     runtime: str
-    """The name of the runtime where it lives."""
+    """The name of the runtime that runs it."""
     reason: str
     age: int | None = None
     shown: FrozenMap[str, Any] = EMPTY_MAP
-    """What it shows of itself."""
+    """The public part of its identity."""
 
 
 class FleetRequests:
-    """The questions of one runtime, and what it answers to others."""
+    """The requests of one runtime, and its replies to those of others."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -70,40 +68,43 @@ class FleetRequests:
         self._subscription: Subscription | None = None
 
     async def open(self) -> None:
-        """Listen to answers."""
+        """Subscribe to replies."""
         transport = self._fleet.runtime.transport
         self._subscription = await transport.subscribe(f"{REPLY_TYPE}.{self._address}", self._on_reply)
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Unsubscribe."""
         if self._subscription is not None:
             await self._subscription.close()
 
-    # Asking
+    # Requests
 
     async def ask(self, id: str, signal: Signal, timeout: float) -> Signal:
-        """What comes back when an agent elsewhere has handled a signal, and was saved."""
+        """Return the reply of an agent after it has handled a signal and was saved."""
         with anyio.move_on_after(timeout):
-            async with self._open_replies(signal) as answers:
+            async with self._open_replies(signal) as replies:
                 await self._fleet.send_to_agent(id, self._with_reply_address(signal))
-                answer = await answers.receive()
-                return _check_reply(id, signal, answer)
+                reply = await replies.receive()
+                return _check_reply(id, signal, reply)
         raise TimedOut(f"signal {signal.type!r} to agent {id!r}", timeout)
 
     async def who_can(
         self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any], timeout: float
     ) -> list[FleetCandidate]:
-        """The agents of all runtimes that can do something, best first."""
+        """Return the agents of all runtimes with a capability, best first."""
         tags = [*tags]
-        found = self._local_candidates(action, tags, limits)
+        candidates = self._local_candidates(action, tags, limits)
         data = {"action": action, "tags": tags, "limits": {**limits}}
         request = Signal(type=server.CAPABILITIES_REQUEST, data=data, source=self._fleet.runtime.source)
-        async with self._open_replies(request) as answers:
+        async with self._open_replies(request) as replies:
             await self._fleet.runtime.transport.publish(self._with_reply_address(request))
             with anyio.move_on_after(timeout):
                 while True:
-                    found += _parse_candidates(await answers.receive())
-        return sorted(found, key=lambda one: (experience_sort_key(one.age), one.runtime, one.agent_id))
+                    candidates += _parse_candidates(await replies.receive())
+        return sorted(
+            candidates,
+            key=lambda candidate: (experience_sort_key(candidate.age), candidate.runtime, candidate.agent_id),
+        )
 
     def _open_replies(self, signal: Signal) -> _ReplyStream:
         if signal.id in self._pending:
@@ -114,14 +115,14 @@ class FleetRequests:
         return signal.replace(extensions=signal.extensions.set(REPLY_ATTRIBUTE, self._address))
 
     async def _on_reply(self, reply: Signal) -> None:
-        waiting = None if reply.subject is None else self._pending.get(reply.subject)
-        if waiting is not None:  # otherwise it comes too late
-            waiting.send_nowait(reply)
+        stream = None if reply.subject is None else self._pending.get(reply.subject)
+        if stream is not None:  # otherwise it comes too late
+            stream.send_nowait(reply)
 
-    # Answering
+    # Replies
 
     async def reply(self, request: Signal, agent: Agent | None, error: Exception | None = None) -> None:
-        """Tell whoever asked what became of a signal."""
+        """Reply to a request with the state of the agent, or with an error."""
         data: dict[str, Any] = {"runtime": self._fleet.name}
         if agent is not None:
             data |= {"agent_id": agent.id, "name": agent.name, "state": checkpoint(agent).state}
@@ -130,15 +131,15 @@ class FleetRequests:
         await self._publish_reply(request, data)
 
     async def reply_with_candidates(self, request: Signal) -> None:
-        """Name those of our agents that can do what is asked."""
+        """Reply with those of our agents that have the requested capability."""
         if request.extensions.get(REPLY_ATTRIBUTE) == self._address:
             return
-        asked = request.data if isinstance(request.data, FrozenMap) else EMPTY_MAP
+        query = request.data if isinstance(request.data, FrozenMap) else EMPTY_MAP
         try:
-            found = self._local_candidates(
-                asked.get("action"), asked.get("tags") or (), asked.get("limits") or {}
+            candidates = self._local_candidates(
+                query.get("action"), query.get("tags") or (), query.get("limits") or {}
             )
-            await self._send_candidates(request, found[:MAX_CANDIDATES])
+            await self._send_candidates(request, candidates[:MAX_CANDIDATES])
         except Invalid as error:  # to be asked the same again would not help
             log.warning("fleet: was asked what cannot be answered: %s", type(error).__name__)
 
@@ -146,7 +147,7 @@ class FleetRequests:
         while True:
             try:
                 await self._publish_reply(
-                    request, {"found": [msgspec.structs.asdict(one) for one in candidates]}
+                    request, {"found": [msgspec.structs.asdict(candidate) for candidate in candidates]}
                 )
                 return
             except SignalTooLarge:
@@ -160,28 +161,28 @@ class FleetRequests:
         agents = self._fleet.runtime.agents()
         return [
             FleetCandidate(
-                agent_id=one.agent.id,
-                name=one.agent.name,
+                agent_id=candidate.agent.id,
+                name=candidate.agent.name,
                 runtime=self._fleet.name,
-                reason=one.reason,
-                age=one.age,
-                shown=identity.snapshot(one.agent) or EMPTY_MAP,
+                reason=candidate.reason,
+                age=candidate.age,
+                shown=identity.snapshot(candidate.agent) or EMPTY_MAP,
             )
-            for one in rank(agents, action, tags, limits)
+            for candidate in rank(agents, action, tags, limits)
         ]
 
     async def _publish_reply(self, request: Signal, data: dict[str, Any]) -> None:
-        answer = Signal(
+        reply = Signal(
             type=f"{REPLY_TYPE}.{request.extensions[REPLY_ATTRIBUTE]}",
             data=data,
             subject=request.id,
             source=f"{self._fleet.runtime.source}/{self._fleet.name}",
         )
-        await self._fleet.runtime.transport.publish(answer)
+        await self._fleet.runtime.transport.publish(reply)
 
 
 class _ReplyStream:
-    """The answers to one question, as long as somebody waits for them."""
+    """The replies to one request, while the caller waits for them."""
 
     def __init__(self, pending: dict[str, Any], id: str) -> None:
         self._pending, self._id = pending, id
@@ -198,14 +199,14 @@ class _ReplyStream:
 
 
 def without_reply_address(signal: Signal) -> Signal:
-    """A signal as whoever asked made it."""
+    """Return a signal as its sender made it."""
     if REPLY_ATTRIBUTE not in signal.extensions:
         return signal
     return signal.replace(extensions=signal.extensions.delete(REPLY_ATTRIBUTE))
 
 
 def as_agent(reply: Signal, definition_of: Callable[[str], Definition]) -> Agent:
-    """The agent that an answer shows, without its thread, which is kept elsewhere."""
+    """Return the agent that a reply shows, without its thread, which is stored elsewhere."""
     data: Any = reply.data
     definition = definition_of(data["name"])
     saved = Checkpoint(
@@ -227,15 +228,12 @@ def _check_reply(id: str, signal: Signal, reply: Signal) -> Signal:
 
 
 def _parse_candidates(reply: Signal) -> list[FleetCandidate]:
-    """Whom an answer names; one that cannot be read names nobody."""
+    """Return the candidates of a reply; one that cannot be read has none."""
     try:
         data: Any = reply.data
-        return [FleetCandidate(**one) for one in data["found"]]
+        return [FleetCandidate(**fields) for fields in data["found"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         return []
-
-
-# places: Where does each agent of a fleet live?
 
 
 LOCATION_KIND = "place"
@@ -243,34 +241,34 @@ PAGE_SIZE = 100
 
 
 class AgentLocation(Value, frozen=True, kw_only=True):
-    """Where an agent lives, or lived last."""
+    """The runtime that runs an agent, or ran it last."""
 
     id: Id
     kind: Name
-    """What kind of agent it is."""
+    """The name of its definition."""
     runtime: Name | None = None
-    """The name of the runtime that lets it live; None while it is at rest."""
+    """The name of the runtime that runs it; None while it hibernates."""
     member: Name | None = None
-    """Which life of that runtime."""
+    """The run of that runtime."""
     token: Count = 0
-    """How often the agent was taken by somebody."""
+    """The token of the lease, which counts the owners so far."""
     metadata: MapField = EMPTY_MAP
 
 
 class AgentDirectory:
-    """The places of all agents in a store."""
+    """The locations of all agents in a store."""
 
     def __init__(self, store: Any, namespace: str) -> None:
         self._store = store
         self._namespace = namespace
 
     async def find(self, id: str) -> tuple[AgentLocation | None, int]:
-        """The place of an agent, and the revision of what is written about it."""
+        """Return the location of an agent, and its revision."""
         document = await self._store.load(LOCATION_KIND, id, self._scope(id))
         return (None, 0) if document is None else (_parse_location(document), document.rev)
 
     async def save(self, location: AgentLocation, *, expected_rev: int) -> int:
-        """Write a place down; `Conflict` where somebody else did so since."""
+        """Save a location, and return its revision; raise `Conflict` where it was changed since."""
         body = {field: getattr(location, field) for field in AgentLocation.__struct_fields__}
         document = Document(
             kind=LOCATION_KIND,
@@ -282,7 +280,7 @@ class AgentDirectory:
         return int((await self._store.save(document, expected_rev=expected_rev)).rev)
 
     async def set_owner(self, location: AgentLocation) -> int:
-        """Write down who lets an agent live; whoever lost it may be writing at the same time."""
+        """Save the new owner of an agent; its former owner may be writing at the same time."""
         for _ in range(3):
             _, rev = await self.find(location.id)
             try:
@@ -293,14 +291,14 @@ class AgentDirectory:
         return await self.save(location, expected_rev=rev)
 
     async def iter_running(self) -> AsyncIterator[AgentLocation]:
-        """The places of all agents that live, or would if their runtime did."""
+        """Yield the locations of all agents that run, or would if their runtime did."""
         after: str | None = None
         scope = Scope(namespace=self._namespace)
         while page := await self._store.documents(LOCATION_KIND, scope, limit=PAGE_SIZE, after=after):
             for document in page:
-                place = _parse_location(document)
-                if place is not None and place.runtime is not None:
-                    yield place
+                location = _parse_location(document)
+                if location is not None and location.runtime is not None:
+                    yield location
             after = page[-1].id
 
     def _scope(self, id: str) -> Scope:
@@ -308,7 +306,7 @@ class AgentDirectory:
 
 
 def _parse_location(document: Document) -> AgentLocation | None:
-    """What a document says; one that was emptied, or is something else, says nothing."""
+    """Return the location in a document, or None for one that was emptied or is something else."""
     try:
         return AgentLocation(**document.body) if isinstance(document.body, FrozenMap) else None
     except (TypeError, ValueError):

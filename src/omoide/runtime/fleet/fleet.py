@@ -1,12 +1,13 @@
-"""Fleet: ownership and takeover.
+"""Own, start and take over the agents of a fleet.
 
-When the agent has handled it and is saved, with what it sends. Then, and not before, the transport may forget
-it. What hinders that for a while is waited for; only a signal over which the agent crashes is given back as
-failed, so that one which always does is laid aside in the end.
+A runtime of a fleet claims an agent in the store before it runs it, and renews that lease as long as it does.
+A lease that was neither released nor renewed expires; then another runtime loads the agent as it was last
+saved. A runtime that loses a lease ends the agent at once, and can neither save it nor send for it any more.
 
-A runtime of a fleet claims an agent before it lets it live, and renews that lease as long as it does. A lease
-that was not given back and not renewed runs out; then another runtime takes the agent up as it was saved
-last. Whoever loses a lease ends the agent at once, and can neither save it nor send for it any more.
+A signal to an agent of a fleet counts as handled when the agent has handled it and is saved, with what it
+sends. Then, and not before, the transport may forget it. What prevents that for a while is waited for; only a
+signal over which the agent crashes is returned as failed, so that one which always does becomes a dead
+letter.
 """
 
 from __future__ import annotations
@@ -59,17 +60,14 @@ if TYPE_CHECKING:
     from omoide.runtime.server import AgentServer
 
 
-# arriving: When has a signal that came over the transport been handled?
-
-
 RETRY_DELAYS_S = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""How many seconds pass before something is tried again that was hindered."""
+"""The pauses before something that failed for a while is tried again."""
 
 log = logging.getLogger("omoide.runtime")
 
 
 class SignalReceiver:
-    """The handler of what is told to one agent of a fleet."""
+    """The transport handler of one owned agent."""
 
     def __init__(self, fleet: Fleet, owned: OwnedAgent) -> None:
         self._fleet = fleet
@@ -77,13 +75,13 @@ class SignalReceiver:
 
     async def __call__(self, request: Signal) -> None:
         """Return when a signal is handled and saved; raise when it could not be, here."""
-        signal, tries = without_reply_address(request), 0
-        lost: Unrouted | None = None
+        signal, attempts = without_reply_address(request), 0
+        unrouted: Unrouted | None = None
         while True:
             try:
                 agent = await self._handle(signal)
             except Unrouted as error:
-                lost = error  # it was handled: the agent reported that it knows no such signal
+                unrouted = error  # it was handled: the agent reported that it knows no such signal
                 continue  # what it did about that is not saved yet
             except Dropped:
                 if not self._is_ending():
@@ -94,20 +92,20 @@ class SignalReceiver:
                 # The store, or the transport, is not there: the agent has handled it, and is saved later.
                 self._fleet.log_save_delay(self._owned, error)
             else:
-                await self._reply(request, agent if lost is None else None, lost)
+                await self._reply(request, agent if unrouted is None else None, unrouted)
                 return
-            await anyio.sleep(RETRY_DELAYS_S[min(tries, len(RETRY_DELAYS_S) - 1)])
-            tries += 1
+            await anyio.sleep(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S) - 1)])
+            attempts += 1
 
     async def _handle(self, signal: Signal) -> Agent:
-        held = self._owned
-        server = self._fleet.runtime.whereis(held.id)
-        if server is None or server.persistence.ownership is not held or not held.is_valid():
-            await held.done.wait()  # by then nobody listens here, and the next owner is told
-            raise NotRunning(held.id)
-        if not held.has_handled(signal):
-            return await self._fleet.runtime.deliver_and_wait(held.id, Envelope(signal, PendingReply()))
-        return server.agent if held.is_flushed else await self._save(server)
+        owned = self._owned
+        server = self._fleet.runtime.whereis(owned.id)
+        if server is None or server.persistence.ownership is not owned or not owned.is_valid():
+            await owned.done.wait()  # by then nobody listens here, and the next owner is told
+            raise NotRunning(owned.id)
+        if not owned.has_handled(signal):
+            return await self._fleet.runtime.deliver_and_wait(owned.id, Envelope(signal, PendingReply()))
+        return server.agent if owned.is_flushed else await self._save(server)
 
     async def _save(self, server: AgentServer) -> Agent:
         reply = PendingReply()
@@ -117,7 +115,7 @@ class SignalReceiver:
         return agent
 
     def _is_ending(self) -> bool:
-        """Whether the agent is about to end here, or has: then nothing is wrong with the signal."""
+        """Return whether the agent is about to end here, or has: then nothing is wrong with the signal."""
         server = self._fleet.runtime.whereis(self._owned.id)
         return server is None or server.mailbox.closed or not self._owned.is_valid()
 
@@ -134,14 +132,11 @@ class SignalReceiver:
             log.warning("agent %s: could not answer: %s", self._owned.id, type(problem).__name__)
 
 
-# fleet: Who lets which agent live, and who takes over from a runtime that is gone?
-
-
 LEASE_MS = 15_000
 
 
 class Fleet:
-    """What a runtime does as one of several."""
+    """The part of a runtime that shares agents with other runtimes."""
 
     def __init__(
         self, runtime: Runtime, store: Any, name: str, lease_ms: int, takeover_interval_ms: int | None = None
@@ -154,48 +149,48 @@ class Fleet:
         self.store: Any = store
         self.name = check_text(name, "name")
         self.member = f"{self.name}@{ids.uuid7()}"
-        """This life of the runtime: one that was started again has to wait until its old leases end."""
+        """This run of the runtime: a restarted one has to wait until its old leases expire."""
         self.leases = Leases(store, self.member, lease_ms, self.lose_agent)
         self.directory = AgentDirectory(store, DEFAULT_NAMESPACE)
         self.requests = FleetRequests(self)
-        every = max(1, self.leases.lease_ms // 3) if takeover_interval_ms is None else takeover_interval_ms
-        self._takeover_interval_ms = check_positive(every, "takeover_interval_ms")
+        interval = max(1, self.leases.lease_ms // 3) if takeover_interval_ms is None else takeover_interval_ms
+        self._takeover_interval_ms = check_positive(interval, "takeover_interval_ms")
         self._running_until: dict[str, float] = {}
         self._is_taking_over = False
         self._closing = False
 
     @property
     def has_durable_transport(self) -> bool:
-        """Whether the transport keeps a signal until it was handled; then nobody is waited for in sending."""
+        """Whether the transport stores a signal until it was handled; then sending waits for nobody."""
         return bool(getattr(self.runtime.transport, "is_durable", False))
 
-    # From the beginning to the end
+    # Opening and closing
 
     async def open(self) -> None:
-        """Listen to answers, keep leases, and look for agents that nobody lets live any more."""
+        """Listen for replies, renew leases, and look for agents of runtimes that are gone."""
         await self.requests.open()
         self.runtime.spawn(self.leases.run)
         self._schedule_takeover()
 
     async def close(self, timeout: float) -> None:
-        """Give every agent back; all have ended by now."""
+        """Release every agent; all have ended by now."""
         self._closing = True
         with move_on_after(timeout):
-            for held in [*self.leases.owned.values()]:
-                await held.done.wait()
+            for owned in [*self.leases.owned.values()]:
+                await owned.done.wait()
         self.leases.cancel_scope.cancel()
         await self.requests.close()
 
     def _schedule_takeover(self) -> None:
-        def ring() -> None:
+        def take_over() -> None:
             if not self._closing:
                 self.runtime.spawn(self.take_over)
                 self._schedule_takeover()
 
-        self.runtime.timers.after(self._takeover_interval_ms, ring)
+        self.runtime.timers.after(self._takeover_interval_ms, take_over)
 
     def lose_agent(self, owned: OwnedAgent, reason: str) -> None:
-        """Somebody else may let an agent live: it ends here, and nothing of it is saved or sent."""
+        """End an agent that another runtime may own; nothing of it is saved or sent any more."""
         owned.is_lost = True
         log.warning("agent %s: ended here: %s", owned.id, reason)
         server = self.runtime.whereis(owned.id)
@@ -203,65 +198,65 @@ class Fleet:
             server.kill()
 
     async def _claim(self, id: str) -> OwnedAgent:
-        held = await self.leases.acquire(id, self)
-        if held is None:
-            place, _ = await self.directory.find(id)
-            raise OwnedElsewhere(id, (place and place.runtime) or "another runtime")
-        return held
+        owned = await self.leases.acquire(id, self)
+        if owned is None:
+            location, _ = await self.directory.find(id)
+            raise OwnedElsewhere(id, (location and location.runtime) or "another runtime")
+        return owned
 
     # Agents
 
     async def start(self, agent: Agent, options: Mapping[str, Any]) -> AgentServer:
-        """Let a new agent live; it is saved at once, so that another runtime could take it up."""
-        held = await self._claim(agent.id)
+        """Start a new agent; it is saved at once, so that another runtime could take it over."""
+        owned = await self._claim(agent.id)
         try:
-            note = OwnershipRecord(member=self.member, token=held.token)
-            rev = await save_agent(agent, FencedCheckpointStore(self.store, note), expected_rev=0)
-            return await self._start_owned(held, agent, rev, options)
+            record = OwnershipRecord(member=self.member, token=owned.token)
+            rev = await save_agent(agent, FencedCheckpointStore(self.store, record), expected_rev=0)
+            return await self._start_owned(owned, agent, rev, options)
         except BaseException:
-            await self._release_unused(held)
+            await self._release_unused(owned)
             raise
 
     async def thaw(self, id: str, definition: Definition, options: Mapping[str, Any]) -> AgentServer:
-        """Take an agent up from the store; whoever had it before cannot save it any more."""
-        held = await self._claim(id)
+        """Load an agent from the store and start it; its former owner cannot save it any more."""
+        owned = await self._claim(id)
         try:
-            return await self._load_and_start(held, definition, options)
+            return await self._load_and_start(owned, definition, options)
         except BaseException:
-            await self._release_unused(held)
+            await self._release_unused(owned)
             raise
 
     async def _load_and_start(
         self, owned: OwnedAgent, definition: Definition, options: Mapping[str, Any]
     ) -> AgentServer:
-        vault = FencedCheckpointStore(self.store, OwnershipRecord(member=self.member, token=owned.token))
+        store = FencedCheckpointStore(self.store, OwnershipRecord(member=self.member, token=owned.token))
         # Not before it is known that the agent can be taken up: one that cannot is left as it is.
-        await load_agent(owned.id, definition, vault)
+        await load_agent(owned.id, definition, store)
         self._check_owned(owned)
-        note = await vault.fence(owned.id)
-        agent, rev = await load_agent(owned.id, definition, vault)
-        if note is not None:
-            owned.restore(note)
+        record = await store.fence(owned.id)
+        agent, rev = await load_agent(owned.id, definition, store)
+        if record is not None:
+            owned.restore(record)
         return await self._start_owned(owned, agent, rev, options)
 
     async def _start_owned(
         self, owned: OwnedAgent, agent: Agent, rev: int, options: Mapping[str, Any]
     ) -> AgentServer:
-        place = AgentLocation(
+        location = AgentLocation(
             id=owned.id, kind=agent.definition.name, runtime=self.name, member=self.member, token=owned.token
         )
         self._check_owned(owned)
-        owned.location_rev = await self.directory.set_owner(place)
+        owned.location_rev = await self.directory.set_owner(location)
         self._check_owned(owned)
         if self.runtime.agent_options.save_every is None:
             options = {"save_every": 1, **options}
         server = self.runtime.start_local(agent, rev=rev, ownership=owned, **options)
-        rested, owned.hibernates_on_exit = owned.hibernates_on_exit, True
+        hibernated, owned.hibernates_on_exit = owned.hibernates_on_exit, True
         try:
-            arriving = SignalReceiver(self, owned)
-            owned.subscription = await self.runtime.transport.subscribe("**", arriving, agent=owned.id)
+            receiver = SignalReceiver(self, owned)
+            owned.subscription = await self.runtime.transport.subscribe("**", receiver, agent=owned.id)
         except BaseException:
-            owned.hibernates_on_exit = rested
+            owned.hibernates_on_exit = hibernated
             server.kill()
             raise
         if server.ended.is_set():
@@ -277,7 +272,7 @@ class Fleet:
             raise OwnedElsewhere(owned.id, "another runtime")
 
     async def _release_unused(self, owned: OwnedAgent) -> None:
-        """Give back what was taken in vain, unless the agent lived already and is given back by its end."""
+        """Release what was claimed in vain, unless the agent started already and is released by its end."""
         server = self.runtime.whereis(owned.id)
         if (server is not None and server.persistence.ownership is owned) or owned.is_releasing:
             return
@@ -286,24 +281,24 @@ class Fleet:
             await self._release(owned)
 
     def on_agent_ended(self, owned: OwnedAgent) -> None:
-        """An agent ended here; it is at rest, unless it was lost to another runtime."""
+        """Release an agent that ended here; it hibernates, unless it was lost to another runtime."""
         owned.is_releasing = True
         self.runtime.spawn(partial(self._release, owned))
 
     async def wait_released(self, id: str) -> None:
-        """Return when an agent that ended may be let live by another runtime."""
-        held = self.leases.owned.get(id)
-        if held is not None:
-            await held.done.wait()
+        """Wait until an agent that ended may be owned by another runtime."""
+        owned = self.leases.owned.get(id)
+        if owned is not None:
+            await owned.done.wait()
 
     async def _release(self, owned: OwnedAgent) -> None:
         try:
             if owned.subscription is not None:
                 await owned.subscription.close()
             if owned.is_valid() and owned.hibernates_on_exit:
-                place, rev = await self.directory.find(owned.id)
-                if place is not None and rev == owned.location_rev:
-                    await self.directory.save(place.replace(runtime=None, member=None), expected_rev=rev)
+                location, rev = await self.directory.find(owned.id)
+                if location is not None and rev == owned.location_rev:
+                    await self.directory.save(location.replace(runtime=None, member=None), expected_rev=rev)
             await self.leases.release(owned)
         except Exception as error:
             log.warning("agent %s: could not be given back: %s", owned.id, type(error).__name__)
@@ -313,38 +308,38 @@ class Fleet:
     # Takeover
 
     async def take_over(self) -> list[str]:
-        """Take up agents whose runtime is gone, as far as there is room; their ids."""
-        taken: list[str] = []
+        """Load and start agents of runtimes that are gone, while there is capacity, and return their ids."""
+        ids: list[str] = []
         if self._is_taking_over or self._closing:
-            return taken
+            return ids
         self._is_taking_over = True
         try:
-            async for place in self.directory.iter_running():
+            async for location in self.directory.iter_running():
                 if self._closing or not self.runtime.has_capacity:
                     break
-                if place.id not in self.leases.owned and place.kind in self.runtime.registry.kinds:
-                    taken += await self._take_over_agent(place)
+                if location.id not in self.leases.owned and location.kind in self.runtime.registry.kinds:
+                    ids += await self._take_over_agent(location)
         except Exception as error:
             log.warning("fleet: could not look for agents: %s", type(error).__name__)
         finally:
             self._is_taking_over = False
-        return taken
+        return ids
 
     async def _take_over_agent(self, location: AgentLocation) -> list[str]:
         try:
-            held = await self._claim(location.id)
+            owned = await self._claim(location.id)
         except (OwnedElsewhere, IdTaken):
             return []
-        held.hibernates_on_exit = False
+        owned.hibernates_on_exit = False
         try:
-            found, _ = await self.directory.find(location.id)
-            if found is None or found.runtime is None:  # it was put to rest since
-                await self._release_unused(held)
+            current, _ = await self.directory.find(location.id)
+            if current is None or current.runtime is None:  # it was put to rest since
+                await self._release_unused(owned)
                 return []
-            await self._load_and_start(held, self.runtime.registry.kind(found.kind), {})
+            await self._load_and_start(owned, self.runtime.registry.kind(current.kind), {})
         except Exception as error:
             log.warning("agent %s: could not be taken over: %s", location.id, type(error).__name__)
-            await self._release_unused(held)
+            await self._release_unused(owned)
             return []
         log.warning("agent %s: taken over from %s", location.id, location.runtime)
         return [location.id]
@@ -352,34 +347,34 @@ class Fleet:
     # Signals
 
     def log_save_delay(self, owned: OwnedAgent, error: Exception) -> None:
-        """Something that was handled could not be saved or sent yet."""
+        """Log that something handled could not be saved or sent yet."""
         log.warning("agent %s: waits to be saved: %s", owned.id, type(error).__name__)
 
     async def locate(self, id: str) -> str | None:
-        """The name of the runtime that lets an agent live, or did until it was gone; None for one at rest."""
-        place, _ = await self.directory.find(ids.check(id))
-        if place is None:
+        """Return the name of the runtime that owns an agent, or owned it last; None if it hibernates."""
+        location, _ = await self.directory.find(ids.check(id))
+        if location is None:
             raise NotFound("agent of the fleet", id, "start it")
-        return place.runtime
+        return location.runtime
 
     async def deliver(self, signal: Signal, to: str | None) -> None:
-        """Tell all, or hand over to one agent."""
+        """Publish a signal to all, or send it to one agent."""
         if to is None:
             await self.runtime.transport.publish(signal)
         else:
             await self.send_to_agent(to, signal)
 
     async def send_to_agent(self, id: str, signal: Signal) -> None:
-        """Have a signal brought to an agent, wherever it lives, or is about to live."""
+        """Send a signal to an agent, wherever it runs, or is about to run."""
         if self.runtime.whereis(id) is None and self._running_until.get(id, 0.0) < monotonic_now():
-            place, _ = await self.directory.find(ids.check(id))
-            if place is None or place.runtime is None:
+            location, _ = await self.directory.find(ids.check(id))
+            if location is None or location.runtime is None:
                 raise NotRunning(id)
             self._cache_running(id)
         await self.runtime.transport.publish(signal, to=id)
 
     def _cache_running(self, id: str) -> None:
-        """That an agent lives somewhere is looked up once in the time of a lease."""
+        """Remember for the time of a lease that an agent is running somewhere."""
         if len(self._running_until) >= 10_000:
             self._running_until.clear()
         self._running_until[id] = monotonic_now() + self.leases.lease_ms / 1000

@@ -1,13 +1,14 @@
-"""Settings, connection, error mapping, subjects.
+"""Connect to NATS: settings, the connection, the mapping of errors, and subjects.
 
-What nats-py raises becomes one of ours here, and nowhere else. No message repeats an address with a password.
+What nats-py raises becomes an error of Omoide here, and nowhere else. No message repeats an address with a
+password.
 
-The link holds one connection. When it breaks it is made again, on the same server or on another one of the
-cluster; whoever waits for something is told, and asks again.
+`NatsConnection` holds one connection. When it breaks it is made again, on the same server or on another one
+of the cluster; whatever waits on it is cancelled and asks again.
 
-`prefix.all.door.opened` is told to all, `prefix.to.ada.door.opened` to the agent `ada`. Types and ids may
-hold any characters, and subjects may not: a byte that is no letter, digit, `-` or `_` becomes `=` and two
-hexadecimal digits, so that no two texts become one.
+`prefix.all.door.opened` is the subject of a signal to all, `prefix.to.ada.door.opened` of one to the agent
+`ada`. Types and ids may have any characters, and subjects may not: a byte that is no letter, digit, `-` or
+`_` becomes `=` and two hexadecimal digits, so that no two texts become one.
 """
 
 from __future__ import annotations
@@ -38,48 +39,45 @@ from omoide.errors import (
     WrongType,
 )
 
-# failures: What does it mean when NATS says no?
-
-
 NO_JETSTREAM = (10039, 10076)
 STREAM_FULL = (10077, 10122)
-"""That a stream has as many bytes, or messages, as it may."""
+"""A stream has reached its limit of bytes or messages."""
 NO_STORAGE = (10023, 10028, 10047)
 NOT_UNIQUE = (10099, 10100)
-"""That a queue has a consumer for these subjects already."""
+"""A work queue has a consumer of these subjects already."""
 CONFIG_MISMATCH = 10058
 NO_PEERS = 10005
-"""That a cluster has too few servers for a stream at the moment; the others may be on their way."""
+"""A cluster has too few servers for a stream at the moment; the others may be starting."""
 NO_CLUSTER = 10074
 PERMANENT_ERRORS = (*NO_JETSTREAM, *STREAM_FULL, *NO_STORAGE, *NOT_UNIQUE, CONFIG_MISMATCH, NO_CLUSTER)
 _AUTH_WORDS = ("authorization", "authentication", "credentials", "nkey", "jwt", "permissions")
 
 
 def error_text(error: BaseException) -> str:
-    """What an error of nats-py says, in a few words."""
-    told = getattr(error, "description", None) or str(error).removeprefix("nats: ")
-    return str(told) or type(error).__name__
+    """Return the message of a nats-py error, without its prefix."""
+    text = getattr(error, "description", None) or str(error).removeprefix("nats: ")
+    return str(text) or type(error).__name__
 
 
 def error_code(error: BaseException) -> int | None:
-    """The number that JetStream gives an error."""
-    found = getattr(error, "err_code", None)
-    return found if isinstance(found, int) else None
+    """Return the number that JetStream gives an error, or None."""
+    number = getattr(error, "err_code", None)
+    return number if isinstance(number, int) else None
 
 
 def is_not_found(error: BaseException) -> bool:
-    """Whether it says that there is no such stream or consumer."""
+    """Return whether an error says that a stream or consumer does not exist."""
     return getattr(error, "code", None) == 404
 
 
 def is_auth_error(error: BaseException) -> bool:
-    """Whether it says that whoever signs in may not."""
+    """Return whether an error says that the client may not sign in."""
     text = f"{type(error).__name__} {error}".lower()
     return any(word in text for word in _AUTH_WORDS)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether asking again in a moment may help: a lost connection, a leader that is being chosen."""
+    """Return whether asking again may help: a lost connection, a leader that is being elected."""
     if error_code(error) in PERMANENT_ERRORS or is_not_found(error):
         return False
     status = getattr(error, "code", None)
@@ -87,17 +85,17 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_client_error(error: BaseException) -> bool:
-    """Whether nats-py raised it: a connection that broke, which is made again and told elsewhere."""
+    """Return whether nats-py raised an error: the connection broke, which is handled elsewhere."""
     return type(error).__module__.partition(".")[0] == "nats"
 
 
 def unreachable_error(address: str, problem: str) -> Unreachable:
-    """There is no connection."""
+    """Return the error for a server without a connection."""
     return Unreachable(address, problem, "start the server, or check the address and the network")
 
 
 def map_error(error: BaseException, address: str) -> OmoideError:
-    """The error of ours that stands for one of nats-py."""
+    """Return the error of Omoide for one of nats-py."""
     if isinstance(error, OmoideError):
         return error
     if is_auth_error(error):
@@ -123,26 +121,23 @@ def map_error(error: BaseException, address: str) -> OmoideError:
 
 
 def no_jetstream_error(address: str) -> ServiceFailed:
-    """A server that keeps nothing."""
+    """Return the error for a server without JetStream."""
     return ServiceFailed(address, "has no JetStream", "start it with JetStream: nats-server -js")
 
 
 def no_tls_error(address: str) -> ServiceFailed:
-    """A server to which a password would travel in the open."""
+    """Return the error for a server to which a password would travel unencrypted."""
     return ServiceFailed(address, "speaks no TLS", "set it up there, or use nats:// where nobody listens")
 
 
 def closed_error() -> Closed:
-    """A transport that was used after its end."""
+    """Return the error for a transport that is used after it was closed."""
     return Closed("nats", "is closed", "publish and subscribe before that, or open another one")
 
 
 def wrong_loop_error() -> Invalid:
-    """An event loop that nats-py cannot run on."""
+    """Return the error for an event loop that nats-py cannot run on."""
     return Invalid("event loop", "is not asyncio's, which NATS needs", "run with asyncio, or use the Bus")
-
-
-# settings: What can be set about signals over NATS?
 
 
 DISCARD_POLICIES = ("new", "old")
@@ -152,7 +147,21 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 
 
 class NatsSettings(Value, frozen=True, kw_only=True):
-    """How long signals are kept, how often they are brought, and how long anybody waits."""
+    """How long signals are stored, how often they are delivered, and how long calls wait.
+
+    Args:
+        prefix: Begins the names of all streams and subjects; it keeps fleets on one server apart.
+        replicas: The number of servers that store each signal.
+        max_age: Seconds that a signal is stored.
+        max_bytes: The size of each stream.
+        discard: What a full stream does: refuse `new` signals, or drop `old` ones.
+        duplicate_window: Seconds in which the server recognises a signal that is published again.
+        max_deliver: The number of deliveries before a signal becomes a dead letter.
+        ack_wait: Seconds after which an unacknowledged signal is delivered again.
+        max_in_flight: The number of signals that are published at the same time.
+        request_timeout: Seconds that a call waits through an outage.
+        connect_timeout: Seconds that connecting may take.
+    """
 
     prefix: str = "omoide"
     replicas: int = 1
@@ -183,56 +192,53 @@ class NatsSettings(Value, frozen=True, kw_only=True):
 
     @property
     def broadcast_stream(self) -> str:
-        """The stream of what is told to all."""
+        """The stream of signals to all."""
         return f"{self.prefix}_all"
 
     @property
     def agent_stream(self) -> str:
-        """The stream of what is told to one agent."""
+        """The stream of signals to one agent."""
         return f"{self.prefix}_to"
 
     @property
     def dead_letter_stream(self) -> str:
-        """The stream of what could not be handled."""
+        """The stream of signals that could not be handled."""
         return f"{self.prefix}_dead"
 
 
 def parse_servers(url: Any) -> list[str]:
-    """The addresses in a list, or in a text with commas between them."""
-    given = url.split(",") if isinstance(url, str) else url
-    if not isinstance(given, Iterable) or isinstance(given, (bytes, dict)):
+    """Return the addresses in a list, or in a text with commas between them."""
+    items = url.split(",") if isinstance(url, str) else url
+    if not isinstance(items, Iterable) or isinstance(items, (bytes, dict)):
         raise WrongType("url", "an address such as nats://host:4222", url)
-    found = [one.strip() if isinstance(one, str) else "" for one in given]
-    for one in found:
+    addresses = [item.strip() if isinstance(item, str) else "" for item in items]
+    for item in addresses:
         try:
-            parts = urlsplit(one)
+            parts = urlsplit(item)
             usable = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
         except ValueError:
             usable = False
         if not usable:  # it is not repeated here: there may be a password in it
             raise Invalid("url", "is no address of a NATS server", "use nats://host:4222")
-    if not found:
+    if not addresses:
         raise Invalid("url", "names no server", "use nats://host:4222")
-    return found
+    return addresses
 
 
 def redact_addresses(addresses: list[str]) -> str:
-    """The addresses as an error may show them, without whoever signs in."""
-    parts = (urlsplit(one) for one in addresses)
-    return ",".join(f"{one.scheme}://{one.hostname}:{one.port or 4222}" for one in parts)
-
-
-# link: Is there a connection to NATS?
+    """Return addresses for an error message, without user and password."""
+    parts = (urlsplit(part) for part in addresses)
+    return ",".join(f"{part.scheme}://{part.hostname}:{part.port or 4222}" for part in parts)
 
 
 RETRY_DELAY_S = 0.1
-"""How long to wait before something that failed is tried again."""
+"""The pause before a failed request is repeated."""
 
 RECONNECT_DELAY_S = 0.2
 CHECK_INTERVAL_S = 0.25
 PING_INTERVAL_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
-"""How long one question may take before it is asked again."""
+"""The time that one request may take before it is repeated."""
 
 _TLS_MARKERS = (b'"tls_required":true', b'"tls_available":true')
 
@@ -244,7 +250,7 @@ T = TypeVar("T")
 class NatsConnection:
     """One connection at a time, from `open` to `close`.
 
-    nats-py could connect again by itself; it is not let do so, because what it does then leaves sockets open,
+    nats-py could reconnect by itself; it is not allowed to, because what it does then leaves sockets open,
     and cannot be told from a connection that works. A new client is made instead.
     """
 
@@ -262,21 +268,21 @@ class NatsConnection:
 
     @property
     def client(self) -> Any:
-        """The connection of the moment."""
+        """The current client."""
         return self._client
 
     @property
     def max_payload(self) -> int:
-        """How many bytes the server takes at once."""
+        """The number of bytes that the server accepts in one message."""
         return int(self._client.max_payload)
 
     @property
     def has_jetstream(self) -> bool:
-        """Whether the server that we are connected to says that it has JetStream."""
+        """Whether the connected server has JetStream."""
         return bool(self._client._server_info.get("jetstream"))
 
     async def open(self) -> None:
-        """Connect, within the time that was set."""
+        """Connect, within `connect_timeout`."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -284,7 +290,7 @@ class NatsConnection:
         await self._connect(self._settings.connect_timeout)
 
     async def run(self) -> None:
-        """Connect anew whenever the connection breaks, for as long as it takes."""
+        """Reconnect whenever the connection breaks, for as long as it takes."""
         while not self._closing:
             with move_on_after(CHECK_INTERVAL_S):
                 await self._disconnected.wait()
@@ -299,18 +305,18 @@ class NatsConnection:
                 await anyio.sleep(RECONNECT_DELAY_S)
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._closing = True
         if self._client is not None:
             await self._client.close()
 
     async def wait_connected(self) -> None:
-        """Return when there is a connection."""
+        """Wait until there is a connection."""
         await self._connected.wait()
 
     @contextmanager
     def cancel_on_disconnect(self) -> Iterator[CancelScope]:
-        """A block that is left at once when the connection breaks."""
+        """Cancel a block when the connection breaks."""
         with CancelScope() as scope:
             self._scopes.add(scope)
             try:
@@ -319,12 +325,12 @@ class NatsConnection:
                 self._scopes.discard(scope)
 
     async def request(self, call: Callable[[Any], Awaitable[T]], *, timeout: float | None = None) -> T:
-        """What a question to JetStream gives; it is asked again while that may help, and not for ever."""
+        """Return the result of a call to JetStream; repeat it while that may help, within a timeout."""
         seconds = self._settings.request_timeout if timeout is None else timeout
         deadline, last = current_time() + seconds, None
-        while (left := deadline - current_time()) > 0:
+        while (remaining := deadline - current_time()) > 0:
             try:
-                with fail_after(left):
+                with fail_after(remaining):
                     await self.wait_connected()
                     with self.cancel_on_disconnect():
                         return await call(self._js)
@@ -332,22 +338,22 @@ class NatsConnection:
                 if not is_transient(error):
                     raise map_error(error, self.address) from error
                 last = error
-            await anyio.sleep(min(RETRY_DELAY_S, max(left, 0)))
-        why = "no connection" if last is None else error_text(last)
-        raise unreachable_error(self.address, f"did not do it within {seconds:g} s ({why})") from last
+            await anyio.sleep(min(RETRY_DELAY_S, max(remaining, 0)))
+        cause = "no connection" if last is None else error_text(last)
+        raise unreachable_error(self.address, f"did not do it within {seconds:g} s ({cause})") from last
 
     async def _connect(self, timeout: float) -> None:
-        """Connect to any of the servers; whoever is turned away is not let in by asking again."""
+        """Connect to any of the servers; a client that may not sign in does not try again."""
         deadline, last = current_time() + timeout, None
-        while not self._closing and (left := deadline - current_time()) > 0:
+        while not self._closing and (remaining := deadline - current_time()) > 0:
             client = self._new_client()
             try:
-                with fail_after(left):
+                with fail_after(remaining):
                     await self._check_tls()
                     await client.connect(
                         self._addresses,
                         closed_cb=self._closed_callback(client),
-                        **self._connect_options(left),
+                        **self._connect_options(remaining),
                     )
                 self._disconnected = anyio.Event()
                 self._client, self._js = client, client.jetstream(timeout=REQUEST_TIMEOUT_S)
@@ -364,8 +370,8 @@ class NatsConnection:
                     raise map_error(error, self.address) from error
                 last = error
             await anyio.sleep(min(RECONNECT_DELAY_S, max(0.0, deadline - current_time())))
-        why = "no answer" if last is None else error_text(last)
-        raise unreachable_error(self.address, f"cannot be reached within {timeout:g} s ({why})") from last
+        cause = "no answer" if last is None else error_text(last)
+        raise unreachable_error(self.address, f"cannot be reached within {timeout:g} s ({cause})") from last
 
     async def _check_tls(self) -> None:
         """Raise where TLS is wanted and a server has none: nats-py would sign in without it."""
@@ -378,10 +384,10 @@ class NatsConnection:
             except OSError:
                 continue  # one that is not there learns nothing
             try:
-                told = await reader.readline()
+                banner = await reader.readline()
             finally:
                 writer.close()
-            if not any(sign in told for sign in _TLS_MARKERS):
+            if not any(marker in banner for marker in _TLS_MARKERS):
                 raise no_tls_error(self.address)
 
     def _new_client(self) -> Any:
@@ -391,29 +397,29 @@ class NatsConnection:
             raise MissingExtra("nats://", "nats") from error
         return Client()
 
-    def _connect_options(self, left: float) -> dict[str, Any]:
+    def _connect_options(self, remaining: float) -> dict[str, Any]:
         return {
             "allow_reconnect": False,
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0.01,
-            "connect_timeout": max(0.1, left / 2),
+            "connect_timeout": max(0.1, remaining / 2),
             "ping_interval": PING_INTERVAL_S,
             "max_outstanding_pings": 2,
             "error_cb": self._on_error,
             **self._options,
         }
 
-    # What nats-py tells
+    # Callbacks of nats-py
 
     async def _on_error(self, error: Exception) -> None:
         log.info("nats: %s: %s", self.address, type(error).__name__)
 
     def _closed_callback(self, client: Any) -> Callable[[], Awaitable[None]]:
-        async def ended() -> None:
+        async def on_closed() -> None:
             if client is self._client:
                 self._on_disconnect()
 
-        return ended
+        return on_closed
 
     def _on_disconnect(self) -> None:
         if self._closing or self._disconnected.is_set():
@@ -425,38 +431,35 @@ class NatsConnection:
             scope.cancel()
 
 
-# subjects: Which subject does a signal travel under?
-
-
 MAX_TOKEN_LENGTH = 200
-"""How long a token may be; a longer one is replaced by a digest, because a subject has to fit into a line."""
+"""The length of a token; a longer one is replaced by a digest, because a subject has to fit into a line."""
 
 _SAFE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
 def to_token(text: str) -> str:
-    """One part of a subject that stands for a text, and for no other one."""
+    """Return the part of a subject that stands for a text, and for no other one."""
     data = text.encode()
-    made = "".join(chr(byte) if byte in _SAFE_BYTES else f"={byte:02X}" for byte in data)
+    text_token = "".join(chr(byte) if byte in _SAFE_BYTES else f"={byte:02X}" for byte in data)
     # `==` begins no other token: an escape is always `=` and a digit.
-    return made if len(made) <= MAX_TOKEN_LENGTH else f"=={sha256(data).hexdigest()}"
+    return text_token if len(text_token) <= MAX_TOKEN_LENGTH else f"=={sha256(data).hexdigest()}"
 
 
 def subject_of(prefix: str, signal_type: str, to: str | None) -> str:
-    """The subject of a signal to all, or to one agent."""
+    """Return the subject of a signal to all, or to one agent."""
     parts = [to_token(segment) for segment in signal_type.split(".")]
     return ".".join((prefix, "all", *parts) if to is None else (prefix, "to", to_token(to), *parts))
 
 
 def agent_subjects(prefix: str, agent: str) -> str:
-    """All subjects of signals to one agent."""
+    """Return the wildcard subject of all signals to one agent."""
     return f"{prefix}.to.{to_token(agent)}.>"
 
 
 def pattern_subjects(prefix: str, pattern: str) -> list[str]:
-    """The subjects of all signals that a pattern speaks of, and of some more.
+    """Return the subjects of all signals that a pattern matches, and of some more.
 
-    What NATS has no word for is left to `signal.matches`: `>` stands for one part or more, and only at the
+    What NATS cannot express is left to `Signal.matches`: `>` stands for one part or more, and only at the
     end, where `**` stands for any number anywhere.
     """
     parts: list[str] = []

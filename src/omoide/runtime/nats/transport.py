@@ -1,22 +1,19 @@
-"""NatsTransport.
+"""Transport signals over NATS with JetStream.
 
-When every handler that wants it has returned. One that raises is told again after a pause, a few times; a
-handler that stopped listening meanwhile counts no more.
+`NatsTransport` keeps the guarantees of every transport, and these:
 
-A channel reads one agent's post, or what is told to all under one pattern. It asks for a message, hands it to
-every handler that wants it, confirms it when all have accepted, and asks for the next. A handler that raises
-is told again after a pause, and what comes behind waits; a signal that fails too often is laid aside.
-
-`NatsTransport` is a transport over NATS with JetStream. Beside what every transport promises:
-
-- `publish` returns when the server has written the signal down; it waits through an outage, up to
-  `request_timeout` seconds, and raises `Unreachable` then;
-- a signal is confirmed when every handler has accepted it, and brought again if its receiver breaks off
-  before; one that fails `max_deliver` times is laid aside, and reported;
+- `publish` returns when the server has stored the signal; it waits through an outage, up to `request_timeout`
+  seconds, and then raises `Unreachable`;
+- a signal is acknowledged when every handler that matches has returned, and delivered again if its receiver
+  breaks off before. A handler that raises is called again after a pause, and later signals wait; after
+  `max_deliver` failures the signal is a dead letter, and reported;
 - a signal that is published again within `duplicate_window` seconds is dropped by the server, one that is
-  brought again by the receiver, both by its source and id;
-- what is told to an agent is kept for it, up to `max_age`, whether it lives at the moment or not. So
-  `publish` knows of no agent that is not running; who keeps an account of agents does, as a fleet.
+  delivered again by the receiver, both by its source and id;
+- a signal to an agent is stored for it, up to `max_age`, whether it runs at the moment or not. So `publish`
+  does not know whether an agent is running; a fleet does, from its directory.
+
+A channel reads the signals of one agent, or of one pattern: it pulls a message, passes it to every handler
+that matches, acknowledges it when all have accepted, and pulls the next.
 """
 
 from __future__ import annotations
@@ -45,18 +42,15 @@ from omoide.runtime.nats.streams import ConsumerRef
 from omoide.runtime.tasks import is_cancelled
 from omoide.runtime.transport import Handler, RecentSignals, signal_digest
 
-# handing: When has a signal been accepted?
-
-
 RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.4, 1.0)
-"""How many seconds pass before a handler that raised is told again."""
+"""The pauses before a handler that raised is called again."""
 
 OnError = Callable[[Signal | None, Exception], object]
 ErrorReporter = Callable[[str, Signal | None, Exception], None]
 
 
 class NatsSubscription:
-    """A handler on a channel; the subscription that a caller holds."""
+    """A handler on a channel."""
 
     def __init__(
         self, pattern: str, handler: Handler, on_close: Callable[[NatsSubscription], Awaitable[None]]
@@ -67,18 +61,18 @@ class NatsSubscription:
         self._on_close = on_close
 
     async def close(self) -> None:
-        """Be told no more; a call that is going on ends by itself, and its signal is not confirmed."""
+        """Call the handler no more; the signal of a call that is running is not acknowledged."""
         if not self.closed:
             self.closed = True
             await self._on_close(self)
 
     def is_closed(self) -> bool:
-        """Whether it is told no more; a handler may have changed that."""
+        """Return whether it is closed; a method, because a handler may close it between two checks."""
         return self.closed
 
 
 class SignalDelivery:
-    """Hands signals to those who listen, in turn."""
+    """Passes a signal to the handlers of a channel, and repeats those that raise."""
 
     def __init__(
         self, name: str, max_deliver: int, subscriptions: list[NatsSubscription], report: ErrorReporter
@@ -86,27 +80,29 @@ class SignalDelivery:
         self._name, self._max_deliver = name, max_deliver
         self._subscriptions, self._report = subscriptions, report
         self.has_failed = False
-        """Whether somebody raised over the last signal."""
+        """Whether a handler raised over the last signal."""
 
     async def deliver(self, signal: Signal, attempts: int) -> bool | None:
-        """Whether all who want it accepted a signal; None where nobody is left who listens."""
+        """Return whether all matching handlers accepted a signal; None where no handler is left."""
         self.has_failed = False
         if attempts >= self._max_deliver:
             return False
-        wanting = [one for one in self._subscriptions if signal.matches(one.pattern)]
-        if len(wanting) == 1:
-            return await self._call_handler(wanting[0], signal, attempts)
-        answers: list[bool | None] = []
+        matching = [
+            subscription for subscription in self._subscriptions if signal.matches(subscription.pattern)
+        ]
+        if len(matching) == 1:
+            return await self._call_handler(matching[0], signal, attempts)
+        results: list[bool | None] = []
 
-        async def told(one: NatsSubscription) -> None:
-            answers.append(await self._call_handler(one, signal, attempts))
+        async def call(subscription: NatsSubscription) -> None:
+            results.append(await self._call_handler(subscription, signal, attempts))
 
         async with create_task_group() as tasks:
-            for one in wanting:
-                tasks.start_soon(told, one)
-        if wanting and all(answer is None for answer in answers):
+            for subscription in matching:
+                tasks.start_soon(call, subscription)
+        if matching and all(result is None for result in results):
             return None
-        return all(answer is not False for answer in answers)
+        return all(result is not False for result in results)
 
     async def _call_handler(
         self, subscription: NatsSubscription, signal: Signal, attempts: int
@@ -114,16 +110,16 @@ class SignalDelivery:
         while not subscription.is_closed():
             error: Exception
             try:
-                given = subscription.handler(signal)
-                if isawaitable(given):
-                    await given
+                result = subscription.handler(signal)
+                if isawaitable(result):
+                    await result
                 return True
             except get_cancelled_exc_class():
                 if is_cancelled():
                     raise
                 error = Dropped(self._name, signal.type, "its handler gave up")
-            except Exception as raised:
-                error = raised
+            except Exception as exception:
+                error = exception
             if subscription.is_closed():
                 break
             self._report(self._name, signal, error)
@@ -135,17 +131,14 @@ class SignalDelivery:
         return None
 
 
-# channel: How does a signal get from a stream to its handlers?
-
-
 POLL_TIMEOUT_S = 20.0
-"""How long one question for the next message stands."""
+"""The time that one request for the next message stays open."""
 LEAVE_TIMEOUT_S = 2.0
-"""How long leaving a stream may take."""
+"""The time that deleting a consumer may take."""
 TAKEOVER_GRACE_S = 1.0
-"""How long a reader of an agent's post that is gone waits: whoever removed it makes its own meanwhile."""
+"""The pause after an agent's consumer vanished: the process that removed it creates its own meanwhile."""
 DEDUPLICATION_WINDOW = 4_096
-"""So many signals are remembered, so that one that is brought again is not handled again."""
+"""The number of signals that are remembered, to recognise one that is delivered again."""
 
 log = logging.getLogger("omoide.runtime")
 
@@ -153,7 +146,7 @@ _current_channel: ContextVar[Any] = ContextVar("omoide_nats_inside", default=Non
 
 
 class NatsChannel:
-    """One reader of a stream, and the handlers it reads for."""
+    """A consumer of a stream, and the handlers that it reads for."""
 
     def __init__(
         self,
@@ -187,11 +180,11 @@ class NatsChannel:
         self._keep_consumer = False
 
     async def open(self) -> None:
-        """Have a reader on the server; of an agent's post there is one, and this is now it."""
+        """Create the consumer; that of an agent replaces the one of another process."""
         self._consumer = await self._create_consumer(takeover=True)
 
     async def run(self) -> None:
-        """Read until nobody listens any more."""
+        """Read until no handler is left."""
         _current_channel.set(self)
         try:
             with self.cancel_scope:
@@ -207,7 +200,7 @@ class NatsChannel:
             self.done.set()
 
     async def remove(self, subscription: NatsSubscription) -> None:
-        """A handler is told no more; with the last one the channel ends."""
+        """Remove a handler; the channel ends with the last one."""
         if subscription in self.subscriptions:
             self.subscriptions.remove(subscription)
         if self.subscriptions or self.is_closing:
@@ -231,8 +224,8 @@ class NatsChannel:
                     await self._process(message)
             except OwnedElsewhere as error:
                 self._report(self.name, None, error)
-                for listener in self.subscriptions:  # whoever has one can see that it is told no more
-                    listener.closed = True
+                for subscription in self.subscriptions:  # whoever has one can see that it is told no more
+                    subscription.closed = True
                 return
             except Exception as error:
                 # Whatever goes wrong here, the stream has the message still, and is read again.
@@ -245,15 +238,15 @@ class NatsChannel:
                 self._current_message = None
 
     async def _next_message(self) -> Any:
-        """The next message, or None where there was none for a while."""
+        """Return the next message, or None where there was none for a while."""
         await self._connection.wait_connected()
         if self.is_closing:  # since then; nobody would cancel what begins now
             return None
-        found: Any = None
+        message: Any = None
         gone = False
         with self._connection.cancel_on_disconnect(), CancelScope() as self._pull_scope:
             try:
-                found, gone = await self._pull()
+                message, gone = await self._pull()
             except get_cancelled_exc_class():
                 if is_cancelled():
                     raise
@@ -261,20 +254,20 @@ class NatsChannel:
         self._pull_scope = None
         if gone and not self.is_closing:
             await self._recreate_consumer()
-        return found
+        return message
 
     async def _pull(self) -> tuple[Any, bool]:
-        """A message if one came, and whether the reader seems to be gone."""
+        """Return a message if one came, and whether the consumer seems to be gone."""
         if self._client is not self._connection.client:
             self._client = self._connection.client
             self._inbox = self._client.new_inbox()
             self._inbox_subscription = await self._client.subscribe(f"{self._inbox}.*")
         assert self._consumer is not None
         self._request_number += 1
-        mine = f"{self._inbox}.{self._request_number}"
-        question = json.dumps({"batch": 1, "expires": int(POLL_TIMEOUT_S * 1e9)}).encode()
-        name = f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer.stream}.{self._consumer.name}"
-        await self._client.publish(name, question, mine)
+        reply_subject = f"{self._inbox}.{self._request_number}"
+        request = json.dumps({"batch": 1, "expires": int(POLL_TIMEOUT_S * 1e9)}).encode()
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer.stream}.{self._consumer.name}"
+        await self._client.publish(subject, request, reply_subject)
         while True:
             try:
                 message = await self._inbox_subscription.next_msg(timeout=POLL_TIMEOUT_S + 1)
@@ -282,11 +275,11 @@ class NatsChannel:
                 return None, False
             if not message.subject.startswith(self._inbox):
                 return message, False
-            if message.subject != mine:
+            if message.subject != reply_subject:
                 continue  # about an earlier question
             headers = message.headers or {}
-            status, told = headers.get("Status"), str(headers.get("Description", "")).lower()
-            if status == "503" or (status == "409" and "deleted" in told):
+            status, description = headers.get("Status"), str(headers.get("Description", "")).lower()
+            if status == "503" or (status == "409" and "deleted" in description):
                 return None, True
             if status == "409":
                 await anyio.sleep(RETRY_DELAY_S)
@@ -294,7 +287,7 @@ class NatsChannel:
                 return None, False
 
     async def _recreate_consumer(self) -> None:
-        """Read on where the server has lost sight of the reader."""
+        """Read on with a new consumer, where the server has lost the old one."""
         assert self._consumer is not None
         if await streams.consumer_exists(self._connection, self._consumer):
             await anyio.sleep(RETRY_DELAY_S)  # a leader is being chosen
@@ -321,7 +314,7 @@ class NatsChannel:
         )
 
     async def _send_progress(self) -> None:
-        """Tell the server that what takes long is still worked on."""
+        """Extend the acknowledgement deadline of a message while its handlers run."""
         while True:
             await anyio.sleep(self._settings.ack_wait / 3)
             if self._current_message is not None:
@@ -338,10 +331,10 @@ class NatsChannel:
                 # The next reader of the post removes it, or the server does after a while.
                 log.info("nats: %s: its reader stays behind: %s", self.name, type(error).__name__)
 
-    # Handing over
+    # Delivering
 
     async def _process(self, message: Any) -> None:
-        number = message.metadata.sequence.stream
+        seq = message.metadata.sequence.stream
         try:
             signal = self._decode(message)
         except Exception as error:
@@ -349,20 +342,20 @@ class NatsChannel:
             self._report(self.name, None, error)
             await self._dead_letter(message, f"unreadable: {type(error).__name__}")
             return
-        known = signal_digest(signal)
-        if known in self._recent:
+        digest = signal_digest(signal)
+        if digest in self._recent:
             self.counts["again"] += 1
             await self._acknowledge(message.ack)
             return
         assert self._consumer is not None
-        tries = message.metadata.num_delivered - 1 + self._consumer.prior_deliveries(number)
-        accepted = await self._delivery.deliver(signal, tries)
+        attempts = message.metadata.num_delivered - 1 + self._consumer.prior_deliveries(seq)
+        accepted = await self._delivery.deliver(signal, attempts)
         if accepted is None and self._agent is not None and self._delivery.has_failed:
             self._keep_consumer = True  # so that the next reader knows that this one ended over the message
         elif accepted is None:
             await self._acknowledge(message.nak)
         elif accepted:
-            self._recent.add(known)
+            self._recent.add(digest)
             self.counts["accepted"] += 1
             await self._acknowledge(message.ack)
         else:
@@ -389,18 +382,15 @@ class NatsChannel:
         await self._acknowledge(message.term)
 
     async def _acknowledge(self, acknowledge: Callable[[], Awaitable[object]]) -> None:
-        """Tell the server what became of a message; if it does not hear, it brings the message again."""
+        """Tell the server what became of a message; if it does not hear, it delivers the message again."""
         try:
             await acknowledge()
         except Exception as error:
             log.info("nats: %s: a message was not confirmed: %s", self.name, type(error).__name__)
 
 
-# transport: How do agents on several machines talk?
-
-
 HEADER_BYTES = 256
-"""Room for what the server is told about a signal beside it."""
+"""Room for the headers of a message."""
 CLOSE_TIMEOUT_S = 5.0
 
 ChannelKey = tuple[str, str]
@@ -409,14 +399,18 @@ ChannelKey = tuple[str, str]
 class NatsTransport:
     """The transport between processes and machines, used as `async with NatsTransport(url) as transport`.
 
-    `url` is an address, several with commas between them, or a list. `credentials` is the path of a
-    credentials file, `tls` an `ssl.SSLContext`. Further settings are those of `NatsSettings`: `prefix` keeps
-    fleets on one server apart, `replicas` says how many servers keep each signal. `on_error` is told what
-    handlers raise and what is dropped, with the signal, or None where none could be read.
+    Args:
+        url: An address, several with commas between them, or a list.
+        credentials: The path of a credentials file.
+        tls: An `ssl.SSLContext`.
+        name: The name of the connection on the server.
+        on_error: A function that gets what handlers raise and what is dropped, with the signal, or None where
+            none could be read; by default it is logged.
+        settings: Fields of `NatsSettings`.
     """
 
     is_durable = True
-    """A signal that was published is kept until it was handled."""
+    """A published signal is stored until it was handled."""
 
     def __init__(
         self,
@@ -430,12 +424,12 @@ class NatsTransport:
     ) -> None:
         for field in settings:
             if field not in NatsSettings.__struct_fields__:
-                known = ", ".join(NatsSettings.__struct_fields__)
-                raise Invalid(field, "is nothing that can be set", f"use {known}")
+                names = ", ".join(NatsSettings.__struct_fields__)
+                raise Invalid(field, "is nothing that can be set", f"use {names}")
         self.settings = NatsSettings(**settings)
         options = {"user_credentials": credentials, "tls": tls, "name": name}
         self._connection = NatsConnection(
-            url, self.settings, {key: one for key, one in options.items() if one is not None}
+            url, self.settings, {key: value for key, value in options.items() if value is not None}
         )
         self._on_error = on_error if on_error is None else check_function(on_error, "on_error")
         self._channels: dict[ChannelKey, NatsChannel] = {}
@@ -479,32 +473,34 @@ class NatsTransport:
         return await self._tasks.__aexit__(kind, error, trace)
 
     async def publish(self, signal: Signal, *, to: str | None = None) -> None:
-        """Have a signal written down for all who subscribed, or for one agent.
+        """Store a signal for all subscribers, or for one agent.
 
-        `SignalTooLarge` where the server takes no such message, `Unreachable` where it could not be asked in
-        time; the signal may have arrived then, and can be published again.
+        Raises:
+            SignalTooLarge: The server does not accept so large a message.
+            Unreachable: The server could not be reached in time; the signal may have arrived, and can be
+                published again.
         """
         check_instance(signal, "signal", kind=Signal)
         self._require_open()
-        whom = () if to is None else (ids.check(to, "to"),)
+        receiver = () if to is None else (ids.check(to, "to"),)
         subject = connection.subject_of(self.settings.prefix, signal.type, to)
-        data, known = signal.to_json(), signal_digest(signal, *whom)
+        data, digest = signal.to_json(), signal_digest(signal, *receiver)
         stream = self.settings.broadcast_stream if to is None else self.settings.agent_stream
         self._check_size(signal, data)
         async with self._in_flight:
-            done = await self._connection.request(
-                lambda js: js.publish(subject, data, stream=stream, headers={"Nats-Msg-Id": known})
+            ack = await self._connection.request(
+                lambda js: js.publish(subject, data, stream=stream, headers={"Nats-Msg-Id": digest})
             )
         self._published += 1
-        self._repeated += bool(done.duplicate)
+        self._repeated += bool(ack.duplicate)
 
     async def subscribe(
         self, pattern: str, handler: Handler, *, agent: str | None = None
     ) -> NatsSubscription:
-        """Have a handler told of what is told to all from now on, or of all that is kept for one agent.
+        """Call a handler with the signals to all from now on, or with all that are stored for one agent.
 
-        An agent's post is read in one place: who subscribes for it last reads it, and whoever did so in
-        another process is told by `on_error`, and reads no more.
+        An agent's signals are read in one place: the last subscriber reads them; `on_error` of an earlier one
+        in another process gets an `OwnedElsewhere`, and it reads no more.
         """
         tasks = self._require_open()
         patterns.check_pattern(pattern)
@@ -527,19 +523,19 @@ class NatsTransport:
                 self._channels[key] = channel
                 self._running.add(channel)
                 tasks.start_soon(self._run_channel, channel)
-            listener = NatsSubscription(pattern, handler, channel.remove)
-            channel.subscriptions.append(listener)
-        return listener
+            subscription = NatsSubscription(pattern, handler, channel.remove)
+            channel.subscriptions.append(subscription)
+        return subscription
 
     async def close(self) -> None:
-        """Tell nobody anything any more; handlers that are at work are cancelled."""
+        """Deliver nothing any more, and cancel the handlers that are running."""
         if self._closed:
             return
         self._closed = True
         running = [*self._running]
         for channel in running:
-            for listener in channel.subscriptions:
-                listener.closed = True
+            for subscription in channel.subscriptions:
+                subscription.closed = True
             channel.cancel_scope.cancel()
         with anyio.move_on_after(CLOSE_TIMEOUT_S):
             for channel in running:
@@ -547,7 +543,7 @@ class NatsTransport:
         await self._connection.close()
 
     def stats(self) -> dict[str, int]:
-        """What became of signals so far: `repeated` were dropped by the server, `again` by the receiver."""
+        """Count the signals so far: `repeated` were dropped by the server, `again` by the receiver."""
         counts = dict(self._closed_counts)
         for channel in self._running:
             for name, count in channel.counts.items():
@@ -573,8 +569,8 @@ class NatsTransport:
             self._locks.pop(key, None)
 
     async def _publish_dead_letter(self, data: bytes, agent: str | None, reason: str) -> None:
-        whom = "all" if agent is None else f"to.{connection.to_token(agent)}"
-        subject = f"{self.settings.prefix}.dead.{whom}"
+        receiver = "all" if agent is None else f"to.{connection.to_token(agent)}"
+        subject = f"{self.settings.prefix}.dead.{receiver}"
         data = data[
             : self._connection.max_payload - HEADER_BYTES
         ]  # one that is not ours may leave no room for the reason
