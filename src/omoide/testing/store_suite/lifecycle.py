@@ -427,7 +427,7 @@ class LifecycleSuite(StoreFixtures):
         """Whoever erases a session with its thread has nothing left to look after there."""
         full = self.require(store, SupportsErase, SupportsDocuments)
 
-        async def remaining(scope: Scope, id: str | None = None) -> list[str]:
+        async def erase_and_report(scope: Scope, id: str | None = None) -> list[str]:
             for name, thread in (("a", "mine"), ("b", "bob's"), ("c", "absent"), ("d", "mine")):
                 where = {"session_id": "s", "project_id": "p"}
                 await write_entry(full, id=name, message={"thread": thread, "seq": 1}, **where)
@@ -437,16 +437,16 @@ class LifecycleSuite(StoreFixtures):
             receipt = await full.erase(scope, id=id)
             return [line for line in receipt.unreachable if line.startswith("transcript")]
 
-        assert await remaining(ADA, id="a") == ["transcript mine"]
-        assert await remaining(Scope(agent_id="ada", session_id="s")) == [
+        assert await erase_and_report(ADA, id="a") == ["transcript mine"]
+        assert await erase_and_report(Scope(agent_id="ada", session_id="s")) == [
             "transcript bob's",
             "transcript absent",
         ]
-        assert await remaining(ADA) == ["transcript bob's", "transcript absent"]
-        assert await remaining(Scope(project_id="p")) == [
+        assert await erase_and_report(ADA) == ["transcript bob's", "transcript absent"]
+        assert await erase_and_report(Scope(project_id="p")) == [
             "transcript mine", "transcript bob's", "transcript absent",
         ]  # fmt: skip
-        assert await remaining(Scope()) == ["transcript absent"]
+        assert await erase_and_report(Scope()) == ["transcript absent"]
 
     async def test_the_feed_tells_of_an_erasure_and_keeps_no_content(self, store: Store) -> None:
         """The changes before it stay told, the erasure is the last."""

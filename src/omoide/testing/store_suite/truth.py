@@ -34,7 +34,7 @@ def entry_evidence(*premises: str) -> list[dict[str, str]]:
     return [{"kind": "entry", "ref": premise} for premise in premises]
 
 
-async def write_derived(store: Store, id: str, *premises: str, **fields: Any) -> WriteResult:
+async def derive_entry(store: Store, id: str, *premises: str, **fields: Any) -> WriteResult:
     """Write an entry derived from others."""
     return await write_entry(store, f"Tea of {id}.", id=id, evidence=entry_evidence(*premises), **fields)
 
@@ -50,10 +50,10 @@ class StalenessSuite(StoreFixtures):
     async def store_with_chain(self, store: Store, *capabilities: type) -> FullStore:
         """Return a store in which c is derived from b, b from a, and d from nothing."""
         full = self.require(store, SupportsSupersede, SupportsGet, *capabilities)
-        await write_derived(full, "a")
-        await write_derived(full, "b", "a")
-        await write_derived(full, "c", "b")
-        await write_derived(full, "d")
+        await derive_entry(full, "a")
+        await derive_entry(full, "b", "a")
+        await derive_entry(full, "c", "b")
+        await derive_entry(full, "d")
         return full
 
     async def test_what_rests_on_a_forgotten_memory_is_stale(self, store: Store) -> None:
@@ -80,7 +80,7 @@ class StalenessSuite(StoreFixtures):
     async def test_one_reason_is_enough_to_stay_stale(self, store: Store) -> None:
         """What rests on two things counts again once both hold."""
         full = await self.store_with_chain(store)
-        await write_derived(full, "e", "b", "d")
+        await derive_entry(full, "e", "b", "d")
         await full.supersede("a", ADA)
         await full.supersede("d", ADA)
         await full.reinstate("a", ADA)
@@ -111,10 +111,10 @@ class StalenessSuite(StoreFixtures):
     async def test_memories_may_rest_on_one_another(self, store: Store) -> None:
         """In a circle nothing holds itself up, and nothing holds itself down."""
         full = self.require(store, SupportsSupersede, SupportsGet)
-        await write_derived(full, "root")
-        await write_derived(full, "x", "y", "root")
-        await write_derived(full, "y", "x")
-        await write_derived(full, "self", "self")
+        await derive_entry(full, "root")
+        await derive_entry(full, "x", "y", "root")
+        await derive_entry(full, "y", "x")
+        await derive_entry(full, "self", "self")
         assert await stale_ids(full) == []
         await full.supersede("root", ADA)
         assert await stale_ids(full) == ["x", "y"]
@@ -139,13 +139,13 @@ class StalenessSuite(StoreFixtures):
         """A memory that is written anew with other evidence rests on that, and on nothing older."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        rewritten = await write_derived(full, "b", "d")
+        rewritten = await derive_entry(full, "b", "d")
         assert (rewritten.entry.stale, rewritten.notices) == (False, ())
         assert await stale_ids(full) == []
-        again = await write_derived(full, "b", "a", "d")
+        again = await derive_entry(full, "b", "a", "d")
         assert again.entry.stale is True
         assert await stale_ids(full) == ["b", "c"]
-        await write_derived(full, "b")
+        await derive_entry(full, "b")
         await full.supersede("d", ADA)
         assert await stale_ids(full) == []
 
@@ -153,7 +153,7 @@ class StalenessSuite(StoreFixtures):
         """The receipt says so, and a caller's own word on it counts for nothing."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
-        late = await write_derived(full, "late", "b")
+        late = await derive_entry(full, "late", "b")
         assert late.entry.stale is True
         assert any("stale" in notice for notice in late.notices)
         assert await full.get("late", ADA) == late.entry
@@ -166,18 +166,18 @@ class StalenessSuite(StoreFixtures):
     async def test_what_never_was_makes_nothing_stale(self, store: Store) -> None:
         """A reference to an unknown id, to another namespace, or to no entry at all says nothing."""
         full = self.require(store, SupportsSupersede, SupportsGet)
-        await write_derived(full, "a", "nobody's")
-        await write_derived(full, "far", namespace="elsewhere")
-        await write_derived(full, "b", "far")
+        await derive_entry(full, "a", "nobody's")
+        await derive_entry(full, "far", namespace="elsewhere")
+        await derive_entry(full, "b", "far")
         await write_entry(
             full, id="c", evidence=[{"kind": "document", "ref": "d"}, {"kind": "tool", "ref": "d"}]
         )
-        await write_derived(full, "d")
+        await derive_entry(full, "d")
         await full.supersede("far", Scope(namespace="elsewhere"))
         await full.supersede("d", ADA)
         assert await stale_ids(full) == []
         # Now it is there, and is stale itself.
-        await write_derived(full, "nobody's", "d")
+        await derive_entry(full, "nobody's", "d")
         assert await stale_ids(full) == ["a", "nobody's"]
 
     async def test_what_rests_on_an_erased_memory_is_stale(self, store: Store) -> None:
@@ -185,9 +185,9 @@ class StalenessSuite(StoreFixtures):
         full = await self.store_with_chain(store, SupportsErase, SupportsLinks)
         await full.erase(ADA, id="a")
         assert await stale_ids(full) == ["b", "c"]
-        late = await write_derived(full, "late", "a")
+        late = await derive_entry(full, "late", "a")
         assert late.entry.stale is True
-        await write_derived(full, "a")
+        await derive_entry(full, "a")
         assert await stale_ids(full) == []
         await full.link(Link(source="a", relation="invalidated_by", target="d"), ADA)
         assert await stale_ids(full) == ["a", "b", "c", "late"]
@@ -239,8 +239,8 @@ class StalenessSuite(StoreFixtures):
         """As of then a memory counts that is stale now, and the other way round."""
         full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
-            await write_derived(full, "a")
-            await write_derived(full, "b", "a")
+            await derive_entry(full, "a")
+            await derive_entry(full, "b", "a")
             time.advance(100)
             await full.supersede("a", ADA)
             time.advance(100)
@@ -258,12 +258,12 @@ class StalenessSuite(StoreFixtures):
         full = self.require(store, SupportsSupersede, SupportsGet, SupportsErase, SupportsQuery)
         for id in ("b", "c"):
             with clock.override(FrozenClock(1_000)) as time:
-                await write_derived(full, f"p{id}")
-                await write_derived(full, "b", f"p{id}")
+                await derive_entry(full, f"p{id}")
+                await derive_entry(full, "b", f"p{id}")
                 await full.supersede(f"p{id}", ADA)
                 time.advance(100)
                 await full.erase(ADA, id="b")
-                await write_derived(full, id)
+                await derive_entry(full, id)
                 await write_entry(full, "More tea.", id=id)
                 assert (await full.get(id, ADA, as_of=1_100)).stale is False
                 versions = [version.entry for version in await full.history(id, ADA)]
@@ -273,7 +273,7 @@ class StalenessSuite(StoreFixtures):
     async def test_figures_tell_how_many_are_stale(self, store: Store) -> None:
         """Each entry is counted once: live, superseded, stale or expired."""
         full = await self.store_with_chain(store, SupportsQuery)
-        await write_derived(full, "old", expires_at=1)
+        await derive_entry(full, "old", expires_at=1)
         await full.supersede("c", ADA)
         await full.supersede("a", ADA)
         stats = await full.stats(ADA)
