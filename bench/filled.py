@@ -21,7 +21,7 @@ from bench.both import BATCH
 from bench.corpus import Prepared
 from omoide import WriteRequest, open_store
 from omoide.embedders import HashEmbedder
-from omoide.retrieval import scores
+from omoide.embedders.vectors import to_bit_string
 
 _COPIED = ("owners", "entries", "log", "postings", "models", "vectors")
 _COUNTED = {"owners": "no", "entries": "no", "log": "seq"}
@@ -81,4 +81,4 @@ def _copy(path: Path, url: str, schema: str) -> None:
 def _coded(rows: Iterable[Any]) -> Iterator[Any]:
     """Vectors, each with its code."""
     for key, pooled, given in rows:
-        yield key, pooled, given, scores.to_bit_string(pooled, len(pooled) // 4)
+        yield key, pooled, given, to_bit_string(pooled, len(pooled) // 4)

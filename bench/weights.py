@@ -19,9 +19,10 @@ import numpy as np
 
 from omoide.embedders import Embedder, Embedding, choose
 from omoide.eval import datasets
-from omoide.retrieval import features, query, ranking, text
+from omoide.retrieval import query, ranking, text
 from omoide.retrieval.pool import Array, CandidatePool
 from omoide.retrieval.ranking import FeatureWeights, RankingWeights, score
+from omoide.retrieval.text import extract_features
 
 FOLDS = 5
 ADVERSARIAL = "5"
@@ -116,7 +117,7 @@ def pool_of(turns: tuple[datasets.DatasetTurn, ...], embedder: Embedder | None) 
             kept = [*map(_telling, vectors)]
             more["tokens"] = lambda rows: [kept[at] for at in rows]
     return CandidatePool.build(
-        [features.extract_features(turn.text).to_bytes() for turn in turns],
+        [extract_features(turn.text).to_bytes() for turn in turns],
         time=[turn.at or 0 for turn in turns],
         thread=[turn.session for turn in turns],
         seq=datasets.session_positions(turns),

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omoide.embedders import HashEmbedder
-from omoide.retrieval import features, query, scores
-from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics
+from omoide.retrieval import query
+from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics, neighbours_of, segments_of
 from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score
+from omoide.retrieval.text import extract_features
 
 NOW = 1_700_000_000_000
 EMBEDDER = HashEmbedder(64)
@@ -42,7 +43,7 @@ made = st.builds(
 
 def row(text: str, *, embed: bool = True, **fields: Any) -> PoolRow:
     vectors = EMBEDDER.embed([text])[0].pooled.tobytes() if embed else b""
-    return PoolRow(features=features.extract_features(text).to_bytes(), vectors=vectors, **fields)
+    return PoolRow(features=extract_features(text).to_bytes(), vectors=vectors, **fields)
 
 
 def pool(rows: Sequence[PoolRow], **more: Any) -> CandidatePool:
@@ -154,7 +155,7 @@ def test_windows_stay_in_their_thread() -> None:
     """What was said in another thread, or far away in the same, lends nothing."""
     rows = [row("a dog", thread="a", seq=0), row("yes", thread="b", seq=1), row("no", thread="a", seq=99)]
     held = pool(rows)
-    assert (scores.neighbours_of(held).table == held.size).all()
+    assert (neighbours_of(held).table == held.size).all()
     parts = ask("dog", held, embed=False).parts
     assert parts["window"][1] == pytest.approx(parts["window"][2])
 
@@ -162,7 +163,7 @@ def test_windows_stay_in_their_thread() -> None:
 def test_windows_of_long_messages_are_not_shared() -> None:
     """A message too long for a window lends nothing and borrows nothing."""
     rows = [row("dog " * 200, thread="a", seq=0), row("river", thread="a", seq=1)]
-    window = scores.segments_of(pool(rows))
+    window = segments_of(pool(rows))
     assert window.count > 2
     assert window.window_sizes[-1] == 1
 
@@ -221,7 +222,7 @@ def test_the_second_look_is_kept_for_rows_that_are_allowed() -> None:
 def test_statistics_of_the_scope_outweigh_those_of_the_pool() -> None:
     """A term that is rare in the pool but common in the scope counts little."""
     rows = [row("green tea", embed=False), row("black coffee", embed=False), row("a cup", embed=False)]
-    ids = dict(zip(("green", "coffee"), features.extract_features("green coffee").terms, strict=True))
+    ids = dict(zip(("green", "coffee"), extract_features("green coffee").terms, strict=True))
     rare = ScopeStatistics(count=10_000, frequencies={ids["green"]: 9_000, ids["coffee"]: 3})
     assert ask("green coffee", pool(rows, statistics=rare), embed=False).top(1).tolist() == [1]
 

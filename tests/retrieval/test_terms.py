@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.retrieval import features
 from omoide.retrieval import text as words
 from omoide.retrieval.text import stem
 
@@ -106,25 +105,25 @@ def test_tokens_that_say_something_are_told_apart() -> None:
 
 def test_features_are_numbers_side_by_side() -> None:
     """The blob has the length and the flags in front, then one number for each term."""
-    read = features.extract_features("Did you move to Rome? [image: a map]")
+    read = words.extract_features("Did you move to Rome? [image: a map]")
     assert read.length == 8
-    assert read.flags & features.IS_QUESTION
+    assert read.flags & words.IS_QUESTION
     assert len(read.to_bytes()) == 8 * (1 + len(read.terms))
 
 
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
-        ("We went two weeks ago.", features.MENTIONS_TIME),
-        ("I have 3 cats", features.MENTIONS_NUMBER),
-        ("we stayed in Porto", features.MENTIONS_PLACE),
-        ("then Anna came", features.MENTIONS_NAME),
-        ("because it rained", features.MENTIONS_REASON),
-        ("I just moved", features.MENTIONS_RECENT),
-        ("My dog", features.FIRST_PERSON),
+        ("We went two weeks ago.", words.MENTIONS_TIME),
+        ("I have 3 cats", words.MENTIONS_NUMBER),
+        ("we stayed in Porto", words.MENTIONS_PLACE),
+        ("then Anna came", words.MENTIONS_NAME),
+        ("because it rained", words.MENTIONS_REASON),
+        ("I just moved", words.MENTIONS_RECENT),
+        ("My dog", words.FIRST_PERSON),
     ],
 )
 def test_a_text_tells_kinds_of_things(text: str, flag: int) -> None:
     """Times, numbers, places, names, reasons and the first person are noticed; nothing else is."""
-    assert features.extract_features(text).flags & flag
-    assert not features.extract_features("the weather").flags
+    assert words.extract_features(text).flags & flag
+    assert not words.extract_features("the weather").flags

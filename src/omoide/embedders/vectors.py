@@ -1,4 +1,4 @@
-"""Validation and normalization of vectors; embedders that need NumPy only."""
+"""Validation, normalization and bit codes of vectors; embedders that need NumPy only."""
 
 from __future__ import annotations
 
@@ -204,6 +204,33 @@ def normalize_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale vectors to length 1; zero vectors stay zero."""
     lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
     return np.asarray(vectors / np.maximum(lengths, 1e-12)[..., None], dtype=np.float32)
+
+
+def bit_codes(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Quantize vectors to one bit per dimension (its sign), packed into bytes."""
+    packed: NDArray[Any] = np.packbits(vectors > 0, axis=1)
+    return packed
+
+
+def to_uint64_rows(packed: NDArray[Any], width: int) -> NDArray[Any]:
+    """Pad rows of bytes to `width` 64-bit numbers."""
+    padded = np.zeros((len(packed), width * 8), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    return padded.view(np.uint64)
+
+
+def mean_vector(pooled: bytes, dim: int) -> bytes:
+    """Return the mean of the vectors of one row, as float32 bytes."""
+    if len(pooled) == 4 * dim:
+        return pooled
+    mean = np.frombuffer(pooled, "<f4").reshape(-1, dim).mean(axis=0)
+    return bytes(mean.astype("<f4").tobytes())
+
+
+def to_bit_string(pooled: bytes, dim: int) -> str:
+    """Return the bit code of a row's mean vector as a string of digits, the form that PostgreSQL reads."""
+    packed = bit_codes(np.frombuffer(mean_vector(pooled, dim), "<f4")[None, :])
+    return f"{int.from_bytes(packed.tobytes(), 'big'):0{8 * packed.shape[1]}b}"[:dim]
 
 
 _WORD = re.compile(r"\w+")

@@ -1,14 +1,20 @@
-"""The candidates of one scope as NumPy columns.
+"""The candidates of one scope as NumPy columns, with their neighbours and their lexical and vector scores.
 
 A pool is cheap to build from what a store indexes, and cheap to change: rows are appended and dropped in
 place. Values derived from the columns (neighbours, windows) are computed on first use and discarded with the
 next change.
+
+Neighbours follow one another in a thread. The window of a row is the row and up to two neighbours on each
+side, within a limit of words: long messages would drown the row itself. The lexical score is BM25 with the
+window as the document, because the topic of a turn is often named by the turn before it. The vector score is
+the cosine of pooled vectors for every row, and MaxSim over token vectors for the best rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log1p
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,12 +30,28 @@ _MAX_CACHED_ROWS = 4_096
 """Rows whose token vectors are cached after loading, about 1 kB each."""
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT, "model": ASSISTANT}
 
+NEIGHBOUR_OFFSETS = (-1, 1, -2, 2)
+WINDOW_WORDS = 120
+SEGMENT_TERMS = 45
+"""Terms per segment: about 80 words."""
+EPISODE_GAP_MS = 4 * 3_600_000
+"""A pause after which a thread continues with another episode."""
+CONTEXT_ROWS = 4
+CONTEXT_WORDS = 120
+"""The reach of a row's context, in rows and in words between the midpoints."""
+DECAY_PER_WORD = 0.25 / CONTEXT_WORDS
+"""The loss of proximity for each word of distance."""
+SEGMENT_TOKENS = 128
+"""Tokens that are compared at once: a longer row would have a close token for anything."""
+MAX_ROWS_WITHOUT_BLAS = 5_000
+"""Rows up to which `einsum` is used: below that, waking the threads of BLAS costs more than it saves."""
+
 
 class PoolRow(NamedTuple):
     """One memory as a row of the pool."""
 
     features: bytes
-    """The blob of `omoide.retrieval.features`."""
+    """The blob of `omoide.retrieval.text.Features`."""
     time: int = 0
     thread: str | None = None
     seq: int = 0
@@ -275,3 +297,309 @@ class _GrowableArray:
         else:
             self._data[self.size : needed] = more
         self.size = needed
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The neighbours of each row; the `size` of the pool stands for none."""
+
+    order: Array
+    """The rows of all threads, one thread after another."""
+    position: Array
+    """[rows]: the index of each row in `order`, -1 for rows without a thread."""
+    run: Array
+    """[order]: the number of the uninterrupted run of a thread that each belongs to."""
+    midpoint: Array
+    """[order]: the number of words before the middle of each row."""
+    table: Array
+    """[rows, 4]: the row before, after, two before, two after."""
+    episode: Array
+    """[rows]: the number of the episode, -1 for none."""
+    episode_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWindow:
+    """The rows around each of some rows: [rows, 2 * CONTEXT_ROWS]."""
+
+    rows: Array
+    """The `size` of the pool where there is none."""
+    proximity: Array
+    """1 and less with every word in between, 0 where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Long rows cut into segments of about equal size; most rows are one segment."""
+
+    rows: Array
+    """[segments]: the row of each segment."""
+    term_segments: Array
+    """[terms]: the segment of each term, `count` for terms of dropped rows."""
+    window_targets: Array
+    """[segments + 1, 5]: the windows that contain each segment: its own, then its neighbours'."""
+    window_sizes: Array
+    """[segments]: the number of terms in each window."""
+    count: int
+    mean_window_size: float
+
+
+def neighbours_of(pool: CandidatePool) -> Neighbours:
+    """Return the neighbours of every row."""
+    return pool.derive("neighbours", _build_neighbours)
+
+
+def _build_neighbours(pool: CandidatePool) -> Neighbours:
+    size = pool.size
+    thread, seq, time = pool.column("thread"), pool.column("seq"), pool.column("time")
+    order = np.lexsort((seq, thread))
+    order = order[pool.live[order] & (thread[order] >= 0)]
+    position = np.full(size, -1, np.int64)
+    position[order] = np.arange(len(order))
+    threads, positions, times, length = thread[order], seq[order], time[order], pool.column("length")[order]
+    is_new_thread = np.ones(len(order), np.bool_)
+    is_new_thread[1:] = threads[1:] != threads[:-1]
+    is_new_run = is_new_thread.copy()
+    is_new_run[1:] |= positions[1:] - positions[:-1] > pool.max_gap
+    is_new_episode = is_new_thread.copy()
+    is_new_episode[1:] |= np.abs(times[1:] - times[:-1]) > EPISODE_GAP_MS
+    run = np.cumsum(is_new_run)
+    table = np.full((size, len(NEIGHBOUR_OFFSETS)), size, np.int64)
+    for column, offset in enumerate(NEIGHBOUR_OFFSETS):
+        distance = abs(offset)
+        same = run[distance:] == run[:-distance]
+        same &= positions[distance:] - positions[:-distance] <= pool.max_gap
+        earlier, later = order[:-distance][same], order[distance:][same]
+        if offset < 0:
+            table[later, column] = earlier
+        else:
+            table[earlier, column] = later
+    episode = np.full(size, -1, np.int64)
+    episode[order] = np.cumsum(is_new_episode) - 1
+    return Neighbours(
+        order=order,
+        position=position,
+        run=run,
+        midpoint=np.cumsum(length) - length / 2,
+        table=table,
+        episode=episode,
+        episode_count=int(is_new_episode.sum()),
+    )
+
+
+def context_window(pool: CandidatePool, rows: Array) -> ContextWindow:
+    """Return the rows around these rows, with their proximity."""
+    neighbours = neighbours_of(pool)
+    offsets = np.array([offset for offset in range(-CONTEXT_ROWS, CONTEXT_ROWS + 1) if offset])
+    if not len(neighbours.order):
+        shape = (len(rows), len(offsets))
+        return ContextWindow(rows=np.full(shape, pool.size), proximity=np.zeros(shape, np.float32))
+    position = neighbours.position[rows][:, None]
+    other = position + offsets
+    inside = (position >= 0) & (other >= 0) & (other < len(neighbours.order))
+    other = np.clip(other, 0, len(neighbours.order) - 1)
+    distance = np.abs(neighbours.midpoint[other] - neighbours.midpoint[position])
+    inside &= (neighbours.run[other] == neighbours.run[position]) & (distance <= CONTEXT_WORDS)
+    return ContextWindow(
+        rows=np.where(inside, neighbours.order[other], pool.size),
+        proximity=np.where(inside, 1.0 - DECAY_PER_WORD * distance, 0.0).astype(np.float32),
+    )
+
+
+def segments_of(pool: CandidatePool) -> Segments:
+    """Return the segments of all rows, with their windows."""
+    return pool.derive("segments", _build_segments)
+
+
+def _build_segments(pool: CandidatePool) -> Segments:
+    size = pool.size
+    terms, length = pool.column("count"), pool.column("length")
+    per_row = np.maximum(1, -(-terms // SEGMENT_TERMS))
+    per_row[terms <= SEGMENT_TERMS * 4 // 3] = 1
+    first = np.cumsum(per_row) - per_row
+    count = int(per_row.sum())
+    rows = np.repeat(np.arange(size), per_row)
+    term_segments = _segment_of_terms(terms, per_row, first, pool.live, count)
+    table = neighbours_of(pool).table
+    window_targets = np.full((count + 1, len(NEIGHBOUR_OFFSETS) + 1), count, np.int64)
+    window_targets[:count, 0] = np.arange(count)
+    is_single = np.append(per_row == 1, False)
+    words = np.append(length, 2 * WINDOW_WORDS)
+    total = np.where(per_row == 1, length, 2 * WINDOW_WORDS)
+    first_or_none = np.append(first, count)
+    for at in range(len(NEIGHBOUR_OFFSETS)):
+        other = table[:, at]
+        is_included = is_single[other] & (total + words[other] <= WINDOW_WORDS)
+        total = total + np.where(is_included, words[other], 0)
+        included = first_or_none[other[is_included]]
+        window_targets[included, at + 1] = first[is_included]
+    sizes = np.bincount(term_segments, minlength=count + 1)[:count]
+    added = np.repeat(sizes, len(NEIGHBOUR_OFFSETS) + 1)
+    window_sizes = np.bincount(window_targets[:count].ravel(), added, minlength=count + 1)[:count]
+    is_live = pool.live[rows]
+    mean = float(window_sizes[is_live].mean()) if is_live.any() else 1.0
+    return Segments(
+        rows=rows,
+        term_segments=term_segments,
+        window_targets=window_targets,
+        window_sizes=window_sizes,
+        count=count,
+        mean_window_size=max(mean, 1.0),
+    )
+
+
+def _segment_of_terms(terms: Array, per_row: Array, first: Array, live: Array, count: int) -> Array:
+    row_of_term = np.repeat(np.arange(len(terms)), terms)
+    starts = np.cumsum(terms) - terms
+    position = np.arange(len(row_of_term)) - starts[row_of_term]
+    step = np.maximum(-(-terms // per_row), 1)
+    segment = first[row_of_term] + position // step[row_of_term]
+    return np.where(live[row_of_term], segment, count)
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalMatch:
+    """The match of every row with the terms of a query."""
+
+    window_score: Array
+    """[rows]: BM25 of each row's window."""
+    own_score: Array
+    """[rows]: BM25 of each row alone."""
+    has_term: Array
+    """[rows, terms]: 1 where the row's best segment has the term."""
+    idf: Array
+    """[terms]: the inverse document frequency of each term."""
+
+
+def lexical_match(term_ids: Sequence[int], pool: CandidatePool, *, k1: float, b: float) -> LexicalMatch:
+    """Match every row with these terms."""
+    size = pool.size
+    segments = segments_of(pool)
+    window, own = np.zeros(segments.count), np.zeros(segments.count)
+    has_term = np.zeros((segments.count, len(term_ids)), np.float32)
+    idf = np.zeros(len(term_ids))
+    norm = k1 * (1 - b + b * segments.window_sizes / segments.mean_window_size)
+    for at, term in enumerate(term_ids):
+        occurrences = _segments_with_term(term, pool, segments)
+        matching, matches = _count_segments(occurrences, segments.count)
+        idf[at] = inverse_document_frequency(
+            term, len(matching) if segments.count == size else len(np.unique(segments.rows[matching])), pool
+        )
+        if not len(occurrences):
+            continue
+        windows, counts = _count_segments(segments.window_targets[occurrences].ravel(), segments.count)
+        window[windows] += idf[at] * counts * (k1 + 1) / (counts + norm[windows])
+        has_term[matching, at] = 1.0
+        own[matching] += idf[at] * matches * (k1 + 1) / (matches + k1)
+    if segments.count == size:
+        return LexicalMatch(window_score=window, own_score=own, has_term=has_term, idf=idf)
+    best = np.lexsort((own, segments.rows))[np.searchsorted(segments.rows, np.arange(size), side="right") - 1]
+    return LexicalMatch(
+        window_score=_best_segment_scores(window, segments, size),
+        own_score=own[best],
+        has_term=has_term[best],
+        idf=idf,
+    )
+
+
+def document_frequency(term: int, pool: CandidatePool) -> int:
+    """Return the number of rows with the term."""
+    segments = segments_of(pool)
+    return len(np.unique(segments.rows[_segments_with_term(term, pool, segments)]))
+
+
+def _segments_with_term(term: int, pool: CandidatePool, segments: Segments) -> Array:
+    """Return the segments with the term, repeated for each occurrence."""
+    occurrences: Array = segments.term_segments[np.flatnonzero(pool.terms == term)]
+    return occurrences[occurrences < segments.count]
+
+
+def _count_segments(segments: Array, count: int) -> tuple[Array, Array]:
+    """Return the distinct segments with their counts; most segments lack a term, so zeros are dropped."""
+    counts = np.bincount(segments, minlength=count + 1)[:count]
+    distinct = np.flatnonzero(counts)
+    return distinct, counts[distinct]
+
+
+def inverse_document_frequency(term: int, frequency: int, pool: CandidatePool) -> float:
+    """Return the inverse document frequency of a term that `frequency` rows of the pool have.
+
+    Statistics of the whole scope count where they say more than the pool.
+    """
+    total = live_count(pool)
+    if pool.statistics is not None:
+        total = max(total, pool.statistics.count)
+        frequency = max(frequency, pool.statistics.frequencies.get(term, 0))
+    return log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
+
+
+def live_count(pool: CandidatePool) -> int:
+    """Return the number of live rows."""
+    return pool.derive("live_count", lambda pool: int(pool.live.sum()))
+
+
+def _best_segment_scores(scores: Array, segments: Segments, size: int) -> Array:
+    """Return the score of each row's best segment."""
+    best: Array = np.maximum.reduceat(scores, np.searchsorted(segments.rows, np.arange(size)))
+    return best
+
+
+def cosine_similarity(vector: Array, pool: CandidatePool) -> Array:
+    """Return the cosine of each row's closest vector; rows without a vector get the lowest one found."""
+    query = np.asarray(vector, np.float32)
+    if len(pool.vectors) <= MAX_ROWS_WITHOUT_BLAS:
+        similarity: Array = np.einsum("ij,j->i", pool.vectors, query).astype(np.float64)
+    else:
+        similarity = (pool.vectors @ query).astype(np.float64)
+    rows = pool.vector_rows
+    if pool.derive("one_vector_per_row", _has_one_vector_per_row):
+        return similarity
+    live = similarity[pool.live[rows]]
+    best = np.full(pool.size, live.min() if len(live) else 0.0)
+    np.maximum.at(best, rows, similarity)
+    return best
+
+
+def chunked_matmul(left: Array, right: Array) -> Array:
+    """Return the product of two matrices, computed in chunks.
+
+    As a whole it is large enough for BLAS to use threads, and on a busy machine they keep each other waiting
+    longer than the work takes.
+    """
+    step = max(1, 250_000 // max(right.size, 1))
+    if len(left) <= step:
+        return np.asarray(left @ right)
+    product = np.empty((len(left), right.shape[1]), np.float32)
+    for start in range(0, len(left), step):
+        np.matmul(left[start : start + step], right, out=product[start : start + step])
+    return product
+
+
+def _has_one_vector_per_row(pool: CandidatePool) -> bool:
+    return len(pool.vector_rows) == pool.size and bool((pool.vector_rows == np.arange(pool.size)).all())
+
+
+def max_similarity(tokens: Array, rows: Sequence[Array], weights: Array) -> Array:
+    """Return, for each row and query token, the similarity of the closest token in the row's best segment."""
+    best = np.zeros((len(rows), len(tokens)), np.float32)
+    sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+    present = np.flatnonzero(sizes)
+    if not len(present) or not len(tokens):
+        return best
+    joined = np.concatenate([row for row in rows if len(row)]).astype(np.float32)
+    similarity = chunked_matmul(joined, tokens.astype(np.float32).T / np.float32(127 * 127))
+    sizes = sizes[present]
+    starts = np.cumsum(sizes) - sizes
+    if sizes.max() <= SEGMENT_TOKENS:
+        best[present] = np.maximum.reduceat(similarity, starts, axis=0)
+        return best
+    per_row = -(-sizes // SEGMENT_TOKENS)
+    owner = np.repeat(np.arange(len(present)), per_row)
+    cuts = np.concatenate(
+        [start + np.arange(n) * SEGMENT_TOKENS for start, n in zip(starts, per_row, strict=True)]
+    )
+    parts = np.maximum.reduceat(similarity, cuts, axis=0)
+    order = np.lexsort((parts @ weights, owner))
+    last = np.append(np.flatnonzero(np.diff(owner[order])), len(order) - 1)
+    best[present] = parts[order[last]]
+    return best

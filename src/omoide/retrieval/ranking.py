@@ -17,10 +17,12 @@ from typing import NamedTuple, Protocol, Self
 import msgspec
 import numpy as np
 
-from omoide.retrieval import features, text
-from omoide.retrieval.pool import ASSISTANT, USER, Array, CandidatePool
-from omoide.retrieval.query import ParsedQuery
-from omoide.retrieval.scores import (
+from omoide.retrieval import text
+from omoide.retrieval.pool import (
+    ASSISTANT,
+    USER,
+    Array,
+    CandidatePool,
     LexicalMatch,
     Neighbours,
     context_window,
@@ -32,6 +34,7 @@ from omoide.retrieval.scores import (
     max_similarity,
     neighbours_of,
 )
+from omoide.retrieval.query import ParsedQuery
 
 DAY_MS = 86_400_000
 MAX_LATENESS_MS = 7 * DAY_MS
@@ -45,11 +48,11 @@ RARITY_SPREAD = 0.5
 MAX_RARITY = 2.0
 """The bound of the rarity feature, either way."""
 _KIND_FLAGS = {
-    "when": features.MENTIONS_TIME,
-    "count": features.MENTIONS_NUMBER,
-    "where": features.MENTIONS_PLACE,
-    "who": features.MENTIONS_NAME,
-    "why": features.MENTIONS_REASON,
+    "when": text.MENTIONS_TIME,
+    "count": text.MENTIONS_NUMBER,
+    "where": text.MENTIONS_PLACE,
+    "who": text.MENTIONS_NAME,
+    "why": text.MENTIONS_REASON,
 }
 FeatureColumns = dict[str, Array]
 
@@ -155,7 +158,7 @@ def _context_features(
     index[needed] = np.arange(len(needed))
     row_similarity = similarity @ weights
     own, before = index[rows], neighbours.table[rows, 0]
-    follows_question = np.append(pool.column("flags"), 0)[before] & features.IS_QUESTION > 0
+    follows_question = np.append(pool.column("flags"), 0)[before] & text.IS_QUESTION > 0
     # The row before is scaled with the mean and deviation of the rows themselves.
     both = z_scores(
         np.append(row_similarity[own], row_similarity[index[before]]).astype(np.float64), np.arange(len(rows))
@@ -205,7 +208,7 @@ def date_agreement(query: ParsedQuery, time: Array) -> Array:
 
 
 def _question_flags(pool: CandidatePool) -> Array:
-    return _flag_column(pool.column("flags"), features.IS_QUESTION)
+    return _flag_column(pool.column("flags"), text.IS_QUESTION)
 
 
 def _flag_column(flags: Array, flag: int) -> Array:
@@ -221,7 +224,7 @@ def _speaker_features(query: ParsedQuery, pool: CandidatePool) -> FeatureColumns
     flags = pool.column("flags")
     return {
         "speaker": is_speaker.astype(np.float64),
-        "first_person": is_speaker * _flag_column(flags, features.FIRST_PERSON),
+        "first_person": is_speaker * _flag_column(flags, text.FIRST_PERSON),
     }
 
 
@@ -229,7 +232,7 @@ def _kind_feature(query: ParsedQuery, flags: Array) -> Array:
     """Mark rows that mention the kind of thing the query asks for."""
     mentions = _flag_column(flags, _KIND_FLAGS.get(query.kind, 0))
     if query.kind == "when":
-        return np.maximum(mentions, 0.4 * _flag_column(flags, features.MENTIONS_RECENT))
+        return np.maximum(mentions, 0.4 * _flag_column(flags, text.MENTIONS_RECENT))
     return mentions
 
 

@@ -19,7 +19,8 @@ from omoide.core.frozen import EMPTY_MAP, thaw
 from omoide.core.value import Value, set_field, shallow_copy
 from omoide.embedders import Embedder, Embedding
 from omoide.errors import EmbedderFailed, Invalid
-from omoide.retrieval import features, text
+from omoide.retrieval import text
+from omoide.retrieval.text import extract_features
 
 # bodies: How does a store write an entry down?
 
@@ -126,7 +127,7 @@ def index_entries(entries: Sequence[Entry], embedder: Embedder | None) -> list[I
 
 def index_entry(entry: Entry, pooled: bytes | None = None, tokens: bytes | None = None) -> IndexData:
     """What is kept of one entry."""
-    read = features.extract_features(text_of(entry))
+    read = extract_features(text_of(entry))
     return IndexData(read.to_bytes(), read.terms, pooled, tokens)
 
 

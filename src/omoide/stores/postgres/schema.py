@@ -12,7 +12,7 @@ from secrets import randbelow
 
 from omoide import ids
 from omoide.errors import Corrupted, StoreFailed, WrongVersion
-from omoide.retrieval import features
+from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import AdvisoryLock, Database
 
@@ -195,7 +195,7 @@ def migrate(db: Database, schema: str, name: str) -> None:
         # No two stores number their owners alike: a number remembered from one that was dropped is nobody's.
         db.execute(f"ALTER TABLE owners ALTER COLUMN no RESTART WITH {1 + randbelow(1 << 52)}")
         rows.put_setting(db, "life", ids.uuid7())
-        rows.put_setting(db, "features", str(features.VERSION))
+        rows.put_setting(db, "features", str(FEATURES_VERSION))
 
 
 def _check_no_foreign_tables(db: Database, schema: str, name: str) -> None:

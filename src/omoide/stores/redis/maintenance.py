@@ -12,7 +12,7 @@ from omoide import ids
 from omoide.core.entry import Entry
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
-from omoide.retrieval import features
+from omoide.retrieval.text import FEATURES_VERSION, extract_features
 from omoide.stores import semantics, truth
 from omoide.stores.codec import IndexData, index_entries, text_of
 from omoide.stores.records import EraseReceipt, Finding
@@ -45,7 +45,7 @@ def ensure_store(server: RedisConnections, key: bytes, schema: str, *, read_only
     """Create the store unless it exists, check its schema, and return its generation."""
     if not read_only:
         server.execute("HSETNX", key, "schema", schema)
-        server.execute("HSETNX", key, "features", str(features.VERSION))
+        server.execute("HSETNX", key, "features", str(FEATURES_VERSION))
         server.execute("HSETNX", key, "life", ids.uuid7())
     stored, generation = server.execute("HMGET", key, "schema", "life")
     if stored is not None and stored.decode() != schema:
@@ -245,7 +245,7 @@ def _outdated_entries(
 
 
 def _features_of(entry: Entry) -> bytes:
-    return bytes(features.extract_features(text_of(entry)).to_bytes())
+    return bytes(extract_features(text_of(entry)).to_bytes())
 
 
 def _save_index_data(

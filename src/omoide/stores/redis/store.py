@@ -31,7 +31,7 @@ from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope,
 from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged, Invalid, MissingExtra
-from omoide.retrieval import features
+from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import operations, records, semantics, validation
 from omoide.stores import recall as recall_engine
 from omoide.stores.async_store import AsyncStore
@@ -157,7 +157,7 @@ class RedisStore:
             self._check_embedder(self.embedder)
         self._transactions.model = model_of(self.embedder)
         version = self._server.execute("HGET", self._store_key, "features")
-        if version not in (None, str(features.VERSION).encode()):
+        if version not in (None, str(FEATURES_VERSION).encode()):
             _log.warning(
                 "%s was indexed by another version of Omoide: recall finds less until it is reindexed "
                 "(omoide reindex)",
@@ -456,7 +456,7 @@ class RedisStore:
                 self.embedder, self._source = chosen, None
                 self._transactions.model = model_of(chosen)
         maintenance.reindex(self._transactions, self.known_namespaces(), chosen, progress)
-        self._server.execute("HSET", self._store_key, "features", str(features.VERSION))
+        self._server.execute("HSET", self._store_key, "features", str(FEATURES_VERSION))
 
 
 def model_of(embedder: Embedder | None) -> str:

@@ -21,8 +21,8 @@ import numpy as np
 from omoide import clock
 from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
+from omoide.embedders.vectors import bit_codes, mean_vector, to_bit_string, to_uint64_rows
 from omoide.retrieval.pool import Array, ScopeStatistics
-from omoide.retrieval.scores import bit_codes, mean_vector, to_bit_string, to_uint64_rows
 from omoide.stores import semantics
 from omoide.stores.cache import ScopeCache
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder

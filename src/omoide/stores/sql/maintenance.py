@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from omoide.core.entry import Scope
 from omoide.embedders import Embedder
-from omoide.retrieval import features
+from omoide.retrieval.text import FEATURES_VERSION, extract_features
 from omoide.stores import codec, truth
 from omoide.stores.records import Stats
 from omoide.stores.sql import rows
@@ -53,7 +53,7 @@ _CONSISTENCY_CHECKS = {
 def is_index_current(db: Database) -> bool:
     """Whether the terms in a store are those that this version of Omoide would look for."""
     row = db.execute("SELECT value FROM settings WHERE name='features'").fetchone()
-    return row is None or row[0] == str(features.VERSION)
+    return row is None or row[0] == str(FEATURES_VERSION)
 
 
 def check(db: Database) -> list[str]:
@@ -75,7 +75,7 @@ def check(db: Database) -> list[str]:
 def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob: bytes) -> list[str]:
     entry = codec.decode_entry(body)
     problems = []
-    if features.extract_features(codec.text_of(entry)).to_bytes() != blob:
+    if extract_features(codec.text_of(entry)).to_bytes() != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
     if truth.is_superseded(live) != (entry.superseded_by is not None):
         problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
@@ -166,7 +166,7 @@ def reindex(
                 model = rows.add_model(db, embedder)  # somebody may have given its place away
             if model is not None and _has_missing_vectors(db, model):
                 continue  # somebody wrote meanwhile
-            rows.put_setting(db, "features", str(features.VERSION))
+            rows.put_setting(db, "features", str(FEATURES_VERSION))
             if model is not None and not model.serving:
                 rows.activate_model(db, model)
             rows.renew_generation(db)
@@ -217,7 +217,7 @@ def _is_indexed(db: Database, no: int, body: bytes, model: rows.EmbeddingModel |
         key = no * SLOTS + model.slot
         if db.execute("SELECT 1 FROM vectors WHERE key=?", (key,)).fetchone() is None:
             return False
-    return bool(features.extract_features(codec.text_of(codec.decode_entry(body))).to_bytes() == blob)
+    return bool(extract_features(codec.text_of(codec.decode_entry(body))).to_bytes() == blob)
 
 
 def _update_index(

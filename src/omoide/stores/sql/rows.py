@@ -365,7 +365,7 @@ def put_vectors(
         return
     vector: tuple[object, ...] = (key, indexed.pooled, int(indexed.given))
     if db.dialect.stores_codes:
-        from omoide.retrieval.scores import to_bit_string  # needs NumPy, as every embedder does
+        from omoide.embedders.vectors import to_bit_string  # needs NumPy, as every embedder does
 
         db.execute(_PUT_CODED_VECTOR, (*vector, to_bit_string(indexed.pooled, model.dim)))
     else:

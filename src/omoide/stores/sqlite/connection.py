@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from omoide.errors import Busy, Closed, Corrupted, DiskFull, ReadOnly, StoreFailed
-from omoide.retrieval import features
+from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import AdvisoryLock, Dialect
 from omoide.stores.sqlite import schema
@@ -161,7 +161,7 @@ class SQLiteConnections:
             found = schema.migrate(db, self.name)
             rows.migrate_staleness(db, found)
             if found == 0:
-                db.execute("INSERT INTO settings VALUES ('features', ?)", (str(features.VERSION),))
+                db.execute("INSERT INTO settings VALUES ('features', ?)", (str(FEATURES_VERSION),))
 
     @contextmanager
     def read_transaction(self) -> Iterator[SQLiteConnection]:
