@@ -1,15 +1,15 @@
-"""Action, Instruction, directives.
+"""Actions, instructions and directives.
 
-An action is declared once, from a function or a class, and its parameters are checked against the signature
-every time. A pure one runs inside `cmd`; one marked `effectful` may be async and do I/O, so `cmd` only asks
-for it with a `RunInstruction` directive.
+An action is declared once, from a function or a class, and its parameters are validated against the signature
+on every call. A pure action runs inside `cmd`; an action marked `effectful` may be async and do I/O, so `cmd`
+only returns a `RunInstruction` directive for it.
 
-What an action returns is merged into the state: a mapping, a slot value (`Memory`, `Identity`, `Thread`) that
-replaces its slot, or None; any of them may come in a pair with a list of directives.
+An action returns a mapping that is merged into the state, a slot value (`Memory`, `Identity`, `Thread`) that
+replaces its slot, or None; each may come in a pair with a list of directives.
 
-Directives are data that `cmd` returns and the runtime carries out, in order; none of them touches the state.
-What a runtime has to look up (a sensor, a child, a provider) is named, so that every directive can be written
-down and read back.
+Directives are data: `cmd` returns them and the runtime executes them, in order. None of them changes the
+state. What a runtime has to look up (a sensor, a child, a provider) is given by name, so every directive can
+be serialized.
 """
 
 from __future__ import annotations
@@ -33,16 +33,13 @@ from omoide.core.signal import Signal
 from omoide.core.value import Count, Id, Name, Value, check_instance, check_texts, set_field
 from omoide.errors import Invalid, InvalidDefinition, InvalidParams, WrongType
 
-# action: What can an agent do?
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """Something an agent can do, with the shape of its parameters."""
+    """An operation of an agent, with the schema of its parameters."""
 
     name: str
     run: Callable[..., Any]
@@ -69,27 +66,28 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters, checked and complete, as arguments of one's own."""
+        """Validate parameters and fill in defaults.
+
+        Raises:
+            InvalidParams: if they do not fit the schema.
+        """
         if not isinstance(params, Mapping):
             raise WrongType(f"action {self.name!r}: params", "a mapping", params, "pass a dict")
 
-        def refuse(field: str, problem: str, remedy: str) -> InvalidParams:
-            return InvalidParams(self.name, field, problem, remedy)
-
-        checked = self.schema.check(params, refuse)
-        if isinstance(checked, dict):
-            return checked
-        return {name: getattr(checked, name) for name in self.schema.fields.values()}
+        value = self.schema.check(params, partial(InvalidParams, self.name))
+        if isinstance(value, dict):
+            return value
+        return {name: getattr(value, name) for name in self.schema.fields.values()}
 
     def __repr__(self) -> str:
         return f"Action({self.name!r})"
 
     def json_schema(self) -> dict[str, Any]:
-        """The shape of the parameters as JSON Schema."""
+        """Return the schema of the parameters as JSON Schema."""
         return self.schema.json_schema()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, as if it had not been decorated."""
+        """Call the function itself, as if it were not decorated."""
         return self.run(*args, **kwargs)
 
 
@@ -102,7 +100,7 @@ class Instruction(Value, frozen=True, kw_only=True):
     action: str
     params: MapField = EMPTY_MAP
     target: Action | None = None
-    """The action itself where it is at hand; after a round trip through JSON it is found by its name."""
+    """The action itself, if known; after decoding from JSON it is looked up by its name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,7 +116,7 @@ class Instruction(Value, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, source: object, params: Mapping[str, Any] = EMPTY_MAP) -> Instruction:
-        """An instruction from an action, a name, or either with its parameters."""
+        """Build an instruction from an action, a name, or either with its parameters."""
         match source:
             case Instruction():
                 return msgspec.structs.replace(source, params=params) if params else source
@@ -126,8 +124,8 @@ class Instruction(Value, frozen=True, kw_only=True):
                 return cls(action=source.name, params=params, target=source)
             case str():
                 return cls(action=source, params=params)
-            case (first, Mapping() as given) if not isinstance(first, tuple):
-                return cls.of(first, given)
+            case (first, Mapping() as arguments) if not isinstance(first, tuple):
+                return cls.of(first, arguments)
             case (Action() | str(), other):
                 raise WrongType("params", "a mapping", other, "pass (action, {…})")
             case _:
@@ -135,12 +133,12 @@ class Instruction(Value, frozen=True, kw_only=True):
 
     @classmethod
     def normalize(cls, source: object) -> tuple[Instruction, ...]:
-        """Instructions from any of these forms, or from a list of them."""
-        return tuple(cls.of(one) for one in source) if isinstance(source, list) else (cls.of(source),)
+        """Build instructions from one of the forms that `of` takes, or from a list of them."""
+        return tuple(cls.of(item) for item in source) if isinstance(source, list) else (cls.of(source),)
 
 
 ActionLike = Action | str | Instruction | tuple[Action | str, Mapping[str, Any]]
-"""What a command can be given: an action, its name, either with parameters, or an instruction."""
+"""An action, its name, either with parameters, or an instruction."""
 
 
 @overload
@@ -166,15 +164,24 @@ def action(
     idempotent: bool = False,
     tags: tuple[str, ...] = (),
 ) -> Any:
-    """Make an action of a function `f(ctx, …)`, or of a class with its parameters and `run(self, ctx)`."""
+    """Declare an action: a function `f(ctx, …)`, or a class with its parameters and `run(self, ctx)`.
+
+    Args:
+        name: the name of the action; the function's name, or the class's in snake case, by default.
+        description: what models and people read about it; the docstring by default.
+        schema: a class with the parameters; read from the signature by default.
+        effectful: True if it does I/O; it may then be async, and the runtime runs it.
+        idempotent: True if running it twice has the effect of running it once.
+        tags: labels to select it by.
+    """
 
     def make(subject: Any) -> Action:
-        called = name or _snake_case(getattr(subject, "__name__", ""))
-        function, shape = _function_and_schema(subject, called, schema)
+        action_name = name or _snake_case(getattr(subject, "__name__", ""))
+        function, struct = _function_and_schema(subject, action_name, schema)
         return Action(
-            name=called,
+            name=action_name,
             run=function,
-            schema=Schema(shape, f"action {called!r}"),
+            schema=Schema(struct, f"action {action_name!r}"),
             description=inspect.cleandoc(subject.__doc__ or "") if description is None else description,
             effectful=effectful,
             idempotent=idempotent,
@@ -185,7 +192,7 @@ def action(
 
 
 def check_name(value: object, field: str) -> str:
-    """A name by which things are called across programs."""
+    """Check a name that is used across programs: letters, digits, `_`, `.` and `-`."""
     text = check_text(value, field)
     if not _NAME.match(text):
         raise InvalidDefinition(
@@ -199,7 +206,7 @@ def _snake_case(name: str) -> str:
 
 
 def _function_and_schema(subject: Any, name: str, schema: type | None) -> tuple[Callable[..., Any], type]:
-    """The function to run and the shape of its parameters."""
+    """Return the function to run and the struct of its parameters."""
     if isinstance(subject, type):
         if schema is not None:
             raise InvalidDefinition(f"action {name!r}", "is a class with a schema besides", "use its fields")
@@ -212,7 +219,7 @@ def _function_and_schema(subject: Any, name: str, schema: type | None) -> tuple[
 
 
 def _parameter_struct(function: Callable[..., Any], name: str) -> type:
-    """A struct with a field for each parameter after the context."""
+    """Define a struct with a field for each parameter after the context."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
         raise InvalidDefinition(f"action {name!r}", "takes no context", "make its first parameter ctx")
@@ -243,12 +250,12 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
     method = getattr(subject, "run", None)
     if not callable(method):
         raise InvalidDefinition(f"action {name!r}", "is a class without run", "give it run(self, ctx)")
-    shape: Any = subject
-    if not any(hasattr(subject, mark) for mark in ("__struct_fields__", "model_fields")) and not is_dataclass(
+    struct: Any = subject
+    if not any(hasattr(subject, name) for name in ("__struct_fields__", "model_fields")) and not is_dataclass(
         subject
     ):
         try:
-            shape = dataclass(kw_only=True)(subject)
+            struct = dataclass(kw_only=True)(subject)
         except (TypeError, ValueError) as error:
             raise InvalidDefinition(
                 f"action {name!r}", f"has wrong fields ({error})", "use field()"
@@ -256,9 +263,9 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
 
     @wraps(method)
     def run(ctx: Any, **params: Any) -> Any:
-        return shape(**params).run(ctx)
+        return struct(**params).run(ctx)
 
-    return run, shape
+    return run, struct
 
 
 def _define_struct(name: str, fields: list[Any]) -> type:
@@ -273,11 +280,11 @@ def _define_struct(name: str, fields: list[Any]) -> type:
 def _type_hints(
     function: Callable[..., Any], parameters: list[inspect.Parameter], name: str
 ) -> dict[str, Any]:
-    """The types of the parameters; those of the context and the result are nobody's business."""
-    given = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
+    """Resolve the types of the parameters alone; those of the context may not be importable."""
+    annotations = {item.name: item.annotation for item in parameters if item.annotation is not item.empty}
     names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
-        return get_type_hints(SimpleNamespace(__annotations__=given), names, include_extras=True)
+        return get_type_hints(SimpleNamespace(__annotations__=annotations), names, include_extras=True)
     except Exception as error:
         raise InvalidDefinition(
             f"action {name!r}",
@@ -286,19 +293,16 @@ def _type_hints(
         ) from error
 
 
-# directives: Which effects does an agent ask for?
-
-
 MEMORY_RESULT = "jido.memory.result"
 
 
 class Directive(Value, frozen=True, kw_only=True):
-    """The base of all effects; anyone may add their own."""
+    """Base class of all effects; subclass it to add your own."""
 
 
 @value_type
 class Emit(Directive, frozen=True, kw_only=True):
-    """Send a signal: to the targets named, else by the default way, else back to the agent itself."""
+    """Send a signal: to the targets in `dispatch`, else by the default route, else to the agent itself."""
 
     signal: Signal
     dispatch: MapField | None = None
@@ -306,7 +310,7 @@ class Emit(Directive, frozen=True, kw_only=True):
 
 @value_type
 class Error(Directive, frozen=True, kw_only=True):
-    """Something failed, in the context normalize, params, run, result, hook, strategy, signal or routing."""
+    """A failure, in the context normalize, params, run, result, hook, strategy, signal or routing."""
 
     message: str
     context: Name = "run"
@@ -318,7 +322,7 @@ class Error(Directive, frozen=True, kw_only=True):
 
 @value_type
 class RunInstruction(Directive, frozen=True, kw_only=True):
-    """Run an effectful action, and feed its result to `result_action` where one is named."""
+    """Run an effectful action, and pass its result to `result_action` if one is named."""
 
     instruction: Instruction
     result_action: Name | None = None
@@ -326,7 +330,7 @@ class RunInstruction(Directive, frozen=True, kw_only=True):
 
 @value_type
 class Spawn(Directive, frozen=True, kw_only=True):
-    """Start a process of the runtime's that is not an agent."""
+    """Start a process of the runtime that is not an agent."""
 
     target: Name
     config: MapField = EMPTY_MAP
@@ -335,7 +339,7 @@ class Spawn(Directive, frozen=True, kw_only=True):
 
 @value_type
 class SpawnAgent(Directive, frozen=True, kw_only=True):
-    """Start a child agent of a kind the runtime knows, followed under `tag`."""
+    """Start a child agent of a kind that the runtime knows, tracked under `tag`."""
 
     kind: Name
     tag: Id
@@ -346,7 +350,7 @@ class SpawnAgent(Directive, frozen=True, kw_only=True):
 
 @value_type
 class AdoptChild(Directive, frozen=True, kw_only=True):
-    """Take a running agent as a child."""
+    """Make a running agent a child of this one."""
 
     child: Id
     tag: Id
@@ -355,7 +359,7 @@ class AdoptChild(Directive, frozen=True, kw_only=True):
 
 @value_type
 class StopChild(Directive, frozen=True, kw_only=True):
-    """Stop the child under a tag."""
+    """Stop the child with a tag."""
 
     tag: Id
     reason: str = "normal"
@@ -363,7 +367,7 @@ class StopChild(Directive, frozen=True, kw_only=True):
 
 @value_type
 class StartSensor(Directive, frozen=True, kw_only=True):
-    """Start a sensor, whose signals come to this agent."""
+    """Start a sensor that sends its signals to this agent."""
 
     sensor: Name
     tag: Id
@@ -372,14 +376,14 @@ class StartSensor(Directive, frozen=True, kw_only=True):
 
 @value_type
 class StopSensor(Directive, frozen=True, kw_only=True):
-    """Stop the sensor under a tag."""
+    """Stop the sensor with a tag."""
 
     tag: Id
 
 
 @value_type
 class Schedule(Directive, frozen=True, kw_only=True):
-    """Tell the agent something later; what is no signal is wrapped in one."""
+    """Send a message to the agent after a delay; a message that is no signal is wrapped in one."""
 
     delay_ms: Count
     message: Frozen
@@ -387,7 +391,7 @@ class Schedule(Directive, frozen=True, kw_only=True):
 
 @value_type
 class Cron(Directive, frozen=True, kw_only=True):
-    """Tell the agent something again and again."""
+    """Send a message to the agent on a cron schedule."""
 
     expression: Name
     message: Frozen
@@ -402,21 +406,21 @@ class Cron(Directive, frozen=True, kw_only=True):
 
 @value_type
 class CronCancel(Directive, frozen=True, kw_only=True):
-    """End what `Cron` began."""
+    """Cancel a `Cron` schedule."""
 
     job_id: Id
 
 
 @value_type
 class Stop(Directive, frozen=True, kw_only=True):
-    """Stop this agent now; directives that wait are dropped."""
+    """Stop this agent now; its pending directives are dropped."""
 
     reason: str = "normal"
 
 
 @value_type
 class MemoryQuery(Directive, frozen=True, kw_only=True):
-    """Ask a memory provider; the answer comes as one signal with the same request id."""
+    """Query a memory provider; the result arrives as one signal with the same request id."""
 
     query: MapField
     provider: Name
@@ -427,7 +431,7 @@ class MemoryQuery(Directive, frozen=True, kw_only=True):
 
 @value_type
 class MemoryUpsert(Directive, frozen=True, kw_only=True):
-    """Put items, `{"key", "value", "embedding"?}`, into a memory provider."""
+    """Write items, `{"key", "value", "embedding"?}`, to a memory provider."""
 
     items: ListField
     provider: Name
@@ -460,4 +464,4 @@ class MemoryDelete(Directive, frozen=True, kw_only=True):
 
 
 BUILT_IN: tuple[type[Directive], ...] = tuple(Directive.__subclasses__())
-"""Every directive that ships with Omoide."""
+"""The directives that ship with Omoide."""

@@ -1,18 +1,15 @@
-"""Agent: construction, cmd, receive, selection by capability.
+"""Agents: construction, commands, signals, and selection by capability.
 
-Defaults of the schema, defaults of each plugin's slice, what the caller gives; then each plugin is mounted
-and sees what those before it wrote.
+An agent is an immutable value. `cmd` takes an action and returns another agent and a list of directives;
+`receive` does the same for a signal, which plugins see before the routes lead it to actions. Neither does
+anything else.
 
-An agent is an immutable value. `cmd` turns it and an action into another agent and a list of directives, and
-does nothing else; the state holds the agent's own data, a slice for each plugin, and its memory, identity and
-thread under reserved keys.
+The state holds the agent's own data, a slice for each plugin, and memory, identity and thread under reserved
+keys. A new state is built in this order: defaults of the schema, defaults of each plugin's slice, the
+caller's values; then each plugin is mounted and sees what those before it wrote.
 
-The pure half of an agent server: the plugins look at the signal, the routes lead it to actions, and `cmd`
-runs them.
-
-A candidate supports the action, carries every tag and allows for every limit. The most experienced comes
-first; agents without an age come last, and where two are of one age the order in which they were given
-decides.
+Selection: a candidate supports the action, has every tag and satisfies every limit. The most experienced one
+comes first; agents without an age come last, and ties keep the given order.
 """
 
 from __future__ import annotations
@@ -44,31 +41,32 @@ from omoide.core.state import IDENTITY, SLOTS, Context, Stateful, check_state, s
 from omoide.core.value import Id, Name, check_texts, set_field
 from omoide.errors import Invalid, InvalidDefinition, MountFailed, NotFound, OmoideError, WrongType
 
-# mounting: How does a new agent get its state?
-
-
 _ABSENT = object()
 
 
-def initial_state(definition: Definition, given: FrozenMap[str, Any]) -> FrozenMap[str, Any]:
-    """The state before any plugin is mounted."""
+def initial_state(definition: Definition, values: FrozenMap[str, Any]) -> FrozenMap[str, Any]:
+    """Build the state of a new agent before its plugins are mounted."""
     base = (
         EMPTY_MAP
         if definition.schema is None
         else freeze_map(definition.schema.defaults(), "schema defaults")
     )
-    state = base.update(given)
+    state = base.update(values)
     for plugin in definition.plugins:
         if plugin.slice_schema is not None:
             defaults = freeze_map(plugin.slice_schema.defaults(), f"defaults of {plugin.label}")
             state = state.set(
-                plugin.key, defaults.update(freeze_map(given.get(plugin.key, EMPTY_MAP), plugin.key))
+                plugin.key, defaults.update(freeze_map(values.get(plugin.key, EMPTY_MAP), plugin.key))
             )
     return state
 
 
 def mount_plugins(agent: Agent, keys: Set[str] | None = None) -> Agent:
-    """The agent with its plugins mounted, all or those that own these keys, or `MountFailed` and no agent."""
+    """Mount an agent's plugins: all of them, or those that own the given keys.
+
+    Raises:
+        MountFailed: if one of them fails; no agent is made then.
+    """
     for plugin in agent.definition.plugins:
         if keys is not None and plugin.key not in keys:
             continue
@@ -100,7 +98,7 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
 
 
 def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:
-    """The slice and the agent that a mount returned."""
+    """Return the slice and the agent from what a mount returned."""
     slice, written = result if isinstance(result, tuple) and len(result) == 2 else (result, agent)
     if isinstance(slice, type(agent)):
         slice, written = (None if written is agent else written), slice
@@ -110,7 +108,7 @@ def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:
 
 
 def _merge_slice(old: Any, slice: Any, plugin: Plugin) -> Any:
-    """A slot takes its own kind of value whole; any other slice takes a mapping over what it holds."""
+    """Merge what a mount returned into a slice; a slot value replaces its slot."""
     slot = slot_of(slice)
     if slot is not None and slot.key == plugin.key:
         return slice
@@ -119,11 +117,8 @@ def _merge_slice(old: Any, slice: Any, plugin: Plugin) -> Any:
     )
 
 
-# agent: Who is this, and what is its state?
-
-
 class Agent(Stateful, frozen=True, kw_only=True):
-    """An agent: what it is called, its state, and the definition it shares with others of its kind."""
+    """An agent: id, name, state, and the definition that it shares with others of its kind."""
 
     EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"definition"})
 
@@ -152,10 +147,14 @@ class Agent(Stateful, frozen=True, kw_only=True):
         now: int | None = None,
         **definition: Unpack[DefinitionFields],
     ) -> Agent:
-        """A new agent, named here with the parts of its definition, or of a definition that exists.
+        """Create an agent from a name and the parts of its definition, or from an existing definition.
 
-        The state is built in this order: defaults of the schema, defaults of the plugins, `state`, the
-        plugins' mounts, the strategy's init.
+        Args:
+            kind: the agent's name, or a definition.
+            id: the agent's id; generated if it is not given.
+            state: values that override the defaults; the plugins' mounts and the strategy's init follow.
+            now: the time of creation in milliseconds.
+            definition: the arguments of `Definition.new`, if `kind` is a name.
         """
         if isinstance(kind, Definition):
             if definition:
@@ -187,10 +186,14 @@ class Agent(Stateful, frozen=True, kw_only=True):
     def cmd(
         self, action: ActionLike | list[Any], *, signal: Signal | None = None, now: int | None = None
     ) -> tuple[Agent, list[Directive]]:
-        """The agent after an action, and its directives; `(action, params)`, a name or a list will do, too.
+        """Run an action and return the agent after it, and its directives.
 
-        Nothing is raised for what an action does wrong: its failure leaves the state as it was and is an
-        `Error` among the directives.
+        An action that fails raises nothing: the state stays as it was and an `Error` is among the directives.
+
+        Args:
+            action: an action, its name, `(action, params)`, an instruction, or a list of them.
+            signal: the signal that led to the command, which actions see as `ctx.signal`.
+            now: the time in milliseconds.
         """
         with clock_at(now):
             try:
@@ -204,7 +207,7 @@ class Agent(Stateful, frozen=True, kw_only=True):
                     agent, instructions = _parse_before_result(result, agent, instructions)
                 stage = "strategy"
                 result = self.definition.strategy.cmd(agent, instructions, Context(agent, signal))
-                # Direct checks every step itself; checking the whole again would cost as much as running it.
+                # Direct checks every step itself; checking the whole again costs as much as running it.
                 direct = type(self.definition.strategy) is Direct
                 agent, directives = result if direct else check_outcome(result, "the strategy", agent)
                 stage = "hook"
@@ -217,7 +220,7 @@ class Agent(Stateful, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, data: bytes | str, definition: Definition | None = None) -> Agent:
-        """The agent that `to_json` wrote; its definition is code, to be given where it is not a bare name."""
+        """Decode an agent from what `to_json` wrote; its definition is code and has to be given again."""
         agent = codec.decode(data, cls)
         if definition is None:
             return agent
@@ -235,26 +238,26 @@ class Agent(Stateful, frozen=True, kw_only=True):
 def cmd(
     agent: Agent, action: ActionLike | list[Any], *, signal: Signal | None = None, now: int | None = None
 ) -> tuple[Agent, list[Directive]]:
-    """The agent after an action, and the directives it asks for; see `Agent.cmd`."""
+    """Run an action and return the agent after it, and its directives; see `Agent.cmd`."""
     return check_agent(agent, "agent").cmd(action, signal=signal, now=now)
 
 
-def _check_definition_fields(given: Iterable[str]) -> None:
+def _check_definition_fields(names: Iterable[str]) -> None:
     known = DefinitionFields.__annotations__
-    for name in given:
+    for name in names:
         if name not in known:
             raise InvalidDefinition(name, "is no part of an agent's definition", f"use {', '.join(known)}")
 
 
 def check_agent(agent: object, field: str = "agent") -> Agent:
-    """The agent itself, if it is one."""
+    """Return the agent, or raise `WrongType` if it is none."""
     if not isinstance(agent, Agent):
         raise WrongType(field, "an Agent", agent)
     return agent
 
 
 def clock_at(now: int | None) -> Any:
-    """A block in which the time is the one given, if one is."""
+    """Return a context in which the clock shows `now`, if it is given."""
     if now is None:
         return nullcontext()
     moment = clock.resolve(now)
@@ -262,7 +265,7 @@ def clock_at(now: int | None) -> Any:
 
 
 def _parse_before_result(result: Any, agent: Agent, instructions: Instructions) -> tuple[Agent, Instructions]:
-    """What `on_before_cmd` returned: an agent, or one with the action to run in place of the one given."""
+    """Return the agent and the instructions from what `on_before_cmd` returned."""
     if isinstance(result, tuple) and len(result) == 2:
         result, instructions = result[0], Instruction.normalize(result[1])
     return check_same_agent(
@@ -273,14 +276,14 @@ def _parse_before_result(result: Any, agent: Agent, instructions: Instructions) 
 Instructions = tuple[Instruction, ...]
 
 
-# receiving: What does an agent do about a signal?
-
-
 STOP_SIGNAL = "jido.agent.stop"
 
 
 def receive(agent: Agent, signal: Signal, *, now: int | None = None) -> tuple[Agent, list[Directive]]:
-    """The agent after a signal, and the directives it asks for; what goes wrong is an `Error` among them."""
+    """Handle a signal and return the agent after it, and its directives.
+
+    A failure raises nothing: it is an `Error` among the directives.
+    """
     check_agent(agent)
     if not isinstance(signal, Signal):
         raise WrongType("signal", "a Signal", signal)
@@ -325,9 +328,9 @@ def _run_route(agent: Agent, route: Route, signal: Signal) -> tuple[Agent, list[
 
 
 def _with_signal_data(agent: Agent, target: Any, signal: Signal) -> Any:
-    """A target without parameters of its own takes those fields of the signal's data that it knows.
+    """Add the fields of the signal's data that the target declares to a target without parameters.
 
-    What else a sender may have added is left to `ctx.signal`: a field more must not break every receiver.
+    Other fields are left to `ctx.signal`: a new field of a sender must not break every receiver.
     """
     if isinstance(target, tuple):
         return target
@@ -351,11 +354,8 @@ def _routing_error(agent: Agent, signal: Signal) -> Error:
     )
 
 
-# routing: Who of many agents should do this, and why?
-
-
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that can do what was asked, and the reason to think so."""
+    """An agent that fits a request, and the reason why."""
 
     agent: Agent
     reason: str
@@ -363,7 +363,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
-    """What the identity declares, then what the agent's plugins offer beyond that."""
+    """Return the actions that the identity declares, and those that the agent's plugins offer besides."""
     declared = identity.actions()
     return declared.extend(name for name in agent.definition.action_names() if name not in declared)
 
@@ -374,25 +374,25 @@ def rank(
     tags: Iterable[str],
     limits: Mapping[str, Any],
 ) -> list[Candidate]:
-    """The agents that fit, best first, each with its reason."""
+    """Return the agents that fit, best first, each with the reason."""
     if action is not None:
         check_text(action, "action")
     wanted = check_texts(tags, "tags")
     needed = freeze_map(limits, "limits")
     if isinstance(agents, Agent) or not isinstance(agents, Iterable):
         raise WrongType("agents", "a list of Agents", agents)
-    found = []
+    candidates = []
     for agent in agents:
         if not isinstance(agent, Agent):
             raise WrongType("agents", "Agents only", agent)
         candidate = _evaluate_candidate(agent, action, wanted, needed)
         if candidate is not None:
-            found.append(candidate)
-    return sorted(found, key=lambda one: experience_sort_key(one.age))
+            candidates.append(candidate)
+    return sorted(candidates, key=lambda candidate: experience_sort_key(candidate.age))
 
 
 def experience_sort_key(age: int | None) -> int:
-    """What candidates are sorted by, so that the most experienced comes first and one without an age last."""
+    """Return a sort key that puts the highest age first and None last."""
     return 1 if age is None else -age
 
 
@@ -423,7 +423,7 @@ def _evaluate_candidate(
 
 
 def _limit_reason(name: str, allowed: Any, needed: Any) -> str | None:
-    """Why a limit is no obstacle, or None. A number must reach what is needed, all else must equal it."""
+    """Return why a limit is satisfied, or None: numbers must reach what is needed, others equal it."""
     if allowed is None:
         return f"declares no {name}"
     numbers = all(isinstance(side, (int, float)) and not isinstance(side, bool) for side in (allowed, needed))

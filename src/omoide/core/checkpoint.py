@@ -1,8 +1,8 @@
-"""How is an agent put aside, and taken up again?
+"""Checkpoint and restore of agents.
 
-Each plugin says what becomes of its slice. The checkpoint is data; keeping it, and what was kept out of it,
-is the business of others.
-
+A checkpoint is data. Each plugin decides what becomes of its slice: it is kept, dropped, or externalized,
+that is, replaced by a pointer. Storing the checkpoint and what was externalized is left to a checkpoint
+store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHECKPOINT_VERSION = 2
 
 @value_type
 class Checkpoint(Value, frozen=True, kw_only=True):
-    """An agent at rest: its state, and pointers to what is kept elsewhere."""
+    """A saved agent: its state, and pointers to what is stored elsewhere."""
 
     id: Id
     name: Name
@@ -32,11 +32,11 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     externalized: MapField = EMPTY_MAP
     externalized_keys: MapField | None = None
     thread: MapField | None = None
-    """Which thread is the agent's, by `id` and `rev`; what happened in it is kept elsewhere."""
+    """The agent's thread, by `id` and `rev`; its entries are stored elsewhere."""
     journal: MapField | None = None
-    """What whoever keeps the thread noted about it."""
+    """Notes of the checkpoint store about the thread's journal."""
     rev: Count = 0
-    """How often the agent was put aside, where whoever keeps it counts that."""
+    """The number of times the agent was saved, if the checkpoint store counts it."""
     definition_version: int = 1
     version: int = CHECKPOINT_VERSION
 
@@ -52,21 +52,20 @@ class Checkpoint(Value, frozen=True, kw_only=True):
             raise Invalid("thread", "is not the one that was externalized", "leave it out")
 
     def _thread_pointer(self) -> Any:
-        """The pointer that stands for the thread among the others, if it names an id and a revision."""
+        """Return the externalized pointer that names a thread by id and revision."""
         for key, pointer in self.externalized.items():
             if self.state_key(key) == THREAD.key and _is_thread_pointer(pointer):
                 return pointer
         return None
 
     def state_key(self, key: str) -> str:
-        """The key of the state whose slice a pointer stands for; older checkpoints do not say."""
+        """Return the key of the state that a pointer stands for; older checkpoints imply it."""
         guess = f"__{key}__" if f"__{key}__" in SLOTS else key
-        found: str = (self.externalized_keys or EMPTY_MAP).get(key, guess)
-        return found
+        state_key: str = (self.externalized_keys or EMPTY_MAP).get(key, guess)
+        return state_key
 
 
 def _is_thread_pointer(pointer: object) -> bool:
-    """Whether it names a thread by id and revision."""
     if not isinstance(pointer, FrozenMap) or {*pointer} != {"id", "rev"}:
         return False
     try:
@@ -76,7 +75,11 @@ def _is_thread_pointer(pointer: object) -> bool:
 
 
 def checkpoint(agent: Agent) -> Checkpoint:
-    """The agent at rest, after each plugin said whether its slice is kept, dropped or externalized."""
+    """Save an agent as a value, after each plugin decided about its slice.
+
+    Raises:
+        CheckpointFailed: if a plugin fails, or gives an answer that is none.
+    """
     check_agent(agent)
     state, pointers, keys = agent.state, EMPTY_MAP, EMPTY_MAP
     for plugin in agent.definition.plugins:
@@ -103,7 +106,7 @@ def checkpoint(agent: Agent) -> Checkpoint:
                 raise CheckpointFailed(
                     plugin.label, f'it answered {other!r}, not "keep", "drop" or Externalize'
                 )
-    log = state.get(THREAD.key)  # of a plugin that keeps it, or of none
+    log = state.get(THREAD.key)  # still there if its plugin answered "keep", or is not mounted
     return Checkpoint(
         id=agent.id,
         name=agent.name,
@@ -116,41 +119,50 @@ def checkpoint(agent: Agent) -> Checkpoint:
     )
 
 
-def restore(saved: Checkpoint, definition: Definition) -> Agent:
-    """The agent again. A pointer whose plugin answers None is left to whoever keeps what it points to."""
-    if not isinstance(saved, Checkpoint):
-        raise WrongType("saved", "a Checkpoint", saved, "pass what checkpoint(agent) returned")
+def restore(checkpoint: Checkpoint, definition: Definition) -> Agent:
+    """Restore an agent from a checkpoint.
+
+    A pointer for which its plugin returns None is left to the checkpoint store, which has what it points to.
+
+    Raises:
+        RestoreFailed: if the definition is of another kind or an older version, a migration fails, or a
+            plugin cannot restore its slice.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        raise WrongType("checkpoint", "a Checkpoint", checkpoint, "pass what checkpoint(agent) returned")
     if not isinstance(definition, Definition):
         raise WrongType("definition", "a Definition", definition)
-    if not 1 <= saved.version <= CHECKPOINT_VERSION:
+    if not 1 <= checkpoint.version <= CHECKPOINT_VERSION:
         raise RestoreFailed(
-            f"agent {saved.id!r}",
-            f"its checkpoint has version {saved.version}, this reads 1 to {CHECKPOINT_VERSION}; use another Omoide",
+            f"agent {checkpoint.id!r}",
+            f"its checkpoint has version {checkpoint.version}, "
+            f"this reads 1 to {CHECKPOINT_VERSION}; use another Omoide",
         )
-    if definition.name != saved.name:
+    if definition.name != checkpoint.name:
         raise RestoreFailed(
-            f"agent {saved.id!r}", f"it is a {saved.name!r}, the definition is of {definition.name!r}"
+            f"agent {checkpoint.id!r}",
+            f"it is a {checkpoint.name!r}, the definition is of {definition.name!r}",
         )
     try:
         agent = Agent(
-            id=saved.id,
-            name=saved.name,
-            description=saved.description,
-            state=initial_state(definition, _migrate_state(saved, definition)),
+            id=checkpoint.id,
+            name=checkpoint.name,
+            description=checkpoint.description,
+            state=initial_state(definition, _migrate_state(checkpoint, definition)),
             definition=definition,
         )
-        for key in sorted(saved.externalized):
-            agent = _restore_slice(agent, saved, key)
+        for key in sorted(checkpoint.externalized):
+            agent = _restore_slice(agent, checkpoint, key)
         definition.check_state(agent.state)
     except RestoreFailed:
         raise
     except OmoideError as error:
-        raise RestoreFailed(f"agent {saved.id!r}", error) from error
+        raise RestoreFailed(f"agent {checkpoint.id!r}", error) from error
     return agent
 
 
 def mount_missing_plugins(agent: Agent, checkpoint: Checkpoint) -> Agent:
-    """The restored agent with every plugin's slice: one that was dropped, or is new, is mounted anew."""
+    """Mount the plugins of a restored agent that have no slice: dropped ones, and new ones."""
     pointed = {checkpoint.state_key(key) for key in checkpoint.externalized}
     lost = sorted(key for key in pointed if key not in agent.state and key not in SLOTS)
     if lost:
@@ -161,25 +173,26 @@ def mount_missing_plugins(agent: Agent, checkpoint: Checkpoint) -> Agent:
     return mount_plugins(agent, absent) if absent else agent
 
 
-def _migrate_state(saved: Checkpoint, definition: Definition) -> FrozenMap[str, Any]:
-    """The state as this version of the definition has it, one version after the other."""
-    old, new = saved.definition_version, definition.version
+def _migrate_state(checkpoint: Checkpoint, definition: Definition) -> FrozenMap[str, Any]:
+    """Migrate the state to the definition's version, one version after the other."""
+    old, new = checkpoint.definition_version, definition.version
     if old > new:
         raise RestoreFailed(
-            f"agent {saved.id!r}", f"version {old} of {saved.name!r} saved it, and this is {new}; use {old}"
+            f"agent {checkpoint.id!r}",
+            f"version {old} of {checkpoint.name!r} saved it, and this is {new}; use {old}",
         )
     if old < new and definition.migrate is None:
         raise RestoreFailed(
-            f"agent {saved.id!r}",
-            f"version {old} of {saved.name!r} saved it, and this is {new}; give the definition migrate=",
+            f"agent {checkpoint.id!r}",
+            f"version {old} of {checkpoint.name!r} saved it, and this is {new}; give the definition migrate=",
         )
-    state: FrozenMap[str, Any] = saved.state
+    state: FrozenMap[str, Any] = checkpoint.state
     for version in range(old, new):
         try:
             state = freeze_map(definition.migrate(state, version), "what migrate returned")  # type: ignore[misc]
         except Exception as error:
             raise RestoreFailed(
-                f"agent {saved.id!r}", f"migrate from version {version}: {_reason(error)}"
+                f"agent {checkpoint.id!r}", f"migrate from version {version}: {_reason(error)}"
             ) from error
     return state
 
@@ -188,17 +201,19 @@ def _reason(error: Exception) -> object:
     return error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
 
 
-def _restore_slice(agent: Agent, saved: Checkpoint, key: str) -> Agent:
-    """The agent with one externalized slice again, as far as its plugin can bring it back."""
-    state_key = saved.state_key(key)
+def _restore_slice(agent: Agent, checkpoint: Checkpoint, key: str) -> Agent:
+    """Restore an externalized slice, as far as its plugin can."""
+    state_key = checkpoint.state_key(key)
     plugin = next((plugin for plugin in agent.definition.plugins if plugin.key == state_key), None)
     if plugin is None:
-        raise RestoreFailed(f"agent {saved.id!r}", f"no plugin owns {state_key!r}, which was externalized")
+        raise RestoreFailed(
+            f"agent {checkpoint.id!r}", f"no plugin owns {state_key!r}, which was externalized"
+        )
     try:
-        slice = plugin.on_restore(saved.externalized[key], Context(agent, config=plugin.config))
+        slice = plugin.on_restore(checkpoint.externalized[key], Context(agent, config=plugin.config))
         if slice is None:
             return agent
         plugin.check_slice(slice)
         return with_state(agent, check_state(agent.state.set(state_key, slice)))
     except Exception as error:
-        raise RestoreFailed(f"slice {state_key!r} of agent {saved.id!r}", _reason(error)) from error
+        raise RestoreFailed(f"slice {state_key!r} of agent {checkpoint.id!r}", _reason(error)) from error

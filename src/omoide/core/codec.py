@@ -1,11 +1,9 @@
-"""How is a value written down, and read back as exactly what it was?
+"""JSON encoding and decoding without loss.
 
-One pair of functions serves every edge. `dump` turns a value into JSON types, `load` turns them back into
-frozen data. What JSON has no word for is written as an object with one key: `{"$datetime": …}`, `{"$bytes":
-…}`, `{"$set": […]}`, or `{"$Space": {…}}` for a value of our own inside free data; a map of the user's that
-looks like one is written inside `{"$map": …}`. Reading revives these few kinds of data and nothing else: no
-class is looked up by a name that came from outside.
-
+`dump` converts a value to JSON types, `load` converts them back to frozen data. What JSON cannot express is
+an object with one key: `{"$datetime": …}`, `{"$bytes": …}`, `{"$set": […]}`, or `{"$Space": {…}}` for a value
+type inside free data; a user's map that looks like one is wrapped in `{"$map": …}`. Decoding recreates these
+few kinds of data and nothing else: no class is looked up by a name from outside.
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 T = TypeVar("T")
 
 MAX_LEVELS = MAX_STORED_DEPTH + 16
-"""How deep written data may be: what may be kept inside a value, and the value around it."""
+"""The depth of encoded data: what a value may hold, and the value around it."""
 
 if TYPE_CHECKING:
-    # Constructors take plain dicts and lists and freeze them, which no annotation can say.
+    # Constructors accept dicts and lists and freeze them, which no annotation can express.
     Frozen = Any
     MapField = Any
     ListField = Any
@@ -55,20 +53,20 @@ else:
             return True
 
     class Frozen(metaclass=_Anything):
-        """A field that holds any frozen data; a class, so that msgspec asks `dec_hook` about it."""
+        """A field that holds any frozen data; a class, so that msgspec calls `dec_hook` for it."""
 
 
 DECODABLE_TYPES: tuple[Any, ...] = (FrozenMap, FrozenList, Frozen)
-"""The classes beside msgspec's own that the hooks below can make from data."""
+"""The types, beside those of msgspec, that the hooks below can decode."""
 
 
 def encode(value: object) -> bytes:
-    """A value as JSON."""
+    """Encode a value as JSON."""
     return msgspec.json.encode(to_builtins(value))
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """A value of the given kind from JSON, validated."""
+    """Decode and validate a value of a type from JSON."""
     if not isinstance(data, (bytes, bytearray, memoryview, str)):
         raise WrongType(kind.__name__, "JSON as bytes or text", data, "pass what to_json() wrote")
     try:
@@ -83,12 +81,12 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 
 
 def to_builtins(value: object) -> Any:
-    """A value as dicts, lists and scalars that JSON can hold; a struct becomes the dict of its fields."""
+    """Convert a value to dicts, lists and scalars of JSON; a struct becomes the dict of its fields."""
     return _dump_struct(value, 0) if isinstance(value, msgspec.Struct) else dump(freeze(value))
 
 
 def from_builtins(plain: object, kind: type[T]) -> T:
-    """The reverse of `to_builtins`, validated."""
+    """Convert what `to_builtins` returned back to a value of a type, and validate it."""
     try:
         return _convert(plain, kind)
     except Invalid as error:
@@ -105,7 +103,7 @@ def _convert(plain: object, kind: type[T]) -> T:
 
 
 def dump(value: Any, depth: int = 0) -> Any:
-    """Free data as JSON types."""
+    """Convert free data to JSON types."""
     kind = type(value)
     if kind is str or kind is int or kind is float or kind is bool or value is None:
         return value
@@ -128,7 +126,7 @@ def dump(value: Any, depth: int = 0) -> Any:
 
 
 def load(plain: Any, depth: int = 0) -> Any:
-    """Frozen data from JSON types; places are added to an error on its way out."""
+    """Convert JSON types to frozen data; an error gets its path on the way out."""
     if is_storable_scalar(plain):
         return plain
     if depth > MAX_LEVELS:
@@ -185,7 +183,7 @@ def _load_tagged(tag: str, inner: Any, depth: int) -> Any:
 
 
 def dec_hook(kind: Any, plain: Any) -> Any:
-    """For msgspec decoders at an edge: frozen containers from JSON types."""
+    """Decode frozen containers from JSON types, as msgspec's `dec_hook`."""
     if isinstance(plain, (FrozenMap, FrozenList)):
         return plain
     if kind is Frozen:
@@ -206,7 +204,7 @@ def dec_hook(kind: Any, plain: Any) -> Any:
 
 
 def freeze_hook(kind: Any, value: Any) -> Any:
-    """The same for what a caller of ours gives: it is frozen as it is, and no tag is looked for."""
+    """Freeze a caller's Python data as it is, as msgspec's `dec_hook`; tags are not interpreted."""
     origin = get_origin(kind) or kind
     if origin is FrozenMap:
         return freeze_map(value)
@@ -218,7 +216,7 @@ def freeze_hook(kind: Any, value: Any) -> Any:
 
 
 def _item_struct(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct that a typed container holds, as in `FrozenMap[str, Space]`."""
+    """Return the struct that a typed container holds, as in `FrozenMap[str, Space]`."""
     inner = get_args(kind)
     return (
         inner[-1] if inner and isinstance(inner[-1], type) and issubclass(inner[-1], msgspec.Struct) else None
@@ -239,12 +237,12 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _as_map(value: object) -> FrozenMap[Any, Any]:
-    """A map that looked like a tagged value was written inside `$map`; anything else here was never a map."""
+    """Freeze a decoded object; one that looked like a tag was wrapped in `$map`."""
     return freeze_map(value, "")
 
 
 def schema_hook(kind: Any) -> dict[str, Any]:
-    """For msgspec's JSON Schema: what frozen containers look like from outside."""
+    """Return the JSON Schema of frozen containers, as msgspec's `schema_hook`."""
     shapes: dict[Any, dict[str, Any]] = {
         FrozenMap: {"type": "object"},
         FrozenList: {"type": "array"},
@@ -257,7 +255,7 @@ def schema_hook(kind: Any) -> dict[str, Any]:
 
 
 def translate_error(error: msgspec.ValidationError) -> OmoideError:
-    """Our error for msgspec's: its cause when that is one of ours, else field, problem and remedy."""
+    """Return our error for a msgspec error: its cause if that is ours, else field, problem and remedy."""
     cause = error.__cause__
     if isinstance(cause, Invalid):
         return cause.with_path_prefix(_error_path(str(error)))
@@ -267,14 +265,14 @@ def translate_error(error: msgspec.ValidationError) -> OmoideError:
 
 
 def _error_path(message: str) -> str:
-    """The place that a msgspec message ends with, empty for the whole."""
+    """Return the path that a msgspec message ends with; empty for the whole value."""
     return (
         message.rpartition(" - at `$")[2].removesuffix("`").removeprefix(".") if " - at `$" in message else ""
     )
 
 
 def parse_error_message(message: str) -> tuple[str, str]:
-    """The field a msgspec message speaks of (empty for the whole), and what is wrong with it."""
+    """Return the field that a msgspec message names (empty for the whole value), and the problem."""
     problem, field = message.partition(" - at `")[0], _error_path(message)
     for start, text in (
         ("Object missing required field `", "is missing"),
@@ -292,8 +290,8 @@ def _dump_struct(struct: msgspec.Struct, depth: int) -> dict[str, Any]:
 
 @cache
 def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int], Any]], ...]:
-    """How each field of a struct is written: as free data, or as what its annotation already says."""
-    unwritten = getattr(kind, "EXCLUDED_FIELDS", ())
+    """Return how each field of a struct is written: as free data, or as its annotation says."""
+    excluded = getattr(kind, "EXCLUDED_FIELDS", ())
     plan = []
     for field in msgspec.structs.fields(kind):
         inner = [arg for arg in get_args(field.type) if arg is not NoneType]
@@ -301,7 +299,7 @@ def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any
             inner[0] if get_origin(field.type) in (Union, UnionType) and len(inner) == 1 else field.type
         )
         free = declared is Frozen or (get_origin(declared) or declared) in (FrozenMap, FrozenList)
-        if field.name not in unwritten:
+        if field.name not in excluded:
             plan.append((field.name, dump if free and _item_struct(declared) is None else _dump_typed))
     return tuple(plan)
 
