@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
 
 import msgspec
 
-from omoide.core import signal as pattern
 from omoide.core.action import Action
 from omoide.core.codec import Frozen
 from omoide.core.execution import (
@@ -33,7 +32,7 @@ from omoide.core.execution import (
 )
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
 from omoide.core.schema import Schema
-from omoide.core.signal import Signal
+from omoide.core.signal import Signal, check_pattern, matches_pattern
 from omoide.core.state import IDENTITY, MEMORY, SLOTS, THREAD, Context
 from omoide.core.thread import Thread
 from omoide.core.value import Name, Value, check_count, check_instance, check_texts
@@ -47,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class Externalize(Value, frozen=True, kw_only=True):
-    """Keep a slice out of the checkpoint and leave a pointer to it there."""
+    """A decision to leave a slice out of the checkpoint and store a pointer in its place."""
 
     key: Name
     pointer: Frozen
@@ -57,7 +56,7 @@ CheckpointDecision = Literal["keep", "drop"] | Externalize
 
 
 class Plugin:
-    """Subclass it, name it, and override what is needed; `config` is frozen."""
+    """Base class of plugins: set `name`, and override what is needed; `config` is frozen."""
 
     name: ClassVar[str] = ""
     state_key: ClassVar[str] = ""
@@ -100,11 +99,11 @@ class Plugin:
         if not isinstance(self.actions, Sequence):
             raise WrongType(f"{owner}: actions", "a list of Actions", self.actions)
         self.offered_actions = tuple(self.actions)
-        for offered in self.offered_actions:
-            if not isinstance(offered, Action):
-                raise WrongType(f"{owner}: actions", "Actions only", offered, "decorate it with @action")
-        for wanted in self.signal_patterns:
-            pattern.check_pattern(wanted, f"{owner}: signal_patterns")
+        for action in self.offered_actions:
+            if not isinstance(action, Action):
+                raise WrongType(f"{owner}: actions", "Actions only", action, "decorate it with @action")
+        for pattern in self.signal_patterns:
+            check_pattern(pattern, f"{owner}: signal_patterns")
         self.routes = as_routes(self._build_routes(owner), owner, PLUGIN_PRIORITY)
 
     def _build_routes(self, owner: str) -> Sequence[RouteLike]:
@@ -126,23 +125,23 @@ class Plugin:
 
     @property
     def key(self) -> str:
-        """The key of the state that this plugin owns."""
+        """The key of the state that the plugin owns."""
         key = self.state_key or self.name
         return key if self.alias is None else f"{key}_{self.alias}"
 
     @property
     def label(self) -> str:
-        """The name it is known by among the plugins of an agent."""
+        """The name of the plugin among those of an agent, with its alias."""
         return self.name if self.alias is None else f"{self.name}:{self.alias}"
 
     def accepts_signal(self, signal: Signal) -> bool:
-        """Whether `handle_signal` is asked about a signal: always, or where one of the patterns matches."""
+        """Return True if `handle_signal` is called for a signal: no patterns are set, or one matches."""
         return not self.signal_patterns or any(
-            pattern.matches_pattern(p, signal.type) for p in self.signal_patterns
+            matches_pattern(pattern, signal.type) for pattern in self.signal_patterns
         )
 
     def check_slice(self, slice: object) -> None:
-        """Raise unless the slice fits the plugin's schema."""
+        """Raise `InvalidState` if a slice does not fit the plugin's schema."""
         if self.slice_schema is not None:
             self.slice_schema.check(
                 freeze_map(EMPTY_MAP if slice is None else slice, f"state.{self.key}"), self._slice_error
@@ -151,55 +150,56 @@ class Plugin:
     def _slice_error(self, field: str, problem: str, remedy: str) -> InvalidState:
         return InvalidState(f"state.{self.key}.{field}", problem, remedy)
 
-    # What a plugin may override
+    # Hooks to override
 
     def mount(self, agent: Agent, config: FrozenMap[str, Any]) -> Any:
-        """Join an agent that is being made.
+        """Prepare an agent that is being created.
 
-        Return None, or a mapping that goes over the plugin's slice; to write the agent's memory, identity or
-        thread as well, return the changed agent, alone or with the mapping. Other keys of the state are
-        not the plugin's to write.
+        Returns:
+            None, or a mapping that is merged into the plugin's slice. To write the agent's memory, identity
+                or thread as well, return the changed agent, alone or with the mapping. Other keys of the
+                state may not change.
         """
         return None
 
     def router(self, config: FrozenMap[str, Any]) -> Sequence[RouteLike]:
-        """Routes `(pattern, target)` with full signal types; nothing is prefixed."""
+        """Return routes `(pattern, target)` with full signal types; nothing is prefixed."""
         return ()
 
     def handle_signal(self, signal: Signal, ctx: Context) -> Any:
-        """Look at a signal before it is routed.
+        """Inspect a signal before it is routed.
 
-        Return None to let it go on, a Signal to go on in its place, or an action (as `cmd` takes it) to run
-        instead of the routes.
+        Returns:
+            None to route it, a Signal to route in its place, or an action (as `cmd` takes it) to run instead.
         """
         return None
 
     def on_checkpoint(self, state: Any, ctx: Context) -> CheckpointDecision:
-        """What becomes of the slice when the agent is saved: "keep", "drop", or `Externalize`."""
+        """Decide what becomes of the slice when the agent is saved: "keep", "drop", or `Externalize`."""
         return "keep"
 
     def on_restore(self, pointer: Any, ctx: Context) -> Any:
-        """The slice that an externalized pointer stands for; None leaves it to whoever restores the agent."""
+        """Return the slice for an externalized pointer; None leaves it to the checkpoint store."""
         return None
 
     def _validate_config(self, config: Mapping[str, Any], owner: str) -> FrozenMap[str, Any]:
-        given = freeze_map(config, f"{owner}: config")
+        values = freeze_map(config, f"{owner}: config")
         if self.config_schema is None:
-            return given
+            return values
 
-        def refuse(field: str, problem: str, remedy: str) -> InvalidDefinition:
+        def config_error(field: str, problem: str, remedy: str) -> InvalidDefinition:
             return InvalidDefinition(f"{owner}: config.{field}", problem, remedy)
 
         schema = Schema(self.config_schema, owner)
-        schema.check(given, refuse)
-        return freeze_map(schema.defaults(), "config").update(given)
+        schema.check(values, config_error)
+        return freeze_map(schema.defaults(), "config").update(values)
 
 
 PluginLike = Plugin | type[Plugin] | tuple[type[Plugin], Mapping[str, Any]]
 
 
 def as_plugin(like: object) -> Plugin:
-    """A plugin from an instance, a class, or a class with its configuration."""
+    """Build a plugin from an instance, a class, or a class with its configuration."""
     match like:
         case Plugin():
             return like
@@ -210,11 +210,8 @@ def as_plugin(like: object) -> Plugin:
     raise WrongType("plugins", "Plugin classes, instances, or (class, config)", like)
 
 
-# default plugins: Which plugins does every agent have?
-
-
 class ThreadPlugin(Plugin):
-    """Owns what happened. A checkpoint holds a pointer to it; the log itself is kept beside."""
+    """The owner of the thread. A checkpoint holds a pointer to it; its entries are stored apart."""
 
     name = "thread"
     state_key = THREAD.key
@@ -222,14 +219,14 @@ class ThreadPlugin(Plugin):
     singleton = True
 
     def on_checkpoint(self, state: Any, ctx: Context) -> CheckpointDecision:
-        """The log grows without bound, so only its id and revision go into the checkpoint."""
+        """Externalize the thread: it grows without bound, so a checkpoint has its id and revision only."""
         if not isinstance(state, Thread):
             return "keep"
         return Externalize(key="thread", pointer={"id": state.id, "rev": state.rev})
 
 
 class IdentityPlugin(Plugin):
-    """Owns what the agent is."""
+    """The owner of the identity."""
 
     name = "identity"
     state_key = IDENTITY.key
@@ -238,7 +235,7 @@ class IdentityPlugin(Plugin):
 
 
 class MemoryPlugin(Plugin):
-    """Owns what the agent believes and wants."""
+    """The owner of the memory."""
 
     name = "memory"
     state_key = MEMORY.key
@@ -252,7 +249,12 @@ DefaultPluginOverrides = None | bool | Mapping[str, Any]
 
 
 def select_default_plugins(overrides: DefaultPluginOverrides = None) -> list[Plugin]:
-    """All of them for None, none for False; or changed by state key: False, a plugin, (class, config)."""
+    """Return the default plugins.
+
+    Args:
+        overrides: None for all, False for none, or a mapping from a state key to False, a plugin, or (class,
+            config).
+    """
     if overrides is None or overrides is True:
         return [kind() for kind in DEFAULT_PLUGINS]
     if overrides is False:
@@ -282,11 +284,11 @@ def select_default_plugins(overrides: DefaultPluginOverrides = None) -> list[Plu
 _ABSENT = object()
 
 Migration = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
-"""Turns the state of a version, which it is told, into the state of the next version."""
+"""Converts the state of the given version to the state of the next one."""
 
 
 class DefinitionFields(TypedDict, total=False):
-    """What a definition is made of, besides its name."""
+    """The arguments of `Definition.new` besides the name."""
 
     description: str
     schema: type | None
@@ -302,7 +304,7 @@ class DefinitionFields(TypedDict, total=False):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """The code of an agent."""
+    """The code that all agents of a kind share."""
 
     name: str
     description: str = ""
@@ -314,7 +316,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     on_before_cmd: Callable[..., Any] | None = None
     on_after_cmd: Callable[..., Any] | None = None
     version: int = 1
-    """Which form of the state this is; count it up when agents that were put aside need to be migrated."""
+    """The version of the state; increase it when saved agents need to be migrated."""
     migrate: Migration | None = None
 
     @classmethod
@@ -334,7 +336,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         version: int = 1,
         migrate: Migration | None = None,
     ) -> Self:
-        """A definition with every part checked against the others; default plugins come before yours."""
+        """Build a definition; default plugins come before the given ones.
+
+        Raises:
+            InvalidDefinition: if its parts do not fit together.
+        """
         owner = f"agent {check_text(name, 'name', 'name the agent')!r}"
         mounted = (
             *select_default_plugins(default_plugins),
@@ -386,11 +392,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return f"Definition({self.name!r})"
 
     def action_names(self) -> tuple[str, ...]:
-        """The names of the actions that the agent really has: its own and those of its plugins."""
+        """Return the names of the actions that agents have: their own and those of their plugins."""
         return tuple(dict.fromkeys(action.name for action in self._all_actions()))
 
     def action(self, name: str) -> Action:
-        """The action of this name."""
+        """Return the action with a name, or raise `NotFound`."""
         for action in self._all_actions():
             if action.name == name:
                 return action
@@ -398,11 +404,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         raise NotFound("action", name, f"this agent has {known}; pass the action itself, or mount its plugin")
 
     def plugin_capabilities(self) -> tuple[str, ...]:
-        """What the mounted plugins say they bring, which is not what the identity says the agent can do."""
+        """Return the capabilities that the plugins declare, which are not the identity's."""
         return tuple(dict.fromkeys(tag for plugin in self.plugins for tag in plugin.capabilities))
 
     def check_state(self, state: FrozenMap[str, Any], before: FrozenMap[str, Any] | None = None) -> None:
-        """Raise unless the state fits the schema, and each slice its plugin's, where `before` was another."""
+        """Raise `InvalidState` if what differs from `before` does not fit the schemas."""
         known = EMPTY_MAP if before is None else before
         for plugin in self.plugins:
             if plugin.key in state and state[plugin.key] is not known.get(plugin.key, _ABSENT):
@@ -413,7 +419,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
                 self.schema.check(own, _state_error)
 
     def own_state(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
-        """The state without slots and slices."""
+        """Return the state without slots and slices."""
         owned = {*SLOTS, *(plugin.key for plugin in self.plugins)}
         return {key: value for key, value in state.items() if key not in owned}
 
@@ -421,7 +427,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.actions, *(action for plugin in self.plugins for action in plugin.offered_actions)]
 
     def _check_action_names(self, owner: str) -> None:
-        """Two actions must not answer to one name, or which of them ran would depend on their order."""
+        """Raise if two actions share a name: which one ran would depend on their order."""
         named: dict[str, Action] = {}
         for action in self._all_actions():
             if named.setdefault(action.name, action) is not action:
@@ -430,10 +436,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-def _check_list(given: object, owner: str, field: str) -> Sequence[Any]:
-    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        raise WrongType(f"{owner}: {field}", "a list", given)
-    return given
+def _check_list(value: object, owner: str, field: str) -> Sequence[Any]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise WrongType(f"{owner}: {field}", "a list", value)
+    return value
 
 
 def _state_error(field: str, problem: str, remedy: str) -> InvalidState:
@@ -443,10 +449,10 @@ def _state_error(field: str, problem: str, remedy: str) -> InvalidState:
 def _collect_routes(
     owner: str, strategy: Strategy | None, routes: Sequence[RouteLike], plugins: Sequence[Plugin]
 ) -> tuple[Route, ...]:
-    asked: object = strategy
-    wanted = asked.signal_routes() if isinstance(asked, SupportsSignalRoutes) else ()
+    candidate: object = strategy
+    own_routes = candidate.signal_routes() if isinstance(candidate, SupportsSignalRoutes) else ()
     return (
-        *as_routes(wanted, f"the strategy of {owner}", STRATEGY_PRIORITY),
+        *as_routes(own_routes, f"the strategy of {owner}", STRATEGY_PRIORITY),
         *as_routes(routes, owner, AGENT_PRIORITY),
         *(route for plugin in plugins for route in plugin.routes),
     )

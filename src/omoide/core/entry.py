@@ -70,33 +70,30 @@ MEMORY_TYPES = tuple(PARENT_TYPES)
 
 
 def check_memory_type(name: object) -> str:
-    """The name itself, if it is a type or the root."""
+    """Return the name, or raise `NotFound` if it is neither a type nor the root."""
     if not isinstance(name, str) or (name != ROOT_TYPE and name not in PARENT_TYPES):
         raise NotFound("memory type", name, f"use one of {', '.join(MEMORY_TYPES)}")
     return name
 
 
 def supertypes(name: str) -> tuple[str, ...]:
-    """The types it refines, nearest first, up to the root."""
-    found = []
+    """Return the types that a type refines, nearest first, up to the root."""
+    names = []
     while check_memory_type(name) != ROOT_TYPE:
         name = PARENT_TYPES[name]
-        found.append(name)
-    return tuple(found)
+        names.append(name)
+    return tuple(names)
 
 
 def with_subtypes(name: str) -> tuple[str, ...]:
-    """The type and everything that refines it."""
+    """Return the type and all types that refine it."""
     check_memory_type(name)
     return (name, *(other for other in MEMORY_TYPES if name in supertypes(other)))
 
 
 def ontology_class(name: str) -> str:
-    """The name of its class in the ontology: `trade_off` is `TradeOff`."""
+    """Return the name of the class in the ontology: `TradeOff` for `trade_off`."""
     return "".join(part.capitalize() for part in check_memory_type(name).split("_"))
-
-
-# scope: Whose is it?
 
 
 DEFAULT_NAMESPACE = "default"
@@ -113,7 +110,7 @@ class Scope(Record, frozen=True, kw_only=True):
     namespace: Id = DEFAULT_NAMESPACE
 
     def contains(self, entry: Any) -> bool:
-        """Whether an entry, or anything else that says whose it is, lies inside."""
+        """Return True if an entry, or any other value with the fields of a scope, is inside."""
         return (
             entry.namespace == self.namespace
             and self.agent_id in (None, entry.agent_id)
@@ -122,24 +119,21 @@ class Scope(Record, frozen=True, kw_only=True):
         )
 
     def require_agent_id(self) -> str:
-        """The agent that what is written here belongs to."""
+        """Return the agent that written entries belong to, or raise `Invalid` if none is set."""
         if self.agent_id is None:
             raise Invalid("scope.agent_id", "is missing", "name the agent whose memory this becomes")
         return self.agent_id
 
 
-# entry: What is one durable memory?
-
-
 SOURCES = ("user", "agent", "tool", "external_document")
 EVIDENCE_KINDS = ("entry", "message", "tool", "document")
 DELETED = "deleted"
-"""What an entry that was forgotten without a successor is superseded by."""
+"""`superseded_by` of an entry that was forgotten without a replacement."""
 
 
 @value_type
 class MessageRef(Value, frozen=True, kw_only=True):
-    """The message that a memory is: its place in a conversation and who said it."""
+    """The message that a memory was captured from: its place in a conversation, and the speaker."""
 
     thread: Id
     seq: Count
@@ -149,7 +143,7 @@ class MessageRef(Value, frozen=True, kw_only=True):
 
 @value_type
 class Evidence(Value, frozen=True, kw_only=True):
-    """Where a memory comes from."""
+    """A source of a memory."""
 
     kind: str
     ref: Name
@@ -162,7 +156,7 @@ class Evidence(Value, frozen=True, kw_only=True):
 
 @value_type
 class Entry(Record, frozen=True, kw_only=True):
-    """One memory: what is remembered, whose it is, how sure that is, where it comes from, and when."""
+    """One memory: content, owner, confidence, sources and times."""
 
     LABEL: ClassVar[str] = "memory entry"
 
@@ -188,7 +182,7 @@ class Entry(Record, frozen=True, kw_only=True):
     superseded_at: Millis | None = None
     superseded_reason: str | None = None
     stale: bool = False
-    """Whether something it rests on no longer holds; said by the store, whatever is written."""
+    """True if a memory that it derives from is superseded; set by the store, ignored on write."""
     rev: Count = 0
 
     def _check(self) -> None:
@@ -219,16 +213,23 @@ class Entry(Record, frozen=True, kw_only=True):
         id_generator: Callable[[str], str] | None = None,
         **fields: Any,
     ) -> Self:
-        """An entry from a mapping or keywords; where no id is given, `id_generator("mem_")` makes one."""
+        """Build an entry from a mapping, another entry, or keywords.
+
+        Args:
+            id_generator: called with `"mem_"` for an id if none is given.
+
+        Raises:
+            InvalidRecord: if a field is wrong.
+        """
         if id_generator is not None:
-            named = isinstance(given, cls) or (isinstance(given, Mapping) and "id" in given)
-            if not named and "id" not in fields:
+            has_id = isinstance(given, cls) or (isinstance(given, Mapping) and "id" in given)
+            if not has_id and "id" not in fields:
                 fields["id"] = _generate_id(id_generator)
         return super().new(given, **fields)
 
     @property
     def scope(self) -> Scope:
-        """The narrowest scope that holds it."""
+        """The narrowest scope that contains the entry."""
         return Scope(
             namespace=self.namespace,
             agent_id=self.agent_id,
@@ -237,7 +238,7 @@ class Entry(Record, frozen=True, kw_only=True):
         )
 
     def is_live(self, now: int) -> bool:
-        """Whether it is neither superseded nor stale nor expired."""
+        """Return True if the entry is not superseded, stale or expired."""
         expired = self.expires_at is not None and self.expires_at <= now
         return self.superseded_by is None and not self.stale and not expired
 
@@ -248,13 +249,13 @@ def _generate_id(generator: object) -> str:
             Entry.LABEL, Invalid("id_generator", "is no function", "pass one that takes a prefix")
         )
     try:
-        made = generator("mem_")
+        entry_id = generator("mem_")
     except Exception as error:
         raise InvalidRecord(
             Entry.LABEL, Invalid("id_generator", f"failed ({error!r})", "pass one that returns an id")
         ) from error
     try:
-        return ids.check(made, "generated id")
+        return ids.check(entry_id, "generated id")
     except Invalid as error:
         raise InvalidRecord(Entry.LABEL, error) from error
 
@@ -263,23 +264,23 @@ RECALL_SCOPES = ("agent", "session", "project", "namespace")
 
 
 class Filter(Record, frozen=True, kw_only=True):
-    """Which entries of a scope are meant at all."""
+    """A condition on the entries of a scope."""
 
     LABEL: ClassVar[str] = "memory filter"
 
     types: TextsField = ()
-    """Entries of these types and of those that refine them; none named means all."""
+    """Entries of these types and their subtypes; empty for all types."""
     tags: TextsField = ()
-    """Entries that carry every one of these."""
+    """Entries with all of these tags."""
     tags_any: TextsField = ()
-    """Entries that carry at least one of these."""
+    """Entries with at least one of these tags."""
     min_confidence: float = 0.0
     since: Millis | None = None
     """The earliest time; an entry's time is when it occurred, or else when it was created."""
     until: Millis | None = None
     include_superseded: bool = False
     include_stale: bool = False
-    """Whether entries pass that rest on something which no longer holds."""
+    """True to include stale entries, which derive from a superseded one."""
     include_expired: bool = False
 
     def _check(self) -> None:
@@ -295,7 +296,7 @@ class Filter(Record, frozen=True, kw_only=True):
 
 
 class RecallRequest(Record, frozen=True, kw_only=True):
-    """What a store is asked to remember."""
+    """A query to a store."""
 
     LABEL: ClassVar[str] = "memory recall request"
 
@@ -310,9 +311,9 @@ class RecallRequest(Record, frozen=True, kw_only=True):
     project_id: Id | None = None
     filter: Filter = Filter()
     max_tokens: int | None = None
-    """How much room the entries may take where they will be read, in tokens."""
+    """The token budget of all entries together."""
     at: Millis = msgspec.field(default_factory=clock.now)
-    """The moment of asking: what "last week" counts from, and what has expired."""
+    """The time of the query: "last week" counts from it, and it decides what has expired."""
 
     def _check(self) -> None:
         check_choice(self.scope, "scope", RECALL_SCOPES)
@@ -324,7 +325,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
 
     @classmethod
     def for_scope(cls, scope: Scope, query: str, **fields: Any) -> RecallRequest:
-        """A request that sees exactly what the scope holds."""
+        """Build a request that sees exactly what the scope contains."""
         if scope.agent_id is not None:
             reach = "agent" if scope.session_id is None else "session"
         else:
@@ -342,7 +343,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
         )
 
     def effective_scope(self) -> Scope | None:
-        """The scope it may see; None where it asks for a session and names none, which nothing matches."""
+        """Return the scope that it may see; None, which matches nothing, for a session without an id."""
         if self.scope in ("project", "namespace"):
             project = self.project_id if self.scope == "project" else None
             return Scope(namespace=self.namespace, project_id=project)
@@ -355,7 +356,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a score: what gave it, how much, and the rank it had there."""
+    """One part of a score: its name, its value, and the rank of the entry in it."""
 
     part: str
     value: float
@@ -368,7 +369,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an entry was recalled: the parts of its score, largest first, and what it rests on."""
+    """The explanation of a hit: the parts of its score, largest first, and the evidence of the entry."""
 
     reasons: tuple[Reason, ...] = ()
     evidence: tuple[str, ...] = ()
@@ -379,7 +380,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that was recalled, with its score and why."""
+    """A recalled entry with its score and explanation."""
 
     entry: Entry
     score: float = 0.0
@@ -388,7 +389,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecallResult(Record, frozen=True, kw_only=True):
-    """What a store remembered, best first."""
+    """The entries that a store recalled, best first."""
 
     LABEL: ClassVar[str] = "memory recall result"
 
@@ -397,9 +398,9 @@ class RecallResult(Record, frozen=True, kw_only=True):
     metadata: MapField = EMPTY_MAP
     hits: tuple[Hit, ...] = ()
     weak: bool = False
-    """Whether nothing good enough was found: what is here is the best of what does not really match."""
+    """True if no entry matches well; the entries are the best of the weak matches."""
     notices: TextsField = ()
-    """What the caller should know: a part of the search that could not run, results that were cut."""
+    """Messages to the caller: a part of the search that could not run, results that were cut."""
 
     def _check(self) -> None:
         check_instance(self.request, "request", kind=RecallRequest)
@@ -413,33 +414,30 @@ class RecallResult(Record, frozen=True, kw_only=True):
 
 
 def check_positive(value: object, field: str) -> int:
-    """An int from 1 upwards."""
+    """Return an int of at least 1, or raise `Invalid`."""
     if type(value) is int and value < 1:
         raise Invalid(field, f"is {value}", "pass 1 or more")
     return check_count(value, field)
-
-
-# writing: What is a store asked to keep, and what became of it?
 
 
 WRITE_OUTCOMES = ("stored", "unchanged", "duplicate_of", "superseded")
 
 
 class WriteRequest(Record, frozen=True, kw_only=True):
-    """An entry to keep: a new one, or the next revision of the one with its id."""
+    """An entry to store: a new one, or the next revision of the one with its id."""
 
     LABEL: ClassVar[str] = "memory write request"
 
     entry: Entry
     metadata: MapField = EMPTY_MAP
     expected_rev: Count | None = None
-    """The revision the stored entry must have; 0 for an entry that must not exist yet."""
+    """The revision that the stored entry must have; 0 if it must not exist yet."""
     idempotency_key: Id | None = None
-    """A repeated request with the same key gets the first receipt; kept for seven days."""
+    """A repeated request with the same key returns the first receipt; stored for seven days."""
     dedupe: bool = False
-    """Whether a live entry of the same scope, type and content makes this one a duplicate."""
+    """True to return a live entry of the same scope, type and content instead of storing a duplicate."""
     supersedes: Id | None = None
-    """The entry that this one replaces, in the same moment."""
+    """The entry that this one supersedes, in the same transaction."""
 
     def _check(self) -> None:
         check_instance(self.entry, "entry", kind=Entry)
@@ -448,7 +446,7 @@ class WriteRequest(Record, frozen=True, kw_only=True):
 
 
 class WriteResult(Record, frozen=True, kw_only=True):
-    """A receipt: the entry as it is stored."""
+    """The receipt of a write, with the entry as it is stored."""
 
     LABEL: ClassVar[str] = "memory write result"
 
@@ -457,7 +455,7 @@ class WriteResult(Record, frozen=True, kw_only=True):
     status: str = "ok"
     metadata: MapField = EMPTY_MAP
     outcome: str = "stored"
-    """`stored`, `unchanged`, `duplicate_of` (which the entry here is), or `superseded` (an older one was)."""
+    """`stored`, `unchanged`, `duplicate_of` (`entry` is the existing one), or `superseded` (another was)."""
     notices: TextsField = ()
 
     def _check(self) -> None:
@@ -468,10 +466,10 @@ class WriteResult(Record, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of the entry that is stored."""
+        """The id of the stored entry."""
         return self.entry.id
 
     @property
     def rev(self) -> int:
-        """Its revision."""
+        """The revision of the stored entry."""
         return self.entry.rev

@@ -1,12 +1,12 @@
-"""Router, instruction execution, strategies.
+"""Routes, execution of instructions, and strategies.
 
-Several routes may match; they run in this order: the more specific pattern, then the higher priority, then
-the one registered earlier.
+If several routes match a signal, they run in this order: the more specific pattern, the higher priority, the
+one registered earlier.
 
-Nothing is raised for what an action does wrong: it is reported as an `Error`, and the agent stays as it was.
+An action that fails raises nothing: an `Error` directive reports it, and the agent stays as it was.
 
-A strategy turns instructions into a new agent and directives. `Direct` runs them one after the other and
-keeps no state of its own.
+A strategy turns instructions into a new agent and directives. `Direct` runs them one after the other and has
+no state of its own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from omoide.core import signal as pattern
-from omoide.core import state as slot
 from omoide.core.action import Action, Directive, Error, Instruction, RunInstruction, check_name
 from omoide.core.frozen import FrozenMap, freeze_map
-from omoide.core.signal import Signal
-from omoide.core.state import Context, StateOp, StrategyState, check_state, merge_result
+from omoide.core.signal import Signal, check_pattern, matches_pattern, specificity
+from omoide.core.state import (
+    SLOTS,
+    STRATEGY,
+    THREAD,
+    Context,
+    StateOp,
+    StrategyState,
+    check_state,
+    merge_result,
+    with_state,
+)
 from omoide.core.value import set_field
 from omoide.errors import (
     Invalid,
@@ -38,22 +46,19 @@ if TYPE_CHECKING:
     from omoide.core.agent import Agent
 
 
-# router: Which instructions does a signal lead to?
-
-
 STRATEGY_PRIORITY, AGENT_PRIORITY, PLUGIN_PRIORITY = 50, 0, -10
 STRATEGY_CMD, STRATEGY_TICK = "strategy_cmd", "strategy_tick"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """A pattern of signal types and where matching signals go."""
+    """A pattern of signal types, and the target of signals that match it."""
 
     pattern: str
     target: Any
     priority: int = AGENT_PRIORITY
 
     def __post_init__(self) -> None:
-        pattern.check_pattern(self.pattern)
+        check_pattern(self.pattern)
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
             raise Invalid("priority", f"is {self.priority!r}", "use an int from -100 to 100")
         match self.target:
@@ -74,20 +79,20 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def action(self) -> str | None:
-        """The name of the action it leads to, where it names one."""
+        """The name of the action that it leads to, if the target is a name."""
         first = self.target[0] if isinstance(self.target, tuple) else self.target
         return first if isinstance(first, str) and first not in (STRATEGY_CMD, STRATEGY_TICK) else None
 
     @classmethod
     def of(cls, like: object, owner: str, priority: int) -> Route:
-        """A route from `(pattern, target)`, `(pattern, target, priority)` or a Route."""
+        """Build a route from `(pattern, target)`, `(pattern, target, priority)` or a Route."""
         match like:
             case Route():
                 return like
-            case (str(wanted), target):
-                return cls(pattern=wanted, target=target, priority=priority)
-            case (str(wanted), target, int(own)):
-                return cls(pattern=wanted, target=target, priority=own)
+            case (str(pattern), target):
+                return cls(pattern=pattern, target=target, priority=priority)
+            case (str(pattern), target, int(own_priority)):
+                return cls(pattern=pattern, target=target, priority=own_priority)
             case _:
                 raise InvalidDefinition(
                     f"route of {owner}",
@@ -97,7 +102,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_routes(likes: object, owner: str, priority: int) -> tuple[Route, ...]:
-    """Routes from a list of them in any of their forms."""
+    """Build routes from a list of the forms that `Route.of` takes."""
     if isinstance(likes, (str, bytes)) or not isinstance(likes, Sequence):
         raise WrongType(f"routes of {owner}", "a list of (pattern, target)", likes)
     return tuple(Route.of(like, owner, priority) for like in likes)
@@ -107,18 +112,15 @@ RouteLike = Route | tuple[str, Any] | tuple[str, Any, int]
 
 
 def matching_routes(routes: Iterable[Route], signal_type: str) -> list[Route]:
-    """The routes for a signal type, in the order they run."""
-    found = [route for route in routes if pattern.matches_pattern(route.pattern, signal_type)]
-    return sorted(found, key=lambda route: (pattern.specificity(route.pattern), route.priority), reverse=True)
-
-
-# running: How is one instruction run, and what becomes of its result?
+    """Return the routes for a signal type, in the order in which they run."""
+    matches = [route for route in routes if matches_pattern(route.pattern, signal_type)]
+    return sorted(matches, key=lambda route: (specificity(route.pattern), route.priority), reverse=True)
 
 
 def run_instruction(
     agent: Agent, instruction: Instruction, signal: Signal | None = None
 ) -> tuple[Agent, list[Directive], str]:
-    """The agent after one instruction, its directives, and a status: ok, error, or deferred."""
+    """Run one instruction; return the agent, its directives, and a status: ok, error, or deferred."""
     stage = "normalize"
     try:
         action = instruction.target or agent.definition.action(instruction.action)
@@ -140,7 +142,12 @@ def run_instruction(
 
 
 def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
-    """The agent with what an action returned merged into it, and the directives it returned."""
+    """Merge what an action returned into an agent; return the agent and the directives.
+
+    Raises:
+        WrongType: if the result is not one that an action may return.
+        InvalidState: if the new state is not allowed.
+    """
     effects: Sequence[Any] = ()
     if isinstance(result, tuple):
         if len(result) != 2:
@@ -159,24 +166,30 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
 
 
 def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
-    """The agent with another state, if the state is one that it may have after its own."""
+    """Return the agent with another state, or raise `InvalidState` if it may not have it."""
     if state is agent.state:
         return agent
     check_state(state)
-    before, after = slot.THREAD.get(agent), state.get(slot.THREAD.key)
+    before, after = THREAD.get(agent), state.get(THREAD.key)
     if before is not None and after is not before and (after is None or not after.extends(before)):
         raise InvalidState(
             "state.__thread__", "would lose or rewrite entries", "append to ctx.thread and return that"
         )
-    for key, kept in slot.SLOTS.items():
-        if kept.has(agent) and state.get(key) is None:
-            raise InvalidState(f"state.{key}", "would be lost", f"return a {kept.kind.__name__} in its place")
+    for key, slot in SLOTS.items():
+        if slot.has(agent) and state.get(key) is None:
+            raise InvalidState(f"state.{key}", "would be lost", f"return a {slot.kind.__name__} in its place")
     agent.definition.check_state(state, agent.state)
-    return slot.with_state(agent, state)
+    return with_state(agent, state)
 
 
 def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive]]:
-    """What a strategy or a hook made of an agent, if it only changed what it may, and the directives."""
+    """Check what a strategy or a hook returned; return the agent and the directives.
+
+    Args:
+        result: the value returned.
+        who: what returned it, for the error message.
+        before: the agent that it was given; only the state may differ.
+    """
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], type(before)):
         raise WrongType(f"the result of {who}", "(agent, [directives])", result)
     agent, directives = result
@@ -189,7 +202,7 @@ def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Dir
 
 
 def check_same_agent(agent: Agent, who: str, before: Agent) -> Agent:
-    """The agent itself, if it is the one before with another state that it may have."""
+    """Raise `InvalidState` if more than the state of an agent was changed."""
     if agent is not before:
         if (agent.id, agent.name, agent.definition) != (before.id, before.name, before.definition):
             raise InvalidState(
@@ -200,10 +213,10 @@ def check_same_agent(agent: Agent, who: str, before: Agent) -> Agent:
 
 
 def error_directive(error: Exception, context: str, action: str | None = None) -> Error:
-    """The directive that reports an exception."""
+    """Return the directive that reports an exception."""
     message, trace = _error_message(error), ""
     if not isinstance(error, OmoideError):
-        import traceback  # only a failing action pays for it
+        import traceback  # costly to import, and needed for a failing action only
 
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
         trace = _clean_text("".join(traceback.format_exception(error)))
@@ -226,12 +239,12 @@ def _error_message(error: Exception) -> str:
 
 
 def _clean_text(text: str) -> str:
-    """Text that a directive can hold, whatever an exception said."""
+    """Replace what a directive cannot hold in text of an exception."""
     return text.replace("\0", "␀").encode(errors="replace").decode()
 
 
 def _with_defaults(action: Action, instruction: Instruction, params: dict[str, Any]) -> Instruction:
-    """The instruction as it will be run: with the defaults filled in where they are plain data."""
+    """Fill in the defaults of the parameters, as far as they are plain data."""
     complete = instruction.params
     for name in params.keys() - complete.keys():
         with suppress(Unsupported):
@@ -239,47 +252,45 @@ def _with_defaults(action: Action, instruction: Instruction, params: dict[str, A
     return Instruction(action=action.name, params=complete, target=action)
 
 
-# strategy: How does the agent act on what it is told to do?
-
-
 Outcome = tuple["Agent", list[Directive]]
 
 
 @runtime_checkable
 class Strategy(Protocol):
-    """How an agent acts. `init` may run more than once and must not mind."""
+    """A way to execute commands. `init` may run more than once and must be idempotent."""
 
     def init(self, agent: Agent, ctx: Context) -> Outcome:
         """Prepare the agent's `__strategy__` state."""
         ...
 
     def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Outcome:
-        """Act on instructions."""
+        """Execute instructions."""
         ...
 
     def tick(self, agent: Agent, ctx: Context) -> Outcome:
-        """Go on with what is under way."""
+        """Continue work in progress."""
         ...
 
     def snapshot(self, agent: Agent) -> StrategyState:
-        """How far it has come."""
+        """Return the status of the strategy."""
         ...
 
 
 @runtime_checkable
 class SupportsSignalRoutes(Protocol):
-    """A strategy that wants signals routed its own way."""
+    """A strategy with routes of its own."""
 
     def signal_routes(self) -> Sequence[RouteLike]:
-        """Patterns and targets; `("strategy_cmd", x)` and `("strategy_tick",)` come back to the strategy."""
+        """Return routes; the targets `("strategy_cmd", x)` and `("strategy_tick",)` call the strategy."""
         ...
 
 
 class Direct:
-    """Runs each instruction at once, in order; one that fails changes nothing, and the next ones still run.
+    """The strategy that runs each instruction at once, in order.
 
-    With `thread=True`, or where the agent has a thread already, each run leaves `instruction_start` and
-    `instruction_end` there; the status of an effectful action, which only will be run, is `deferred`.
+    One that fails changes nothing, and the next ones still run. With `thread=True`, or if the agent has a
+    thread, each run appends `instruction_start` and `instruction_end` to it; the status of an effectful
+    action, which the runtime runs later, is `deferred`.
     """
 
     def __init__(self, *, thread: bool = False) -> None:
@@ -292,11 +303,11 @@ class Direct:
         return hash((type(self), self.thread))
 
     def init(self, agent: Agent, ctx: Context) -> Outcome:
-        """Nothing to prepare."""
+        """Do nothing: there is no state to prepare."""
         return agent, []
 
     def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Outcome:
-        """Run the instructions; the state threads through them."""
+        """Run the instructions, each on the state that the one before left."""
         directives: list[Directive] = []
         for instruction in instructions:
             agent, more = self._run_and_log(agent, instruction, ctx)
@@ -304,15 +315,15 @@ class Direct:
         return agent, directives
 
     def tick(self, agent: Agent, ctx: Context) -> Outcome:
-        """Nothing is ever under way."""
+        """Do nothing: nothing is ever in progress."""
         return agent, []
 
     def snapshot(self, agent: Agent) -> StrategyState:
-        """Always ready."""
-        return slot.STRATEGY.get(agent) or StrategyState()
+        """Return the stored state, or an idle one."""
+        return STRATEGY.get(agent) or StrategyState()
 
     def _run_and_log(self, agent: Agent, instruction: Instruction, ctx: Context) -> Outcome:
-        if not (self.thread or slot.THREAD.has(agent)):
+        if not (self.thread or THREAD.has(agent)):
             agent, directives, _ = run_instruction(agent, instruction, ctx.signal)
             return agent, directives
         started = {"action": instruction.action, "param_keys": sorted(instruction.params)}
@@ -323,4 +334,4 @@ class Direct:
 
 
 def _append_to_thread(agent: Agent, kind: str, payload: dict[str, Any]) -> Agent:
-    return slot.THREAD.put(agent, slot.THREAD.get_or_new(agent).append({"kind": kind, "payload": payload}))
+    return THREAD.put(agent, THREAD.get_or_new(agent).append({"kind": kind, "payload": payload}))

@@ -1,14 +1,14 @@
-"""Deeply frozen maps, lists, sets; text and depth limits.
+"""Deeply frozen maps, lists and sets, and the limits of what they hold.
 
-Deep data can be made of frozen parts that are shallow themselves. So every map and list knows its depth, and
-is refused where it would go too deep: what is kept can always be compared, printed and written.
+`freeze` copies the data of a caller: a dict becomes a `FrozenMap`, a list or tuple a `FrozenList`, a set a
+frozenset. Both containers are a Mapping or a Sequence, equal a dict or list with the same items, share
+structure between versions, and convert back with `.to_python()`. Data that a codec could not hold without
+loss is refused with its path.
 
-`freeze` takes a copy of what a caller gives, deeply: a dict becomes a `FrozenMap`, a list or tuple a
-`FrozenList`, a set a frozenset. Both read as the Mapping or Sequence they came from, compare equal to a dict
-or list, share structure between versions, and thaw with `.to_python()`. What no codec could hold without loss
-is refused with its path.
+Maps have no order of their own: their keys are sorted wherever a map is printed or encoded.
 
-Maps have no order of their own: wherever one is shown or written, its keys are sorted.
+Every map and list knows its depth, because deep data can be built from shallow frozen parts. One that would
+become too deep is refused, so all frozen data can be compared, printed and encoded recursively.
 """
 
 from __future__ import annotations
@@ -38,29 +38,26 @@ from immutables import Map
 from omoide.core.vector import Vector
 from omoide.errors import Invalid, Unsupported, WrongType
 
-# nesting: How deeply may data be nested?
-
-
 S = TypeVar("S", bound=type)
 
-MAX_INPUT_DEPTH = 64  # of what is given to be frozen
-MAX_STORED_DEPTH = 2 * MAX_INPUT_DEPTH  # of what arises by keeping frozen data inside of other data
+MAX_INPUT_DEPTH = 64  # of data that is frozen in one call
+MAX_STORED_DEPTH = 2 * MAX_INPUT_DEPTH  # of data that is built from frozen parts
 
 SCALAR_TYPES = frozenset({str, int, float, bool, type(None), bytes, datetime})
-"""The types that are no containers."""
+"""Types that are not containers."""
 
 VALUE_TYPES: dict[type, str] = {}
-"""The frozen structs that may stand inside other data, with the names they are written under."""
+"""The structs that free data may hold, with the names under which they are encoded."""
 
 
 def value_type(cls: S) -> S:
-    """Decorator: values of this struct may be held in maps and lists, and come back as what they were."""
+    """Register a struct as a value that maps and lists may hold and the codec restores; a decorator."""
     VALUE_TYPES[cls] = cls.__name__
     return cls
 
 
 def depth_of(value: Any) -> int:
-    """How many levels of containers frozen data has."""
+    """Return the number of container levels in frozen data."""
     kind = type(value)
     if kind in SCALAR_TYPES:
         return 0
@@ -70,7 +67,7 @@ def depth_of(value: Any) -> int:
     if kind in (frozenset, tuple):
         return 1 + max(map(depth_of, value), default=0)
     try:
-        depth: int = value._depth  # maps and lists keep theirs
+        depth: int = value._depth  # maps and lists store it
     except AttributeError:
         depth = value._depth = 1 + max(map(depth_of, value.values()), default=0)
     return depth
@@ -78,7 +75,7 @@ def depth_of(value: Any) -> int:
 
 @cache
 def _container_fields(kind: Any) -> tuple[str, ...]:
-    """The fields of a struct that can hold containers."""
+    """Return the fields of a struct that can hold containers."""
     return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_scalar(field.type))
 
 
@@ -88,11 +85,11 @@ def _is_scalar(kind: Any) -> bool:
 
 
 def check_depth(depth: int, item: Any, path: str) -> int:
-    """The depth of a container once it holds something more, if that is not too deep to be written."""
+    """Return the depth of a container with one more item, or raise `Unsupported` if it is too deep."""
     if type(item) in SCALAR_TYPES:
         return depth
     depth = max(depth, 1 + depth_of(item))
-    # A value of ours has a few levels of its own around the data that it keeps.
+    # A value type has a few levels of its own around the data that it holds.
     if depth > (MAX_STORED_DEPTH + 8 if type(item) in VALUE_TYPES else MAX_STORED_DEPTH):
         raise Unsupported(
             path, f"would be nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it"
@@ -101,7 +98,7 @@ def check_depth(depth: int, item: Any, path: str) -> int:
 
 
 def container_depth(items: Iterable[Any]) -> int:
-    """The depth of a container of these items."""
+    """Return the depth of a container of these items."""
     depth = 1
     for item in items:
         if type(item) not in SCALAR_TYPES:
@@ -109,11 +106,8 @@ def container_depth(items: Iterable[Any]) -> int:
     return depth
 
 
-# texts: Is this text that can be kept?
-
-
 def check_encodable(value: str, path: str) -> str:
-    """The plain text of a string, if every store and codec can hold it."""
+    """Return the plain text of a string, or raise `Unsupported` if a store or codec cannot hold it."""
     if "\0" in value:
         raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
     try:
@@ -124,21 +118,18 @@ def check_encodable(value: str, path: str) -> str:
 
 
 def check_str(value: object, field: str) -> str:
-    """Text that can be kept, empty or not."""
+    """Return text that can be stored, empty or not."""
     if not isinstance(value, str):
         raise WrongType(field, "a string", value)
     return check_encodable(value, field)
 
 
 def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
-    """Text that can be kept and is not empty."""
+    """Return text that can be stored and is not empty."""
     text = check_str(value, field)
     if not text.strip():
         raise Invalid(field, "is empty", remedy)
     return text
-
-
-# frozen: How is data kept so that nobody can change it behind an agent's back?
 
 
 K = TypeVar("K")
@@ -152,7 +143,7 @@ _ABSENT = object()
 _BYTES_TYPES = (bytes, bytearray, memoryview)
 
 allocate = object.__new__
-"""Makes a FrozenMap whose `_map` the caller sets at once; a call less, and every change makes several."""
+"""Creates a FrozenMap whose `_map` the caller sets; saves a call, and every change creates several."""
 _EMPTY: Map[Any, Any] = Map()
 
 
@@ -162,10 +153,10 @@ class FrozenMap(Mapping[K, V]):
     __slots__ = ("_depth", "_map")
 
     _map: Map[K, V]
-    _depth: int  # how many levels of containers it has; not set on states and spaces until somebody asks
+    _depth: int  # levels of containers; not set on states and spaces until it is needed
 
     def __new__(cls, items: Mapping[K, V] = _EMPTY) -> FrozenMap[K, V]:
-        """The entries of a mapping, frozen."""
+        """Freeze the items of a mapping."""
         return freeze_map(items)
 
     def __getitem__(self, key: K) -> V:
@@ -185,19 +176,19 @@ class FrozenMap(Mapping[K, V]):
     @overload
     def get(self, key: K, default: V | T, /) -> V | T: ...
     def get(self, key: K, default: Any = None, /) -> Any:
-        """The value under a key, or the default."""
+        """Return the value for a key, or the default."""
         return self._map.get(key, default)
 
     def keys(self) -> KeysView[K]:
-        """The keys."""
+        """Return the keys."""
         return cast("KeysView[K]", self._map.keys())
 
     def values(self) -> ValuesView[V]:
-        """The values."""
+        """Return the values."""
         return cast("ValuesView[V]", self._map.values())
 
     def items(self) -> ItemsView[K, V]:
-        """Pairs of key and value."""
+        """Return pairs of key and value."""
         return cast("ItemsView[K, V]", self._map.items())
 
     def __eq__(self, other: object) -> bool:
@@ -214,17 +205,17 @@ class FrozenMap(Mapping[K, V]):
         return f"FrozenMap({self.to_python()!r})"
 
     def set(self, key: K, value: V) -> FrozenMap[K, V]:
-        """With one entry put."""
+        """Return a map with one item set."""
         name = freeze_key(key)
-        held = freeze(value, name)
-        return wrap_map(self._map.set(name, held), check_depth(depth_of(self), held, name))
+        frozen = freeze(value, name)
+        return wrap_map(self._map.set(name, frozen), check_depth(depth_of(self), frozen, name))
 
     def delete(self, key: K) -> FrozenMap[K, V]:
-        """Without one key, whether it was there or not."""
+        """Return a map without a key, which need not exist."""
         return wrap_map(self._map.delete(key), depth_of(self)) if key in self._map else self
 
     def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
-        """With the entries of another mapping put over these."""
+        """Return a map with the items of another mapping set."""
         new = freeze_map(changes)
         return wrap_map(self._map.update(new._map), max(depth_of(self), depth_of(new)))
 
@@ -235,7 +226,7 @@ class FrozenMap(Mapping[K, V]):
         return freeze_map(other).update(self) if isinstance(other, Mapping) else NotImplemented
 
     def to_python(self) -> dict[Any, Any]:
-        """A dict of one's own, thawed all the way down."""
+        """Return a dict with all containers thawed."""
         return {key: thaw(self._map[key]) for key in sorted(cast("Map[Any, Any]", self._map))}
 
     def __copy__(self) -> Self:
@@ -246,7 +237,7 @@ class FrozenMap(Mapping[K, V]):
 
 
 def wrap_map(items: Map[K, V], depth: int) -> FrozenMap[K, V]:
-    """A FrozenMap over a Map that is known to hold frozen data only, of this depth."""
+    """Return a FrozenMap over a Map that holds frozen data only, of this depth."""
     new: FrozenMap[K, V] = allocate(FrozenMap)
     new._map = items
     new._depth = depth
@@ -254,31 +245,31 @@ def wrap_map(items: Map[K, V], depth: int) -> FrozenMap[K, V]:
 
 
 def wrap_map_lazy(items: Map[K, V]) -> FrozenMap[K, V]:
-    """The same, of a depth that is found out when somebody asks, as happens seldom with states and spaces."""
+    """Return a FrozenMap whose depth is computed when needed: seldom, for states and spaces."""
     new: FrozenMap[K, V] = allocate(FrozenMap)
     new._map = items
     return new
 
 
 def map_of(items: Mapping[K, V]) -> FrozenMap[K, V]:
-    """A FrozenMap of values that are frozen already."""
+    """Return a FrozenMap of values that are frozen already."""
     return wrap_map(Map(items), container_depth(items.values()))
 
 
 class FrozenList(Vector[T], Sequence[T]):
-    """An immutable sequence; every change returns a new one, and maps in it can be found by their `id`."""
+    """An immutable sequence; changes return a new one, and items that are maps are found by their `id`."""
 
     __slots__ = ()
 
     def __new__(cls, items: Iterable[T] = ()) -> Self:
-        """The items of an iterable, frozen."""
+        """Freeze the items of an iterable."""
         if isinstance(items, (str, *_BYTES_TYPES)) or not isinstance(items, Iterable):
             raise WrongType("items", "a list", items)
         return cls._build().extend(items)
 
     @staticmethod
     def id_of(item: Any) -> Hashable:
-        """The `id` of a map item."""
+        """Return the `id` of an item that is a map."""
         return item._map.get("id") if type(item) is FrozenMap else None
 
     @overload
@@ -291,7 +282,7 @@ class FrozenList(Vector[T], Sequence[T]):
         return self.at(self._normalize_index(index(at)))
 
     def _normalize_index(self, at: int) -> int:
-        """A position counted from the front, if there is an item."""
+        """Return a position counted from the front, or raise `IndexError`."""
         if type(at) is not int:
             raise WrongType("position", "an int", at)
         if not -self._size <= at < self._size:
@@ -312,58 +303,58 @@ class FrozenList(Vector[T], Sequence[T]):
         return f"FrozenList({self.to_python()!r})"
 
     def append(self, item: T) -> Self:
-        """With one more item at the end."""
-        held = freeze(item, f"[{self._size}]")
-        return self._with_depth(self._append(held), held)
+        """Return a list with one more item at the end."""
+        frozen = freeze(item, f"[{self._size}]")
+        return self._with_depth(self._append(frozen), frozen)
 
     def insert(self, position: int, item: T) -> Self:
-        """With an item before `position`; past the end appends, −1 appends, −2 is before the last."""
+        """Return a list with an item before `position`; −1 and past the end append, −2 is before the last."""
         if type(position) is not int:
             raise WrongType("index", "an int", position)
         if position < 0:
             position += self._size + 1
-        held = freeze(item, f"[{position}]")
-        return self._with_depth(self._insert(min(max(position, 0), self._size), held), held)
+        frozen = freeze(item, f"[{position}]")
+        return self._with_depth(self._insert(min(max(position, 0), self._size), frozen), frozen)
 
     def set(self, position: int, item: T) -> Self:
-        """With another item at a position that exists."""
-        held = freeze(item, f"[{position}]")
-        return self._with_depth(self._set_at(self._normalize_index(position), held), held)
+        """Return a list with another item at an existing position."""
+        frozen = freeze(item, f"[{position}]")
+        return self._with_depth(self._set_at(self._normalize_index(position), frozen), frozen)
 
     def delete(self, position: int) -> Self:
-        """Without the item at a position that exists."""
+        """Return a list without the item at an existing position."""
         return self._delete_at(self._normalize_index(position))
 
     def extend(self, items: Iterable[T]) -> Self:
-        """With these items at the end."""
-        held = [freeze(item, f"[+{at}]") for at, item in enumerate(items)]
-        new = self._extend(held)
-        new._depth = max(self._depth, container_depth(held))
+        """Return a list with more items at the end."""
+        frozen = [freeze(item, f"[+{at}]") for at, item in enumerate(items)]
+        new = self._extend(frozen)
+        new._depth = max(self._depth, container_depth(frozen))
         return new
 
     def change(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
-        """With `change` applied to the items of this id; itself when there is none."""
+        """Return a list with `change` applied to the items with this id; itself if there is none."""
         depth = self._depth
 
-        def changed(item: T) -> Any:
+        def apply(item: T) -> Any:
             nonlocal depth
-            held: Any = freeze(change(item), "the result of the update")
-            if held is None:
-                raise WrongType("the result of the update", "an item", held, "return the changed item")
-            if depth_of(held) >= depth:
-                depth = check_depth(depth, held, "the result of the update")
-            return held
+            frozen: Any = freeze(change(item), "the result of the update")
+            if frozen is None:
+                raise WrongType("the result of the update", "an item", frozen, "return the changed item")
+            if depth_of(frozen) >= depth:
+                depth = check_depth(depth, frozen, "the result of the update")
+            return frozen
 
-        new = self._update_by_id(item_id if type(item_id) is str else _check_item_id(item_id), changed)
+        new = self._update_by_id(item_id if type(item_id) is str else _check_item_id(item_id), apply)
         new._depth = depth
         return new
 
     def remove(self, item_id: Hashable) -> Self:
-        """Without the items of this id; itself when there is none."""
+        """Return a list without the items with this id; itself if there is none."""
         return self._remove_by_id(item_id if type(item_id) is str else _check_item_id(item_id))
 
-    def _with_depth(self, new: Self, held: T) -> Self:
-        new._depth = check_depth(self._depth, held, "item")
+    def _with_depth(self, new: Self, frozen: T) -> Self:
+        new._depth = check_depth(self._depth, frozen, "item")
         return new
 
     def __add__(self, other: Iterable[T]) -> Self:
@@ -373,7 +364,7 @@ class FrozenList(Vector[T], Sequence[T]):
         return type(self)(other).extend(self) if isinstance(other, (list, tuple)) else NotImplemented
 
     def to_python(self) -> list[Any]:
-        """A list of one's own, thawed all the way down."""
+        """Return a list with all containers thawed."""
         return [thaw(item) for item in self]
 
     def __copy__(self) -> Self:
@@ -384,21 +375,21 @@ class FrozenList(Vector[T], Sequence[T]):
 
 
 def _check_item_id(item_id: Hashable) -> Hashable:
-    held: Hashable = freeze(item_id, "item_id")
-    if held is None or type(held) not in SCALAR_TYPES:
+    frozen: Hashable = freeze(item_id, "item_id")
+    if frozen is None or type(frozen) not in SCALAR_TYPES:
         raise WrongType("item_id", "the id of an item", item_id, 'pass item["id"]')
-    return held
+    return frozen
 
 
 def list_of(items: list[T]) -> FrozenList[T]:
-    """A FrozenList of items that are frozen already."""
+    """Return a FrozenList of items that are frozen already."""
     new: FrozenList[T] = FrozenList[T]._build()._extend(items)
     new._depth = container_depth(items)
     return new
 
 
 def freeze(value: Any, path: str = "value") -> Any:
-    """A frozen copy of `value`, or `Unsupported` naming the place of what cannot be kept."""
+    """Return a frozen copy of `value`, or raise `Unsupported` with the path of what cannot be stored."""
     kind = type(value)
     if kind is str:
         return value if value.isascii() and "\0" not in value else check_encodable(value, path)
@@ -415,7 +406,7 @@ def freeze(value: Any, path: str = "value") -> Any:
 
 
 def is_storable_scalar(value: Any) -> bool:
-    """Whether a value is of the commonest kinds, and needs no further look."""
+    """Return True for the commonest values, which need no freezing."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii() and "\0" not in value)
@@ -425,7 +416,7 @@ def is_storable_scalar(value: Any) -> bool:
 
 
 def freeze_map(value: object, path: str = "map") -> FrozenMap[Any, Any]:
-    """The same for a value that has to be a mapping."""
+    """Freeze a value that has to be a mapping."""
     if type(value) is not FrozenMap and not isinstance(value, Mapping):
         raise WrongType(path, "a mapping", value, "pass a dict")
     frozen: FrozenMap[Any, Any] = freeze(value, path)
@@ -433,7 +424,7 @@ def freeze_map(value: object, path: str = "map") -> FrozenMap[Any, Any]:
 
 
 def freeze_list(value: object, path: str = "list") -> FrozenList[Any]:
-    """The same for a value that has to be a list."""
+    """Freeze a value that has to be a list."""
     if isinstance(value, (str, *_BYTES_TYPES)) or not isinstance(value, Sequence):
         raise WrongType(path, "a list", value)
     frozen: FrozenList[Any] = freeze(value, path)
@@ -441,7 +432,7 @@ def freeze_list(value: object, path: str = "list") -> FrozenList[Any]:
 
 
 def freeze_key(key: object, path: str = "key") -> Any:
-    """A key that a map can have: text."""
+    """Return the key of a map as text."""
     if type(key) is str:
         return key if key.isascii() and "\0" not in key else check_encodable(key, path)
     if isinstance(key, str):
@@ -450,11 +441,11 @@ def freeze_key(key: object, path: str = "key") -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Plain dicts, lists and sets of one's own in place of frozen ones."""
+    """Return new dicts, lists and sets in place of frozen ones."""
     if isinstance(value, (FrozenMap, FrozenList)):
         return value.to_python()
     if type(value) is frozenset:
-        # A thawed dict or list cannot be a member of a set: those members stay frozen.
+        # A dict or list cannot be a member of a set: those members stay frozen.
         return set(value)
     return value
 
@@ -463,37 +454,37 @@ Freezer = Callable[[Any, int, "_Budget"], Any]
 
 
 class _Budget:
-    """How much one call of `freeze` may still take, and what it has taken already.
+    """The number of values that one call of `freeze` may still take, and the containers that it has frozen.
 
-    A list held twice by a list that is held twice, and so on, is small to hold and endless to write: each
-    part is frozen once, and counted as often as it occurs.
+    A list held twice by a list that is held twice, and so on, is small in memory and endless when encoded:
+    each part is frozen once, and counted as often as it occurs.
     """
 
-    __slots__ = ("_left", "_taken")
+    __slots__ = ("_frozen", "_remaining")
 
     def __init__(self) -> None:
-        self._left = MAX_NODES
-        self._taken: dict[int, tuple[Any, Any, int]] = {}
+        self._remaining = MAX_NODES
+        self._frozen: dict[int, tuple[Any, Any, int]] = {}
 
     def spend(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
+        self._remaining -= count
+        if self._remaining < 0:
             raise Unsupported("", f"holds more than {MAX_NODES:,} values", "put them in piece by piece")
 
     def freeze_container(self, value: Any, freezer: Freezer, depth: int) -> Any:
-        known = self._taken.get(id(value))
+        known = self._frozen.get(id(value))
         if known is not None and depth + depth_of(known[1]) <= MAX_INPUT_DEPTH:
             self.spend(known[2])
             return known[1]
-        before = self._left
+        before = self._remaining
         self.spend(len(value))
         frozen = freezer(value, depth, self)
-        self._taken[id(value)] = value, frozen, before - self._left  # held, so that its id stays its own
+        self._frozen[id(value)] = value, frozen, before - self._remaining  # a reference keeps the id unique
         return frozen
 
 
 def _freeze(value: Any, depth: int, budget: _Budget) -> Any:
-    """What `freeze` does at some depth; places are added to an error on its way out."""
+    """Freeze a value at some depth; an error gets its path on the way out."""
     if depth > MAX_INPUT_DEPTH:
         raise Unsupported(
             "", f"is nested deeper than {MAX_INPUT_DEPTH} levels, or contains itself", "flatten it"
@@ -501,15 +492,15 @@ def _freeze(value: Any, depth: int, budget: _Budget) -> Any:
     kind = type(value)
     if kind is FrozenMap or kind is FrozenList or kind in VALUE_TYPES:
         return value
-    take = _FREEZERS_BY_TYPE.get(kind)
-    if take is None:
-        take = next((take for accepted, take in _FREEZERS_BY_BASE if isinstance(value, accepted)), None)
-    if take is None:
+    freezer = _FREEZERS_BY_TYPE.get(kind)
+    if freezer is None:
+        freezer = next((freezer for base, freezer in _FREEZERS_BY_BASE if isinstance(value, base)), None)
+    if freezer is None:
         raise Unsupported("", f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
     return (
-        budget.freeze_container(value, take, depth)
-        if take in _CONTAINER_FREEZERS
-        else take(value, depth, budget)
+        budget.freeze_container(value, freezer, depth)
+        if freezer in _CONTAINER_FREEZERS
+        else freezer(value, depth, budget)
     )
 
 
@@ -520,7 +511,7 @@ def _freeze_float(value: float, depth: int, budget: _Budget) -> float:
 
 
 def _freeze_datetime(value: datetime, depth: int, budget: _Budget) -> datetime:
-    # A named zone would come back as an offset; taking it now keeps equality exact, around clock changes too.
+    # A named zone would be decoded as an offset; converting it now keeps equality exact.
     offset = value.utcoffset()
     if offset is not None and offset.microseconds:
         raise Unsupported("", "is in a zone that is off by parts of a second", "use astimezone(timezone.utc)")
@@ -531,26 +522,26 @@ def _freeze_datetime(value: datetime, depth: int, budget: _Budget) -> datetime:
 
 
 def _freeze_mapping(value: Mapping[Any, Any], depth: int, budget: _Budget) -> FrozenMap[Any, Any]:
-    held = {}
+    frozen = {}
     for key, item in value.items():
         if is_storable_scalar(item) and type(key) is str and key.isascii() and "\0" not in key:
-            held[key] = item
+            frozen[key] = item
             continue
         try:
-            held[freeze_key(key, "")] = _freeze(item, depth + 1, budget)
+            frozen[freeze_key(key, "")] = _freeze(item, depth + 1, budget)
         except Unsupported as error:
             raise error.with_path_prefix(str(key)) from None
-    return map_of(held)
+    return map_of(frozen)
 
 
 def _freeze_sequence(value: Sequence[Any], depth: int, budget: _Budget) -> FrozenList[Any]:
-    held = []
+    frozen = []
     for at, item in enumerate(value):
         try:
-            held.append(item if is_storable_scalar(item) else _freeze(item, depth + 1, budget))
+            frozen.append(item if is_storable_scalar(item) else _freeze(item, depth + 1, budget))
         except Unsupported as error:
             raise error.with_path_prefix(f"[{at}]") from None
-    return list_of(held)
+    return list_of(frozen)
 
 
 def _freeze_set(value: AbstractSet[Any], depth: int, budget: _Budget) -> frozenset[Any]:
@@ -590,7 +581,7 @@ _FREEZERS_BY_TYPE: dict[type, Freezer] = {
 
 _CONTAINER_FREEZERS = (_freeze_mapping, _freeze_sequence, _freeze_set)
 
-# What is not exactly one of these types may still be one of their kind; an enum counts as its value.
+# For subclasses and other implementations; an enum counts as its value.
 _FREEZERS_BY_BASE: tuple[tuple[Any, Freezer], ...] = (
     (Enum, lambda value, depth, budget: _freeze(value.value, depth + 1, budget)),
     (str, _FREEZERS_BY_TYPE[str]),

@@ -1,9 +1,8 @@
-"""What is this agent, and what can it do?
+"""The identity of an agent: a mostly stable model of itself.
 
-A mostly stable self-model: `profile` (facts of its life), `capabilities` (the manifest others route by) and
-`extensions` (a slice for each plugin, which the core stores and never reads, but for `__public__`).
-`omoide.identity` offers the same operations on an agent.
-
+`profile` has facts of its lifecycle, `capabilities` is the manifest that others route by, and `extensions`
+has a slice for each plugin, which the core stores and never reads but for `__public__`. `omoide.identity`
+offers the same operations on an agent.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ DEFAULT_CAPABILITIES: FrozenMap[str, Any] = FrozenMap({"actions": [], "tags": []
 
 @value_type
 class Identity(RevisionedValue, frozen=True, kw_only=True):
-    """An agent's self-model."""
+    """An agent's model of itself."""
 
     profile: FrozenMap[str, Any] = DEFAULT_PROFILE
     capabilities: FrozenMap[str, Any] = DEFAULT_CAPABILITIES
     extensions: FrozenMap[str, Any] = EMPTY_MAP
     days: Count = 0
-    """Days lived since the last whole year, so that four times a hundred days make a year and 35 days."""
+    """Days since the last whole year: four times a hundred days are a year and 35 days."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,14 +53,14 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
 
     @property
     def age(self) -> int | None:
-        """Years lived, or None."""
+        """The age in years, or None."""
         age: int | None = self.profile.get("age")
         return age
 
     def evolve(
         self, *, years: int = 0, days: int = 0, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
-        """This identity after some simulated time; days that make no whole year are carried on."""
+        """Return the identity after some simulated time; days that make no whole year are carried over."""
         for field, amount in (("years", years), ("days", days)):
             check_count(amount, field)
         whole, rest = divmod(self.days + days, DAYS_PER_YEAR)
@@ -71,13 +70,13 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
     # Profile
 
     def get_profile(self, key: str, default: Any = None) -> Any:
-        """A fact of the profile, or the default."""
+        """Return a fact of the profile, or the default."""
         return self.profile.get(key, default)
 
     def put_profile(
         self, key: str, value: Any, *, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
-        """With a fact of the profile; setting the age starts its year anew."""
+        """Return the identity with a fact of the profile set; setting the age resets its days."""
         check_text(key, "profile key")
         profile = _validate_profile(self.profile.set(key, value))
         return self._with_changes(now, expected_rev, profile=profile, days=0 if key == "age" else self.days)
@@ -85,55 +84,55 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
     # Capabilities
 
     def actions(self) -> FrozenList[str]:
-        """The actions it declares."""
+        """Return the declared actions."""
         actions: FrozenList[str] = self.capabilities["actions"]
         return actions
 
     def tags(self) -> FrozenList[str]:
-        """The tags it carries."""
+        """Return the tags."""
         tags: FrozenList[str] = self.capabilities["tags"]
         return tags
 
     def supports_action(self, action: str) -> bool:
-        """Whether it declares an action."""
+        """Return True if an action is declared."""
         return action in self.actions()
 
     def has_tag(self, tag: str) -> bool:
-        """Whether it carries a tag."""
+        """Return True if a tag is set."""
         return tag in self.tags()
 
     def add_action(self, action: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
-        """With an action declared."""
+        """Return the identity with an action declared."""
         return self._add_capability("actions", check_text(action, "action"), expected_rev, now)
 
     def remove_action(self, action: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
-        """With an action no longer declared."""
+        """Return the identity without an action."""
         self._check_rev(expected_rev)
-        left = [known for known in self.actions() if known != action]
-        if len(left) == len(self.actions()):
+        remaining = [name for name in self.actions() if name != action]
+        if len(remaining) == len(self.actions()):
             return self
-        return self._with_changes(now, capabilities=self.capabilities.set("actions", left))
+        return self._with_changes(now, capabilities=self.capabilities.set("actions", remaining))
 
     def add_tag(self, tag: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
-        """With a tag carried."""
+        """Return the identity with a tag."""
         return self._add_capability("tags", check_text(tag, "tag"), expected_rev, now)
 
     def set_limit(
         self, key: str, value: Any, *, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
-        """With an operational limit declared."""
+        """Return the identity with an operational limit."""
         return self._set_capability("limits", key, value, expected_rev, now)
 
     def set_io(
         self, key: str, value: Any, *, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
-        """With an I/O flag declared."""
+        """Return the identity with an I/O flag."""
         return self._set_capability("io", key, value, expected_rev, now)
 
-    # Extensions: one slice for each plugin
+    # Extensions
 
     def get_extension(self, plugin: str, default: Any = None) -> Any:
-        """A plugin's slice, or the default."""
+        """Return a plugin's slice, or the default."""
         return self.extensions.get(plugin, default)
 
     def put_extension(
@@ -144,7 +143,7 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         expected_rev: int | None = None,
         now: int | None = None,
     ) -> Self:
-        """With a plugin's slice replaced."""
+        """Return the identity with a plugin's slice replaced."""
         name = check_text(plugin, "plugin", "use the plugin's name")
         frozen = freeze_map(slice, f"extensions.{name}")
         return self._with_changes(now, expected_rev, extensions=self.extensions.set(name, frozen))
@@ -157,7 +156,7 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         expected_rev: int | None = None,
         now: int | None = None,
     ) -> Self:
-        """With `change` applied to a plugin's slice, which is None where there is none yet."""
+        """Return the identity with `change` applied to a plugin's slice, which is None if there is none."""
         self._check_rev(expected_rev)
         slice = check_function(change)(self.get_extension(plugin))
         return self.put_extension(plugin, slice, expected_rev=expected_rev, now=now)
@@ -170,14 +169,14 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         expected_rev: int | None = None,
         now: int | None = None,
     ) -> Self:
-        """With the entries of `patch` put over a plugin's slice, one level deep."""
+        """Return the identity with the items of `patch` set in a plugin's slice, one level deep."""
         merged = freeze_map(self.get_extension(plugin, EMPTY_MAP), "slice").update(freeze_map(patch, "patch"))
         return self.put_extension(plugin, merged, expected_rev=expected_rev, now=now)
 
-    # What others may see
+    # Sharing
 
     def snapshot(self) -> FrozenMap[str, Any]:
-        """The part that may be shared: capabilities, lifecycle facts, and what each plugin calls public."""
+        """Return what may be shared: capabilities, lifecycle facts, and public parts of extensions."""
         return FrozenMap(
             {
                 "capabilities": self.capabilities,
@@ -192,7 +191,7 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
             }
         )
 
-    # How every change is made
+    # Changes
 
     def _check_rev(self, expected_rev: int | None) -> None:
         Conflict.check("identity", expected_rev, self.rev)
@@ -205,12 +204,12 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         return new
 
     def _add_capability(self, field: str, item: str, expected_rev: int | None, now: int | None) -> Self:
-        """Nothing counts as changed where the item was there already."""
+        """Return the identity with an item; itself, at the same revision, if it is there already."""
         self._check_rev(expected_rev)
-        known = self.capabilities[field]
-        if item in known:
+        items = self.capabilities[field]
+        if item in items:
             return self
-        return self._with_changes(now, capabilities=self.capabilities.set(field, known.append(item)))
+        return self._with_changes(now, capabilities=self.capabilities.set(field, items.append(item)))
 
     def _set_capability(
         self, field: str, key: str, value: Any, expected_rev: int | None, now: int | None
@@ -220,31 +219,31 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
 
 
 def _validate_profile(profile: object) -> FrozenMap[str, Any]:
-    checked = DEFAULT_PROFILE.update(freeze_map(profile, "profile"))
+    values = DEFAULT_PROFILE.update(freeze_map(profile, "profile"))
     for key in ("age", "generation"):
-        value = checked.get(key)
+        value = values.get(key)
         if value is not None and (type(value) is not int or value < 0):
             raise Invalid(
                 f"profile.{key}", f"must be an int from 0 upwards or None, not {value!r}", "correct it"
             )
-    origin = checked.get("origin")
+    origin = values.get("origin")
     if origin is not None and origin not in ORIGINS:
         raise Invalid("profile.origin", f"is {origin!r}", f"use one of {', '.join(ORIGINS)}")
-    return checked
+    return values
 
 
 def _validate_capabilities(capabilities: object) -> FrozenMap[str, Any]:
-    given = freeze_map(capabilities, "capabilities")
-    for key, value in given.items():
+    values = freeze_map(capabilities, "capabilities")
+    for key, value in values.items():
         if key not in DEFAULT_CAPABILITIES:
             raise Invalid(
                 f"capabilities.{key}", "is not one of actions, tags, io, limits", "use an extension for it"
             )
         if key in ("actions", "tags"):
-            given = given.set(key, _validate_names(value, f"capabilities.{key}"))
+            values = values.set(key, _validate_names(value, f"capabilities.{key}"))
         else:
             freeze_map(value, f"capabilities.{key}")
-    return DEFAULT_CAPABILITIES.update(given)
+    return DEFAULT_CAPABILITIES.update(values)
 
 
 def _validate_names(names: object, field: str) -> FrozenList[str]:
@@ -257,7 +256,7 @@ def _validate_names(names: object, field: str) -> FrozenList[str]:
 def known_agent_record(
     snapshot: Mapping[str, Any], trust: float | None, now: int | None
 ) -> FrozenMap[str, Any]:
-    """How another agent is remembered: what it showed, how far it is trusted, when it was seen."""
+    """Return the record of another agent: its snapshot, its trust, and the time it was seen."""
     if trust is not None and (type(trust) not in (int, float) or not 0 <= trust <= 1):
         raise Invalid("trust", f"must lie between 0 and 1, not {trust!r}", "leave it out if unknown")
     return FrozenMap(

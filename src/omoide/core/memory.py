@@ -1,19 +1,19 @@
-"""Memory, Space, Task values.
+"""Memory of an agent: spaces, tasks and the world.
 
-A space holds a map or a list, and the type of its data decides which operations it has. Other data is
-allowed; whoever owns it changes it with `update_space`.
-
-Pure functions over the list of a `tasks` space. A task is `{"id", "text", "status": "open" | "done"}` and its
-position is its priority. Items that someone appended raw may lack a status, which counts as open, or be no
-maps at all, which are passed over.
-
-A memory is a container of named spaces. `world` (a map: what it knows) and `tasks` (a list: what it means to
-do) always exist; others are added as needed. Every change returns a new memory, counts up the revision of the
-container and of the space it touched, and shares the rest with the older one. `omoide.memory` offers the same
+A memory is a container of named spaces. `world` (a map: what the agent knows) and `tasks` (a list: what it
+plans) always exist; others are added as needed. Every change returns a new memory, increments the revision of
+the container and of the space, and shares the rest with the older one. `omoide.memory` offers the same
 operations on an agent.
 
-Every change takes `expected_rev`, most take `expected_space_rev` (a mismatch raises `Conflict`), and all take
-`now`.
+A space holds a map or a list, and the type of its data decides which operations it has. Other data is
+allowed; its owner changes it with `update_space`.
+
+A task is `{"id", "text", "status": "open" | "done"}`, and its position is its priority. Items of the `tasks`
+space that were appended as raw data may lack a status, which counts as open, or be no maps, which are
+skipped.
+
+Every change takes `expected_rev` and most take `expected_space_rev`, which raise `Conflict` if they differ,
+and `now`.
 """
 
 from __future__ import annotations
@@ -54,12 +54,10 @@ from omoide.core.value import (
 )
 from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
 
-# space: What does one partition of a memory hold, and how often has it changed?
-
 
 @value_type
 class Space(Value, frozen=True, kw_only=True):
-    """Data with a revision, metadata, and limits where someone set them."""
+    """Data with a revision, metadata, and optional limits."""
 
     data: Frozen = EMPTY_MAP
     rev: Count = 0
@@ -76,48 +74,47 @@ class Space(Value, frozen=True, kw_only=True):
 
     @property
     def _has_limits(self) -> bool:
-        """Whether a limit was set."""
         return self.max_items is not None or self.max_item_bytes is not None
 
     @classmethod
     def new(cls, attrs: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
-        """A space from a mapping of its fields, from keywords, or from both."""
-        given = {**freeze_map(attrs, "attrs"), **fields}
-        check_fields(cls, given)
-        return cls(**given)
+        """Build a space from a mapping of its fields, from keywords, or from both."""
+        values = {**freeze_map(attrs, "attrs"), **fields}
+        check_fields(cls, values)
+        return cls(**values)
 
     @classmethod
     def new_kv(cls, data: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
-        """A map space."""
+        """Build a map space."""
         return cls(data=freeze_map(data, "data"), **fields)
 
     @classmethod
     def new_list(cls, data: Sequence[Any] = EMPTY_LIST, **fields: Any) -> Self:
-        """A list space."""
+        """Build a list space."""
         return cls(data=freeze_list(data, "data"), **fields)
 
     def is_map(self: object) -> bool:
-        """Whether it is a space with map operations; `Space.is_map(x)` is False for what is not a space."""
+        """Return True for a space with map operations; `Space.is_map(x)` takes any value."""
         return isinstance(self, Space) and type(self.data) is FrozenMap
 
     def is_list(self: object) -> bool:
-        """Whether it is a space with list operations; `Space.is_list(x)` is False for what is not a space."""
+        """Return True for a space with list operations; `Space.is_list(x)` takes any value."""
         return isinstance(self, Space) and type(self.data) is FrozenList
 
     def _map_data(self, name: str) -> FrozenMap[str, Any]:
-        """The data of a map space."""
+        """Return the data of a map space."""
         if type(self.data) is not FrozenMap:
             raise WrongSpaceType(name, "map", self.data)
         return self.data
 
     def _list_data(self, name: str) -> FrozenList[Any]:
-        """The data of a list space."""
+        """Return the data of a list space."""
         if type(self.data) is not FrozenList:
             raise WrongSpaceType(name, "list", self.data)
         return self.data
 
     def _check_limits(self, name: str, *items: object) -> None:
-        """Refuse more items than allowed, and among these items any that is too large."""
+        """Raise `TooLarge` for too many items, or if one of the given items is too large."""
         if self.max_items is not None and len(self.data) > self.max_items:
             raise TooLarge(name, "max_items", self.max_items, len(self.data))
         if self.max_item_bytes is not None:
@@ -127,9 +124,6 @@ class Space(Value, frozen=True, kw_only=True):
                     raise TooLarge(name, "max_item_bytes", self.max_item_bytes, size)
 
 
-# tasks: What does an agent mean to do next?
-
-
 Task = FrozenMap[str, Any]
 Tasks = FrozenList[Any]
 
@@ -137,7 +131,7 @@ OPEN, DONE = "open", "done"
 
 
 def new_task(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] | None) -> Task:
-    """A new open task whose id is not taken."""
+    """Build an open task with an id that is not in use."""
     check_text(text, "text", "say what is to be done")
     extra = EMPTY_MAP if fields is None else freeze_map(fields, "fields")
     for key in ("id", "text"):
@@ -153,34 +147,31 @@ def new_task(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] 
 
 
 def complete_task(task: Task) -> Task:
-    """The same task, done."""
+    """Return the task with the status done."""
     return task.set("status", DONE)
 
 
 def is_open(task: object) -> bool:
-    """Whether a task waits to be done."""
+    """Return True if a task is open."""
     return isinstance(task, FrozenMap) and task.get("status", OPEN) == OPEN
 
 
 def reorder_tasks(tasks: Tasks, order: Iterable[str]) -> Tasks:
-    """The tasks named in `order` first, then the others as they were."""
+    """Return the tasks named in `order` first, then the others in their order."""
     if isinstance(order, (str, bytes)) or not isinstance(order, Iterable):
         raise WrongType("ids", "a list of strings", order)
-    wanted = [ids.check(task_id, "ids") for task_id in order]
-    twice = next((task_id for task_id, times in Counter(wanted).items() if times > 1), None)
-    if twice is not None:
-        raise Invalid("ids", f"names {twice!r} twice", "name each task once")
-    named, chosen = set(wanted), []
-    for task_id in wanted:
-        found = tasks.find_by_id(task_id)
-        if not found:
+    counts = Counter(ids.check(task_id, "ids") for task_id in order)
+    duplicate = next((task_id for task_id, count in counts.items() if count > 1), None)
+    if duplicate is not None:
+        raise Invalid("ids", f"names {duplicate!r} twice", "name each task once")
+    first = []
+    for task_id in counts:
+        items = tasks.find_by_id(task_id)
+        if not items:
             raise NotFound("task", task_id, "name ids that tasks() lists")
-        chosen += found
-    rest = [task for task in tasks if FrozenList.id_of(task) not in named]
-    return list_of([*chosen, *rest])
-
-
-# memory: What does the agent believe and want right now?
+        first += items
+    rest = [task for task in tasks if FrozenList.id_of(task) not in counts]
+    return list_of([*first, *rest])
 
 
 _DEFAULT_SPACES: FrozenMap[str, Space] = map_of(
@@ -189,7 +180,7 @@ _DEFAULT_SPACES: FrozenMap[str, Space] = map_of(
 
 
 class ChangeOptions(TypedDict, total=False):
-    """What every change takes besides its own arguments."""
+    """Options of every change."""
 
     expected_rev: int | None
     expected_space_rev: int | None
@@ -197,7 +188,7 @@ class ChangeOptions(TypedDict, total=False):
 
 
 def reserved_spaces() -> tuple[str, ...]:
-    """The names of the spaces that every memory has."""
+    """Return the names of the spaces that every memory has."""
     return ("tasks", "world")
 
 
@@ -218,11 +209,11 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
     # Spaces
 
     def space(self, name: str) -> Space | None:
-        """A space, or None."""
+        """Return a space, or None."""
         return self.spaces._map.get(_check_space_name(name))
 
     def has_space(self, name: str) -> bool:
-        """Whether there is a space of this name."""
+        """Return True if there is a space with this name."""
         return self.space(name) is not None
 
     def ensure_space(
@@ -234,7 +225,14 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         max_item_bytes: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> Self:
-        """With a space of this name, made from `default` unless there is one already."""
+        """Return the memory with a space, created from `default` if there is none.
+
+        Args:
+            name: the name of the space.
+            default: the data of a new space; a map or a list decides its kind.
+            max_items: the limit of items in a new space.
+            max_item_bytes: the limit of an item's size, encoded as JSON.
+        """
         name = _check_space_name(name)
         if name in self.spaces:
             self._space_to_change(name, options)
@@ -244,7 +242,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         return self._with_space(name, space, options)
 
     def put_space(self, name: str, space: Space, **options: Unpack[ChangeOptions]) -> Self:
-        """With a space put whole; one that replaces another goes on counting from the higher revision."""
+        """Return the memory with a whole space set; its revision continues from the higher one."""
         name = _check_space_name(name)
         _check_space_kind(name, space)
         if name in self.spaces:
@@ -256,13 +254,13 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
     def update_space(
         self, name: str, change: Callable[[Space], Space], **options: Unpack[ChangeOptions]
     ) -> Self:
-        """With `change` applied to a whole space."""
+        """Return the memory with `change` applied to a whole space."""
         old = self._space_to_change(name, options)
         space = _check_space_kind(name, check_function(change)(old), "the result of the update")
         return self._with_space(name, _with_next_rev(old, space), options)
 
     def delete_space(self, name: str, **options: Unpack[ChangeOptions]) -> Self:
-        """Without a space; deleting one that is not there counts as a change too."""
+        """Return the memory without a space; deleting one that does not exist is a change too."""
         name = _check_space_name(name)
         if name in reserved_spaces():
             raise ReservedSpace(name, "delete reserved space", "empty it with update_space instead")
@@ -281,18 +279,18 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
     # Map spaces
 
     def get_in_space(self, space: str, key: str, default: Any = None) -> Any:
-        """The value under a key of a map space, or the default."""
+        """Return the value for a key of a map space, or the default."""
         found = self.space(space)
         return default if found is None else found._map_data(space).get(freeze_key(key), default)
 
     def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Self:
-        """With a value put under a key of a map space."""
+        """Return the memory with a value set for a key of a map space."""
         old = self._space_to_change(space, options)
         data = old._map_data(space).set(key, value)
         return self._with_data(space, old, data, options, data[key] if old._has_limits else None)
 
     def delete_from_space(self, space: str, key: str, **options: Unpack[ChangeOptions]) -> Self:
-        """Without a key of a map space; deleting one that is not there counts as a change too."""
+        """Return the memory without a key of a map space; a missing key is a change too."""
         old = self._space_to_change(space, options)
         return self._with_data(space, old, old._map_data(space).delete(freeze_key(key)), options)
 
@@ -302,7 +300,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         change: Callable[[FrozenMap[str, Any]], Mapping[str, Any]],
         **options: Unpack[ChangeOptions],
     ) -> Self:
-        """With `change` applied to the whole data of a map space."""
+        """Return the memory with `change` applied to the data of a map space."""
         old = self._space_to_change(space, options)
         before = old._map_data(space)
         data = freeze_map(check_function(change)(before), "the result of the update")
@@ -312,17 +310,17 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
     # List spaces
 
     def append_to_space(self, space: str, item: Any, **options: Unpack[ChangeOptions]) -> Self:
-        """With an item at the end of a list space."""
+        """Return the memory with an item at the end of a list space."""
         old = self._space_to_change(space, options)
         item = freeze(item, "item")
         return self._with_data(space, old, old._list_data(space).append(item), options, item)
 
     def prepend_to_space(self, space: str, item: Any, **options: Unpack[ChangeOptions]) -> Self:
-        """With an item at the front of a list space."""
+        """Return the memory with an item at the front of a list space."""
         return self.insert_in_space(space, 0, item, **options)
 
     def insert_in_space(self, space: str, index: int, item: Any, **options: Unpack[ChangeOptions]) -> Self:
-        """With an item before `index`: past the end appends, −1 appends, −2 is before the last."""
+        """Return the memory with an item inserted before `index`; −1, or past the end, appends."""
         old = self._space_to_change(space, options)
         item = freeze(item, "item")
         return self._with_data(space, old, old._list_data(space).insert(index, item), options, item)
@@ -335,7 +333,11 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         strict: bool = False,
         **options: Unpack[ChangeOptions],
     ) -> Self:
-        """Without the items of this id; when there is none, unchanged, or `NotFound` if `strict`."""
+        """Return the memory without the items with this id.
+
+        Raises:
+            NotFound: if there is none and `strict` is set; otherwise the memory is returned unchanged.
+        """
         old = self._space_to_change(space, options)
         data = old._list_data(space)
         left = data.remove(item_id)
@@ -352,7 +354,11 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         strict: bool = False,
         **options: Unpack[ChangeOptions],
     ) -> Self:
-        """With `change` applied to the items of this id; when there is none, as `remove_from_space`."""
+        """Return the memory with `change` applied to the items with this id.
+
+        Raises:
+            NotFound: if there is none and `strict` is set; otherwise the memory is returned unchanged.
+        """
         old = self._space_to_change(space, options)
         data = old._list_data(space)
         new = data.change(item_id, check_function(change))
@@ -360,42 +366,42 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
             return self._item_not_found(space, item_id, strict)
         return self._with_data(space, old, new, options, *(new if old._has_limits else ()))
 
-    # The world: what the agent knows
+    # World
 
     def world(self) -> FrozenMap[str, Any]:
-        """The data of the world space."""
+        """Return the data of the world space."""
         return self.spaces["world"]._map_data("world")
 
     def world_get(self, key: str, default: Any = None) -> Any:
-        """What is known under a key, or the default."""
+        """Return the value for a key of the world, or the default."""
         return self.get_in_space("world", key, default)
 
     def world_put(self, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Self:
-        """With something known under a key."""
+        """Return the memory with a value set in the world."""
         return self.put_in_space("world", key, value, **options)
 
     def world_delete(self, key: str, **options: Unpack[ChangeOptions]) -> Self:
-        """Without what was known under a key."""
+        """Return the memory without a key of the world."""
         return self.delete_from_space("world", key, **options)
 
     def world_update(
         self, change: Callable[[FrozenMap[str, Any]], Mapping[str, Any]], **options: Unpack[ChangeOptions]
     ) -> Self:
-        """With `change` applied to everything known."""
+        """Return the memory with `change` applied to the data of the world."""
         return self.update_space_data("world", change, **options)
 
-    # Tasks: what the agent means to do, the most important first
+    # Tasks, in order of priority
 
     def tasks(self) -> Tasks:
-        """All tasks in order of priority."""
+        """Return all tasks in order of priority."""
         return self.spaces["tasks"]._list_data("tasks")
 
     def tasks_open(self) -> list[Task]:
-        """The tasks that wait to be done, in order."""
+        """Return the open tasks in order."""
         return [task for task in self.tasks() if is_open(task)]
 
     def tasks_next(self) -> Task | None:
-        """The first task that waits to be done."""
+        """Return the first open task, or None."""
         return next(filter(is_open, self.tasks()), None)
 
     def tasks_add(
@@ -406,7 +412,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         fields: Mapping[str, Any] | None = None,
         **options: Unpack[ChangeOptions],
     ) -> Self:
-        """With a new open task at the end; `fields` may carry more about it."""
+        """Return the memory with a new open task at the end; `fields` are stored with it."""
         return self.append_to_space("tasks", new_task(self.tasks(), text, id, fields), **options)
 
     def tasks_insert(
@@ -418,35 +424,35 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         fields: Mapping[str, Any] | None = None,
         **options: Unpack[ChangeOptions],
     ) -> Self:
-        """With a new open task before `index`, counted as in `insert_in_space`."""
+        """Return the memory with a new open task before `index`, counted as in `insert_in_space`."""
         return self.insert_in_space("tasks", index, new_task(self.tasks(), text, id, fields), **options)
 
     def tasks_complete(self, task_id: str, *, strict: bool = False, **options: Unpack[ChangeOptions]) -> Self:
-        """With a task marked done; it stays in the list."""
+        """Return the memory with a task marked as done; it stays in the list."""
         return self.update_in_space("tasks", task_id, complete_task, strict=strict, **options)
 
     def tasks_remove(self, task_id: str, *, strict: bool = False, **options: Unpack[ChangeOptions]) -> Self:
-        """Without a task."""
+        """Return the memory without a task."""
         return self.remove_from_space("tasks", task_id, strict=strict, **options)
 
     def tasks_reorder(self, order: Iterable[str], **options: Unpack[ChangeOptions]) -> Self:
-        """With the tasks named first in this order, and the others after them as they were."""
+        """Return the memory with the named tasks first, in this order, and the others after them."""
         old = self._space_to_change("tasks", options)
         return self._with_data("tasks", old, reorder_tasks(self.tasks(), order), options)
 
-    # How every change is made
+    # Changes
 
     def _check_rev(self, expected_rev: int | None) -> None:
         Conflict.check(f"memory {self.id!r}", expected_rev, self.rev)
 
     def _check_absent_rev(self, name: str, options: ChangeOptions) -> None:
-        """A space that is not there is at revision 0."""
+        """Check the expected revisions for a space that does not exist, whose revision is 0."""
         _check_options(options)
         self._check_rev(options.get("expected_rev"))
         Conflict.check(f"space {name!r}", options.get("expected_space_rev"), 0)
 
     def _space_to_change(self, name: str, options: ChangeOptions) -> Space:
-        """The space to change, if it exists and nobody changed it first."""
+        """Return the space, after checking the expected revisions."""
         if type(name) is not str:
             name = _check_space_name(name)
         space = self.spaces._map.get(name)
@@ -460,7 +466,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         return space
 
     def _with_data(self, name: str, old: Space, data: Any, options: ChangeOptions, *items: Any) -> Self:
-        """With other data in a space, one revision on; `items` are those whose size has to be checked."""
+        """Return the memory with other data in a space; `items` are those whose size is checked."""
         if type(name) is not str:
             name = _check_space_name(name)
         space = shallow_copy(old)
@@ -480,7 +486,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         return new
 
     def _item_not_found(self, name: str, item_id: str, strict: bool) -> Self:
-        """Nothing counts as changed where no item had the id."""
+        """Return the memory unchanged, or raise `NotFound` if `strict` is set."""
         if strict:
             raise NotFound("item", item_id, f"see which ids space {name!r} holds")
         return self
@@ -501,7 +507,7 @@ def _with_next_rev(old: Space, space: Space) -> Space:
 
 
 def _check_space_kind(name: str, space: object, field: str = "space") -> Space:
-    """A space that may stand under this name: the reserved ones keep their kind."""
+    """Return a space that may have this name: the reserved ones keep their kind."""
     if not isinstance(space, Space):
         raise WrongType(field, "a Space", space, "pass Space.new_kv(…) or Space.new_list(…)")
     if name == "world" and not Space.is_map(space):

@@ -1,9 +1,4 @@
-"""Does this data have the shape that was agreed?
-
-A shape is a class that its owner already has: a msgspec struct, a dataclass, a TypedDict or a pydantic model.
-All of them are asked the same questions here.
-
-"""
+"""User-supplied schemas: msgspec structs, dataclasses, TypedDicts and pydantic models."""
 
 from __future__ import annotations
 
@@ -19,11 +14,11 @@ from omoide.core.frozen import thaw
 from omoide.errors import Invalid, InvalidDefinition, OmoideError
 
 ErrorFactory = Callable[[str, str, str], OmoideError]
-"""Makes the error for a field, a problem and a remedy."""
+"""Builds the error for a field, a problem and a remedy."""
 
 
 class Schema:
-    """The shape of a mapping."""
+    """The schema of a mapping, defined by a class."""
 
     def __init__(self, model_type: Any, owner: str) -> None:
         self.model_type = model_type
@@ -45,7 +40,7 @@ class Schema:
         return hash(self.model_type)
 
     def _check_types(self, owner: str) -> None:
-        """Classes that no data can be turned into are refused now, not when somebody gives data."""
+        """Refuse types that cannot be decoded from data now, not when the first data arrives."""
         info: Any = msgspec.inspect.type_info(self.model_type)
         for field in info.fields:
             kind = field.type
@@ -57,14 +52,19 @@ class Schema:
                 )
 
     def _field_names(self) -> dict[str, str]:
-        """The fields as they are given, and the attributes they become."""
+        """Return the names of the fields in data, and the attributes they become."""
         if self._pydantic:
             return {field.alias or name: name for name, field in self.model_type.model_fields.items()}
         info: Any = msgspec.inspect.type_info(self.model_type)
         return {field.encode_name: field.name for field in info.fields}
 
     def check(self, data: Mapping[str, Any], make_error: ErrorFactory = Invalid) -> Any:
-        """An instance of the shape made from `data`; unknown fields are refused too."""
+        """Convert a mapping to an instance of the schema's class; unknown fields are refused.
+
+        Args:
+            data: the mapping.
+            make_error: builds the error to raise from field, problem and remedy.
+        """
         plain = {str(key): thaw(value) for key, value in data.items()}
         for name in plain:
             if name not in self.fields:
@@ -90,7 +90,7 @@ class Schema:
         return field.strip() or "value", problem, "correct it, or see json_schema()"
 
     def defaults(self) -> dict[str, Any]:
-        """The fields that need not be given, with what they are then."""
+        """Return the default values of the optional fields."""
         if self._pydantic:
             return {
                 name: field.get_default(call_default_factory=True)
@@ -98,16 +98,16 @@ class Schema:
                 if not field.is_required()
             }
         info: Any = msgspec.inspect.type_info(self.model_type)
-        found = {}
+        values = {}
         for field in info.fields:
             if field.default_factory is not msgspec.NODEFAULT:
-                found[field.encode_name] = field.default_factory()
+                values[field.encode_name] = field.default_factory()
             elif field.default is not msgspec.NODEFAULT and field.default is not msgspec.UNSET:
-                found[field.encode_name] = field.default
-        return found
+                values[field.encode_name] = field.default
+        return values
 
     def json_schema(self) -> dict[str, Any]:
-        """The shape as JSON Schema, for models and for people."""
+        """Return the schema as JSON Schema."""
         return deepcopy(self._cached_json_schema)
 
     @cached_property
@@ -118,7 +118,7 @@ class Schema:
         found = msgspec.json.schema_components(
             [self.model_type], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
         )
-        # A default may be a tuple, which JSON does not have.
+        # A default may be a tuple, which JSON does not have: encoding turns it into a list.
         (described,), components = msgspec.json.decode(msgspec.json.encode(found))
         own: dict[str, Any]
         if "$ref" not in described:
@@ -126,7 +126,7 @@ class Schema:
         root = described["$ref"].rpartition("/")[2]
         own = components.pop(root)
         if described["$ref"] in str(own) or described["$ref"] in str(components):
-            components[root] = own  # a shape that holds itself refers to it
+            components[root] = own  # a recursive schema refers to itself
         return own | ({"$defs": components} if components else {})
 
 

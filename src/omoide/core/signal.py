@@ -1,10 +1,10 @@
-"""Signal value and type patterns.
+"""Signals and patterns of signal types.
 
-A signal type is dotted, as in `sensor.reading.raw`. In a pattern `*` stands for exactly one segment and `**`
-for any number of them, none included. Where several patterns match, the more specific comes first.
+A signal is a CloudEvents 1.0 event. `to_structured` and `to_binary` return the HTTP forms that other programs
+read, and `from_http` reads either; `to_json` keeps data exactly, including what CloudEvents cannot express.
 
-A signal is a CloudEvents 1.0 event. `to_structured` and `to_binary` give the HTTP form that other programs
-read, `from_http` reads either; `to_json` keeps data exactly, with what CloudEvents has no word for.
+A signal type is dotted, as in `sensor.reading.raw`. In a pattern, `*` matches exactly one segment and `**`
+any number of segments, or none. If several patterns match, the more specific comes first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, val
 from omoide.core.value import Id, Millis, Name, Value, set_field
 from omoide.errors import Invalid, WrongType
 
-# pattern: Which signals does a pattern speak of?
-
-
 SINGLE_WILDCARD, MULTI_WILDCARD = "*", "**"
 
 
 def check_pattern(pattern: object, field: str = "pattern") -> str:
-    """The pattern itself, if its segments are names, `*` or `**`."""
+    """Return the pattern, or raise `Invalid` if a segment is not a name, `*` or `**`."""
     text = check_text(pattern, field, "use a dotted signal type, * or **")
     for segment in text.split("."):
         if not segment or (SINGLE_WILDCARD in segment and segment not in (SINGLE_WILDCARD, MULTI_WILDCARD)):
@@ -43,12 +40,12 @@ def check_pattern(pattern: object, field: str = "pattern") -> str:
 
 
 def matches_pattern(pattern: str, signal_type: str) -> bool:
-    """Whether a signal type fits a pattern."""
+    """Return True if a signal type matches a pattern."""
     return pattern == signal_type or _match_segments(tuple(pattern.split(".")), tuple(signal_type.split(".")))
 
 
 def specificity(pattern: str) -> tuple[int, int, int]:
-    """Sorts more specific patterns higher: more literal segments, then fewer `**`, then more `*`."""
+    """Return a sort key, higher if more specific: more literal segments, then fewer `**`, then more `*`."""
     segments = pattern.split(".")
     open_ended, single = segments.count(MULTI_WILDCARD), segments.count(SINGLE_WILDCARD)
     return len(segments) - open_ended - single, -open_ended, single
@@ -56,29 +53,23 @@ def specificity(pattern: str) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=4096)
 def _match_segments(pattern: tuple[str, ...], segments: tuple[str, ...]) -> bool:
-    # Positions in the pattern reachable so far: backtracking over several ** would be exponential.
+    # The set of reachable positions in the pattern: backtracking over several ** would be exponential.
     reachable = _skip_wildcards({0}, pattern)
     for segment in segments:
-        onward = {
+        following = {
             at + 1 for at in reachable if at < len(pattern) and pattern[at] in (segment, SINGLE_WILDCARD)
         }
-        onward |= {at for at in reachable if at < len(pattern) and pattern[at] == MULTI_WILDCARD}
-        reachable = _skip_wildcards(onward, pattern)
+        following |= {at for at in reachable if at < len(pattern) and pattern[at] == MULTI_WILDCARD}
+        reachable = _skip_wildcards(following, pattern)
     return len(pattern) in reachable
 
 
-def _skip_wildcards(places: set[int], pattern: tuple[str, ...]) -> set[int]:
-    for at in sorted(places):
+def _skip_wildcards(positions: set[int], pattern: tuple[str, ...]) -> set[int]:
+    for at in sorted(positions):
         while at < len(pattern) and pattern[at] == MULTI_WILDCARD:
             at += 1
-            places.add(at)
-    return places
-
-
-# signal: What is the agent told?
-
-
-pattern_matches = matches_pattern
+            positions.add(at)
+    return positions
 
 
 SPECVERSION = "1.0"
@@ -95,7 +86,7 @@ HTTPMessage = tuple[dict[str, str], bytes]
 
 @value_type
 class Signal(Value, frozen=True, kw_only=True):
-    """An event addressed to an agent, or told by one."""
+    """An event that is sent to an agent, or by one."""
 
     type: Name
     data: Frozen = None
@@ -122,11 +113,11 @@ class Signal(Value, frozen=True, kw_only=True):
         _check_extensions(self.extensions)
 
     def matches(self, pattern: str) -> bool:
-        """Whether its type fits a pattern: exact, `*` for one segment, `**` for any number."""
-        return pattern_matches(check_pattern(pattern), self.type)
+        """Return True if the type matches a pattern: exact, `*` for one segment, `**` for any number."""
+        return matches_pattern(check_pattern(pattern), self.type)
 
     def to_structured(self) -> HTTPMessage:
-        """Headers and body of the structured mode: one JSON object."""
+        """Return headers and body of the structured mode: one JSON object."""
         event: dict[str, Any] = {**self._attributes(), **self.extensions}
         if isinstance(self.data, bytes):
             event["data_base64"] = b64encode(self.data).decode()
@@ -135,7 +126,7 @@ class Signal(Value, frozen=True, kw_only=True):
         return {"content-type": STRUCTURED_CONTENT_TYPE}, msgspec.json.encode(event, order="deterministic")
 
     def to_binary(self) -> HTTPMessage:
-        """Headers and body of the binary mode: attributes as `ce-` headers, the data as it is."""
+        """Return headers and body of the binary mode: attributes as `ce-` headers, the data as it is."""
         attributes = self._attributes() | {**self.extensions}
         content_type = attributes.pop("datacontenttype", None)
         headers = {f"ce-{name}": _encode_header(value) for name, value in attributes.items()}
@@ -151,7 +142,11 @@ class Signal(Value, frozen=True, kw_only=True):
 
     @classmethod
     def from_http(cls, headers: Mapping[str, str], body: bytes) -> Self:
-        """The signal in an HTTP message of either mode."""
+        """Decode a signal from an HTTP message of either mode.
+
+        Raises:
+            Invalid: if it is not a CloudEvent.
+        """
         if not isinstance(headers, Mapping) or not all(isinstance(value, str) for value in headers.values()):
             raise WrongType("headers", "a mapping of strings", headers)
         if not isinstance(body, (bytes, bytearray, memoryview)):
@@ -194,15 +189,15 @@ class Signal(Value, frozen=True, kw_only=True):
         return cls(data=data, extensions=event, **known)
 
     def _attributes(self) -> dict[str, Any]:
-        """What CloudEvents calls the context, without what is not there."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in _ATTRIBUTES}
+        """Return the context attributes of CloudEvents that are set."""
+        attributes: dict[str, Any] = {name: getattr(self, name) for name in _ATTRIBUTES}
         if self.time is not None:
             moment = _EPOCH + timedelta(milliseconds=self.time)
-            found["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            attributes["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.data is not None and self.datacontenttype is None:
             binary = isinstance(self.data, bytes)
-            found["datacontenttype"] = "application/octet-stream" if binary else "application/json"
-        return {name: value for name, value in found.items() if value is not None}
+            attributes["datacontenttype"] = "application/octet-stream" if binary else "application/json"
+        return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _check_extensions(extensions: FrozenMap[str, Any]) -> None:
@@ -223,7 +218,7 @@ def _is_json(content_type: str | None) -> bool:
 
 
 def _to_json_types(data: Any) -> Any:
-    """Data as other programs expect it: ISO times, base64 bytes, sorted sets."""
+    """Convert data to what other programs expect: ISO times, base64 bytes, sorted sets."""
     if isinstance(data, frozenset):
         return sorted((_to_json_types(item) for item in data), key=msgspec.json.encode)
     if isinstance(data, FrozenMap):
@@ -262,7 +257,7 @@ def _decode_base64(text: object) -> bytes:
 
 
 def _parse_body(body: bytes, content_type: str) -> Any:
-    """The data of the binary mode; without a content type it is JSON where it can be, as senders mean it."""
+    """Decode the data of the binary mode; without a content type it is JSON if it can be decoded."""
     if not body:
         return None
     if _is_json(content_type):
@@ -288,7 +283,7 @@ def _parse_time(value: object) -> int | None:
 
 
 def _check_attribute(text: str | None, field: str) -> None:
-    """CloudEvents allows no control characters, which could also break out of a header."""
+    """Refuse control characters, which CloudEvents forbids and which could break out of a header."""
     if text is not None and ids.has_control_characters(text):
         raise Invalid(field, "contains a control character", "remove it")
     if field == "datacontenttype" and text is not None and not text.isascii():

@@ -1,14 +1,17 @@
-"""Slots of the state, state operations, action context.
+"""The state of an agent: slots, the context of an action, and state operations.
 
-One mechanism serves every reserved key: get, put, update, ensure, has.
+A slot is a reserved key of the state for a value of the framework: memory, identity, thread, strategy,
+parent.
 
-A mapping is merged deeply: maps into maps, everything else (lists, values of our own) replaces what was
-there. State operations say the rarer things; they are applied by `cmd` and never leave it.
+A mapping that an action returns is merged deeply: maps into maps; everything else, lists and value types too,
+replaces what was there. State operations express what a merge cannot; `cmd` applies them and never returns
+them.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -26,19 +29,13 @@ if TYPE_CHECKING:
     from omoide.core.agent import Agent
 
 
-# parent: Who started this agent?
-
-
 @value_type
 class Parent(Value, frozen=True, kw_only=True):
-    """The agent that spawned another, and under which tag; set once."""
+    """The agent that spawned another, and the tag of the child; set once."""
 
     id: Id
     tag: Id | None = None
     metadata: MapField = EMPTY_MAP
-
-
-# strategy state: How far has the strategy come?
 
 
 STATUSES = ("idle", "running", "waiting", "success", "failure")
@@ -46,7 +43,7 @@ STATUSES = ("idle", "running", "waiting", "success", "failure")
 
 @value_type
 class StrategyState(Value, frozen=True, kw_only=True):
-    """What a strategy remembers between two commands."""
+    """The state that a strategy keeps between two commands."""
 
     status: str = "idle"
     data: MapField = EMPTY_MAP
@@ -58,11 +55,8 @@ class StrategyState(Value, frozen=True, kw_only=True):
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to do."""
+        """True if there is nothing left to do."""
         return self.status in ("success", "failure")
-
-
-# slot: Where in an agent's state does a value of the framework live?
 
 
 T = TypeVar("T")
@@ -71,13 +65,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Stateful(Value, frozen=True, kw_only=True):
-    """What slots are in: a value with a state."""
+    """A value with a state: the base class of agents."""
 
     state: FrozenMap[str, Any] = EMPTY_MAP
 
 
 class Slot(Generic[T]):
-    """A reserved key of the state and the type of value it holds."""
+    """A reserved key of the state, and the type of its value."""
 
     def __init__(self, key: str, kind: type[T], factory: Callable[..., T]) -> None:
         self.key = key
@@ -89,11 +83,11 @@ class Slot(Generic[T]):
     @overload
     def get(self, agent: Agent, default: D) -> T | D | None: ...
     def get(self, agent: Agent, default: Any = None) -> Any:
-        """The value, or the default where the key is absent."""
+        """Return the value, or the default if the key is absent."""
         return _state_of(agent)._map.get(self.key, default)
 
     def put(self, agent: Agent, value: T) -> Agent:
-        """The agent with another value in the slot; nothing else of its state changes."""
+        """Return the agent with another value in the slot; nothing else of its state changes."""
         if not isinstance(value, self.kind):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
         state = _state_of(agent)
@@ -102,20 +96,20 @@ class Slot(Generic[T]):
         return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
-        """The agent with `change` applied to the value or None; revisions are the caller's."""
+        """Return the agent with `change` applied to the value or None; revisions are left to the caller."""
         return self.put(agent, check_function(change)(self.get(agent)))
 
     def ensure(self, agent: Agent, **options: Any) -> Agent:
-        """The agent with a value in the slot, made with `options` unless there is one already."""
+        """Return the agent with a value in the slot, created with `options` if there is none."""
         return agent if self.get(agent) is not None else self.put(agent, self._factory(**options))
 
     def get_or_new(self, agent: Agent) -> T:
-        """The value, or the one that `ensure` would make."""
-        found: T | None = _state_of(agent)._map.get(self.key)
-        return self._factory() if found is None else found
+        """Return the value, or the one that `ensure` would create."""
+        value: T | None = _state_of(agent)._map.get(self.key)
+        return self._factory() if value is None else value
 
     def has(self, agent: Agent) -> bool:
-        """Whether there is a value."""
+        """Return True if there is a value."""
         return self.get(agent) is not None
 
 
@@ -126,7 +120,7 @@ def _state_of(agent: Stateful) -> FrozenMap[str, Any]:
 
 
 def with_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
-    """The agent with another state, taken as it is."""
+    """Return the agent with another state, unchecked."""
     new = shallow_copy(agent)
     set_field(new, "state", state)
     return new
@@ -145,29 +139,33 @@ _SLOTS_BY_TYPE: dict[type, Slot[Any]] = {slot.kind: slot for slot in SLOTS.value
 
 
 def slot_of(value: object) -> Slot[Any] | None:
-    """The slot that a value belongs into, by its type."""
+    """Return the slot of a value, by its type, or None."""
     return _SLOTS_BY_TYPE.get(type(value))
 
 
 def copy_method_metadata(function: F, method: Callable[..., Any], module: str) -> F:
-    """A function on agents made of a method: it takes its words, and says that it lives in `module`."""
+    """Give a function on agents the signature and docstring of the method that it wraps.
+
+    Args:
+        function: the function, which takes an agent in place of `self` and returns one.
+        method: the method of a slot value.
+        module: the module that the function belongs to.
+    """
     signature = inspect.signature(method)
     agent = inspect.Parameter("agent", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Agent")
     parameters = [agent, *list(signature.parameters.values())[1:]]
     vars(function)["__signature__"] = signature.replace(parameters=parameters, return_annotation="Agent")
     function.__name__ = function.__qualname__ = method.__name__
-    function.__module__, function.__doc__ = module, method.__doc__
+    function.__module__ = module
+    # "Return the memory with …" is true of the method; the function returns the agent with it.
+    function.__doc__ = re.sub(r"^Return the (memory|identity)", "Return the agent", method.__doc__ or "")
     return function
 
 
-# context: What does an action know while it runs?
-
-
 class Context:
-    """The agent as it is before the action, the signal that led to it, if one did, and a plugin's config.
+    """The context of an action: the agent before it, the signal that led to it, and a plugin's config.
 
-    `memory`, `identity` and `thread` are always there: where the agent has none yet, they are the ones it
-    would get.
+    `memory`, `identity` and `thread` are always set: if the agent has none, they are the ones it would get.
     """
 
     def __init__(
@@ -184,31 +182,28 @@ class Context:
 
     @cached_property
     def memory(self) -> Memory:
-        """What the agent believes and wants."""
+        """The agent's memory."""
         return MEMORY.get_or_new(self.agent)
 
     @cached_property
     def identity(self) -> Identity:
-        """What the agent is and can do."""
+        """The agent's identity."""
         return IDENTITY.get_or_new(self.agent)
 
     @cached_property
     def thread(self) -> Thread:
-        """What happened to the agent."""
+        """The agent's thread."""
         return THREAD.get_or_new(self.agent)
-
-
-# state: How does what an action returns become the new state?
 
 
 State = FrozenMap[str, Any]
 
 
 class StateOp(Value, frozen=True, kw_only=True):
-    """The base of the state operations."""
+    """Base class of the state operations."""
 
     def apply(self, state: State) -> State:
-        """The state after the operation."""
+        """Return the state after the operation."""
         raise NotImplementedError
 
 
@@ -218,17 +213,17 @@ class SetState(StateOp, frozen=True, kw_only=True):
     attrs: MapField
 
     def apply(self, state: State) -> State:
-        """The state with the attributes merged into it."""
+        """Return the state with the attributes merged."""
         return merge_state(state, self.attrs)
 
 
 class ReplaceState(StateOp, frozen=True, kw_only=True):
-    """Put another state in place of the whole; slots that it does not speak of stay."""
+    """Replace the whole state; slots that the new one does not name stay."""
 
     state: MapField
 
     def apply(self, state: State) -> State:
-        """The other state."""
+        """Return the new state."""
         slots = {key: state[key] for key in SLOTS if key in state}
         whole: State = map_of(slots).update(self.state)
         return whole
@@ -240,14 +235,14 @@ class DeleteKeys(StateOp, frozen=True, kw_only=True):
     keys: TextsField
 
     def apply(self, state: State) -> State:
-        """The state without the keys."""
+        """Return the state without the keys."""
         for key in self.keys:
             state = state.delete(key)
         return state
 
 
 class SetPath(StateOp, frozen=True, kw_only=True):
-    """Set a value at a path, making the maps on the way."""
+    """Set a value at a path, creating the maps on the way."""
 
     path: TextsField
     value: Frozen
@@ -257,12 +252,12 @@ class SetPath(StateOp, frozen=True, kw_only=True):
         _check_path(self.path)
 
     def apply(self, state: State) -> State:
-        """The state with the value at the path."""
+        """Return the state with the value at the path."""
         return _set_path(state, self.path, self.value)
 
 
 class DeletePath(StateOp, frozen=True, kw_only=True):
-    """Remove what lies at a path, if anything does."""
+    """Remove the value at a path, if there is one."""
 
     path: TextsField
 
@@ -271,12 +266,12 @@ class DeletePath(StateOp, frozen=True, kw_only=True):
         _check_path(self.path)
 
     def apply(self, state: State) -> State:
-        """The state without what lay there."""
+        """Return the state without the value."""
         return _delete_path(state, self.path)
 
 
 def deep_merge(base: State, changes: Mapping[str, Any]) -> State:
-    """`base` with `changes` merged into it: only maps are merged, all else replaces."""
+    """Return `base` with `changes` merged into it: maps are merged, everything else is replaced."""
     merged = base
     for key, value in freeze_map(changes, "changes").items():
         old = merged.get(key)
@@ -287,7 +282,7 @@ def deep_merge(base: State, changes: Mapping[str, Any]) -> State:
 
 
 def merge_result(state: State, result: object) -> State:
-    """The state with what an action returned: a mapping is merged deeply, a slot value replaces its slot."""
+    """Return the state with the result of an action: a mapping is merged, a slot value replaces its slot."""
     if result is None:
         return state
     slot = slot_of(result)
@@ -307,7 +302,7 @@ def merge_result(state: State, result: object) -> State:
 
 
 def merge_state(state: State, changes: FrozenMap[str, Any]) -> State:
-    """The state with changes merged into it; only what lies inside of its keys has a depth to mind."""
+    """Return the state with changes merged; only the values of its keys have a depth limit."""
     for key, value in changes.items():
         old = state.get(key)
         if type(old) is FrozenMap and type(value) is FrozenMap:
@@ -317,7 +312,7 @@ def merge_state(state: State, changes: FrozenMap[str, Any]) -> State:
 
 
 def check_state(state: State) -> State:
-    """The state itself, if its slots hold what belongs there."""
+    """Return the state, or raise `InvalidState` if a slot holds a value of another type."""
     for key, slot in SLOTS.items():
         value = state.get(key)
         if value is not None and not isinstance(value, slot.kind):

@@ -1,8 +1,7 @@
-"""What happened?
+"""The thread of an agent: an append-only log.
 
-An append-only log: entries are added and never changed, each with the position it got. `omoide.thread` offers
-the same operations on an agent.
-
+Entries are added and never changed, each with its position. `omoide.thread` offers the same operations on an
+agent.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ENTRY_KINDS = (
 
 @value_type
 class ThreadEntry(Value, frozen=True, kw_only=True):
-    """One thing that happened."""
+    """An entry of a thread."""
 
     id: Id = msgspec.field(default_factory=lambda: ids.new("entry_"))
     seq: Count = 0
@@ -72,7 +71,7 @@ class Thread(RevisionedValue, frozen=True, kw_only=True):
 
     @property
     def stats(self) -> FrozenMap[str, int]:
-        """Figures about the log."""
+        """Counts about the log."""
         return FrozenMap({"entry_count": len(self.entries)})
 
     def append(
@@ -82,42 +81,50 @@ class Thread(RevisionedValue, frozen=True, kw_only=True):
         expected_rev: int | None = None,
         now: int | None = None,
     ) -> Self:
-        """With one entry or several at the end; each gets the next `seq`, whatever it said itself."""
+        """Return the thread with one or more entries at the end.
+
+        Args:
+            entries: an entry or a mapping of its fields, or several; `seq` is set to the next position.
+            expected_rev: the revision that the thread must have; `Conflict` is raised otherwise.
+            now: the time of entries that have none, in milliseconds.
+        """
         Conflict.check(f"thread {self.id!r}", expected_rev, self.rev)
         at = clock.resolve(now)
-        given = [entries] if isinstance(entries, (ThreadEntry, Mapping)) else _to_list(entries)
+        added = [entries] if isinstance(entries, (ThreadEntry, Mapping)) else _to_list(entries)
         first = len(self.entries)
-        placed = [_to_entry(entry, first + position, at) for position, entry in enumerate(given)]
-        if not placed:
+        new_entries = [_to_entry(entry, first + position, at) for position, entry in enumerate(added)]
+        if not new_entries:
             return self
-        new = self._next_revision(at, len(placed))
+        new = self._next_revision(at, len(new_entries))
         log = self.entries
-        set_field(new, "entries", log.append(placed[0]) if len(placed) == 1 else log.extend(placed))
+        set_field(
+            new, "entries", log.append(new_entries[0]) if len(new_entries) == 1 else log.extend(new_entries)
+        )
         return new
 
     def extends(self, older: Thread) -> bool:
-        """Whether it is the same log with nothing but entries added."""
+        """Return True if the thread is an older one with entries added."""
         return self.id == older.id and self.rev >= older.rev and self.entries.extends(older.entries)
 
     def get_entry(self, seq: int) -> ThreadEntry | None:
-        """The entry at a position, or None."""
+        """Return the entry at a position, or None."""
         if type(seq) is not int:
             raise WrongType("seq", "an int", seq)
         return self.entries[seq] if 0 <= seq < len(self.entries) else None
 
     def last(self) -> ThreadEntry | None:
-        """The newest entry, or None."""
+        """Return the newest entry, or None."""
         return self.entries[-1] if self.entries else None
 
     def slice(self, first: int, last: int) -> list[ThreadEntry]:
-        """The entries from `first` to `last`, both included; what lies outside is left out."""
+        """Return the entries from `first` to `last`, both included."""
         for field, seq in (("first", first), ("last", last)):
             if type(seq) is not int:
                 raise WrongType(field, "an int", seq)
         return [*self.entries[max(first, 0) : max(last + 1, 0)]]
 
     def filter_by_kind(self, kinds: str | Iterable[str]) -> list[ThreadEntry]:
-        """The entries of one kind, or of several."""
+        """Return the entries of one kind, or of several."""
         wanted = check_texts([kinds] if isinstance(kinds, str) else kinds, "kinds")
         return [entry for entry in self.entries if entry.kind in wanted]
 

@@ -1,10 +1,10 @@
-"""Base classes Value, Revised, Record; field validation.
+"""Base classes of values: Value, RevisionedValue and Record, and the validation of their fields.
 
-They are frozen structs. What is put into one is checked against the annotation of its field and frozen,
-whether it was constructed or read, and it goes to JSON and back without loss.
+Values are frozen structs. Each field is validated against its annotation and frozen, on construction and on
+decoding, and encoding to JSON and back is lossless.
 
-They are made from keywords, from a mapping or from one another, and an error names the record: `invalid
-memory entry: content is empty; pass non-empty text`.
+Records are the values of the store contract. They are built from keywords, from a mapping or from one
+another, and an error names the record: `invalid memory entry: content is empty; pass non-empty text`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ from omoide.core.frozen import (
 )
 from omoide.errors import Invalid, InvalidRecord, Unsupported, WrongType
 
-# value: What do all values have in common?
-
-
 Id = Annotated[str, msgspec.Meta(min_length=1, description="an id: up to 512 bytes, no control characters")]
 Name = Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="an integer from 0 upwards")]
@@ -48,12 +45,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 set_field = msgspec.structs.force_setattr
-"""Fills in a field of a value that is still being made: in `__post_init__`, or on a fresh copy."""
+"""Sets a field of a value under construction: in `__post_init__`, or on a new copy."""
 
 if TYPE_CHECKING:
 
     def shallow_copy(value: T) -> T:
-        """A copy that nobody has seen yet, whose fields may still be filled in."""
+        """Return a copy whose fields may still be set, because nobody else has seen it."""
         ...
 
 else:
@@ -61,37 +58,37 @@ else:
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of every value."""
+    """Base class of every value."""
 
     EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset()
-    """Fields that are code and not data: they are left out of the JSON form."""
+    """Fields that hold code, not data; they are not encoded."""
 
     def __post_init__(self) -> None:
         for field, check, default in _field_checks(type(self)):
-            given = getattr(self, field)
-            if given is default:
+            value = getattr(self, field)
+            if value is default:
                 continue
-            checked = check(given, field)
-            if checked is not given:
+            checked = check(value, field)
+            if checked is not value:
                 set_field(self, field, checked)
 
     def replace(self, **changes: Any) -> Self:
-        """The same value with other fields, checked."""
+        """Return the value with other fields, validated."""
         check_fields(type(self), changes)
         return msgspec.structs.replace(self, **changes)
 
     def to_json(self) -> bytes:
-        """This value as JSON."""
+        """Encode the value as JSON."""
         return codec.encode(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
-        """The value that `to_json` wrote, checked like any other input."""
+        """Decode and validate what `to_json` wrote."""
         return codec.decode(data, cls)
 
 
 class RevisionedValue(Value, frozen=True, kw_only=True):
-    """A value that lives on under one identity: it counts its changes and knows when the last one was."""
+    """A value that counts its changes and has the time of the last one."""
 
     rev: Count = 0
     created_at: Millis = msgspec.field(default_factory=clock.now)
@@ -104,30 +101,30 @@ class RevisionedValue(Value, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, *, now: int | None = None, **fields: Any) -> Self:
-        """A value stamped with `now`; fields left out, or None, get their defaults."""
+        """Build a value created at `now`; fields that are left out, or None, get their defaults."""
         if now is not None:
             fields["created_at"] = clock.resolve(now)
         check_fields(cls, fields)
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
     def _next_revision(self, now: int | None, by: int = 1) -> Self:
-        """A copy, one revision on, for the caller to fill in before anyone else sees it."""
+        """Return a copy with the next revision, for the caller to set fields of."""
         new = shallow_copy(self)
         set_field(new, "rev", self.rev + by)
         set_field(new, "updated_at", clock.now() if now is None else clock.resolve(now))
         return new
 
 
-def check_fields(kind: type[Value], given: Iterable[str]) -> None:
-    """Raise unless all these are fields of the value."""
-    for name in given:
+def check_fields(kind: type[Value], names: Iterable[str]) -> None:
+    """Raise `Invalid` for a name that is not a field of the value."""
+    for name in names:
         if name not in kind.__struct_fields__:
             known = ", ".join(kind.__struct_fields__)
             raise Invalid(f"{kind.__name__}.{name}", "is no field", f"use {known}")
 
 
 def check_count(value: object, field: str) -> int:
-    """An int from 0 upwards."""
+    """Return an int of at least 0, or raise `Invalid`."""
     if type(value) is not int:
         raise WrongType(field, "an int", value)
     if value < 0:
@@ -138,14 +135,14 @@ def check_count(value: object, field: str) -> int:
 
 
 def check_number(value: object, field: str) -> float:
-    """A number, whole or not; bool is none."""
+    """Return a number as a float, or raise `WrongType`; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WrongType(field, "a number", value)
     return float(value)
 
 
 def check_instance(value: object, field: str, *, kind: type) -> Any:
-    """An instance of the kind; bool is no int here."""
+    """Return an instance of the type, or raise `WrongType`; a bool is no int."""
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         article = "an" if kind.__name__[0] in "AEIOUaeiou" else "a"
         raise WrongType(field, f"{article} {kind.__name__}", value)
@@ -153,14 +150,14 @@ def check_instance(value: object, field: str, *, kind: type) -> Any:
 
 
 def check_function(change: F, field: str = "change") -> F:
-    """A function that somebody wants applied."""
+    """Return a function, or raise `WrongType`."""
     if not callable(change):
         raise WrongType(field, "a function", change)
     return change
 
 
 def check_texts(value: object, field: str) -> tuple[str, ...]:
-    """Several texts, none empty."""
+    """Return several texts as a tuple, or raise `Invalid` if one is empty."""
     if value == ():
         return ()
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -171,12 +168,12 @@ def check_texts(value: object, field: str) -> tuple[str, ...]:
 
 
 def _freeze_field(value: object, field: str) -> Any:
-    held = freeze(value, field)
-    if type(held) in VALUE_TYPES:
-        check_depth(1, held, field)
-    elif depth_of(held) > MAX_STORED_DEPTH:  # a state may be, with a deep memory in it
+    frozen = freeze(value, field)
+    if type(frozen) in VALUE_TYPES:
+        check_depth(1, frozen, field)
+    elif depth_of(frozen) > MAX_STORED_DEPTH:  # a state with a deep memory in it may be deeper
         raise Unsupported(field, f"is nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it")
-    return held
+    return frozen
 
 
 def _check_optional(value: object, field: str, *, check: Check) -> Any:
@@ -198,7 +195,7 @@ _CHECKS_BY_TYPE: dict[Any, Check] = {
 
 
 def _check_for(kind: Any) -> Check | None:
-    """How a field of this annotation is checked; None where there is nothing to check."""
+    """Return the check for a field with this annotation, or None if there is nothing to check."""
     if kind is Any:
         return None
     origin = get_origin(kind)
@@ -215,12 +212,9 @@ def _check_for(kind: Any) -> Check | None:
 
 @cache
 def _field_checks(kind: type[Value]) -> tuple[tuple[str, Check, Any], ...]:
-    """The fields to check; what stands at its default needs none, and most fields of most values do."""
-    found = ((field, _check_for(field.type)) for field in msgspec.structs.fields(kind))
-    return tuple((field.name, check, field.default) for field, check in found if check is not None)
-
-
-# contract: What do the records that pass between an agent and a store have in common?
+    """Return the fields to check; one at its default needs none, which is the common case."""
+    checks = ((field, _check_for(field.type)) for field in msgspec.structs.fields(kind))
+    return tuple((field.name, check, field.default) for field, check in checks if check is not None)
 
 
 _UNIT_REMEDY = "pass a number from 0 to 1"
@@ -241,13 +235,16 @@ class Record(Value, frozen=True, kw_only=True):
             raise InvalidRecord(self.LABEL, error) from error
 
     def _check(self) -> None:
-        """What the annotations cannot say."""
+        """Check what annotations cannot express; subclasses override it."""
 
     @classmethod
     def new(cls, given: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
-        """One made from a mapping, from keywords, or from another of its kind; each part is checked.
+        """Build a record from a mapping, another record of its kind, or keywords.
 
-        Scalars become text where text is asked for, and mappings become the records they describe.
+        Scalars become text where text is required, and mappings become the records that they describe.
+
+        Raises:
+            InvalidRecord: if a field is wrong, unknown or missing.
         """
         try:
             fields = {**_to_fields(given, cls), **fields}
@@ -283,7 +280,7 @@ def _field_infos(cls: type[Record]) -> dict[str, msgspec.structs.FieldInfo]:
 
 
 def _coerce_field(value: Any, kind: Any, name: str) -> Any:
-    """The value as the field wants it, where that needs no guessing."""
+    """Convert a value to the type of its field where that is unambiguous."""
     inner = [arg for arg in get_args(kind) if arg is not NoneType]
     if kind in (Id, Name) or any(arg in (Id, Name) for arg in inner):
         return str(value) if isinstance(value, (int, float)) else value
@@ -293,14 +290,14 @@ def _coerce_field(value: Any, kind: Any, name: str) -> Any:
     item = inner[0] if inner and isinstance(inner[0], type) else None
     if item is not None and issubclass(item, Value) and isinstance(value, (list, tuple)):
         return tuple(
-            build_value(item, given, f"{name}[{at}]") if isinstance(given, Mapping) else given
-            for at, given in enumerate(value)
+            build_value(item, element, f"{name}[{at}]") if isinstance(element, Mapping) else element
+            for at, element in enumerate(value)
         )
     return value
 
 
 def build_value(kind: type[Value], fields: Mapping[str, Any], path: str) -> Value:
-    """A value of the kind from a mapping that stands at a place of something larger."""
+    """Build a value from a mapping that is at a path inside a larger one."""
     try:
         if issubclass(kind, Record):
             return kind.new(fields)
@@ -317,7 +314,7 @@ def build_value(kind: type[Value], fields: Mapping[str, Any], path: str) -> Valu
 
 
 def check_unit(value: object, field: str) -> float:
-    """A number from 0 to 1."""
+    """Return a number from 0 to 1 as a float, or raise `Invalid`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WrongType(field, "a number from 0 to 1", value)
     if not 0 <= value <= 1:
@@ -326,14 +323,14 @@ def check_unit(value: object, field: str) -> float:
 
 
 def check_choice(value: object, field: str, choices: tuple[str, ...]) -> str:
-    """One of a few words."""
+    """Return one of the choices, or raise `Invalid`."""
     if not isinstance(value, str) or value not in choices:
         raise Invalid(field, f"is {value!r}", f"use one of {', '.join(choices)}")
     return value
 
 
 def check_tuple(value: object, field: str, kind: type[msgspec.Struct]) -> tuple[Any, ...]:
-    """Several values of one kind."""
+    """Return several values of one type as a tuple, or raise `WrongType`."""
     if not isinstance(value, (list, tuple)):
         raise WrongType(field, f"a list of {kind.__name__}", value)
     for at, item in enumerate(value):

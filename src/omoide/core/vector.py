@@ -1,12 +1,13 @@
-"""How is a list of any length changed without copying it?
+"""A persistent list that changes without copying its items.
 
-Items lie in small chunks, kept in an `immutables.Map` under numbers that never change, and the last few wait
-in a tail. A change copies one chunk and shares everything else with the older version. A list that only grew
-has its chunks numbered in order; once a chunk was cut in two or dropped, a spine says which number follows
-which. Because numbers are stable, an index from an item's id to its chunk survives insertions and removals:
-finding, changing and removing by id do not depend on the length. The index is built at the first search by id
-and kept up to date from then on.
+Items are in small chunks, stored in an `immutables.Map` under numbers that never change; the last few items
+are in a tail. A change copies one chunk and shares everything else with the older version. A list that only
+grew has its chunks numbered in order; once a chunk was split or removed, a spine has the order of the
+numbers.
 
+Because numbers are stable, an index from an item's id to its chunk survives insertions and removals: finding,
+changing and removing by id do not depend on the length. The index is built by the first search by id and
+maintained from then on.
 """
 
 from __future__ import annotations
@@ -20,21 +21,19 @@ from immutables import Map
 
 T = TypeVar("T")
 
-CHUNK_SIZE = (
-    8  # a chunk is cut in two beyond twice this; copying one touches every item in it, so it is small
-)
+CHUNK_SIZE = 8  # a chunk is split beyond twice this; a change copies one chunk, so it is small
 
-MAX_INDEXED_PER_ID = 16  # items of one id; where there are more, the whole list is gone through instead
+MAX_INDEXED_PER_ID = 16  # items with one id; with more of them, the whole list is scanned instead
 
 Chunk = tuple[Any, ...]
-Positions = tuple[tuple[int, int], ...]  # a chunk's number, and where in it the item lay when it was noted
+Positions = tuple[tuple[int, int], ...]  # number of a chunk, and the offset at the time of indexing
 Index = Map[Hashable, Positions]
 
 _NO_CHUNKS: Map[int, Chunk] = Map()
 
 
 class Vector(Generic[T]):
-    """A persistent sequence; every method returns a new one and leaves this one as it was."""
+    """A persistent sequence; every method returns a new one and leaves this one unchanged."""
 
     __slots__ = (
         "_chunks",
@@ -58,7 +57,7 @@ class Vector(Generic[T]):
     _dense: bool  # all chunks but the tail are WIDTH long, so positions can be computed
     _index: Index | None
     _starts: list[int] | None
-    _depth: int  # kept for those who freeze what they put in; 1 is a list of plain things
+    _depth: int  # set by FrozenList; 1 is a list of scalars
 
     @classmethod
     def _build(
@@ -88,7 +87,7 @@ class Vector(Generic[T]):
 
     @staticmethod
     def id_of(item: Any) -> Hashable:
-        """What an item is found by; None when it has no id."""
+        """Return the id of an item, or None if it has none; subclasses override it."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -100,13 +99,13 @@ class Vector(Generic[T]):
         return chain(chain.from_iterable(map(self._chunks.__getitem__, self._chunk_numbers())), self._tail)
 
     def at(self, position: int) -> T:
-        """The item at a position that exists."""
+        """Return the item at an existing position."""
         number, offset = self._locate(position)
         item: T = self._chunk(number)[offset]
         return item
 
     def extends(self, older: Vector[T]) -> bool:
-        """Whether it begins with all items of an older one; the chunks they share are not looked into."""
+        """Return True if it begins with all items of an older one; shared chunks are not compared."""
         if self._size < older._size:
             return False
         if self._spine is None and older._spine is None and self._dense and older._dense:
@@ -119,22 +118,22 @@ class Vector(Generic[T]):
         return all(own is other or own == other for own, other in zip(self, older, strict=False))
 
     def find_by_id(self, item_id: Hashable) -> list[T]:
-        """The items of this id, in the order of the list."""
-        places = self._id_index().get(item_id, ())
-        if len(places) > MAX_INDEXED_PER_ID:
+        """Return the items with this id, in the order of the list."""
+        positions = self._id_index().get(item_id, ())
+        if len(positions) > MAX_INDEXED_PER_ID:
             return [item for item in self if self.id_of(item) == item_id]
-        chunks = [self._chunk(number) for number in self._chunk_numbers_at(places)]
+        chunks = [self._chunk(number) for number in self._chunk_numbers_at(positions)]
         return [item for chunk in chunks for item in chunk if self.id_of(item) == item_id]
 
     def _append(self, item: T) -> Self:
-        """With one more item at the end."""
+        """Return a vector with one more item at the end."""
         index = self._index
         if index is not None:
             index = _add_to_index(index, self.id_of(item), self._last, len(self._tail))
         return self._replace_chunk(self._last, (*self._tail, item), index)
 
     def _extend(self, items: Iterable[T]) -> Self:
-        """With these items at the end."""
+        """Return a vector with more items at the end."""
         pending = [*self._tail, *items]
         size = self._size - len(self._tail) + len(pending)
         chunks, added, number, following = self._chunks.mutate(), [], self._last, self._next
@@ -150,7 +149,7 @@ class Vector(Generic[T]):
         )
 
     def _insert(self, position: int, item: T) -> Self:
-        """With an item before the one at `position`, which lies between 0 and the length."""
+        """Return a vector with an item before `position`, which is between 0 and the length."""
         if position == self._size:
             return self._append(item)
         number, offset = self._locate(position)
@@ -161,64 +160,64 @@ class Vector(Generic[T]):
         return self._replace_chunk(number, (*chunk[:offset], item, *chunk[offset:]), index)
 
     def _set_at(self, position: int, item: T) -> Self:
-        """With another item at `position`."""
+        """Return a vector with another item at `position`."""
         number, offset = self._locate(position)
         chunk = self._chunk(number)
         return self._replace_chunk(number, (*chunk[:offset], item, *chunk[offset + 1 :]), None)
 
     def _delete_at(self, position: int) -> Self:
-        """Without the item at `position`."""
+        """Return a vector without the item at `position`."""
         number, offset = self._locate(position)
         chunk = self._chunk(number)
         return self._replace_chunk(number, chunk[:offset] + chunk[offset + 1 :], None)
 
     def _update_by_id(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
-        """With `change` applied to every item of this id; itself when there is none."""
+        """Return a vector with `change` applied to every item with this id; itself if there is none."""
         index = self._id_index()
-        places = index.get(item_id, ())
-        if not places:
+        positions = index.get(item_id, ())
+        if not positions:
             return self
-        if len(places) > 1:
-            return self._update_all_by_id(item_id, places, change)
-        number, hint = places[0]
+        if len(positions) > 1:
+            return self._update_all_by_id(item_id, positions, change)
+        number, hint = positions[0]
         chunk = [*self._chunk(number)]
         at = self._offset_of(chunk, hint, item_id)
         chunk[at] = changed = change(chunk[at])
         new_id = self.id_of(changed)
-        kept = index if new_id == item_id else _add_to_index(index.delete(item_id), new_id, number, at)
-        return self._replace_chunk(number, tuple(chunk), kept)
+        new_index = index if new_id == item_id else _add_to_index(index.delete(item_id), new_id, number, at)
+        return self._replace_chunk(number, tuple(chunk), new_index)
 
-    def _update_all_by_id(self, item_id: Hashable, places: Positions, change: Callable[[T], T]) -> Self:
-        if len(places) > MAX_INDEXED_PER_ID:
+    def _update_all_by_id(self, item_id: Hashable, positions: Positions, change: Callable[[T], T]) -> Self:
+        if len(positions) > MAX_INDEXED_PER_ID:
             items = [change(item) if self.id_of(item) == item_id else item for item in self]
             return self._build(depth=self._depth)._extend(items)
         new, index = self, self._index
-        for number in self._chunk_numbers_at(places):
+        for number in self._chunk_numbers_at(positions):
             chunk = [change(item) if self.id_of(item) == item_id else item for item in self._chunk(number)]
             new = new._replace_chunk(number, tuple(chunk), None)
             if self._has_new_ids(number, chunk):
-                index = None  # rare enough to be built again
+                index = None  # rare, so it is rebuilt when needed
         new._index = index
         return new
 
     def _has_new_ids(self, number: int, chunk: list[Any]) -> bool:
-        """Whether the items of a chunk have other ids than before."""
+        """Return True if the items of a chunk have other ids than before."""
         return [self.id_of(item) for item in chunk] != [self.id_of(item) for item in self._chunk(number)]
 
     def _remove_by_id(self, item_id: Hashable) -> Self:
-        """Without any item of this id; itself when there is none."""
+        """Return a vector without the items with this id; itself if there is none."""
         index = self._id_index()
-        places = index.get(item_id, ())
-        if not places:
+        positions = index.get(item_id, ())
+        if not positions:
             return self
-        if len(places) > MAX_INDEXED_PER_ID:
+        if len(positions) > MAX_INDEXED_PER_ID:
             items = [item for item in self if self.id_of(item) != item_id]
             return self._build(depth=self._depth)._extend(items)
         new = self
-        for number in self._chunk_numbers_at(places):
+        for number in self._chunk_numbers_at(positions):
             chunk = [*self._chunk(number)]
-            if len(places) == 1:
-                del chunk[self._offset_of(chunk, places[0][1], item_id)]
+            if len(positions) == 1:
+                del chunk[self._offset_of(chunk, positions[0][1], item_id)]
             else:
                 chunk = [item for item in chunk if self.id_of(item) != item_id]
             new = new._replace_chunk(number, tuple(chunk), None)
@@ -226,7 +225,7 @@ class Vector(Generic[T]):
         return new
 
     def _offset_of(self, chunk: list[Any], hint: int, item_id: Hashable) -> int:
-        """Where in a chunk the one item of this id lies: as noted, unless others came or went before it."""
+        """Return the offset of the one item with this id: the hint, unless items before it came or went."""
         if hint < len(chunk) and self.id_of(chunk[hint]) == item_id:
             return hint
         return next(at for at, item in enumerate(chunk) if self.id_of(item) == item_id)
@@ -235,7 +234,7 @@ class Vector(Generic[T]):
         return self._tail if number == self._last else self._chunks[number]
 
     def _locate(self, position: int) -> tuple[int, int]:
-        """The number of the chunk that holds a position, and the offset in it."""
+        """Return the number of the chunk that holds a position, and the offset in it."""
         in_tail = position - (self._size - len(self._tail))
         if in_tail >= 0:
             return self._last, in_tail
@@ -252,14 +251,14 @@ class Vector(Generic[T]):
         return numbers[at], position - starts[at]
 
     def _chunk_numbers(self) -> Sequence[int]:
-        """The numbers of the chunks in their order, without the tail's."""
+        """Return the numbers of the chunks in order, without the tail."""
         return range(self._last) if self._spine is None else self._spine
 
-    def _chunk_numbers_at(self, places: Positions) -> list[int]:
-        """The numbers of the chunks named, each once, in the order of the list."""
-        if len(places) == 1:
-            return [places[0][0]]
-        numbers = {number for number, _ in places}
+    def _chunk_numbers_at(self, positions: Positions) -> list[int]:
+        """Return the numbers of the chunks at these positions, each once, in order."""
+        if len(positions) == 1:
+            return [positions[0][0]]
+        numbers = {number for number, _ in positions}
         if self._spine is None:
             return sorted(numbers)
         return [number for number in (*self._spine, self._last) if number in numbers]
@@ -273,11 +272,11 @@ class Vector(Generic[T]):
                     item_id = self.id_of(item)
                     if item_id is not None:
                         found.setdefault(item_id, []).append((number, at))
-            index = self._index = Map({item_id: tuple(places) for item_id, places in found.items()})
+            index = self._index = Map({item_id: tuple(positions) for item_id, positions in found.items()})
         return index
 
     def _replace_chunk(self, number: int, chunk: Chunk, index: Index | None) -> Self:
-        """With one chunk exchanged: dropped when empty, cut in two when too long."""
+        """Return a vector with another chunk: removed if empty, split if too long."""
         if number == self._last:
             size = self._size - len(self._tail) + len(chunk)
             if len(chunk) < CHUNK_SIZE:
@@ -324,21 +323,21 @@ class Vector(Generic[T]):
         return self._build(chunks, spine, self._tail, size, self._last, following, dense, index, self._depth)
 
     def _reindex(self, index: Index, items: Chunk, number: int) -> Index:
-        """The index after `items` went from chunk `number` to the next free one."""
+        """Return the index after `items` moved from chunk `number` to the next free one."""
         for at, item in enumerate(items):
             item_id = self.id_of(item)
             if item_id is not None:
-                places = list(index[item_id])
-                # One place for each item moved: others of the same id may have stayed.
-                moved = next(place for place, (held, _) in enumerate(places) if held == number)
-                places[moved] = (self._next, at)
-                index = index.set(item_id, tuple(places))
+                positions = list(index[item_id])
+                # One position for each item moved: others with the same id may have stayed.
+                moved = next(n for n, (chunk_number, _) in enumerate(positions) if chunk_number == number)
+                positions[moved] = (self._next, at)
+                index = index.set(item_id, tuple(positions))
         return index
 
 
 def _add_to_index(index: Index | None, item_id: Hashable, number: int, at: int) -> Index | None:
-    """The index with one more place for an id; none once an id has many, for each would copy them all."""
+    """Return the index with one more position for an id, or None if the id has many: each would copy all."""
     if index is None or item_id is None:
         return index
-    known = index.get(item_id, ())
-    return None if len(known) > MAX_INDEXED_PER_ID else index.set(item_id, (*known, (number, at)))
+    positions = index.get(item_id, ())
+    return None if len(positions) > MAX_INDEXED_PER_ID else index.set(item_id, (*positions, (number, at)))
