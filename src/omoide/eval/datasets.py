@@ -154,11 +154,11 @@ def build_dataset(
     """
     conversations = []
     for id, turns, questions in parts:
-        known = {turn.id for turn in turns}
-        if len(known) < len(turns):
+        turn_ids = {turn.id for turn in turns}
+        if len(turn_ids) < len(turns):
             raise Invalid(f"conversation {id!r}", "has two turns with one id", "give each turn its own id")
         for question in questions:
-            if unknown := [ref for ref in question.evidence if ref not in known]:
+            if unknown := [ref for ref in question.evidence if ref not in turn_ids]:
                 raise Invalid(
                     f"question {question.text!r}",
                     f"names {unknown[0]!r}, which is no turn",
@@ -229,11 +229,11 @@ def load_locomo(path: Path) -> Dataset:
 
 def _parse_conversation(sample: dict[str, Any]) -> tuple[str, list[DatasetTurn], list[DatasetQuestion]]:
     turns = list(_parse_turns(sample["conversation"]))
-    known = {turn.id for turn in turns}
+    turn_ids = {turn.id for turn in turns}
     questions = [
         DatasetQuestion(
             text=item["question"],
-            evidence=parse_evidence(item["evidence"], known),
+            evidence=parse_evidence(item["evidence"], turn_ids),
             category=str(item["category"]),
         )
         for item in sample["qa"]
@@ -257,10 +257,10 @@ def _parse_turns(conversation: dict[str, Any]) -> Iterator[DatasetTurn]:
             )
 
 
-def parse_evidence(references: list[str], known: set[str]) -> tuple[str, ...]:
+def parse_evidence(references: list[str], turn_ids: set[str]) -> tuple[str, ...]:
     """Return the ids of the turns that LoCoMo's evidence names, each once."""
     ids = (f"D{int(session)}:{int(turn)}" for part in references for session, turn in _REF.findall(part))
-    return tuple(dict.fromkeys(ref for ref in ids if ref in known))
+    return tuple(dict.fromkeys(ref for ref in ids if ref in turn_ids))
 
 
 def parse_locomo_time(date: str) -> int:

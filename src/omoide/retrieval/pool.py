@@ -285,17 +285,17 @@ class _GrowableArray:
     def view(self) -> Array:
         return self._data[: self.size]
 
-    def extend(self, more: Array) -> None:
-        needed = self.size + len(more)
-        if self.size == 0 and len(more) > 1:
-            self._data = np.array(more, self._data.dtype)
+    def extend(self, values: Array) -> None:
+        needed = self.size + len(values)
+        if self.size == 0 and len(values) > 1:
+            self._data = np.array(values, self._data.dtype)
         elif needed > len(self._data):
             grown = np.empty((max(needed, 2 * len(self._data), 16), *self._data.shape[1:]), self._data.dtype)
             grown[: self.size] = self.view
-            grown[self.size : needed] = more
+            grown[self.size : needed] = values
             self._data = grown
         else:
-            self._data[self.size : needed] = more
+            self._data[self.size : needed] = values
         self.size = needed
 
 
@@ -395,13 +395,13 @@ def context_window(pool: CandidatePool, rows: Array) -> ContextWindow:
         shape = (len(rows), len(offsets))
         return ContextWindow(rows=np.full(shape, pool.size), proximity=np.zeros(shape, np.float32))
     position = neighbours.position[rows][:, None]
-    other = position + offsets
-    inside = (position >= 0) & (other >= 0) & (other < len(neighbours.order))
-    other = np.clip(other, 0, len(neighbours.order) - 1)
-    distance = np.abs(neighbours.midpoint[other] - neighbours.midpoint[position])
-    inside &= (neighbours.run[other] == neighbours.run[position]) & (distance <= CONTEXT_WORDS)
+    around = position + offsets
+    inside = (position >= 0) & (around >= 0) & (around < len(neighbours.order))
+    around = np.clip(around, 0, len(neighbours.order) - 1)
+    distance = np.abs(neighbours.midpoint[around] - neighbours.midpoint[position])
+    inside &= (neighbours.run[around] == neighbours.run[position]) & (distance <= CONTEXT_WORDS)
     return ContextWindow(
-        rows=np.where(inside, neighbours.order[other], pool.size),
+        rows=np.where(inside, neighbours.order[around], pool.size),
         proximity=np.where(inside, 1.0 - DECAY_PER_WORD * distance, 0.0).astype(np.float32),
     )
 
@@ -428,10 +428,10 @@ def _build_segments(pool: CandidatePool) -> Segments:
     total = np.where(per_row == 1, length, 2 * WINDOW_WORDS)
     first_or_none = np.append(first, count)
     for at in range(len(NEIGHBOUR_OFFSETS)):
-        other = table[:, at]
-        is_included = is_single[other] & (total + words[other] <= WINDOW_WORDS)
-        total = total + np.where(is_included, words[other], 0)
-        included = first_or_none[other[is_included]]
+        neighbour = table[:, at]
+        is_included = is_single[neighbour] & (total + words[neighbour] <= WINDOW_WORDS)
+        total = total + np.where(is_included, words[neighbour], 0)
+        included = first_or_none[neighbour[is_included]]
         window_targets[included, at + 1] = first[is_included]
     sizes = np.bincount(term_segments, minlength=count + 1)[:count]
     added = np.repeat(sizes, len(NEIGHBOUR_OFFSETS) + 1)

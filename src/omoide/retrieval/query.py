@@ -288,7 +288,7 @@ class ParsedQuery(NamedTuple):
     kind: str
     """when, count, where, who, why or what."""
     asks_assistant: bool
-    """Whether it asks for something that the assistant said."""
+    """True if it asks for something that the assistant said."""
 
 
 def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:

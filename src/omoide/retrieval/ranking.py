@@ -172,13 +172,13 @@ def _context_features(
     }
 
 
-def _best_nearby_match(own: Array, others: Array, beside: Array, proximity: Array) -> Array:
+def _best_nearby_match(own: Array, matches: Array, context_rows: Array, proximity: Array) -> Array:
     """Return, for each row and term, the best match in the row or its context, weighted by proximity."""
     if not own.shape[1]:
         return own
-    others = others[beside.T]
-    others *= proximity.T[:, :, None]
-    best: Array = np.maximum(own, others.max(axis=0))
+    matches = matches[context_rows.T]
+    matches *= proximity.T[:, :, None]
+    best: Array = np.maximum(own, matches.max(axis=0))
     return best
 
 

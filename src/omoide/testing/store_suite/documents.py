@@ -119,14 +119,14 @@ class DocumentSuite(StoreFixtures):
         for id in ("b", "ä", "a", "B", "a1", "思"):
             await full.save(make_document(id=id, body={"of": id}, log=["first"]))
         await full.append("session", "a", ["x"], ADA)
-        found = await full.documents("session", ADA)
-        assert [document.id for document in found] == ["B", "a", "a1", "b", "ä", "思"]
-        assert [document.body for document in found] == [{"of": document.id} for document in found]
-        assert {document.log for document in found} == {()}
+        documents = await full.documents("session", ADA)
+        assert [document.id for document in documents] == ["B", "a", "a1", "b", "ä", "思"]
+        assert [document.body for document in documents] == [{"of": document.id} for document in documents]
+        assert {document.log for document in documents} == {()}
         loaded = await full.load("session", "a", ADA)
         assert loaded is not None
         assert loaded.log == ("first", "x")
-        assert found[1] == loaded.replace(log=())
+        assert documents[1] == loaded.replace(log=())
 
     async def test_documents_are_listed_a_page_at_a_time(self, store: Store) -> None:
         """The last id of a page begins the next one, also when its document is gone; past the end is none."""

@@ -166,8 +166,8 @@ class ReadSuite(StoreFixtures):
         names = [f"e{at}" for at in range(9)]
         for at, name in enumerate(names):
             await write_entry(full, id=name, created_at=100 + at)
-        seen = await _collect_pages(full, 2, concurrent_writes=True)
-        assert [id for id in seen if id in names] == names[::-1]
+        ids = await _collect_pages(full, 2, concurrent_writes=True)
+        assert [id for id in ids if id in names] == names[::-1]
 
     async def test_a_cursor_that_was_made_up_is_refused(self, store: Store) -> None:
         """It is bad input, with a remedy, and not a failure of the store."""
@@ -394,15 +394,15 @@ class ReadSuite(StoreFixtures):
 
 async def _collect_pages(store: FullStore, size: int, *, concurrent_writes: bool = False) -> list[str]:
     """Return the ids of all pages; with `concurrent_writes`, entries are added at both ends in between."""
-    seen: list[str] = []
+    ids: list[str] = []
     cursor = None
     for turn in count():
         page = await store.query(Query(scope=ADA, limit=size, cursor=cursor))
         assert len(page.entries) <= size
-        seen += [entry.id for entry in page.entries]
+        ids += [entry.id for entry in page.entries]
         cursor = page.cursor
         if cursor is None:
-            return seen
+            return ids
         if concurrent_writes and turn < 3:
             await write_entry(store, id=f"new {turn}", created_at=200 + turn)
             await write_entry(store, id=f"old {turn}", created_at=10 + turn)
