@@ -78,7 +78,7 @@ class TransportSuite:
     async def test_a_subscriber_is_told_what_fits_its_pattern(
         self, transport: Transport, pattern: str, expected: list[str]
     ) -> None:
-        """A pattern takes the types that it speaks of, and no others."""
+        """A pattern matches the types it describes, and no others."""
         recorder = RecordingHandler()
         await transport.subscribe(pattern, recorder)
         await transport.subscribe(LAST_TYPE, recorder)
@@ -88,7 +88,7 @@ class TransportSuite:
         assert sorted(recorder.types) == sorted([*expected, LAST_TYPE])
 
     async def test_a_signal_to_an_agent_reaches_that_agent_only(self, transport: Transport) -> None:
-        """Neither other agents are told, nor those who listen for what is told to all."""
+        """Neither other agents nor subscribers to broadcasts receive it."""
         ada, bob, everybody = RecordingHandler(), RecordingHandler(), RecordingHandler()
         await transport.subscribe("**", ada, agent="ada")
         await transport.subscribe("**", bob, agent="bob & co./*.>")
@@ -102,7 +102,7 @@ class TransportSuite:
         assert await everybody.wait_for(1) == ["public"]
 
     async def test_an_agent_may_want_some_of_what_it_is_told(self, transport: Transport) -> None:
-        """A pattern holds for signals to one agent, too."""
+        """A pattern applies to signals addressed to an agent, too."""
         recorder = RecordingHandler()
         await transport.subscribe("door.*", recorder, agent="ada")
         for signal_type in ("window.opened", "door.opened"):
@@ -110,7 +110,7 @@ class TransportSuite:
         assert await recorder.wait_for(1) == ["door.opened"]
 
     async def test_nobody_has_to_listen(self, transport: Transport) -> None:
-        """What is told to all may reach nobody; an agent that nobody listens for is at most refused."""
+        """A broadcast needs no subscriber; a signal to an agent without one is at most refused."""
         await transport.publish(Signal(type="door.opened"))
         try:
             await transport.publish(Signal(type="door.opened"), to="nobody")
@@ -131,7 +131,7 @@ class TransportSuite:
         assert recorder.signals == {sent.id: sent}
 
     async def test_each_subscriber_is_told_in_order(self, transport: Transport) -> None:
-        """What one publisher says arrives in the order it was said, with slow handlers and quick ones."""
+        """The signals of one publisher arrive in order, with slow handlers and fast ones."""
         quick, slow = RecordingHandler(), RecordingHandler()
 
         async def slowly(signal: Signal) -> None:
@@ -167,7 +167,7 @@ class TransportSuite:
         assert peak == 1
 
     async def test_a_handler_that_raises_harms_nobody(self, transport: Transport) -> None:
-        """Others get the signal, the publisher hears nothing of it, and the handler gets the next one."""
+        """Others get the signal, the publisher sees no error, and the handler gets the next signal."""
         before, failing, after = RecordingHandler(), RecordingHandler(), RecordingHandler()
 
         async def fail(signal: Signal) -> None:
@@ -182,7 +182,7 @@ class TransportSuite:
             assert await recorder.wait_for(2) == ["one", "two"]
 
     async def test_a_handler_may_publish(self, transport: Transport) -> None:
-        """Even what it listens to itself: nobody waits for himself."""
+        """Even a type that it subscribes to itself, without a deadlock."""
         recorder = RecordingHandler()
 
         async def answer(signal: Signal) -> None:
@@ -198,7 +198,7 @@ class TransportSuite:
             assert sorted(await recorder.wait_for(3)) == ["answer", "answer.again", "ask"]
 
     async def test_a_closed_subscription_is_told_no_more(self, transport: Transport) -> None:
-        """Others are; closing it again does nothing, and the place is free for another."""
+        """Others still are; closing it again does nothing, and the pattern can be subscribed to again."""
         closed, remaining, later = RecordingHandler(), RecordingHandler(), RecordingHandler()
         subscription = await transport.subscribe("a.b", closed, agent="ada")
         await transport.subscribe("a.*", remaining, agent="ada")
@@ -241,7 +241,7 @@ class TransportSuite:
         assert recorder.types == []
 
     async def test_nonsense_is_refused(self, transport: Transport) -> None:
-        """A pattern, a handler, an agent or a signal that is none."""
+        """An invalid pattern, handler, agent or signal raises `Invalid`."""
         recorder: Any = RecordingHandler()
         wrong: list[tuple[Any, Any, Any]] = [
             ("a*", recorder, None),

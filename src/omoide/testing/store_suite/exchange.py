@@ -63,7 +63,7 @@ class ExchangeSuite(StoreFixtures):
     # Change feed
 
     async def test_every_change_is_told_in_order(self, store: Store) -> None:
-        """Numbers grow with each change; what changed nothing is not told; no change holds content."""
+        """Sequence numbers grow; a write without effect is not listed; no change holds content."""
         full = self.require(store, SupportsFeed, SupportsSupersede)
         with clock.override(FrozenClock(1_000)) as time:
             await write_entry(full, "Tea.", id="a")
@@ -86,7 +86,7 @@ class ExchangeSuite(StoreFixtures):
         assert set(Change.__struct_fields__) == {"seq", "namespace", "id", "op", "rev", "at"}
 
     async def test_links_and_erasures_are_told_too(self, store: Store) -> None:
-        """Linking, unlinking and erasing appear in the feed."""
+        """Linking, unlinking and erasing appear in the change feed."""
         full = self.require(store, SupportsFeed, SupportsLinks, SupportsErase)
         await write_entry(full, id="a")
         await write_entry(full, id="b")
@@ -111,7 +111,7 @@ class ExchangeSuite(StoreFixtures):
         assert await full.changes("default", after=changes[-1].seq) == []
 
     async def test_a_namespace_hears_of_itself_only(self, store: Store) -> None:
-        """What happens in another namespace is not told."""
+        """Changes of another namespace are not listed."""
         full = self.require(store, SupportsFeed)
         await write_entry(full, id="a")
         await write_entry(full, id="b", namespace="elsewhere")
@@ -133,7 +133,7 @@ class ExchangeSuite(StoreFixtures):
             more = feed.more
 
     async def test_what_changed_is_told_as_it_is_now(self, store: Store) -> None:
-        """Each entry once; then nothing, until something changes again."""
+        """Each changed entry comes once, in its current version; then nothing until the next change."""
         full = self.require(store, SupportsFeed, SupportsSupersede)
         await write_entry(full, "Tea.", id="a")
         await write_entry(full, "Cocoa.", id="b")
@@ -154,7 +154,7 @@ class ExchangeSuite(StoreFixtures):
         assert (await full.change_feed("default", after=feed.seq)).entries == (superseded,)
 
     async def test_what_was_erased_is_named(self, store: Store) -> None:
-        """By its id alone, also where another entry of that id was written since."""
+        """By its id alone, also where another entry with that id was written since."""
         full = self.require(store, SupportsFeed, SupportsErase)
         for id in "abc":
             await write_entry(full, id=id)
@@ -170,7 +170,7 @@ class ExchangeSuite(StoreFixtures):
             assert feed.new_ids == ({"c"} if after == 0 else set())
 
     async def test_an_early_portion_tells_what_became_of_an_id(self, store: Store) -> None:
-        """As it is now, though that entry was erased and another one has its id."""
+        """A page shows the current entry of an id, though the first one was erased."""
         full = self.require(store, SupportsFeed, SupportsErase)
         await write_entry(full, "Tea.", id="a")
         await write_entry(full, "Cocoa.", id="b")
@@ -180,7 +180,7 @@ class ExchangeSuite(StoreFixtures):
         assert (feed.entries, feed.more) == ((again,), True)
 
     async def test_what_was_not_there_before_is_named(self, store: Store) -> None:
-        """So that nobody looks for what an entry was before; one that only changed is not among them."""
+        """New entries are listed as fresh, so that a projection need not look for older data of them."""
         full = self.require(store, SupportsFeed, SupportsImport, SupportsSupersede)
         await write_entry(full, id="a")
         await write_entry(full, id="b")
@@ -194,7 +194,7 @@ class ExchangeSuite(StoreFixtures):
         assert (await full.change_feed("default", after=feed.seq)).new_ids == {"c", "d"}
 
     async def test_links_come_with_the_entries_they_begin_at(self, store: Store) -> None:
-        """A link that is made, removed, or lost with its other end is a change of that entry."""
+        """A link that is made, removed, or lost with its target is a change of its source."""
         full = self.require(store, SupportsFeed, SupportsLinks, SupportsErase)
         for id in "abc":
             await write_entry(full, id=id)
@@ -212,7 +212,7 @@ class ExchangeSuite(StoreFixtures):
         assert copy.links == {}
 
     async def test_a_feed_comes_in_portions(self, store: Store) -> None:
-        """Whatever their size, a copy that has heard them all has everything."""
+        """Whatever the size of its pages, a replica that has applied them all is complete."""
         full = self.require(store, SupportsFeed, SupportsSupersede, SupportsErase)
         for at in range(9):
             await write_entry(full, f"Tea {at}.", id=f"e{at}")
@@ -230,7 +230,7 @@ class ExchangeSuite(StoreFixtures):
         assert len(first.entries) <= 2
 
     async def test_a_namespace_is_followed_alone(self, store: Store) -> None:
-        """Another one's changes are not told, and do not count against the limit."""
+        """Changes of another namespace are not listed, and do not count against the limit."""
         full = self.require(store, SupportsFeed)
         for at in range(4):
             await write_entry(full, id=f"far{at}", namespace="elsewhere")
@@ -240,7 +240,7 @@ class ExchangeSuite(StoreFixtures):
         assert (await full.change_feed("nowhere")).entries == ()
 
     async def test_uses_are_told_with_what_changed(self, store: Store) -> None:
-        """And those since a moment, of whatever did not change."""
+        """Access counts come with changed entries, and, from a given time on, with unchanged ones."""
         full = self.require(store, SupportsFeed, SupportsAccess)
         with clock.override(FrozenClock(1_000)) as time:
             for id in "abc":
@@ -258,7 +258,7 @@ class ExchangeSuite(StoreFixtures):
     # Import
 
     async def test_entries_are_kept_exactly(self, store: Store) -> None:
-        """Revision, times and what superseded them included; they are found like any other."""
+        """Revision, times and supersession are imported as they are; the entries are found like any other."""
         full = self.require(store, SupportsImport, SupportsGet, SupportsQuery)
         live = foreign_entry("a", "Green tea.", type="fact", confidence=0.3, tags=["x"], metadata={"n": [1]})
         superseded = foreign_entry("b", superseded_by="a", superseded_at=9, superseded_reason="better known")
@@ -272,7 +272,7 @@ class ExchangeSuite(StoreFixtures):
         assert (after.rev, after.entry.created_at) == (5, 5)
 
     async def test_what_is_here_already_is_passed_over(self, store: Store) -> None:
-        """So that taking twice is taking once; figures of what is here stay as they are."""
+        """Importing twice is importing once; the access counts of existing entries stay."""
         full = self.require(store, SupportsImport, SupportsAccess)
         entries = [foreign_entry("a"), foreign_entry("b")]
         assert await full.import_entries(entries[:1], access={"a": Access(count=3, last=7)}) == 1
@@ -282,7 +282,7 @@ class ExchangeSuite(StoreFixtures):
         assert await full.import_entries([]) == 0
 
     async def test_another_entry_under_the_same_id_stands_in_the_way(self, store: Store) -> None:
-        """And then nothing is taken at all."""
+        """A different entry with the same id refuses the whole import."""
         full = self.require(store, SupportsImport)
         stored = (await write_entry(full, id="a")).entry
         for other in (
@@ -299,7 +299,7 @@ class ExchangeSuite(StoreFixtures):
         assert await full.list_entries(BOB) == []
 
     async def test_links_and_figures_come_along(self, store: Store) -> None:
-        """With the moments they had; ends may be here already."""
+        """Links and access counts keep their times; the ends of a link may exist already."""
         full = self.require(store, SupportsImport, SupportsLinks, SupportsAccess)
         await write_entry(full, id="here")
         link = Link(source="a", relation="refines", target="here", created_at=3)
@@ -316,7 +316,7 @@ class ExchangeSuite(StoreFixtures):
         assert await full.access("b", ADA) == Access(count=2, last=50)
 
     async def test_a_link_without_its_ends_is_refused(self, store: Store) -> None:
-        """And nothing is taken with it."""
+        """Nothing of the import is stored then."""
         full = self.require(store, SupportsImport)
         for ends in (("a", "nobody's"), ("nobody's", "a")):
             with pytest.raises(NotFound):
@@ -326,7 +326,7 @@ class ExchangeSuite(StoreFixtures):
         assert await full.list_entries(ADA) == []
 
     async def test_what_is_taken_over_is_judged_here(self, store: Store) -> None:
-        """Whether it is stale depends on what it rests on in this store."""
+        """Staleness depends on the evidence in this store, not on the imported field."""
         full = self.require(store, SupportsImport, SupportsSupersede, SupportsLinks, SupportsErase)
         await write_entry(full, id="p")
         await full.supersede("p", ADA)
@@ -348,7 +348,7 @@ class ExchangeSuite(StoreFixtures):
         assert [entry.stale for entry in await full.list_entries(ADA) if entry.id == "a"] == [False]
 
     async def test_taking_over_is_told(self, store: Store) -> None:
-        """As writing is, so that copies and other processes hear of it."""
+        """An import appears in the change feed like writes, so that replicas and other processes see it."""
         full = self.require(store, SupportsImport, SupportsFeed)
         await full.import_entries(
             [foreign_entry("a"), foreign_entry("b")], [Link(source="a", relation="refines", target="b")]
@@ -362,7 +362,7 @@ class ExchangeSuite(StoreFixtures):
         assert len((await full.change_feed("default")).entries) == 2
 
     async def test_one_namespace_is_taken_over_at_a_time(self, store: Store) -> None:
-        """Links say no namespace, so that their entries have to."""
+        """Links have no namespace, so the entries of one import must share theirs."""
         full = self.require(store, SupportsImport)
         with pytest.raises(Invalid):
             await full.import_entries([foreign_entry("a"), foreign_entry("b", namespace="elsewhere")])

@@ -40,7 +40,7 @@ class LifecycleSuite(StoreFixtures):
     # Forget, restore and history
 
     async def test_what_is_forgotten_stays_and_is_not_recalled(self, store: Store) -> None:
-        """It is marked as deleted, with the reason and the time, one revision on."""
+        """It is marked as deleted, with the reason and the time, in a new revision."""
         full = self.require(store, SupportsSupersede)
         with clock.override(FrozenClock(1_000)) as time:
             stored = (await write_entry(full, "Tea.", id="a")).entry
@@ -72,7 +72,7 @@ class LifecycleSuite(StoreFixtures):
             assert await full.list_entries(ADA) == [once]
 
     async def test_what_was_forgotten_comes_back(self, store: Store) -> None:
-        """Restored, it says what it said, is recalled again, and has one more revision."""
+        """Restored, it has its content, is recalled again, and has a new revision."""
         full = self.require(store, SupportsSupersede)
         stored = (await write_entry(full, "Tea.", id="a")).entry
         await full.supersede("a", ADA, reason="moved on")
@@ -82,7 +82,7 @@ class LifecycleSuite(StoreFixtures):
         assert await full.list_entries(ADA) == [restored]
 
     async def test_only_what_the_scope_holds_can_be_forgotten_or_restored(self, store: Store) -> None:
-        """Ids from elsewhere and ids that nobody has are not found; nothing changes."""
+        """Ids of another scope and unknown ids are not found; nothing changes."""
         full = self.require(store, SupportsSupersede)
         await write_entry(full, id="a")
         await write_entry(full, id="b")
@@ -134,7 +134,7 @@ class LifecycleSuite(StoreFixtures):
             assert await query_ids(full) == ["c", "b", "a"]
 
     async def test_history_tells_every_version_from_the_first(self, store: Store) -> None:
-        """Writing, forgetting and restoring each add one, with the moment it began."""
+        """Writing, forgetting and restoring each add one, with the time it began."""
         full = self.require(store, SupportsSupersede, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
             expected = [(await write_entry(full, "Tea.", id="a")).entry]
@@ -155,7 +155,7 @@ class LifecycleSuite(StoreFixtures):
         ]
 
     async def test_history_is_told_to_those_who_hold_the_entry(self, store: Store) -> None:
-        """Another scope hears what it hears of an id that nobody has."""
+        """Another scope gets the same error as for an unknown id."""
         full = self.require(store, SupportsQuery)
         await write_entry(full, id="a")
         for scope, id in ((BOB, "a"), (ELSEWHERE, "a"), (ADA, "nobody's")):
@@ -163,7 +163,7 @@ class LifecycleSuite(StoreFixtures):
                 await full.history(id, scope)
 
     async def test_an_earlier_moment_knows_what_was_not_yet_forgotten(self, store: Store) -> None:
-        """As of then an entry is live that is superseded now, and superseded that is restored now."""
+        """A read as of an earlier time shows whether an entry was superseded then."""
         full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
             await write_entry(full, id="a")
@@ -222,7 +222,7 @@ class LifecycleSuite(StoreFixtures):
         assert await full.links("b", ADA) == []
 
     async def test_both_ends_must_lie_in_the_scope(self, store: Store) -> None:
-        """Nobody links to what they cannot see."""
+        """A link to an entry outside the scope is refused."""
         full = await self.store_with_links(store)
         await write_entry(full, id="bobs", agent_id="bob")
         await write_entry(full, id="far", namespace="elsewhere")
@@ -236,7 +236,7 @@ class LifecycleSuite(StoreFixtures):
         assert len(await full.links("a", ADA)) == 2
 
     async def test_links_are_shown_as_far_as_the_scope_holds_them(self, store: Store) -> None:
-        """A link whose other end lies outside is not told, nor can it be removed from there."""
+        """A link whose other end is outside the scope is neither listed nor removable."""
         full = await self.store_with_links(store)
         assert await full.links("a", Scope(agent_id="ada", session_id="s-a")) == []
         for scope in (BOB, ELSEWHERE):
@@ -248,7 +248,7 @@ class LifecycleSuite(StoreFixtures):
     # Erasure
 
     async def test_an_erased_entry_is_gone(self, store: Store) -> None:
-        """Listing and recalling do not see it any more; the receipt says what went."""
+        """Listing and recall no longer show it; the receipt says what was erased."""
         full = self.require(store, SupportsErase)
         await write_entry(full, "Tea.", id="a")
         await write_entry(full, "Coffee.", id="a")
@@ -277,7 +277,7 @@ class LifecycleSuite(StoreFixtures):
             assert await query_ids(full, as_of=1_050) == []
 
     async def test_a_tombstone_is_shown_to_those_whose_entry_it_was(self, store: Store) -> None:
-        """Another scope hears that there is nothing, and not that something was erased."""
+        """Another scope gets "not found", and does not learn that something was erased."""
         full = self.require(store, SupportsErase, SupportsQuery, SupportsGet)
         with clock.override(FrozenClock(1_000)):
             await write_entry(full, id="a", session_id="s")
@@ -291,7 +291,7 @@ class LifecycleSuite(StoreFixtures):
                     assert not isinstance(caught.value, Erased)
 
     async def test_only_what_the_scope_holds_can_be_erased(self, store: Store) -> None:
-        """Ids from elsewhere, and ids that are gone already, are not found."""
+        """Ids of another scope, and ids erased already, are not found."""
         full = self.require(store, SupportsErase)
         await write_entry(full, id="a")
         for scope, id in ((BOB, "a"), (ELSEWHERE, "a"), (ADA, "nobody's")):
@@ -303,7 +303,7 @@ class LifecycleSuite(StoreFixtures):
             await full.erase(ADA, id="a")
 
     async def test_a_scope_can_be_erased_as_a_whole(self, store: Store) -> None:
-        """Session, agent or namespace: what lies inside goes, all else stays; nothing inside is fine."""
+        """A session, agent or namespace is erased, all else stays; an empty scope is no error."""
         full = self.require(store, SupportsErase)
         await write_entry(full, id="a", session_id="s")
         await write_entry(full, id="b", session_id="t")
@@ -317,7 +317,7 @@ class LifecycleSuite(StoreFixtures):
         assert await list_ids(full, ELSEWHERE) == ["d"]
 
     async def test_an_erased_id_can_be_written_anew(self, store: Store) -> None:
-        """By anybody in the namespace, from revision one; it has nothing of the one before."""
+        """Any agent of the namespace can reuse it, from revision one, with nothing of the erased entry."""
         full = self.require(store, SupportsErase, SupportsGet)
         await write_entry(full, "Tea.", id="a", idempotency_key="k")
         await write_entry(full, "Coffee.", id="a")
@@ -384,7 +384,7 @@ class LifecycleSuite(StoreFixtures):
         assert await full.load("session", "e", BOB) is not None
 
     async def test_leases_go_with_the_scope(self, store: Store) -> None:
-        """Who held a document that is gone does not stand in the way of the next of its id."""
+        """The lease of an erased document does not block the next document with its id."""
         full = self.require(store, SupportsErase, SupportsDocuments, SupportsLeases)
         session = Scope(agent_id="ada", session_id="s")
         for scope in (session, ADA, Scope()):
@@ -409,7 +409,7 @@ class LifecycleSuite(StoreFixtures):
         assert await full.claim("session", "d", ADA, owner="w2", ttl_ms=60_000) is not None
 
     async def test_an_erasure_names_the_transcripts_that_may_hold_it(self, store: Store) -> None:
-        """The threads it was said in, in any of its versions, and those that its evidence points to."""
+        """The threads of all its versions, and those that its evidence refers to."""
         full = self.require(store, SupportsErase)
         await write_entry(full, "Tea.", id="a", message={"thread": "t0", "seq": 1})
         evidence = [{"kind": "message", "ref": ref} for ref in ("t1:4", "t2", "a:b:12", "t1:5", "t3:x")] + [
@@ -424,7 +424,7 @@ class LifecycleSuite(StoreFixtures):
         assert not any("transcript" in line for line in (await full.erase(ADA, id="c")).unreachable)
 
     async def test_a_transcript_that_is_erased_as_well_is_not_named(self, store: Store) -> None:
-        """Whoever erases a session with its thread has nothing left to look after there."""
+        """Erasing a session with its thread leaves no transcript to report."""
         full = self.require(store, SupportsErase, SupportsDocuments)
 
         async def erase_and_report(scope: Scope, id: str | None = None) -> list[str]:
@@ -449,7 +449,7 @@ class LifecycleSuite(StoreFixtures):
         assert await erase_and_report(Scope()) == ["transcript absent"]
 
     async def test_the_feed_tells_of_an_erasure_and_keeps_no_content(self, store: Store) -> None:
-        """The changes before it stay told, the erasure is the last."""
+        """The earlier changes stay listed, and the erasure is the last one."""
         full = self.require(store, SupportsErase, SupportsFeed)
         await write_entry(full, "Tea.", id="a")
         await full.erase(ADA, id="a")

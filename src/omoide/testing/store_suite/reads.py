@@ -72,7 +72,7 @@ class ReadSuite(StoreFixtures):
 
     @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id", "namespace"])
     async def test_an_id_of_another_scope_is_not_there(self, store: Store, field: str) -> None:
-        """Whoever asks from elsewhere learns no more than for an id that nobody has."""
+        """Another scope gets the same error as for an unknown id."""
         full = self.require(store, SupportsGet)
         here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
         stored = (await write_entry(full, id="x", **here)).entry
@@ -138,7 +138,7 @@ class ReadSuite(StoreFixtures):
         assert await query_ids(full, filter={"include_expired": True}) == ["brief", "new"]
 
     async def test_a_query_can_ask_for_an_earlier_state(self, store: Store) -> None:
-        """What was written, changed or superseded later is seen as it was then."""
+        """A query as of an earlier time shows entries as they were then."""
         full = self.require(store, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
             old = (await write_entry(full, "Tea.", id="old")).entry
@@ -217,7 +217,7 @@ class ReadSuite(StoreFixtures):
         assert await recall_ids(store, "nothing of that", limit=2) == ["d", "c"]
 
     async def test_a_recall_gives_no_more_than_its_limit(self, store: Store) -> None:
-        """The limit counts after the scope was applied; five is what is given unless asked otherwise."""
+        """The limit applies after the scope; it defaults to five."""
         for at in range(12):
             await write_entry(store, f"Tea number {at}.", id=f"ada-{at}")
             await write_entry(store, f"Tea number {at}.", id=f"bob-{at}", agent_id="bob")
@@ -257,7 +257,7 @@ class ReadSuite(StoreFixtures):
         assert await recall_ids(store, project_id="p") == ["a"]
 
     async def test_what_has_expired_is_not_recalled(self, store: Store) -> None:
-        """An entry counts until the moment it expires, judged at the moment of asking."""
+        """An entry is live until it expires, judged at the time of the request."""
         await write_entry(store, id="brief", expires_at=2_000, created_at=1_000)
         await write_entry(store, id="lasting", created_at=1_000)
         assert sorted(await recall_ids(store, at=1_999)) == ["brief", "lasting"]
@@ -268,14 +268,14 @@ class ReadSuite(StoreFixtures):
         ]
 
     async def test_what_was_replaced_is_not_recalled(self, store: Store) -> None:
-        """Only who asks for superseded entries sees them."""
+        """Superseded entries are recalled only with `include_superseded`."""
         await write_entry(store, "Tea.", id="old")
         await write_entry(store, "Coffee.", id="new", supersedes="old")
         assert await recall_ids(store, "tea") == ["new"]
         assert sorted(await recall_ids(store, "tea", filter={"include_superseded": True})) == ["new", "old"]
 
     async def test_new_words_replace_the_old_ones(self, store: Store) -> None:
-        """A changed entry is found by what it says now and not by what it said."""
+        """A changed entry is found by its current content and not by its earlier one."""
         await write_entry(store, "A harbour in Valparaíso.", id="b")
         await write_entry(store, "Valparaíso.", id="a")
         assert (await recall_ids(store, "Valparaíso"))[0] == "a"
@@ -370,7 +370,7 @@ class ReadSuite(StoreFixtures):
         assert [await full.kinds(name) for name in ("a", "c", "d")] == [[], ["session", "thread"], []]
 
     async def test_uses_are_counted(self, store: Store) -> None:
-        """How often, and when last; the entry itself stays as it is."""
+        """The count and the time of the last access are kept beside the entry, which does not change."""
         full = self.require(store, SupportsAccess)
         stored = (await write_entry(full, id="a")).entry
         assert await full.access("a", ADA) == Access()
@@ -382,7 +382,7 @@ class ReadSuite(StoreFixtures):
         assert await full.list_entries(ADA) == [stored]
 
     async def test_uses_count_for_those_who_hold_the_entry(self, store: Store) -> None:
-        """From another scope nothing is counted and nothing is told."""
+        """From another scope nothing is counted and nothing can be read."""
         full = self.require(store, SupportsAccess)
         await write_entry(full, id="a")
         for scope in (BOB, ELSEWHERE):

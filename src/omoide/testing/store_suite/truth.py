@@ -57,7 +57,7 @@ class StalenessSuite(StoreFixtures):
         return full
 
     async def test_what_rests_on_a_forgotten_memory_is_stale(self, store: Store) -> None:
-        """However far away, and without a new revision; it is not recalled."""
+        """Entries derived from it, at any distance, become stale without a new revision and are not recalled."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
         assert await stale_ids(full) == ["b", "c"]
@@ -66,7 +66,7 @@ class StalenessSuite(StoreFixtures):
         assert not (await full.get("b", ADA)).is_live(0)
 
     async def test_what_was_stale_counts_again(self, store: Store) -> None:
-        """When what it rests on is restored."""
+        """Restoring an entry makes everything derived from it current again."""
         full = await self.store_with_chain(store)
         before = await full.list_entries(ADA)
         await full.supersede("a", ADA)
@@ -78,7 +78,7 @@ class StalenessSuite(StoreFixtures):
         assert sorted(await recall_ids(full, "tea", limit=10)) == ["a", "b", "c", "d"]
 
     async def test_one_reason_is_enough_to_stay_stale(self, store: Store) -> None:
-        """What rests on two things counts again once both hold."""
+        """An entry derived from two others is current only while both are."""
         full = await self.store_with_chain(store)
         await derive_entry(full, "e", "b", "d")
         await full.supersede("a", ADA)
@@ -89,7 +89,7 @@ class StalenessSuite(StoreFixtures):
         assert await stale_ids(full) == []
 
     async def test_a_replaced_memory_takes_along_what_rests_on_it(self, store: Store) -> None:
-        """In the same moment in which another one takes its place."""
+        """Entries derived from a superseded entry become stale in the same transaction."""
         full = await self.store_with_chain(store)
         await write_entry(full, "New.", id="n", supersedes="a")
         assert await stale_ids(full) == ["b", "c"]
@@ -100,7 +100,7 @@ class StalenessSuite(StoreFixtures):
         assert (await full.get("c", ADA)).superseded_by == "d"
 
     async def test_a_restored_memory_may_be_stale(self, store: Store) -> None:
-        """What it rests on was forgotten meanwhile."""
+        """It is stale if an entry it is derived from was forgotten in the meantime."""
         full = await self.store_with_chain(store)
         assert (await full.supersede("b", ADA)).stale is False
         await full.supersede("a", ADA)
@@ -109,7 +109,7 @@ class StalenessSuite(StoreFixtures):
         assert await stale_ids(full) == ["b", "c"]
 
     async def test_memories_may_rest_on_one_another(self, store: Store) -> None:
-        """In a circle nothing holds itself up, and nothing holds itself down."""
+        """A cycle of evidence neither keeps its entries current nor makes them stale."""
         full = self.require(store, SupportsSupersede, SupportsGet)
         await derive_entry(full, "root")
         await derive_entry(full, "x", "y", "root")
@@ -124,7 +124,7 @@ class StalenessSuite(StoreFixtures):
         assert (await full.reinstate("self", ADA)).stale is False
 
     async def test_what_is_invalidated_does_not_count(self, store: Store) -> None:
-        """A link says so, for the memory at which it begins and for what rests on that."""
+        """An `invalidated_by` link makes its source stale, and everything derived from the source."""
         full = await self.store_with_chain(store, SupportsLinks)
         link = Link(source="a", relation="invalidated_by", target="d")
         await full.link(link, ADA)
@@ -136,7 +136,7 @@ class StalenessSuite(StoreFixtures):
         assert await stale_ids(full) == []
 
     async def test_the_evidence_of_the_present_version_counts(self, store: Store) -> None:
-        """A memory that is written anew with other evidence rests on that, and on nothing older."""
+        """An entry rewritten with other evidence depends on that alone."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
         rewritten = await derive_entry(full, "b", "d")
@@ -150,7 +150,7 @@ class StalenessSuite(StoreFixtures):
         assert await stale_ids(full) == []
 
     async def test_a_memory_can_be_stale_from_the_start(self, store: Store) -> None:
-        """The receipt says so, and a caller's own word on it counts for nothing."""
+        """The receipt says so; a `stale` field set by the caller is ignored."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
         late = await derive_entry(full, "late", "b")
@@ -164,7 +164,7 @@ class StalenessSuite(StoreFixtures):
         ).outcome == "unchanged"
 
     async def test_what_never_was_makes_nothing_stale(self, store: Store) -> None:
-        """A reference to an unknown id, to another namespace, or to no entry at all says nothing."""
+        """References to unknown ids, other namespaces or other kinds of evidence have no effect."""
         full = self.require(store, SupportsSupersede, SupportsGet)
         await derive_entry(full, "a", "nobody's")
         await derive_entry(full, "far", namespace="elsewhere")
@@ -181,7 +181,7 @@ class StalenessSuite(StoreFixtures):
         assert await stale_ids(full) == ["a", "nobody's"]
 
     async def test_what_rests_on_an_erased_memory_is_stale(self, store: Store) -> None:
-        """Until one of that id is written anew."""
+        """It is current again once an entry with the erased id is written."""
         full = await self.store_with_chain(store, SupportsErase, SupportsLinks)
         await full.erase(ADA, id="a")
         assert await stale_ids(full) == ["b", "c"]
@@ -195,7 +195,7 @@ class StalenessSuite(StoreFixtures):
         assert await stale_ids(full) == []
 
     async def test_stale_memories_are_shown_to_those_who_ask(self, store: Store) -> None:
-        """`include_stale` brings them, `include_superseded` brings what is superseded, stale or not."""
+        """`include_stale` adds stale entries, `include_superseded` adds superseded ones, stale or not."""
         full = await self.store_with_chain(store, SupportsQuery)
         await full.supersede("c", ADA)
         await full.supersede("a", ADA)  # b is stale, c is both
@@ -212,14 +212,14 @@ class StalenessSuite(StoreFixtures):
         assert page == ["d"] or page == ["b"]
 
     async def test_a_stale_memory_is_no_twin(self, store: Store) -> None:
-        """The same words can be kept again, on other evidence."""
+        """The same content can be stored again, on other evidence, despite `dedupe`."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
         rewritten = await write_entry(full, "Tea of b.", id="again", dedupe=True)
         assert (rewritten.outcome, rewritten.id) == ("stored", "again")
 
     async def test_becoming_stale_and_current_is_told(self, store: Store) -> None:
-        """In the feed of changes, after what caused it; what stays as it was is not named."""
+        """The change feed lists each transition after its cause, and nothing that did not change."""
         full = await self.store_with_chain(store, SupportsFeed)
         before = (await full.changes("default"))[-1].seq
         await full.supersede("a", ADA)
@@ -236,7 +236,7 @@ class StalenessSuite(StoreFixtures):
         ]
 
     async def test_an_earlier_moment_knows_what_was_not_yet_stale(self, store: Store) -> None:
-        """As of then a memory counts that is stale now, and the other way round."""
+        """A read as of an earlier time shows whether an entry was stale then."""
         full = self.require(store, SupportsSupersede, SupportsGet, SupportsQuery)
         with clock.override(FrozenClock(1_000)) as time:
             await derive_entry(full, "a")
@@ -254,7 +254,7 @@ class StalenessSuite(StoreFixtures):
             assert [entry.stale for entry in versions if entry is not None] == [True, False]
 
     async def test_one_that_is_written_after_an_erasure_has_no_past(self, store: Store) -> None:
-        """Not that of the one before it, under the same id or another."""
+        """It inherits no staleness of the erased entry, under the same id or another."""
         full = self.require(store, SupportsSupersede, SupportsGet, SupportsErase, SupportsQuery)
         for id in ("b", "c"):
             with clock.override(FrozenClock(1_000)) as time:
@@ -271,7 +271,7 @@ class StalenessSuite(StoreFixtures):
                 await full.erase(ADA, id=id)
 
     async def test_figures_tell_how_many_are_stale(self, store: Store) -> None:
-        """Each entry is counted once: live, superseded, stale or expired."""
+        """Statistics count each entry once: live, superseded, stale or expired."""
         full = await self.store_with_chain(store, SupportsQuery)
         await derive_entry(full, "old", expires_at=1)
         await full.supersede("c", ADA)
@@ -280,7 +280,7 @@ class StalenessSuite(StoreFixtures):
         assert (stats.entries, stats.live, stats.superseded, stats.stale, stats.expired) == (5, 1, 2, 1, 1)
 
     async def test_many_entries_at_once_are_stale_in_the_end(self, store: Store) -> None:
-        """The receipts of a batch say what is so once all of it is written."""
+        """The receipts of a batch show the state after the whole batch."""
         full = self.require(store, SupportsBatchWrite, SupportsSupersede, SupportsGet)
         receipts = await full.write_many(
             [

@@ -152,7 +152,7 @@ class WriteSuite(StoreFixtures):
 
     @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id"])
     async def test_an_id_belongs_to_one_scope(self, store: Store, field: str) -> None:
-        """Nobody else in its namespace can take it over, and the attempt changes nothing."""
+        """Another agent, session or project cannot take it over; the attempt changes nothing."""
         stored = (await write_entry(store, id="a", session_id="s", project_id="p")).entry
         with pytest.raises(IdTaken):
             await write_entry(
@@ -192,7 +192,7 @@ class WriteSuite(StoreFixtures):
         assert (receipt.outcome, receipt.id) == ("stored", "b")
 
     async def test_only_a_live_entry_makes_a_duplicate(self, store: Store) -> None:
-        """What was superseded or has expired may be said again."""
+        """The content of a superseded or expired entry can be stored again."""
         with clock.override(FrozenClock(1_000)) as time:
             await write_entry(store, "Tea.", id="a", expires_at=2_000)
             time.advance(1_000)
