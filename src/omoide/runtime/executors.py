@@ -63,6 +63,13 @@ CHILD_EXITED = "jido.agent.child.exit"
 ORPHANED = "jido.agent.orphaned"
 PROCESS = "process"
 
+CommandResult = tuple[Agent, list[Directive]]
+SCHEDULED_SIGNAL = "jido.agent.scheduled"
+CRON = "cron"
+DISPATCH_TARGETS = ("to", "parent", "child", "children", "self", "bus")
+SENSOR = "sensor"
+Executor = Callable[[Any, Any], Any]
+
 
 def spawn_agent(directive: SpawnAgent, server: AgentServer) -> BlockingWork | None:
     """Start a child that knows its parent; in a fleet it has to be claimed first."""
@@ -158,9 +165,6 @@ def _is_ancestor(candidate: AgentServer, server: AgentServer) -> bool:
     return False
 
 
-CommandResult = tuple[Agent, list[Directive]]
-
-
 def run_instruction(directive: RunInstruction, server: AgentServer) -> None:
     """Run an action beside the mailbox; nothing waits for it."""
     server.start_job(partial(_run_instruction, directive, server, server.current_signal), "run")
@@ -216,10 +220,6 @@ def _result_value(result: Any) -> Any:
     return FrozenMap(value) if isinstance(value, dict) else value
 
 
-SCHEDULED_SIGNAL = "jido.agent.scheduled"
-CRON = "cron"
-
-
 def schedule(directive: Schedule, server: AgentServer) -> None:
     """Send the agent a signal once, so many milliseconds from now."""
     task_scope, runtime = server.task_scope, server.runtime
@@ -261,7 +261,7 @@ def cancel_cron(directive: CronCancel, server: AgentServer) -> None:
 def signal_of(message: Any, server: AgentServer, job_id: str | None = None) -> Signal:
     """Return the message as a new signal: a copy of a signal, or anything else as its data."""
     if isinstance(message, Signal):
-        # Each time it is another event.
+        # A new id and time: each firing is another event.
         return Signal(
             type=message.type, data=message.data, source=message.source, subject=message.subject,
             extensions=message.extensions,
@@ -270,16 +270,13 @@ def signal_of(message: Any, server: AgentServer, job_id: str | None = None) -> S
     return Signal(type=SCHEDULED_SIGNAL, data=data, source=server.source)
 
 
-DISPATCH_TARGETS = ("to", "parent", "child", "children", "self", "bus")
-
-
 def emit(directive: Emit, server: AgentServer) -> BlockingWork | None:
     """Send a signal; the next directive waits while a mailbox is full."""
-    ways = server.options.dispatch if directive.dispatch is None else directive.dispatch
-    if ways is None:
+    targets = server.options.dispatch if directive.dispatch is None else directive.dispatch
+    if targets is None:
         server.enqueue(directive.signal)
         return None
-    return dispatch(directive.signal, ways, server)
+    return dispatch(directive.signal, targets, server)
 
 
 def dispatch(signal: Signal, targets: FrozenMap[str, Any], server: AgentServer) -> BlockingWork | None:
@@ -331,7 +328,7 @@ def _receiver_ids(kind: str, target: Any, server: AgentServer) -> list[str]:
     elif kind == "parent":
         parent = PARENT.get(server.agent)
         if server.parent is None and server.persistence.ownership is not None and parent is not None:
-            return [parent.id]  # it lives somewhere else in the fleet
+            return [parent.id]  # it runs elsewhere in the fleet
         if server.parent is None:
             raise NotFound("parent of agent", server.id, "it has none; say {'to': id}")
         receivers = [server.parent[0]]
@@ -360,9 +357,6 @@ async def _call_dispatcher(dispatcher: Callable[..., Any], signal: Signal, confi
         await result
 
 
-SENSOR = "sensor"
-
-
 def start_sensor(directive: StartSensor, server: AgentServer) -> None:
     """Start a sensor under a tag."""
     sensor = server.runtime.registry.sensor(directive.sensor)
@@ -387,7 +381,7 @@ async def _run_sensor(directive: StartSensor, sensor: Any, server: AgentServer) 
     readings = sensor(directive.config)
     if not isinstance(readings, AsyncGenerator):
         raise WrongType(f"sensor {directive.sensor!r}", "an async generator", readings)
-    async with aclosing(readings):  # one that is stopped may have something to put away
+    async with aclosing(readings):  # a sensor that is stopped may have to clean up
         await _forward_readings(readings, directive, server)
 
 
@@ -402,9 +396,6 @@ async def _forward_readings(
 def _reading_signal(reading: Any, directive: StartSensor, server: AgentServer) -> Signal:
     data = FrozenMap({"tag": directive.tag, "reading": reading})
     return Signal(type=f"sensor.{directive.sensor}", data=data, source=server.source)
-
-
-Executor = Callable[[Any, Any], Any]
 
 
 def _report_error(directive: Error, server: AgentServer) -> None:

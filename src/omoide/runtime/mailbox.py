@@ -28,6 +28,10 @@ log = logging.getLogger("omoide.runtime")
 MAX_DROPPED = 1_000
 """The number of dropped signals that are remembered."""
 
+INTERNAL_LIMIT = 10_000
+"""The number of items of the agent's own work that may wait beyond the size of a mailbox."""
+AgentChange = Callable[["Agent"], "tuple[Agent, list[Directive]]"]
+
 
 class DroppedSignal(msgspec.Struct, frozen=True, kw_only=True):
     """A signal that was accepted, or offered, and will not be handled."""
@@ -67,12 +71,6 @@ class DroppedSignals:
                 self._listener(drop)
             except Exception as error:
                 log.warning("on_dropped failed with %s", type(error).__name__)
-
-
-INTERNAL_LIMIT = 10_000
-"""The number of items of the agent's own work that may wait beyond the size of a mailbox."""
-
-AgentChange = Callable[["Agent"], "tuple[Agent, list[Directive]]"]
 
 
 class PendingReply:

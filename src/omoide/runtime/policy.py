@@ -28,6 +28,9 @@ ERROR_SIGNAL = "jido.agent.error"
 ERROR_REASON = "error"
 """The exit reason of an agent that was stopped because of an error; it counts as a failure."""
 
+RESTART_MODES = ("permanent", "transient", "temporary")
+PARENT_EXIT_MODES = ("stop", "continue")
+
 
 class ErrorPolicy(Protocol):
     """A function that decides about an error of an agent."""
@@ -102,8 +105,8 @@ def as_policy(value: Any) -> ErrorPolicy:
     if isinstance(value, str) and value in _POLICIES:
         return _POLICIES[value]()
     if not callable(value) or isinstance(value, type):
-        known = ", ".join(_POLICIES)
-        raise WrongType("on_error", f"{known}, MaxErrors(n), EmitErrors(type) or a function", value)
+        names = ", ".join(_POLICIES)
+        raise WrongType("on_error", f"{names}, MaxErrors(n), EmitErrors(type) or a function", value)
     policy: ErrorPolicy = value
     return policy
 
@@ -120,10 +123,6 @@ def log_error(error: Error, server: AgentServer) -> None:
         "agent %s: %s in %s%s",
         server.id, error.kind, error.context, f" of {error.action}" if error.action else "",
     )  # fmt: skip
-
-
-RESTART_MODES = ("permanent", "transient", "temporary")
-PARENT_EXIT_MODES = ("stop", "continue")
 
 
 class AgentOptions(Value, frozen=True, kw_only=True):
@@ -172,8 +171,8 @@ class AgentOptions(Value, frozen=True, kw_only=True):
         """Return these options with some changed; an unknown one is `Invalid`."""
         for name in changes:
             if name not in type(self).__struct_fields__:
-                known = ", ".join(type(self).__struct_fields__)
-                raise Invalid(name, "is no term that an agent lives under", f"use {known}")
+                names = ", ".join(type(self).__struct_fields__)
+                raise Invalid(name, "is no term that an agent lives under", f"use {names}")
         if not changes:
             return self
         if changes.get("dispatch") is not None:

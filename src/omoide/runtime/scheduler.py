@@ -51,6 +51,13 @@ _MAX_MONTH_DAYS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
+FIRE_BATCH = 256
+"""The number of timers that fire before other tasks get their turn."""
+MAX_CANCELLED = 64
+"""The number of cancelled timers that may stay in a heap before it is rebuilt."""
+NEVER = clock.MAX_TIMESTAMP + 1
+_log = logging.getLogger("omoide")
+
 
 class _CronField(NamedTuple):
     name: str
@@ -101,8 +108,8 @@ class _CronExpression(msgspec.Struct, frozen=True):
         while year <= date.max.year:
             if month in self.months:
                 for number in range(first, monthrange(year, month)[1] + 1):
-                    if self._matches_day(found := date(year, month, number)):
-                        return found
+                    if self._matches_day(candidate := date(year, month, number)):
+                        return candidate
             year, month, first = year + month // 12, month % 12 + 1, 1
         return None
 
@@ -144,7 +151,7 @@ def _next_fire(cron: _CronExpression, start: datetime, after: int, zone: tzinfo)
     while (local := cron.first_match(start)) is not None:
         early, late = _second(local, zone, 0), _second(local, zone, 1)
         start = local + _SECOND
-        if early > late:  # it is left out
+        if early > late:  # the local time falls into a gap
             end = _find_transition(late, early, zone)
             if cron.every_hour:
                 start = _local(end, zone)
@@ -235,7 +242,7 @@ def _parse_values(part: str, field: _CronField) -> tuple[int, ...]:
 def _parse_range(item: str, field: _CronField) -> range:
     span, slash, step = item.partition("/")
     first, dash, last = span.partition("-")
-    end = field.high - (field is _WEEKDAY)  # 7 is Sunday once more, for those who write it
+    end = field.high - (field is _WEEKDAY)  # 7 is Sunday, too, but only where it is written
     if span == "*" or (item == "?" and field in (_DAY, _WEEKDAY)):
         low, high = field.low, end
     else:
@@ -270,17 +277,6 @@ def _parse_step(text: str, field: _CronField, item: str) -> int:
 
 def _parse_digits(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
-
-
-FIRE_BATCH = 256
-"""The number of timers that fire before other tasks get their turn."""
-
-MAX_CANCELLED = 64
-"""The number of cancelled timers that may stay in a heap before it is rebuilt."""
-
-NEVER = clock.MAX_TIMESTAMP + 1
-
-_log = logging.getLogger("omoide")
 
 
 class Timing(Protocol):

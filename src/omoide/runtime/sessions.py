@@ -28,6 +28,14 @@ from omoide.turns.spec import AgentSpec
 SessionKey = tuple[str, str]
 """A namespace, and an id in it."""
 
+log = logging.getLogger("omoide.runtime")
+MAX_CONCURRENT_CLOSES = 16
+"""The number of sessions that are closed at the same time."""
+MAX_FAILURES = 1_000
+"""The number of failures that are remembered."""
+POLL_INTERVAL_S = 0.01
+"""The interval in which closing checks whether a turn is over."""
+
 
 def is_busy(session: Session) -> bool:
     """Return whether a turn or a promotion is running in a session."""
@@ -122,16 +130,6 @@ def _context(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return context
 
 
-log = logging.getLogger("omoide.runtime")
-
-MAX_CONCURRENT_CLOSES = 16
-"""The number of sessions that are closed at the same time."""
-MAX_FAILURES = 1_000
-"""The number of failures that are remembered."""
-POLL_INTERVAL_S = 0.01
-"""The interval in which closing checks whether a turn is over."""
-
-
 class SessionPool:
     """The live sessions of one store.
 
@@ -182,7 +180,7 @@ class SessionPool:
         try:
             await self.close()
         except Exception:
-            if error is None:  # what was raised in the block is what matters
+            if error is None:  # an error of the block matters more
                 raise
 
     # Lookup
@@ -286,7 +284,7 @@ class SessionPool:
         """Close a session that crashed, and raise `GaveUp` if it crashed too often."""
         cause = failure_cause(session)
         if cause is None:
-            return  # it was closed by whoever had it
+            return  # it was closed outside of the pool
         log.warning("session %s died of %s", key[1], cause)
         self._crashes[key] = [*self._recent_crashes(key), (clock.now(), cause)]
         try:
@@ -353,7 +351,7 @@ class SessionPool:
         async def close_idle(key: SessionKey) -> None:
             slot = self._slots.get(key)
             if slot is None or not slot.is_idle or slot.last_used > since:
-                return  # somebody came for it meanwhile
+                return  # it was used meanwhile
             if await self._close_slot(key, slot, keep_on_failure=True) is None:
                 closed.append(key[1])
 
@@ -366,7 +364,7 @@ class SessionPool:
         if slot is None or slot.closing is asyncio.current_task():
             return None
         async with slot.lock:
-            pass  # it may just be opened
+            pass  # wait while it is being opened
         with move_on_after(self.close_timeout_ms / 1000):
             while slot.session is not None and is_busy(slot.session):  # noqa: ASYNC110 - it rings no bell
                 await sleep(POLL_INTERVAL_S)
@@ -381,7 +379,7 @@ class SessionPool:
         """
         closing = slot.closing
         if closing is None:
-            # In a task of its own: what is being written is written, whoever stops waiting for it.
+            # In a task of its own: a caller that is cancelled does not interrupt the write.
             closing = slot.closing = asyncio.create_task(self._run_close(key, slot, keep_on_failure))
         await asyncio.wait([closing])
         return closing.result()

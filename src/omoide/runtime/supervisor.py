@@ -111,10 +111,10 @@ def _should_restart(server: AgentServer, exit: Exit) -> bool:
 
 
 def _restarts_exhausted(server: AgentServer) -> bool:
-    now, terms = current_time(), server.options
+    now, options = current_time(), server.options
     server.restart_times.append(now)
-    recent = [at for at in server.restart_times if now - at <= terms.restart_seconds]
-    return len(recent) > terms.max_restarts
+    recent = [at for at in server.restart_times if now - at <= options.restart_seconds]
+    return len(recent) > options.max_restarts
 
 
 async def _reload_agent(server: AgentServer, runtime: Runtime) -> Agent:

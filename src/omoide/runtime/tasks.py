@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 SHUTDOWN = "shutdown"
 NORMAL_REASONS = ("normal", SHUTDOWN, STOP_SIGNAL)
 
+Work = Callable[[], Coroutine[Any, Any, object]]
+JobKey = tuple[str, str]
+"""A kind, such as `sensor`, and a tag."""
+T = TypeVar("T")
+
 
 class Exit(msgspec.Struct, frozen=True):
     """How a run of an agent ended."""
@@ -33,12 +38,6 @@ class Exit(msgspec.Struct, frozen=True):
     def is_normal(self) -> bool:
         """Whether the run ended without a failure."""
         return self.requested or self.reason in NORMAL_REASONS
-
-
-Work = Callable[[], Coroutine[Any, Any, object]]
-JobKey = tuple[str, str]
-"""A kind, such as `sensor`, and a tag."""
-T = TypeVar("T")
 
 
 class TaskScope:

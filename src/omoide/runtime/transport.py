@@ -45,6 +45,13 @@ from omoide.errors import Dropped, Invalid, MailboxFull, NotRunning
 Handler = Callable[[Signal], Awaitable[object] | object]
 """A plain or async function that takes a signal; the signal is accepted when it returns."""
 
+DIGEST_BYTES = 16
+YIELD_EVERY = 16
+"""The number of signals that a handler gets before other tasks have their turn."""
+OnError = Callable[[Signal, Exception], object]
+_log = logging.getLogger("omoide")
+_handler_context: ContextVar[_HandlerContext | None] = ContextVar("omoide_bus_handling", default=None)
+
 
 class Subscription(Protocol):
     """A handler that is subscribed to signals."""
@@ -77,9 +84,6 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Deliver nothing any more; closing again is no error."""
         ...
-
-
-DIGEST_BYTES = 16
 
 
 def signal_digest(signal: Signal, *prefix: str) -> str:
@@ -118,22 +122,11 @@ class RecentSignals:
         return tuple(self._digests)
 
 
-YIELD_EVERY = 16
-"""The number of signals that a handler gets before other tasks have their turn."""
-
-OnError = Callable[[Signal, Exception], object]
-
-_log = logging.getLogger("omoide")
-
-
 class _HandlerContext:
     """Whether a handler is running in this task, or in the one that started it."""
 
     def __init__(self) -> None:
         self.active = True
-
-
-_handler_context: ContextVar[_HandlerContext | None] = ContextVar("omoide_bus_handling", default=None)
 
 
 class _Delivery:
@@ -259,7 +252,7 @@ class Bus:
         tasks = self._require_open()
         await self.close()
         if isinstance(error, Exception):
-            # The group would wrap it, and it is none of its tasks that failed.
+            # The task group would wrap it, although none of its tasks failed.
             await tasks.__aexit__(None, None, None)
             return None
         return await tasks.__aexit__(kind, error, trace)

@@ -44,6 +44,9 @@ SAFE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READ_ONLY_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
+T = TypeVar("T")
+CHECKPOINT_FILE = "checkpoint.json"
+
 
 def file_name(id: str) -> str:
     """Return an id as a file name: unique even where case is ignored, and free of path separators."""
@@ -159,9 +162,9 @@ def append_at(path: Path, end: int, data: bytes) -> None:
 
 
 def _write_all(handle: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(handle, left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(handle, remaining) :]
     os.fsync(handle)
 
 
@@ -181,11 +184,6 @@ def complete_length(path: Path) -> int:
                 return position - size + newline + 1
             position -= size
     return 0
-
-
-T = TypeVar("T")
-
-CHECKPOINT_FILE = "checkpoint.json"
 
 
 class _CheckpointFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -127,18 +127,18 @@ async def save_agent(
     _check_checkpoint_store(store)
     saved = checkpoint(agent)
     stored = await store.load(agent.id)
-    found = 0 if stored.checkpoint is None else stored.checkpoint.rev
-    Conflict.check(f"checkpoint {agent.id!r}", expected_rev, found)
+    rev = 0 if stored.checkpoint is None else stored.checkpoint.rev
+    Conflict.check(f"checkpoint {agent.id!r}", expected_rev, rev)
     agent_thread, stored_rev = THREAD.get(agent), stored.rev
     if agent_thread is not None and saved.thread is not None:
         mark, stored_rev = await _flush_journal(agent.id, agent_thread, stored, store)
         saved = saved.replace(
             journal={field: getattr(mark, field) for field in JournalMark.__struct_fields__}
         )
-    if not force and stored.checkpoint == saved.replace(rev=found):
-        return found
-    await store.save(agent.id, saved.replace(rev=found + 1), expected_rev=stored_rev)
-    return found + 1
+    if not force and stored.checkpoint == saved.replace(rev=rev):
+        return rev
+    await store.save(agent.id, saved.replace(rev=rev + 1), expected_rev=stored_rev)
+    return rev + 1
 
 
 async def load_agent(id: str, definition: Definition, store: CheckpointStore) -> tuple[Agent, int]:

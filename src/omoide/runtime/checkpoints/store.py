@@ -94,13 +94,13 @@ class DocumentCheckpointStore:
 
     async def delete(self, id: str) -> bool:
         """Empty the documents of an agent, and return whether there was one; its memories are not touched."""
-        found = False
+        deleted = False
         for kind in (CHECKPOINT_KIND, THREAD_KIND):
             async for document in self._iter_documents(kind, self._scope(id)):
                 if _belongs_to(document, id):
                     await self._store.save(document.replace(body=None, log=()), expected_rev=document.rev)
-                    found = True
-        return found
+                    deleted = True
+        return deleted
 
     async def ids(self) -> list[str]:
         """Return the ids of the agents that can be loaded, in order."""

@@ -44,6 +44,9 @@ MAX_CANDIDATES = 100
 
 log = logging.getLogger("omoide.runtime")
 
+LOCATION_KIND = "place"
+PAGE_SIZE = 100
+
 
 class FleetCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """An agent of the fleet with the requested capability, and the reason."""
@@ -116,7 +119,7 @@ class FleetRequests:
 
     async def _on_reply(self, reply: Signal) -> None:
         stream = None if reply.subject is None else self._pending.get(reply.subject)
-        if stream is not None:  # otherwise it comes too late
+        if stream is not None:  # a reply after the timeout is ignored
             stream.send_nowait(reply)
 
     # Replies
@@ -140,7 +143,7 @@ class FleetRequests:
                 query.get("action"), query.get("tags") or (), query.get("limits") or {}
             )
             await self._send_candidates(request, candidates[:MAX_CANDIDATES])
-        except Invalid as error:  # to be asked the same again would not help
+        except Invalid as error:  # the same request would fail again
             log.warning("fleet: was asked what cannot be answered: %s", type(error).__name__)
 
     async def _send_candidates(self, request: Signal, candidates: list[FleetCandidate]) -> None:
@@ -153,7 +156,7 @@ class FleetRequests:
             except SignalTooLarge:
                 if not candidates:
                     raise
-                candidates = candidates[: len(candidates) // 2]  # the best ones come first
+                candidates = candidates[: len(candidates) // 2]  # the best ones are first
 
     def _local_candidates(
         self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any]
@@ -234,10 +237,6 @@ def _parse_candidates(reply: Signal) -> list[FleetCandidate]:
         return [FleetCandidate(**fields) for fields in data["found"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         return []
-
-
-LOCATION_KIND = "place"
-PAGE_SIZE = 100
 
 
 class AgentLocation(Value, frozen=True, kw_only=True):

@@ -65,6 +65,8 @@ RETRY_DELAYS_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 log = logging.getLogger("omoide.runtime")
 
+LEASE_MS = 15_000
+
 
 class SignalReceiver:
     """The transport handler of one owned agent."""
@@ -81,15 +83,15 @@ class SignalReceiver:
             try:
                 agent = await self._handle(signal)
             except Unrouted as error:
-                unrouted = error  # it was handled: the agent reported that it knows no such signal
-                continue  # what it did about that is not saved yet
+                unrouted = error  # it was handled: the agent reported that it has no route for it
+                continue  # what it did about that is to be saved, too
             except Dropped:
                 if not self._is_ending():
                     raise  # the agent crashed over it
             except NotRunning:
                 raise
             except Exception as error:
-                # The store, or the transport, is not there: the agent has handled it, and is saved later.
+                # The store or the transport cannot be reached: the signal is handled, and saved later.
                 self._fleet.log_save_delay(self._owned, error)
             else:
                 await self._reply(request, agent if unrouted is None else None, unrouted)
@@ -101,7 +103,7 @@ class SignalReceiver:
         owned = self._owned
         server = self._fleet.runtime.whereis(owned.id)
         if server is None or server.persistence.ownership is not owned or not owned.is_valid():
-            await owned.done.wait()  # by then nobody listens here, and the next owner is told
+            await owned.done.wait()  # by then the subscription is closed, and the next owner gets the signal
             raise NotRunning(owned.id)
         if not owned.has_handled(signal):
             return await self._fleet.runtime.deliver_and_wait(owned.id, Envelope(signal, PendingReply()))
@@ -128,11 +130,8 @@ class SignalReceiver:
             except Invalid as problem:  # a state that is too large to be sent
                 await self._fleet.requests.reply(request, None, problem)
         except Exception as problem:
-            # The signal was handled and saved: it did not fail because whoever asked cannot be told.
+            # The signal was handled and saved: a reply that cannot be sent does not make it fail.
             log.warning("agent %s: could not answer: %s", self._owned.id, type(problem).__name__)
-
-
-LEASE_MS = 15_000
 
 
 class Fleet:
@@ -230,7 +229,7 @@ class Fleet:
         self, owned: OwnedAgent, definition: Definition, options: Mapping[str, Any]
     ) -> AgentServer:
         store = FencedCheckpointStore(self.store, OwnershipRecord(member=self.member, token=owned.token))
-        # Not before it is known that the agent can be taken up: one that cannot is left as it is.
+        # Fence only an agent that can be loaded; one that cannot is left as it is.
         await load_agent(owned.id, definition, store)
         self._check_owned(owned)
         record = await store.fence(owned.id)
@@ -260,7 +259,7 @@ class Fleet:
             server.kill()
             raise
         if server.ended.is_set():
-            # Nobody knew of the subscription then: it would take the post of the next owner.
+            # It ended before it had the subscription to close, which would take the next owner's signals.
             with anyio.CancelScope(shield=True):
                 await owned.subscription.close()
             raise OwnedElsewhere(owned.id, "another runtime")
@@ -333,7 +332,7 @@ class Fleet:
         owned.hibernates_on_exit = False
         try:
             current, _ = await self.directory.find(location.id)
-            if current is None or current.runtime is None:  # it was put to rest since
+            if current is None or current.runtime is None:  # it was hibernated meanwhile
                 await self._release_unused(owned)
                 return []
             await self._load_and_start(owned, self.runtime.registry.kind(current.kind), {})

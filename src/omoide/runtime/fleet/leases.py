@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 OutgoingSignal = tuple[str | None, Signal]
 """The receiver, or None for all, and the signal."""
 
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+DEDUPLICATION_WINDOW = 512
+"""The number of signals that are remembered with each agent, so that none of them is handled twice."""
+log = logging.getLogger("omoide.runtime")
+
 
 class OwnershipRecord(Value, frozen=True, kw_only=True):
     """What is stored beside the checkpoint of an agent of a fleet."""
@@ -101,7 +106,7 @@ class FencedCheckpointStore(DocumentCheckpointStore):
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Replace the checkpoint and the record of a revision."""
         body = None if checkpoint is None else codec.encode(checkpoint).decode()
-        # An old checkpoint that is written once more keeps its note: nothing more was handled in it.
+        # An old checkpoint that is written again keeps its record: nothing more was handled in it.
         unchanged = checkpoint is None or checkpoint.rev == self._rev
         log = self._log if unchanged else (self.record.to_data(),)
         document = self._document(CHECKPOINT_KIND, id, id, body).replace(log=log)
@@ -120,9 +125,6 @@ class FencedCheckpointStore(DocumentCheckpointStore):
         fenced = stored.checkpoint.replace(rev=stored.checkpoint.rev + 1)
         await self.save(id, fenced, expected_rev=stored.rev)
         return self.stored_record
-
-
-_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def monotonic_now() -> float:
@@ -197,7 +199,7 @@ class OwnedAgent:
         unsaved = len(self._unsaved_outbox)
         snapshot = (self._recent.digests(), (*self._outbox, *self._unsaved_outbox))
         store = FencedCheckpointStore(self._fleet.store, self._record(*snapshot))
-        self._is_blocked = True  # until it is done: what fails is not tried over and over
+        self._is_blocked = True  # until it succeeds: a failure is retried with the next renewal, not at once
         try:
             rev = await save_agent(agent, store, expected_rev=rev, force=snapshot != self._saved)
         except Conflict:
@@ -266,7 +268,7 @@ class OwnedAgent:
                 to, signal = self._outbox[0]
                 try:
                     await self._fleet.deliver(signal, to)
-                except (Invalid, NotFound) as error:  # to try again does not help
+                except (Invalid, NotFound) as error:  # a retry would fail again
                     self._drop_undeliverable(to, signal, error)
                 except BaseException:
                     self._is_blocked = True
@@ -279,12 +281,6 @@ class OwnedAgent:
         server = runtime.whereis(self.id)
         if server is not None:
             server.report_failure(error, "directive", (signal, False))
-
-
-DEDUPLICATION_WINDOW = 512
-"""The number of signals that are remembered with each agent, so that none of them is handled twice."""
-
-log = logging.getLogger("omoide.runtime")
 
 
 class Leases:
@@ -317,7 +313,7 @@ class Leases:
         """Claim an agent, and return its ownership; None while another runtime has it."""
         if id in self.owned:
             raise IdTaken(id)
-        # Written down at once, so that nobody here takes it a second time: for the store we are one.
+        # Entered before the claim, so that no other task here claims it, too: the store sees one owner.
         owned = self.owned[id] = OwnedAgent(fleet, id, window=DEDUPLICATION_WINDOW)
         started = monotonic_now()
         try:
@@ -334,7 +330,7 @@ class Leases:
     async def release(self, owned: OwnedAgent) -> None:
         """Release an agent; a lease that another runtime has already is no error."""
         owned.renewal_stopped.set()
-        # For the store we are one: a claim that is under way could be answered after this, and be ours again.
+        # A claim that is under way could reach the store after the release, and the agent be ours again.
         with move_on_after(self.lease_ms / 1000):
             while owned.pending_renewals:
                 owned.renewal_done = anyio.Event()
@@ -369,7 +365,7 @@ class Leases:
             return
         if lease is None or lease.token != owned.token:
             self._on_lost(owned, "its lease is another's")
-        else:  # an earlier claim may be answered after a later one
+        else:  # an earlier claim may return after a later one
             owned.deadline = max(owned.deadline, started + self.lease_ms / 1000)
 
     async def _expire(self) -> None:

@@ -52,6 +52,24 @@ NO_CLUSTER = 10074
 PERMANENT_ERRORS = (*NO_JETSTREAM, *STREAM_FULL, *NO_STORAGE, *NOT_UNIQUE, CONFIG_MISMATCH, NO_CLUSTER)
 _AUTH_WORDS = ("authorization", "authentication", "credentials", "nkey", "jwt", "permissions")
 
+DISCARD_POLICIES = ("new", "old")
+REPLICA_COUNTS = (1, 3, 5)
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SCHEMES = ("nats", "tls", "ws", "wss")
+RETRY_DELAY_S = 0.1
+"""The pause before a failed request is repeated."""
+RECONNECT_DELAY_S = 0.2
+CHECK_INTERVAL_S = 0.25
+PING_INTERVAL_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
+"""The time that one request may take before it is repeated."""
+_TLS_MARKERS = (b'"tls_required":true', b'"tls_available":true')
+log = logging.getLogger("omoide.runtime")
+T = TypeVar("T")
+MAX_TOKEN_LENGTH = 200
+"""The length of a token; a longer one is replaced by a digest, because a subject has to fit into a line."""
+_SAFE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
 
 def error_text(error: BaseException) -> str:
     """Return the message of a nats-py error, without its prefix."""
@@ -140,12 +158,6 @@ def wrong_loop_error() -> Invalid:
     return Invalid("event loop", "is not asyncio's, which NATS needs", "run with asyncio, or use the Bus")
 
 
-DISCARD_POLICIES = ("new", "old")
-REPLICA_COUNTS = (1, 3, 5)
-_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SCHEMES = ("nats", "tls", "ws", "wss")
-
-
 class NatsSettings(Value, frozen=True, kw_only=True):
     """How long signals are stored, how often they are delivered, and how long calls wait.
 
@@ -218,7 +230,7 @@ def parse_servers(url: Any) -> list[str]:
             usable = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
         except ValueError:
             usable = False
-        if not usable:  # it is not repeated here: there may be a password in it
+        if not usable:  # the message does not repeat it: it may have a password
             raise Invalid("url", "is no address of a NATS server", "use nats://host:4222")
     if not addresses:
         raise Invalid("url", "names no server", "use nats://host:4222")
@@ -229,22 +241,6 @@ def redact_addresses(addresses: list[str]) -> str:
     """Return addresses for an error message, without user and password."""
     parts = (urlsplit(part) for part in addresses)
     return ",".join(f"{part.scheme}://{part.hostname}:{part.port or 4222}" for part in parts)
-
-
-RETRY_DELAY_S = 0.1
-"""The pause before a failed request is repeated."""
-
-RECONNECT_DELAY_S = 0.2
-CHECK_INTERVAL_S = 0.25
-PING_INTERVAL_S = 5.0
-REQUEST_TIMEOUT_S = 5.0
-"""The time that one request may take before it is repeated."""
-
-_TLS_MARKERS = (b'"tls_required":true', b'"tls_available":true')
-
-log = logging.getLogger("omoide.runtime")
-
-T = TypeVar("T")
 
 
 class NatsConnection:
@@ -296,7 +292,7 @@ class NatsConnection:
                 await self._disconnected.wait()
             if self._client.is_connected:
                 continue
-            # A client that fails while it closes does not say that it has.
+            # A client that fails while it closes does not call its callback.
             self._on_disconnect()
             try:
                 await self._connect(self._settings.connect_timeout)
@@ -382,7 +378,7 @@ class NatsConnection:
             try:
                 reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
             except OSError:
-                continue  # one that is not there learns nothing
+                continue  # a server that is down learns no password
             try:
                 banner = await reader.readline()
             finally:
@@ -429,12 +425,6 @@ class NatsConnection:
         self._disconnected.set()
         for scope in [*self._scopes]:
             scope.cancel()
-
-
-MAX_TOKEN_LENGTH = 200
-"""The length of a token; a longer one is replaced by a digest, because a subject has to fit into a line."""
-
-_SAFE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
 def to_token(text: str) -> str:

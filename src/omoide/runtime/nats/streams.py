@@ -206,7 +206,7 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
             name=settings.dead_letter_stream,
             subjects=[f"{settings.prefix}.dead.>"],
             retention=api.RetentionPolicy.LIMITS,
-            discard=api.DiscardPolicy.OLD,  # here the newest matter
+            discard=api.DiscardPolicy.OLD,  # the newest dead letters matter most
             max_bytes=settings.max_bytes,
             **common,
         ),

@@ -48,6 +48,21 @@ RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.4, 1.0)
 OnError = Callable[[Signal | None, Exception], object]
 ErrorReporter = Callable[[str, Signal | None, Exception], None]
 
+POLL_TIMEOUT_S = 20.0
+"""The time that one request for the next message stays open."""
+LEAVE_TIMEOUT_S = 2.0
+"""The time that deleting a consumer may take."""
+TAKEOVER_GRACE_S = 1.0
+"""The pause after an agent's consumer vanished: the process that removed it creates its own meanwhile."""
+DEDUPLICATION_WINDOW = 4_096
+"""The number of signals that are remembered, to recognise one that is delivered again."""
+log = logging.getLogger("omoide.runtime")
+_current_channel: ContextVar[Any] = ContextVar("omoide_nats_inside", default=None)
+HEADER_BYTES = 256
+"""Room for the headers of a message."""
+CLOSE_TIMEOUT_S = 5.0
+ChannelKey = tuple[str, str]
+
 
 class NatsSubscription:
     """A handler on a channel."""
@@ -131,20 +146,6 @@ class SignalDelivery:
         return None
 
 
-POLL_TIMEOUT_S = 20.0
-"""The time that one request for the next message stays open."""
-LEAVE_TIMEOUT_S = 2.0
-"""The time that deleting a consumer may take."""
-TAKEOVER_GRACE_S = 1.0
-"""The pause after an agent's consumer vanished: the process that removed it creates its own meanwhile."""
-DEDUPLICATION_WINDOW = 4_096
-"""The number of signals that are remembered, to recognise one that is delivered again."""
-
-log = logging.getLogger("omoide.runtime")
-
-_current_channel: ContextVar[Any] = ContextVar("omoide_nats_inside", default=None)
-
-
 class NatsChannel:
     """A consumer of a stream, and the handlers that it reads for."""
 
@@ -224,11 +225,11 @@ class NatsChannel:
                     await self._process(message)
             except OwnedElsewhere as error:
                 self._report(self.name, None, error)
-                for subscription in self.subscriptions:  # whoever has one can see that it is told no more
+                for subscription in self.subscriptions:  # its holder can see that it is closed
                     subscription.closed = True
                 return
             except Exception as error:
-                # Whatever goes wrong here, the stream has the message still, and is read again.
+                # Whatever goes wrong here, the stream still has the message, and it is read again.
                 if connection.is_client_error(error):
                     log.info("nats: %s: reads again after: %s", self.name, type(error).__name__)
                 else:
@@ -240,19 +241,19 @@ class NatsChannel:
     async def _next_message(self) -> Any:
         """Return the next message, or None where there was none for a while."""
         await self._connection.wait_connected()
-        if self.is_closing:  # since then; nobody would cancel what begins now
+        if self.is_closing:  # closed meanwhile: nothing would cancel a pull that begins now
             return None
         message: Any = None
-        gone = False
+        is_gone = False
         with self._connection.cancel_on_disconnect(), CancelScope() as self._pull_scope:
             try:
-                message, gone = await self._pull()
+                message, is_gone = await self._pull()
             except get_cancelled_exc_class():
                 if is_cancelled():
                     raise
-                # The client was closed under us, and cancelled what was waited for.
+                # The client was closed meanwhile, and cancelled what we awaited.
         self._pull_scope = None
-        if gone and not self.is_closing:
+        if is_gone and not self.is_closing:
             await self._recreate_consumer()
         return message
 
@@ -276,7 +277,7 @@ class NatsChannel:
             if not message.subject.startswith(self._inbox):
                 return message, False
             if message.subject != reply_subject:
-                continue  # about an earlier question
+                continue  # about an earlier request
             headers = message.headers or {}
             status, description = headers.get("Status"), str(headers.get("Description", "")).lower()
             if status == "503" or (status == "409" and "deleted" in description):
@@ -290,7 +291,7 @@ class NatsChannel:
         """Read on with a new consumer, where the server has lost the old one."""
         assert self._consumer is not None
         if await streams.consumer_exists(self._connection, self._consumer):
-            await anyio.sleep(RETRY_DELAY_S)  # a leader is being chosen
+            await anyio.sleep(RETRY_DELAY_S)  # a leader is being elected
             return
         with CancelScope() as self._pull_scope:
             await anyio.sleep(0 if self._agent is None else TAKEOVER_GRACE_S)
@@ -328,7 +329,7 @@ class NatsChannel:
                 if self._consumer is not None and not self._keep_consumer:
                     await streams.delete_consumer(self._connection, self._consumer, timeout=LEAVE_TIMEOUT_S)
             except Exception as error:
-                # The next reader of the post removes it, or the server does after a while.
+                # The next owner of the agent removes it, or the server does after a while.
                 log.info("nats: %s: its reader stays behind: %s", self.name, type(error).__name__)
 
     # Delivering
@@ -351,7 +352,9 @@ class NatsChannel:
         attempts = message.metadata.num_delivered - 1 + self._consumer.prior_deliveries(seq)
         accepted = await self._delivery.deliver(signal, attempts)
         if accepted is None and self._agent is not None and self._delivery.has_failed:
-            self._keep_consumer = True  # so that the next reader knows that this one ended over the message
+            self._keep_consumer = (
+                True  # so that the next consumer sees that this one crashed over the message
+            )
         elif accepted is None:
             await self._acknowledge(message.nak)
         elif accepted:
@@ -375,7 +378,7 @@ class NatsChannel:
         try:
             await self._publish_dead_letter(message.data, self._agent, reason)
         except OmoideError as error:
-            # Better brought again than lost.
+            # Better delivered again than lost.
             self._report(self.name, None, error)
             await self._acknowledge(partial(message.nak, delay=self._settings.ack_wait))
             return
@@ -387,13 +390,6 @@ class NatsChannel:
             await acknowledge()
         except Exception as error:
             log.info("nats: %s: a message was not confirmed: %s", self.name, type(error).__name__)
-
-
-HEADER_BYTES = 256
-"""Room for the headers of a message."""
-CLOSE_TIMEOUT_S = 5.0
-
-ChannelKey = tuple[str, str]
 
 
 class NatsTransport:
@@ -467,7 +463,7 @@ class NatsTransport:
             await self.close()
         self._tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
-            # The group would wrap it, and it is none of its tasks that failed.
+            # The task group would wrap it, although none of its tasks failed.
             await self._tasks.__aexit__(None, None, None)
             return None
         return await self._tasks.__aexit__(kind, error, trace)
@@ -573,7 +569,7 @@ class NatsTransport:
         subject = f"{self.settings.prefix}.dead.{receiver}"
         data = data[
             : self._connection.max_payload - HEADER_BYTES
-        ]  # one that is not ours may leave no room for the reason
+        ]  # a foreign message may leave no room for the header
         await self._connection.request(
             lambda js: js.publish(subject, data, headers={"Omoide-Reason": reason}),
             timeout=self.settings.ack_wait,

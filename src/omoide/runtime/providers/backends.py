@@ -49,6 +49,16 @@ from omoide.stores.protocols import (
 
 InlineData = FrozenMap[str, Any]
 
+P = ParamSpec("P")
+Operation = Callable[Concatenate["StoreProvider", Any, P], Coroutine[Any, Any, Outcome]]
+_DEFAULT_TOP_K = 5
+_FILTER_FIELDS = ("types", "tags", "tags_any", "min_confidence", "since", "until")
+_QUERY_FIELDS = ("text", "top_k", "type", *_FILTER_FIELDS)
+TableKey = tuple[str, ...]
+_tables: dict[TableKey, TableItems] = {}
+_tables_lock = RLock()
+_ABSENT = object()
+
 
 class InlineProvider:
     """Values inside the agent: its state is a frozen map in the agent's memory, and is saved with it."""
@@ -82,14 +92,6 @@ class InlineProvider:
             return ProviderResult(state, filter_items(state, query))
         except Invalid as error:
             return ProviderFailure(state, str(error))
-
-
-P = ParamSpec("P")
-Operation = Callable[Concatenate["StoreProvider", Any, P], Coroutine[Any, Any, Outcome]]
-
-_DEFAULT_TOP_K = 5
-_FILTER_FIELDS = ("types", "tags", "tags_any", "min_confidence", "since", "until")
-_QUERY_FIELDS = ("text", "top_k", "type", *_FILTER_FIELDS)
 
 
 def _catch_errors(operation: Operation[P]) -> Operation[P]:
@@ -265,7 +267,7 @@ class StoreProvider:
                     raise Invalid("key", "cannot be deleted: this store does not forget", "use another store")
                 await store.supersede(entry.id, scope)
         except NotFound:
-            return  # somebody else was faster
+            return  # it was deleted meanwhile
 
 
 def _entry_id(scope: Scope, key: str) -> str:
@@ -296,9 +298,6 @@ def _entry_value(entry: Entry) -> Any:
     return entry.metadata["value"] if own and "value" in entry.metadata else entry.content
 
 
-TableKey = tuple[str, ...]
-
-
 class TableItems:
     """The items of one table; every operation is atomic, from any thread."""
 
@@ -325,11 +324,6 @@ class TableItems:
         """Return a copy of all items."""
         with self._lock:
             return self._values.copy()
-
-
-_tables: dict[TableKey, TableItems] = {}
-_tables_lock = RLock()
-_ABSENT = object()
 
 
 def table_items(key: TableKey, *, create: bool = False) -> TableItems:

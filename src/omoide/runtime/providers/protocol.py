@@ -30,6 +30,14 @@ MAX_RESULTS = 1000
 
 _QUERY_FIELDS = ("prefix", "where", "top_k")
 
+NOT_FOUND = "not_found"
+"""The reason of a `get` for a missing key."""
+MAX_THREADS = 40
+"""The number of plain methods that may run at once; stores have threads of their own."""
+MAX_REASON_LENGTH = 300
+"""The number of characters that a reason may have."""
+_limiter: RunVar[CapacityLimiter] = RunVar("omoide_providers")
+
 
 def check_key(key: object) -> str:
     """Return a key that is text and not too long; raise `Invalid` otherwise."""
@@ -77,10 +85,6 @@ def _matches(value: Any, where: Mapping[str, Any]) -> bool:
 def _is_same(value: Any, expected: Any) -> bool:
     """Return whether two values are equal; unlike in Python, True is not 1."""
     return isinstance(value, bool) == isinstance(expected, bool) and bool(value == expected)
-
-
-NOT_FOUND = "not_found"
-"""The reason of a `get` for a missing key."""
 
 
 class ProviderResult(msgspec.Struct, frozen=True):
@@ -135,14 +139,6 @@ class QueryableProvider(Protocol):
         ...
 
 
-MAX_THREADS = 40
-"""The number of plain methods that may run at once; stores have threads of their own."""
-MAX_REASON_LENGTH = 300
-"""The number of characters that a reason may have."""
-
-_limiter: RunVar[CapacityLimiter] = RunVar("omoide_providers")
-
-
 class CallFailure(NamedTuple):
     """The reason why a call of a provider raised."""
 
@@ -156,7 +152,7 @@ async def call_provider(provider: Any, name: str, *args: Any) -> Any:
         if iscoroutinefunction(method) or getattr(provider, "instant", False) is True:
             result = method(*args)
         else:
-            # The thread may never come back: whoever stops waiting goes on without it.
+            # The thread may never return: a caller that is cancelled goes on without it.
             result = await to_thread.run_sync(
                 partial(copy_context().run, method, *args), abandon_on_cancel=True, limiter=_thread_limiter()
             )

@@ -59,6 +59,10 @@ MemoryDirective = MemoryQuery | MemoryUpsert | MemoryDelete
 IDENTITY_OPTIONS = ("agent_id", "alias")
 """Options that say who asks: a directive cannot give them."""
 
+_STORE_OPTIONS = ("type", "tags", "name")
+INLINE_PREFIX = "inline:"
+"""The prefix of the memory spaces that hold inline data."""
+
 
 class Unopened(Enum):
     """The state of a provider that was not initialised yet."""
@@ -250,9 +254,6 @@ def _result_data(
     return data
 
 
-_STORE_OPTIONS = ("type", "tags", "name")
-
-
 class ResolvedProvider(msgspec.Struct, frozen=True):
     """A provider, and the options that it gets with every operation."""
 
@@ -383,10 +384,6 @@ def _configure_store(store: Any, opts: Mapping[str, Any]) -> _ConfiguredProvider
     )
 
 
-INLINE_PREFIX = "inline:"
-"""The prefix of the memory spaces that hold inline data."""
-
-
 class ProviderQueue:
     """The pending directives of one provider, under the alias that an agent has for it."""
 
@@ -470,7 +467,7 @@ def send_refusal(directive: MemoryDirective, server: AgentServer, reason: str) -
 
 def _result_signal(directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> Signal:
     """Return the result as a signal; an invalid `reply_signal_type` is replaced by the default."""
-    subject = directive.request_id if directive.request_id.strip() else None  # which no subject may be
+    subject = directive.request_id if directive.request_id.strip() else None  # a subject may not be blank
     signal = Signal(type=MEMORY_RESULT, data=data, source=server.source, subject=subject)
     try:
         return signal.replace(type=directive.reply_signal_type)
