@@ -1,9 +1,9 @@
 """Local-first memory for AI agents.
 
-The names here are the ones that most programs need. `omoide.core` has every value, `omoide.strategy`,
-`omoide.clock`, `omoide.ids`, `omoide.longterm`, `omoide.projection`, `omoide.promotion`, `omoide.runtime`,
-`omoide.sessions`, `omoide.shortterm`, `omoide.stores`, `omoide.tools`, `omoide.turns` and `omoide.client` have
-what is special to one part. What needs an event loop, a database or a model is loaded on first use.
+The names here are the ones that most programs need. `omoide.core` has every value; `strategy`, `clock`,
+`ids`, `longterm`, `projection`, `promotion`, `runtime`, `sessions`, `shortterm`, `stores`, `tools`, `turns`,
+`client` and `testing` have what belongs to one part. What needs an event loop, a database or a model is
+loaded on first use.
 """
 
 from __future__ import annotations

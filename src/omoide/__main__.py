@@ -1,8 +1,4 @@
-"""What does `python -m omoide` do?
-
-The same as the `omoide` command.
-
-"""
+"""Run the `omoide` command with `python -m omoide`."""
 
 from __future__ import annotations
 

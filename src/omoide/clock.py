@@ -1,9 +1,7 @@
-"""What time is it?
+"""The time source: integer milliseconds since 1970 UTC.
 
-Every function that stamps a value takes `now=`, integer milliseconds UTC. Where it is left out the answer
-comes from here, and `using` replaces that answer for a block of code, so that a whole run can be repeated
-exactly.
-
+Every function that timestamps a value takes `now=` and uses this clock if it is not given. `override`
+replaces the clock for a block of code, so that a whole run is reproducible.
 """
 
 from __future__ import annotations
@@ -22,26 +20,26 @@ C = TypeVar("C", bound=Clock)
 _clock: ContextVar[Clock | None] = ContextVar("omoide_clock", default=None)
 
 MAX_TIMESTAMP = 253_402_300_799_999
-"""The last millisecond that a year of four digits can say."""
+"""The last millisecond of the year 9999, the last that ISO 8601 writes with four digits."""
 
 system_ns = time.time_ns
 get_override = _clock.get
-"""The clock that `using` put in place of the system's, or None."""
+"""Returns the clock that `override` set, or None."""
 
 
 def now() -> int:
-    """Milliseconds since 1970-01-01 UTC, from the clock in use."""
+    """Return the milliseconds since 1970-01-01 UTC from the current clock."""
     clock = get_override()
     return system_ns() // 1_000_000 if clock is None else check(clock(), "clock")
 
 
 def resolve(at: int | None) -> int:
-    """The moment a caller gave, checked, or else the present."""
+    """Return a caller's timestamp, checked, or the present time for None."""
     return now() if at is None else check(at, "now")
 
 
 def check(at: object, field: str) -> int:
-    """A moment itself, if it is one: integer milliseconds UTC."""
+    """Return a timestamp, or raise `Invalid` if it is not integer milliseconds between 1970 and 9999."""
     if type(at) is not int:
         raise WrongType(field, "milliseconds since 1970 as an int", at, "leave it out for the present")
     if at < 0:
@@ -53,7 +51,7 @@ def check(at: object, field: str) -> int:
 
 @contextmanager
 def override(clock: C) -> Iterator[C]:
-    """Tell the time from `clock` inside the block (this thread and task only)."""
+    """Use `clock` as the time source inside the block, in this thread and task only."""
     token = _clock.set(clock)
     try:
         yield clock

@@ -1,4 +1,4 @@
-"""Task helpers: gather with one error, background worker."""
+"""Concurrency helpers: a background worker, and a gather that raises one error."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any, NoReturn, Self
 
 from anyio import CapacityLimiter, create_task_group
 
-# behind: How is something done while the next thing is prepared?
-
 
 class BackgroundWorker:
-    """Does one thing at a time in a thread of its own, which ends with the block."""
+    """A thread that runs one call at a time and ends with the block."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -21,14 +19,14 @@ class BackgroundWorker:
         self._job: Future[None] | None = None
 
     def start(self, call: Callable[[], None]) -> None:
-        """Begin something, once the last thing is done."""
+        """Run a call in the background, after the previous one has finished."""
         self.wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, self._name)
         self._job = self._pool.submit(call)
 
     def wait(self) -> None:
-        """Until all is done; raises what went wrong."""
+        """Wait for the running call, and raise its error."""
         job, self._job = self._job, None
         if job is not None:
             job.result()
@@ -47,33 +45,35 @@ class BackgroundWorker:
                 self._pool.shutdown()
 
 
-# together: How do several things happen at once, and fail as one?
-
-
 AsyncCall = Callable[[], Awaitable[Any]]
 
 
 def raise_first_error(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise the first of several errors as if it had come alone, with the cause it has."""
+    """Raise the first error of a group as if it had come alone, with its own cause."""
     error = group.exceptions[0]
     raise error from error.__cause__
 
 
 async def gather(calls: Sequence[AsyncCall], max_concurrency: int) -> None:
-    """Do all of these, some at a time; the first error is raised, and the rest is cancelled."""
+    """Run calls concurrently; the first error is raised and cancels the rest.
+
+    Args:
+        calls: functions that return awaitables.
+        max_concurrency: the number of calls that run at the same time.
+    """
     if len(calls) == 1:
         await calls[0]()
     if len(calls) < 2:
         return
     limiter = CapacityLimiter(max_concurrency)
 
-    async def one(waiting: AsyncCall) -> None:
+    async def run(call: AsyncCall) -> None:
         async with limiter:
-            await waiting()
+            await call()
 
     try:
-        async with create_task_group() as group:
-            for waiting in calls:
-                group.start_soon(one, waiting)
-    except BaseExceptionGroup as several:
-        raise_first_error(several)
+        async with create_task_group() as tasks:
+            for call in calls:
+                tasks.start_soon(run, call)
+    except BaseExceptionGroup as group:
+        raise_first_error(group)

@@ -1,8 +1,4 @@
-"""Which effects can an agent ask for?
-
-Every directive that the runtime carries out, and the state operations that `cmd` applies itself.
-
-"""
+"""Directives that the runtime executes, and state operations that `cmd` applies itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What is this agent, what can it do, and who of many should do this?
+"""Functions on the identity of an agent, and selection of agents by capability.
 
-Functions on an agent: changes create the identity where it is missing, reads never do. What an agent can do
-is what its identity declares, together with what its plugins really offer at the moment of the question.
-
+Changes create the identity if it is missing, reads never do. An agent can do what its identity declares and
+what its plugins offer at the time of the call.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ has_identity = IDENTITY.has
 
 
 def key() -> str:
-    """The key of the state that holds the identity."""
+    """Return the key of the state that holds the identity."""
     return _KEY
 
 
@@ -44,10 +43,11 @@ def ensure(
     now: int | None = None,
     check_drift: bool = False,
 ) -> Agent:
-    """The agent with an identity, made from these parts unless it has one.
+    """Return the agent with an identity, created from these parts if it has none.
 
-    With `check_drift`, meant for development and tests, `CapabilityDrift` is raised for declared actions that
-    nothing offers.
+    Args:
+        check_drift: True to raise `CapabilityDrift` for declared actions that nothing offers; for development
+            and tests.
     """
     parts = {"profile": profile, "capabilities": capabilities, "extensions": extensions, "now": now}
     agent = IDENTITY.ensure(agent, **parts)
@@ -58,7 +58,7 @@ def ensure(
 
 
 def drift(agent: Agent) -> tuple[str, ...]:
-    """The actions that the identity declares and the agent does not really have."""
+    """Return the actions that the identity declares and the agent does not have."""
     identity = get(agent)
     offered = agent.definition.action_names()
     return () if identity is None else tuple(name for name in identity.actions() if name not in offered)
@@ -67,7 +67,7 @@ def drift(agent: Agent) -> tuple[str, ...]:
 def _agent_function(
     method: Callable[Concatenate[Identity, P], Identity],
 ) -> Callable[Concatenate[Agent, P], Agent]:
-    """A method of Identity as a function on agents."""
+    """Wrap a method of Identity as a function on agents."""
 
     def on_agent(agent: Agent, /, *args: P.args, **kwargs: P.kwargs) -> Agent:
         before = IDENTITY.get_or_new(agent)
@@ -100,19 +100,19 @@ def identity_evolve(
 
 
 def age(agent: Agent) -> int | None:
-    """Years lived, or None."""
+    """Return the age in years, or None."""
     identity = get(agent)
     return None if identity is None else identity.age
 
 
 def get_profile(agent: Agent, key: str, default: Any = None) -> Any:
-    """A fact of the profile, or the default."""
+    """Return a fact of the profile, or the default."""
     identity = get(agent)
     return default if identity is None else identity.get_profile(key, default)
 
 
 def capabilities(agent: Agent) -> FrozenMap[str, Any]:
-    """The manifest others route by; empty where there is no identity."""
+    """Return the manifest that others route by; empty if there is no identity."""
     identity = get(agent)
     if identity is None:
         return DEFAULT_CAPABILITIES
@@ -120,35 +120,35 @@ def capabilities(agent: Agent) -> FrozenMap[str, Any]:
 
 
 def actions(agent: Agent) -> FrozenList[str]:
-    """The actions it declares, and those its plugins offer."""
-    found: FrozenList[str] = capabilities(agent)["actions"]
-    return found
+    """Return the actions that the identity declares, and those that the agent's plugins offer."""
+    names: FrozenList[str] = capabilities(agent)["actions"]
+    return names
 
 
 def tags(agent: Agent) -> FrozenList[str]:
-    """The tags it carries."""
+    """Return the tags."""
     identity = get(agent)
     return EMPTY_LIST if identity is None else identity.tags()
 
 
 def supports_action(agent: Agent, action: str) -> bool:
-    """Whether it can do something."""
+    """Return True if the agent has an action."""
     return action in actions(agent)
 
 
 def has_tag(agent: Agent, tag: str) -> bool:
-    """Whether it carries a tag."""
+    """Return True if the agent has a tag."""
     return tag in tags(agent)
 
 
 def get_extension(agent: Agent, plugin: str, default: Any = None) -> Any:
-    """A plugin's slice, or the default."""
+    """Return a plugin's slice, or the default."""
     identity = get(agent)
     return default if identity is None else identity.get_extension(plugin, default)
 
 
 def snapshot(agent: Agent) -> FrozenMap[str, Any] | None:
-    """What others may see of it, or None where there is no identity."""
+    """Return the public part of the identity, or None if there is no identity."""
     identity = get(agent)
     return None if identity is None else identity.snapshot().set("capabilities", capabilities(agent))
 
@@ -160,7 +160,14 @@ def route(
     tags: Iterable[str] = (),
     limits: Mapping[str, Any] = EMPTY_MAP,
 ) -> list[Candidate]:
-    """The agents that fit, each with its reason, the most experienced first; no declared limit is none."""
+    """Return the agents that fit, each with the reason, the most experienced first.
+
+    Args:
+        agents: the agents to choose from.
+        action: the action that they must support.
+        tags: the tags that they must all have.
+        limits: what their limits must allow; a limit that an agent does not declare is none.
+    """
     return rank(agents, action, tags, limits)
 
 
@@ -171,18 +178,22 @@ def best(
     tags: Iterable[str] = (),
     limits: Mapping[str, Any] = EMPTY_MAP,
 ) -> Candidate | None:
-    """The first of `route`, or None where nobody fits."""
+    """Return the first of `route`, or None if no agent fits."""
     return next(iter(rank(agents, action, tags, limits)), None)
 
 
 def add_known_agent(
     agent: Agent, other: Agent, *, trust: float | None = None, now: int | None = None
 ) -> Agent:
-    """The agent with what another one shows of itself kept under `world.known_agents`."""
-    shown = snapshot(other)
-    if shown is None:
+    """Return the agent with the snapshot of another one stored under `world.known_agents`.
+
+    Raises:
+        NotFound: if the other agent has no identity.
+    """
+    public = snapshot(other)
+    if public is None:
         raise NotFound("identity of agent", other.id, "give it one with identity.ensure first")
-    return add_known_snapshot(agent, other.id, shown, trust=trust, now=now)
+    return add_known_snapshot(agent, other.id, public, trust=trust, now=now)
 
 
 def add_known_snapshot(
@@ -193,17 +204,17 @@ def add_known_snapshot(
     trust: float | None = None,
     now: int | None = None,
 ) -> Agent:
-    """The same for a snapshot that came from elsewhere."""
+    """Return the agent with a snapshot from elsewhere stored under `world.known_agents`."""
     memory = MEMORY.get(agent)
-    held = None if memory is None else memory.world_get("known_agents")
-    if held is not None and not isinstance(held, FrozenMap):
-        raise WrongType("world.known_agents", "a mapping", held, "move what is there to another key")
+    stored = None if memory is None else memory.world_get("known_agents")
+    if stored is not None and not isinstance(stored, FrozenMap):
+        raise WrongType("world.known_agents", "a mapping", stored, "move what is there to another key")
     known = known_agents(agent).set(ids.check(other_id, "other_id"), known_agent_record(snapshot, trust, now))
     return MEMORY.put(agent, MEMORY.get_or_new(agent).world_put("known_agents", known, now=now))
 
 
 def known_agents(agent: Agent) -> FrozenMap[str, Any]:
-    """What the agent knows of others: snapshot, trust and last_seen by id."""
+    """Return what the agent knows of others: snapshot, trust and last_seen by id."""
     memory = MEMORY.get(agent)
     known = None if memory is None else memory.world_get("known_agents")
     return known if isinstance(known, FrozenMap) else EMPTY_MAP

@@ -1,8 +1,7 @@
-"""What is this thing called?
+"""Id generation and validation.
 
-Ids are a prefix and a UUID of version 7, so they sort by time. `using` replaces the source for a block of
+An id is a prefix and a UUID of version 7, so ids sort by time. `override` replaces the source for a block of
 code.
-
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ _source: ContextVar[IdSource | None] = ContextVar("omoide_ids", default=None)
 
 
 def uuid7() -> str:
-    """A UUID of version 7 (RFC 9562) in 32 hexadecimal digits."""
+    """Return a UUID of version 7 (RFC 9562) as 32 hexadecimal digits."""
     random = int.from_bytes(os.urandom(10), "big")
     rand_a, rand_b = random >> 68, random & ((1 << 62) - 1)
     return f"{(clock.now() & ((1 << 48) - 1)) << 80 | 7 << 76 | rand_a << 64 | 2 << 62 | rand_b:032x}"
 
 
 def new(prefix: str) -> str:
-    """A fresh id such as `mem_0192…`."""
+    """Return a new id such as `mem_0192…`."""
     source = _source.get()
     return prefix + uuid7() if source is None else check(source(prefix), "generated id")
 
 
 def check(value: object, field: str = "id") -> str:
-    """The id itself, if it can serve as one everywhere: 1 to 512 bytes of text without control characters."""
+    """Return an id, or raise `Invalid` unless it is 1 to 512 bytes of text without control characters."""
     if not isinstance(value, str) or not value:
         raise Invalid(field, f"must be a non-empty string, not {value!r}", "pass one, or leave it out")
     if has_control_characters(value):
@@ -51,13 +50,13 @@ def check(value: object, field: str = "id") -> str:
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether text holds a control character."""
+    """Return True if text contains a control character."""
     return not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text)
 
 
 @contextmanager
 def override(source: IdSource) -> Iterator[IdSource]:
-    """Take ids from `source(prefix)` inside the block (this thread and task only)."""
+    """Take ids from `source(prefix)` inside the block, in this thread and task only."""
     token = _source.set(source)
     try:
         yield source

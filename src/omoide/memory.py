@@ -1,9 +1,7 @@
-"""What does this agent believe and want right now?
+"""Functions on the memory of an agent.
 
-Functions on an agent: each takes one and returns a new one, and the agent given stays as it was. Changes
-create the memory where it is missing; reads never do. The operations themselves are methods of `Memory`,
-under the same names.
-
+Each takes an agent and returns a new one, and the given agent stays as it was. Changes create the memory if
+it is missing, reads never do. The operations are methods of `Memory` with the same names.
 """
 
 from __future__ import annotations
@@ -40,18 +38,18 @@ has_memory = MEMORY.has
 
 
 def key() -> str:
-    """The key of the state that holds the memory."""
+    """Return the key of the state that holds the memory."""
     return _KEY
 
 
 def _agent_function(
     method: Callable[Concatenate[Memory, P], Memory],
 ) -> Callable[Concatenate[Agent, P], Agent]:
-    """A method of Memory as a function on agents."""
-    held = MEMORY.get_or_new
+    """Wrap a method of Memory as a function on agents."""
+    get_memory = MEMORY.get_or_new
 
     def on_agent(agent: Agent, /, *args: P.args, **kwargs: P.kwargs) -> Agent:
-        before = held(agent)
+        before = get_memory(agent)
         after = method(before, *args, **kwargs)
         if after is before and agent.state.get(_KEY) is before:
             return agent
@@ -61,7 +59,7 @@ def _agent_function(
 
 
 def _with_memory(agent: Agent, memory: Memory) -> Agent:
-    """What `put` does, for an agent and a memory that are known to be ones."""
+    """Return the agent with a memory, like `put` without its checks."""
     new = shallow_copy(agent)
     set_field(new, "state", wrap_map_lazy(agent.state._map.set(_KEY, memory)))
     return new
@@ -93,18 +91,18 @@ tasks_reorder = _agent_function(Memory.tasks_reorder)
 
 
 def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Agent:
-    """The agent with a value put under a key of a map space."""
-    # The change that agents make most. In the plain case it is made in one go, in half the time that the
-    # general way takes; what is out of the ordinary goes there, and a test holds that both do the same.
+    """Return the agent with a value set for a key of a map space."""
+    # The most frequent change. The common case is inlined here and takes half the time of the general path,
+    # which does everything else; a test compares the results of both.
     if options:
         return _put_in_space(agent, space, key, value, **options)
     try:
-        held: Any = agent.state._map.get(_KEY)
-        old = held.spaces._map.get(space)
+        memory: Any = agent.state._map.get(_KEY)
+        old = memory.spaces._map.get(space)
         inner = old.data
         before, depth = inner._map, inner._depth
         plain = key.isascii() and "\0" not in key and old.max_items is None and old.max_item_bytes is None
-    except (AttributeError, TypeError):  # no agent, memory, space or map, no text, or a depth still unknown
+    except (AttributeError, TypeError):  # no agent, memory, space or map, no text, or no depth yet
         return _put_in_space(agent, space, key, value)
     if (
         not plain
@@ -115,17 +113,17 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     data: FrozenMap[str, Any] = allocate(FrozenMap)
     data._map = before.set(key, value)
     data._depth = depth
-    changed = shallow_copy(old)
-    set_field(changed, "data", data)
-    set_field(changed, "rev", old.rev + 1)
+    new_space = shallow_copy(old)
+    set_field(new_space, "data", data)
+    set_field(new_space, "rev", old.rev + 1)
     spaces: FrozenMap[str, Space] = allocate(FrozenMap)
-    spaces._map = held.spaces._map.set(space, changed)
-    new = shallow_copy(held)
-    set_field(new, "spaces", spaces)
-    set_field(new, "rev", held.rev + 1)
-    set_field(new, "updated_at", system_ns() // 1_000_000 if get_override() is None else clock.now())
+    spaces._map = memory.spaces._map.set(space, new_space)
+    new_memory = shallow_copy(memory)
+    set_field(new_memory, "spaces", spaces)
+    set_field(new_memory, "rev", memory.rev + 1)
+    set_field(new_memory, "updated_at", system_ns() // 1_000_000 if get_override() is None else clock.now())
     state: FrozenMap[str, Any] = allocate(FrozenMap)
-    state._map = agent.state._map.set(_KEY, new)
+    state._map = agent.state._map.set(_KEY, new_memory)
     result = shallow_copy(agent)
     set_field(result, "state", state)
     return result
@@ -135,54 +133,54 @@ _put_in_space = _agent_function(Memory.put_in_space)
 
 
 def space(agent: Agent, name: str) -> Space | None:
-    """A space, or None where there is no such space or no memory."""
+    """Return a space, or None if there is no such space or no memory."""
     memory = get(agent)
     return None if memory is None else memory.space(name)
 
 
 def spaces(agent: Agent) -> FrozenMap[str, Space] | None:
-    """All spaces by name, or None where there is no memory."""
+    """Return all spaces by name, or None if there is no memory."""
     memory = get(agent)
     return None if memory is None else memory.spaces
 
 
 def has_space(agent: Agent, name: str) -> bool:
-    """Whether there is a space of this name."""
+    """Return True if there is a space with this name."""
     memory = get(agent)
     return memory is not None and memory.has_space(name)
 
 
 def get_in_space(agent: Agent, space: str, key: str, default: Any = None) -> Any:
-    """The value under a key of a map space; the default where key, space or memory is missing."""
+    """Return the value for a key of a map space; the default if key, space or memory is missing."""
     memory = get(agent)
     return default if memory is None else memory.get_in_space(space, key, default)
 
 
 def world_get(agent: Agent, key: str, default: Any = None) -> Any:
-    """What is known under a key, or the default."""
+    """Return the value for a key of the world, or the default."""
     return get_in_space(agent, "world", key, default)
 
 
 def world(agent: Agent) -> FrozenMap[str, Any]:
-    """Everything known."""
+    """Return the data of the world."""
     memory = get(agent)
     return EMPTY_MAP if memory is None else memory.world()
 
 
 def tasks(agent: Agent) -> Tasks:
-    """All tasks in order of priority."""
+    """Return all tasks in order of priority."""
     memory = get(agent)
     return EMPTY_LIST if memory is None else memory.tasks()
 
 
 def tasks_open(agent: Agent) -> list[Task]:
-    """The tasks that wait to be done, in order."""
+    """Return the open tasks in order."""
     memory = get(agent)
     return [] if memory is None else memory.tasks_open()
 
 
 def tasks_next(agent: Agent) -> Task | None:
-    """The first task that waits to be done."""
+    """Return the first open task, or None."""
     memory = get(agent)
     return None if memory is None else memory.tasks_next()
 

@@ -1,8 +1,7 @@
-"""What is a program doing, and how long does it take?
+"""OpenTelemetry spans, named by the semantic conventions for generative AI.
 
-Spans of OpenTelemetry, named by its conventions for generative AI. Nothing is recorded until the program has
-set a tracer provider, and OpenTelemetry is not loaded for it: a provider that is set was imported before.
-
+Nothing is recorded until the program sets a tracer provider, and OpenTelemetry is not imported here before
+that: a program that sets a provider has imported it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ ATTRIBUTE_NAMES: Mapping[str, str] = {
     "record_id": "gen_ai.memory.record.id",
     "record_count": "gen_ai.memory.record.count",
 }
-"""What may always be said of a block, under the names that the conventions have for it."""
+"""Attributes that are always recorded, with their names in the conventions."""
 
 CONTENT_ATTRIBUTE_NAMES: Mapping[str, str] = {
     "query_text": "gen_ai.memory.query.text",
@@ -58,13 +57,13 @@ CONTENT_ATTRIBUTE_NAMES: Mapping[str, str] = {
     "input_messages": "gen_ai.input.messages",
     "output_messages": "gen_ai.output.messages",
 }
-"""What people and models said: left out unless `is_content_captured`."""
+"""Content of people and models, which is recorded only if `is_content_captured`."""
 
 _SPAN_NAME_ATTRIBUTES = {"invoke_agent": "agent_name", "chat": "request_model", "execute_tool": "tool_name"}
 
 
 class Attributes(TypedDict, total=False):
-    """What can be said of a block; None says nothing, and content may be a function that makes it."""
+    """Attributes of a span; None is left out, and content may be a function that returns it."""
 
     agent_id: str | None
     agent_name: str | None
@@ -86,7 +85,7 @@ class Attributes(TypedDict, total=False):
 
 
 class Span:
-    """One block of work, to which more can be said while it runs."""
+    """A running span, which takes more attributes until it ends."""
 
     __slots__ = ("_span",)
 
@@ -94,7 +93,7 @@ class Span:
         self._span = span
 
     def set(self, **attributes: Unpack[Attributes]) -> None:
-        """Say more about the block."""
+        """Set attributes."""
         if self._span is not None and self._span.is_recording():
             self._span.set_attributes({**_standard_attributes(attributes), **_content_attributes(attributes)})
 
@@ -109,7 +108,7 @@ _cached_tracer: tuple[trace.TracerProvider, trace.Tracer] | None = None
 
 @contextmanager
 def use_provider(provider: trace.TracerProvider) -> Iterator[None]:
-    """Record to `provider` inside the block (this thread and task only), whatever the program has set."""
+    """Record to `provider` inside the block, in this thread and task only."""
     token = _provider_override.set(provider)
     try:
         yield
@@ -118,7 +117,7 @@ def use_provider(provider: trace.TracerProvider) -> Iterator[None]:
 
 
 def is_content_captured() -> bool:
-    """Whether the program asks for what is said to be recorded with what is done."""
+    """Return True if the program asks to record the content of messages and memories."""
     return os.environ.get(CAPTURE_CONTENT_ENV, "").strip().lower() in (
         "1",
         "true",
@@ -130,14 +129,20 @@ def is_content_captured() -> bool:
 def span(
     operation: Operation, *, name: str | None = None, **attributes: Unpack[Attributes]
 ) -> AbstractContextManager[Span]:
-    """A block of work; `name` is the agent, model or tool, if the attributes do not say it."""
+    """Return a context manager that records a span.
+
+    Args:
+        operation: the operation by the semantic conventions.
+        name: the agent, model or tool in the span's name, if no attribute has it.
+        attributes: the attributes known at the start.
+    """
     tracer = _tracer()
     return _NO_SPAN if tracer is None else _record_span(tracer, operation, name, attributes)
 
 
 def _tracer() -> trace.Tracer | None:
-    """What records, if anything does."""
-    global _cached_tracer  # noqa: PLW0603 - making a tracer takes longer than most of what is traced
+    """Return the tracer of the current provider, or None if nothing records."""
+    global _cached_tracer  # noqa: PLW0603 - creating a tracer takes longer than most spans
     provider = _provider_override.get()
     if provider is None:
         api: Any = sys.modules.get("opentelemetry.trace")
@@ -158,45 +163,45 @@ def _record_span(
 ) -> Iterator[Span]:
     from opentelemetry import trace
 
-    said = _standard_attributes(attributes)
-    named = operation in _SPAN_NAME_ATTRIBUTES and (
-        name or said.get(ATTRIBUTE_NAMES[_SPAN_NAME_ATTRIBUTES[operation]])
+    standard = _standard_attributes(attributes)
+    subject = operation in _SPAN_NAME_ATTRIBUTES and (
+        name or standard.get(ATTRIBUTE_NAMES[_SPAN_NAME_ATTRIBUTES[operation]])
     )
-    started = tracer.start_span(
-        f"{operation} {named}" if named else operation,
+    otel_span = tracer.start_span(
+        f"{operation} {subject}" if subject else operation,
         kind=trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL,
-        attributes={OPERATION_NAME: operation, **said},
+        attributes={OPERATION_NAME: operation, **standard},
     )
-    if started.is_recording():
-        started.set_attributes(_content_attributes(attributes))
-    with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+    if otel_span.is_recording():
+        otel_span.set_attributes(_content_attributes(attributes))
+    with trace.use_span(otel_span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
-            yield Span(started)
-        except GeneratorExit:  # somebody had heard enough of a stream
+            yield Span(otel_span)
+        except GeneratorExit:  # the reader of a stream stopped early: no error
             raise
-        except BaseException as error:  # its name alone: messages quote what was given
-            started.set_attribute(ERROR_TYPE, type(error).__name__)
-            started.set_status(trace.StatusCode.ERROR)
+        except BaseException as error:  # its class alone: messages may quote content
+            otel_span.set_attribute(ERROR_TYPE, type(error).__name__)
+            otel_span.set_status(trace.StatusCode.ERROR)
             raise
 
 
 def _standard_attributes(attributes: Attributes) -> dict[str, Any]:
-    given: Mapping[str, Any] = attributes
     return {
         ATTRIBUTE_NAMES[key]: value
-        for key, value in given.items()
+        for key, value in attributes.items()
         if value is not None and key in ATTRIBUTE_NAMES
     }
 
 
 def _content_attributes(attributes: Attributes) -> dict[str, str]:
-    """What was said, as text; spans hold no nested data, so that becomes JSON."""
-    given: Mapping[str, Any] = attributes
-    found = [key for key in given if key in CONTENT_ATTRIBUTE_NAMES]
-    if not found or not is_content_captured():
+    """Return the content as text; spans hold no nested data, so it is encoded as JSON."""
+    values = {key: value for key, value in attributes.items() if key in CONTENT_ATTRIBUTE_NAMES}
+    if not values or not is_content_captured():
         return {}
-    made = {key: given[key]() if callable(given[key]) else given[key] for key in found}
-    return {CONTENT_ATTRIBUTE_NAMES[key]: _to_text(value) for key, value in made.items() if value is not None}
+    content = {key: value() if callable(value) else value for key, value in values.items()}
+    return {
+        CONTENT_ATTRIBUTE_NAMES[key]: _to_text(value) for key, value in content.items() if value is not None
+    }
 
 
 def _to_text(value: Any) -> str:
@@ -204,7 +209,7 @@ def _to_text(value: Any) -> str:
 
 
 def _encode_unknown(value: Any) -> Any:
-    """What JSON has no form for: our own maps and lists, and anything else as it prints."""
+    """Convert what JSON cannot express: frozen maps and lists, and anything else to its text."""
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, Sequence) else str(value)

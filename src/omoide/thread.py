@@ -1,7 +1,6 @@
-"""What happened to this agent?
+"""Functions on the thread of an agent.
 
-Functions on an agent: `append` creates the thread where it is missing, reads never do.
-
+`append` creates the thread if it is missing, reads never do.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ has_thread = THREAD.has
 
 
 def key() -> str:
-    """The key of the state that holds the thread."""
+    """Return the key of the state that holds the thread."""
     return THREAD.key
 
 
@@ -32,36 +31,36 @@ def append(
     expected_rev: int | None = None,
     now: int | None = None,
 ) -> Agent:
-    """The agent with one entry or several more in its thread."""
+    """Return the agent with one or more entries appended to its thread."""
     return put(agent, THREAD.get_or_new(agent).append(entries, expected_rev=expected_rev, now=now))
 
 
 def entries(agent: Agent) -> list[ThreadEntry]:
-    """All entries, oldest first."""
+    """Return all entries, oldest first."""
     thread = get(agent)
     return [] if thread is None else [*thread.entries]
 
 
 def get_entry(agent: Agent, seq: int) -> ThreadEntry | None:
-    """The entry at a position, or None."""
+    """Return the entry at a position, or None."""
     thread = get(agent)
     return None if thread is None else thread.get_entry(seq)
 
 
 def last(agent: Agent) -> ThreadEntry | None:
-    """The newest entry, or None."""
+    """Return the newest entry, or None."""
     thread = get(agent)
     return None if thread is None else thread.last()
 
 
 def slice(agent: Agent, first: int, last: int) -> list[ThreadEntry]:
-    """The entries from `first` to `last`, both included."""
+    """Return the entries from `first` to `last`, both included."""
     thread = get(agent)
     return [] if thread is None else thread.slice(first, last)
 
 
 def filter_by_kind(agent: Agent, kinds: str | Iterable[str]) -> list[ThreadEntry]:
-    """The entries of one kind, or of several."""
+    """Return the entries of one kind, or of several."""
     thread = get(agent)
     return [] if thread is None else thread.filter_by_kind(kinds)
 

@@ -137,7 +137,7 @@ def load(plain: Any, depth: int = 0) -> Any:
             if key == "$map" and type(inner) is dict:
                 return _load_map(inner, depth)
             if type(key) is str and key.startswith("$"):
-                return _load_tagged(key, inner, depth)
+                return _load_tag(key, inner, depth)
         return _load_map(plain, depth)
     if type(plain) is list:
         return list_of(_load_list(plain, depth))
@@ -164,7 +164,7 @@ def _load_list(plain: list[Any], depth: int) -> list[Any]:
     return loaded
 
 
-def _load_tagged(tag: str, inner: Any, depth: int) -> Any:
+def _load_tag(tag: str, inner: Any, depth: int) -> Any:
     try:
         if tag == "$datetime":
             return freeze(datetime.fromisoformat(inner), "")
@@ -300,17 +300,17 @@ def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any
         )
         free = declared is Frozen or (get_origin(declared) or declared) in (FrozenMap, FrozenList)
         if field.name not in excluded:
-            plan.append((field.name, dump if free and _item_struct(declared) is None else _dump_typed))
+            plan.append((field.name, dump if free and _item_struct(declared) is None else _dump_field))
     return tuple(plan)
 
 
-def _dump_typed(value: Any, depth: int) -> Any:
+def _dump_field(value: Any, depth: int) -> Any:
     if isinstance(value, msgspec.Struct):
         return _dump_struct(value, depth)
     if type(value) is FrozenMap:
-        return {key: _dump_typed(value[key], depth + 1) for key in sorted(value)}
+        return {key: _dump_field(value[key], depth + 1) for key in sorted(value)}
     if isinstance(value, (FrozenList, tuple)):
-        return [_dump_typed(item, depth + 1) for item in value]
+        return [_dump_field(item, depth + 1) for item in value]
     return dump(value, depth)
 
 
