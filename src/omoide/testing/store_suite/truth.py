@@ -57,7 +57,7 @@ class StalenessSuite(StoreFixtures):
         return full
 
     async def test_what_rests_on_a_forgotten_memory_is_stale(self, store: Store) -> None:
-        """Entries derived from it, at any distance, become stale without a new revision and are not recalled."""
+        """Entries derived from it, at any distance, become stale without a new revision."""
         full = await self.store_with_chain(store)
         await full.supersede("a", ADA)
         assert await stale_ids(full) == ["b", "c"]
