@@ -13,7 +13,7 @@ from omoide import Agent, Thread, memory, thread
 from omoide.core.state import THREAD
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ConversationSummary, project
-from omoide.retrieval.text import TokenCounter, estimate_tokens, token_counter
+from omoide.retrieval import TokenCounter, estimate_tokens, token_counter
 from omoide.shortterm.summary import SUMMARY_HEADING
 
 NAME = ConversationSummary().name

@@ -14,7 +14,7 @@ from tests.sessions.given import a_spec, talker
 from omoide import clock
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.errors import Invalid, StoreFailed
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval import estimate_tokens
 from omoide.sessions import Session
 from omoide.sessions.context import SessionContext, build_context, split_budget
 from omoide.shortterm.context import WorkingContext

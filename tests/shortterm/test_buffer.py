@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval import estimate_tokens
 from omoide.shortterm import BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
 from omoide.shortterm.memory import ROLES
 from omoide.testing import reproducible

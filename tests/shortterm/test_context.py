@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omoide.core import codec
 from omoide.errors import Invalid, InvalidRecord
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval import estimate_tokens
 from omoide.shortterm import ContextItem, WorkingContext, infer_type
 from omoide.shortterm.context import KEYS, SOURCES, SUMMARY_KEY
 from omoide.testing import reproducible

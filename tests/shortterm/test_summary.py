@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.errors import Invalid, WrongType
-from omoide.retrieval.text import TokenCounter, estimate_tokens, token_counter
+from omoide.retrieval import TokenCounter, estimate_tokens, token_counter
 from omoide.shortterm import BufferMessage, sentences, summarize_messages
 from omoide.shortterm.summary import CONTENT_WEIGHT, RECENCY_WEIGHT, ROLE_WEIGHT, SUMMARY_HEADING
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 from functools import cache
 
-from omoide.testing.servers import PgBouncerServer, PostgresServer, RedisServer
+from omoide.testing import PgBouncerServer, PostgresServer, RedisServer
 
 
 @cache

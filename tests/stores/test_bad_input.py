@@ -10,7 +10,7 @@ import pytest
 from tests.stores.places import ADA, KINDS, a_store, asked, keep, listed, note, opened
 
 from omoide.core.entry import Entry, RecallRequest, Scope
-from omoide.embedders.vectors import FunctionEmbedder
+from omoide.embedders import FunctionEmbedder
 from omoide.errors import (
     Closed,
     EmbedderFailed,

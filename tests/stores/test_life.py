@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, blocking, clock, open_store
-from omoide.embedders.vectors import FunctionEmbedder, HashEmbedder
+from omoide.embedders import FunctionEmbedder, HashEmbedder
 from omoide.errors import Closed, EmbedderChanged, Erased, Invalid, OmoideError, StoreFailed
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.records import Document, Link, Query

@@ -19,8 +19,7 @@ from tests.stores.postgres_workers import opened
 from omoide.core.entry import Filter, RecallRequest, Scope
 from omoide.errors import Busy, StoreFailed, StoreUnreachable, Uncertain
 from omoide.stores.records import Document, Query
-from omoide.testing import eventually
-from omoide.testing.servers import PostgresServer
+from omoide.testing import PostgresServer, eventually
 
 CRASHES = max(2, int(os.environ.get("OMOIDE_KILLS", "10")) // 5)
 THREADS = 6

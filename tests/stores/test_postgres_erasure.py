@@ -13,8 +13,7 @@ from tests.stores.postgres_workers import opened
 from omoide.core.entry import Scope
 from omoide.errors import Busy
 from omoide.stores.records import Document, Link
-from omoide.testing import HashEmbedder
-from omoide.testing.servers import PostgresServer
+from omoide.testing import HashEmbedder, PostgresServer
 
 EMBEDDER = HashEmbedder(64)
 TEXT = "zebraquux drinks tea"

@@ -22,7 +22,7 @@ from omoide.core.entry import RecallRequest, Scope
 from omoide.errors import Invalid, StoreFailed
 from omoide.stores.factory import open_store
 from omoide.stores.redis import cache, snapshot
-from omoide.testing.servers import RedisServer
+from omoide.testing import RedisServer
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 

@@ -17,8 +17,7 @@ from omoide.errors import Busy, Uncertain
 from omoide.stores.factory import open_store
 from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.sql import cache, writes
-from omoide.testing import HashEmbedder
-from omoide.testing.servers import RedisServer
+from omoide.testing import HashEmbedder, RedisServer
 
 _WAIT_S = 10.0
 

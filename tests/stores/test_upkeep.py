@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from omoide import Entry, RecallRequest, Scope, WriteRequest, open_store
-from omoide.embedders import Embedding
-from omoide.embedders.vectors import HashEmbedder
+from omoide.embedders import Embedding, HashEmbedder
 from omoide.errors import Corrupted, EmbedderFailed, StoreFailed
 from omoide.stores.sqlite.store import SQLiteStore
 

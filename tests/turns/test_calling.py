@@ -20,8 +20,7 @@ from omoide.errors import (
     ModelTimedOut,
     ModelUnreachable,
 )
-from omoide.testing import eventually
-from omoide.testing.doubles import ScriptedModel
+from omoide.testing import ScriptedModel, eventually
 from omoide.turns.model import FunctionModel, Model, Reply, Request, SupportsStreaming, backoff, call_model
 from omoide.turns.provider import ProviderModel
 

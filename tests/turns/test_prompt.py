@@ -9,7 +9,7 @@ from tests.turns.given import ALEX, INSTRUCTIONS, Spy, Talker, a_spec, kinds_of,
 
 from omoide.core.action import action
 from omoide.errors import OverBudget
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval import estimate_tokens
 from omoide.turns import preflight, turn, write
 from omoide.turns.messages import Exchange, Message
 from omoide.turns.prompt import Prompt

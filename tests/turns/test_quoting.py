@@ -14,7 +14,7 @@ from tests.turns.given import INSTRUCTIONS, Spy, Talker, a_spec, system_of
 
 from omoide.core.entry import Entry
 from omoide.errors import OmoideError
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval import estimate_tokens
 from omoide.testing import reproducible
 from omoide.turns import prompt as quoting
 from omoide.turns import turn, write

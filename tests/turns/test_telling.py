@@ -16,7 +16,7 @@ from omoide.core.action import Action, action
 from omoide.core.agent import Agent
 from omoide.core.entry import Entry, RecallRequest, RecallResult
 from omoide.errors import ModelMisbehaved, OverBudget
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval import estimate_tokens
 from omoide.turns import preflight, turn
 from omoide.turns.messages import ToolCall
 from omoide.turns.model import Reply

@@ -15,7 +15,7 @@ from omoide.core.action import Action, action
 from omoide.core.agent import Agent
 from omoide.core.definition import Plugin
 from omoide.errors import NotFound, TooManyRounds
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval import estimate_tokens
 from omoide.turns import turn
 from omoide.turns.messages import ToolCall
 from omoide.turns.model import Reply

@@ -12,7 +12,7 @@ from tests.runtime.nats.yard import OpenTransport, Yard
 
 from omoide import ids
 from omoide.runtime.nats import NatsTransport
-from omoide.testing.servers import NatsServer
+from omoide.testing import NatsServer
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,7 @@ from omoide import Agent, Signal
 from omoide.runtime.checkpoints import DocumentCheckpointStore, load_agent
 from omoide.runtime.nats import NatsTransport
 from omoide.stores.factory import open_store
-from omoide.testing import eventually
-from omoide.testing.servers import NatsServer
+from omoide.testing import NatsServer, eventually
 
 KILLS = max(1, int(os.environ.get("OMOIDE_KILLS", "10")) // 5)
 LEASE_MS = 1_000

@@ -10,8 +10,7 @@ from tests.runtime.nats.hearing import Told, stream
 
 from omoide import Signal
 from omoide.runtime.nats import NatsTransport
-from omoide.testing import eventually
-from omoide.testing.servers import NatsCluster, NatsServer
+from omoide.testing import NatsCluster, NatsServer, eventually
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -16,8 +16,7 @@ from omoide import Signal
 from omoide.errors import Invalid, SignalTooLarge
 from omoide.runtime.nats import NatsTransport, connection
 from omoide.runtime.nats import transport as channel
-from omoide.testing import eventually
-from omoide.testing.servers import NatsServer
+from omoide.testing import NatsServer, eventually
 
 
 def sig(data: Any = None, type: str = "n", **more: Any) -> Signal:

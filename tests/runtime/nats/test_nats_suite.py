@@ -10,8 +10,7 @@ import pytest
 from omoide import ids
 from omoide.runtime.nats import NatsTransport
 from omoide.runtime.transport import Transport
-from omoide.testing import TransportSuite
-from omoide.testing.servers import NatsServer
+from omoide.testing import NatsServer, TransportSuite
 
 
 class TestNats(TransportSuite):
