@@ -17,7 +17,7 @@ import pytest
 from omoide.errors import Invalid, InvalidQuery, QueryStopped, StoreFailed
 from omoide.graph import IRI, sandbox, worker
 from omoide.graph.oxigraph import OxigraphBackend
-from omoide.graph.sandbox import run_isolated
+from omoide.graph.sandbox import run_in_process
 from omoide.testing import eventually
 
 NQUADS = "".join(f'<u:s{n}> <u:p> "v{n}" <u:g> .\n' for n in range(300)).encode()
@@ -49,7 +49,7 @@ def gone(pid: int) -> bool:
 
 
 async def ask(query: str = "SELECT ?s { ?s ?p ?o }", **options: Any) -> Any:
-    return await run_isolated(options.pop("nquads", NQUADS), query, default_graphs=["u:g"], **options)
+    return await run_in_process(options.pop("nquads", NQUADS), query, default_graphs=["u:g"], **options)
 
 
 @pytest.mark.parametrize(

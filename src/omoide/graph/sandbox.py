@@ -32,7 +32,7 @@ _ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")  # what Py
 _MIN_MEMORY_MB = 64
 
 
-async def run_isolated(
+async def run_in_process(
     nquads: bytes,
     query: str,
     *,

@@ -121,8 +121,9 @@ stack and take the process down with it.
 
 Form = Literal["SELECT", "ASK", "CONSTRUCT", "DESCRIBE"]
 _FORMS = ("SELECT", "ASK", "CONSTRUCT", "DESCRIBE")
-_UPDATE_KEYWORD_LIST = "INSERT DELETE LOAD CLEAR DROP CREATE COPY MOVE ADD WITH USING INTO"
-_UPDATE_KEYWORDS = frozenset(_UPDATE_KEYWORD_LIST.split())
+_UPDATE_KEYWORDS = frozenset(
+    ("INSERT", "DELETE", "LOAD", "CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD", "WITH", "USING", "INTO")
+)
 
 # Every keyword of a query. Other words are refused, because some engines read their beginning as a keyword.
 _QUERY_KEYWORD_LIST = """
@@ -175,16 +176,16 @@ def check_query(query: str) -> CheckedQuery:
         raise InvalidQuery(f"is longer than {MAX_BYTES} bytes", "ask in parts, or bind what is long")
     if any("\ud800" <= character <= "\udfff" for character in query):
         raise InvalidQuery("contains a lone surrogate", "decode the text properly first")
-    return _check_cached(query)
+    return _check_tokens(query)
 
 
 @lru_cache(maxsize=64)
-def _check_cached(query: str) -> CheckedQuery:
+def _check_tokens(query: str) -> CheckedQuery:
     tokens = tokenize(query)
     prefixes, start = _prologue(tokens)
     checked, size = [], 0
-    for at, piece in enumerate(tokens):
-        checked.append(_normalize(piece, prefixes, at >= start))
+    for at, token in enumerate(tokens):
+        checked.append(_normalize(token, prefixes, at >= start))
         size += len(checked[-1].text)
         if size > 5 * MAX_BYTES:
             raise InvalidQuery("is too long once its prefixes are written out", "ask in parts")
@@ -199,10 +200,10 @@ def _check_cached(query: str) -> CheckedQuery:
     return CheckedQuery(cast("Form", form), tuple(checked), variables)
 
 
-def _prologue(pieces: list[SparqlToken]) -> tuple[dict[str, str], int]:
+def _prologue(tokens: list[SparqlToken]) -> tuple[dict[str, str], int]:
     """Return the declared prefixes with the known ones, and the index of the first token after them."""
     prefixes = dict(PREFIXES)
-    significant = [(at, token) for at, token in enumerate(pieces) if token.kind not in ("space", "comment")]
+    significant = [(at, token) for at, token in enumerate(tokens) if token.kind not in ("space", "comment")]
     index = 0
     while index < len(significant):
         at, token = significant[index]
@@ -220,7 +221,7 @@ def _prologue(pieces: list[SparqlToken]) -> tuple[dict[str, str], int]:
             )
         prefixes[declared[0].text[:-1]] = declared[1].text[1:-1]
         index += 3
-    return prefixes, len(pieces)
+    return prefixes, len(tokens)
 
 
 def _normalize(token: SparqlToken, prefixes: dict[str, str], in_body: bool) -> SparqlToken:
@@ -265,24 +266,22 @@ def _check_size(tokens: list[SparqlToken]) -> None:
     for kind, text in tokens:
         if kind == "space":
             continue
-        term = kind in _TERM_KINDS
+        is_term = kind in _TERM_KINDS
         if kind == "sign":
             depth += (text in _OPENING) - (text in _CLOSING)
             parentheses += (text == "(") - (text == ")")
-        if list_keyword and not (
-            term or text in _LIST_SEPARATORS[list_keyword] or text.upper() in _DATA_KEYWORDS
-        ):
+        is_data = is_term or text.upper() in _DATA_KEYWORDS
+        if list_keyword and not (is_data or text in _LIST_SEPARATORS[list_keyword]):
             list_keyword = ""
         if not list_keyword:
             count += 1
-            steps += (
-                _SIGN_COSTS.get(text, 0)
-                if kind == "sign"
-                else term and after_term and (6 if parentheses else 1)
-            )
+            if kind == "sign":
+                steps += _SIGN_COSTS.get(text, 0)
+            elif is_term and after_term:  # a triple or, in parentheses, an RDF list
+                steps += 6 if parentheses else 1
         if kind == "word" and text.upper() in _LIST_SEPARATORS:
             list_keyword = text.upper()
-        after_term = term
+        after_term = is_term
         if depth > MAX_DEPTH or count > MAX_TOKENS or steps > MAX_STEPS:
             raise InvalidQuery("is too long or too deeply nested", "ask in parts, or bind what is long")
 
@@ -367,7 +366,7 @@ class _Binder:
 
     def _track_position(self, token: SparqlToken, number: int) -> None:
         """Follow a keyword or sign to the position after it."""
-        word, positions = token.text.upper() if token.kind in ("word", "sign") else "", self._positions
+        word, positions = self._keyword_at(number, 0), self._positions
         if word in ("{", "{|"):
             self._leave_clause()
             names = positions[-1].kind == "names"
@@ -391,14 +390,14 @@ class _Binder:
     def _enter_clause(self, word: str, number: int) -> None:
         if self._positions[-1].kind in _CLAUSES and word in _CLAUSE_ENDS:
             self._positions.pop()
-        inner = len(self._positions) > 1
+        nested = len(self._positions) > 1
         if word == "SELECT":
-            self._positions.append(_Position("projection", inner))
+            self._positions.append(_Position("projection", nested))
         elif word == "BY":
             grouping = self._keyword_at(number, -1) == "GROUP"
-            self._positions.append(_Position("grouping" if grouping else "condition", inner))
+            self._positions.append(_Position("grouping" if grouping else "condition", nested))
         elif word == "VALUES":
-            self._positions.append(_Position("names", inner))
+            self._positions.append(_Position("names", nested))
 
     def _leave_clause(self) -> None:
         if self._positions[-1].kind in _CLAUSES:

@@ -346,10 +346,10 @@ class GraphView:
         seconds = self._timeout if timeout is None else timeout
         if not isolated or self._remote:
             return await _run_in_thread(self.core.query, prepared, seconds)
-        from omoide.graph.sandbox import run_isolated
+        from omoide.graph.sandbox import run_in_process
 
         prepared, data = await _run_in_thread(self.core.dump, prepared)
-        return await run_isolated(
+        return await run_in_process(
             data,
             query,
             default_graphs=prepared.default_graphs,

@@ -129,7 +129,7 @@ def summarize_messages(
     )
     chosen: list[_ScoredSentence] = []
     for _ in range(_ROUNDS):
-        added = _select_fitting(ranked, budget - count(_render(chosen, quote)), count, quote)
+        added = _select_sentences(ranked, budget - count(_render(chosen, quote)), count, quote)
         if not added:
             break
         used = {*added}
@@ -154,7 +154,7 @@ def _content_score(text: str) -> float:
     return min(sum(1 for pattern in _KEY_PATTERNS if pattern.search(text)) / _MAX_KEY_PATTERNS, 1.0)
 
 
-def _select_fitting(
+def _select_sentences(
     ranked: Sequence[_ScoredSentence], budget: int, count: TokenCounter, quote: QuoteFunction
 ) -> list[_ScoredSentence]:
     """Return the best sentences that fit into the budget; longer ones are skipped for others."""

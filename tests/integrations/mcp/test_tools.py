@@ -214,7 +214,7 @@ async def test_a_query_always_has_a_process_of_its_own(store: Any, monkeypatch: 
         asked.append(options["timeout"])
         raise QueryStopped("isolated query", "took longer than 10 s", "ask for less")
 
-    monkeypatch.setattr(sandbox, "run_isolated", stopped)
+    monkeypatch.setattr(sandbox, "run_in_process", stopped)
     await fill_store(store)
     async with connect_client(store, all_tools=True) as client:
         assert "took longer" in await call_error(client, "sparql", query="SELECT * { ?a ?b ?c }")
