@@ -13,13 +13,12 @@ from threading import RLock
 from typing import Any, ClassVar, TypeVar
 
 from omoide import clock, ids
-from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
-from omoide.core.frozen import EMPTY_MAP, freeze
+from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
 from omoide.embedders import Embedder
 from omoide.errors import Closed
-from omoide.stores import operations, semantics, truth, validation
+from omoide.stores import operations, semantics, truth
 from omoide.stores import recall as recall_engine
-from omoide.stores.codec import IndexData, index_entries, index_with_vector
+from omoide.stores.codec import IndexData, index_entries
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
@@ -30,8 +29,6 @@ from omoide.stores.records import (
     Finding,
     Lease,
     Link,
-    Page,
-    Query,
     Stats,
     Version,
 )
@@ -44,8 +41,9 @@ from omoide.stores.state import (
     StoredEntry,
     tombstone_owner,
 )
+from omoide.stores.state_store import StateStore
 from omoide.stores.truth import INVALIDATED_BY, StaleTransition
-from omoide.stores.validation import StoreSettings, validate_arguments
+from omoide.stores.validation import StoreSettings, check_arguments
 
 T = TypeVar("T")
 
@@ -282,15 +280,13 @@ class MemoryState:
             del self.leases[key]
 
 
-@validate_arguments
-class MemoryStore:
+class MemoryStore(StateStore):
     """A store whose entries last as long as the process."""
 
     UNREACHABLE: ClassVar[tuple[str, ...]] = ("graphs that have not caught up", "what other programs read")
 
     def __init__(self, embedder: Embedder | None, settings: StoreSettings) -> None:
-        self.embedder = embedder
-        self.settings = settings
+        super().__init__(embedder, settings)
         self._state = MemoryState()
         self._generation = ids.uuid7()
         self._lock = RLock()
@@ -309,13 +305,7 @@ class MemoryStore:
             return operation(self._state)
 
     def _run_write(self, operation: Callable[[MemoryState], T], *, rollback: bool = False) -> T:
-        """Run an operation that changes the state.
-
-        Args:
-            operation: Reads and changes the state.
-            rollback: Whether the operation may fail after it changed something. A copy of the state is made
-                first, which is too slow for every write.
-        """
+        # A copy of the state is too slow for every write.
         with self._lock:
             before = self._state.copy() if rollback else None
             try:
@@ -325,104 +315,9 @@ class MemoryStore:
                     self._state = before
                 raise
 
-    # Writes
-
-    def write(self, request: WriteRequest) -> WriteResult:
-        """Write an entry."""
-        return self.write_many([request])[0]
-
-    def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
-        """Write all of these entries, or none."""
-        guarded = [self.settings.guard_request(request) for request in requests]
-        return self._write_all(guarded, index_entries([request.entry for request in guarded], self.embedder))
-
-    def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
-        """Write an entry with a vector of the caller's."""
-        guarded = self.settings.guard_request(request)
-        data = index_with_vector(request.entry, guarded.entry, vector, self.embedder)
-        return self._write_all([guarded], [data])[0]
-
-    def _write_all(
-        self, requests: Sequence[WriteRequest], index_data: Sequence[IndexData]
-    ) -> list[WriteResult]:
-        now, limit = clock.now(), self.settings.session_limit
-        compound = len(requests) > 1 or any(request.supersedes is not None for request in requests)
-        return self._run_write(
-            lambda state: operations.write_all(state, requests, index_data, now, limit),
-            rollback=compound or limit is not None,
-        )
-
-    def supersede(
-        self,
-        id: str,
-        scope: Scope,
-        *,
-        by: str | None = None,
-        reason: str | None = None,
-        expected_rev: int | None = None,
-    ) -> Entry:
-        """Mark an entry as replaced by another, or by nothing."""
-        now, reason = clock.now(), self.settings.guard_reason(reason)
-        return self._run_write(
-            lambda state: operations.supersede(
-                state, id, scope, by=by, reason=reason, expected_rev=expected_rev, now=now
-            )
-        )
-
-    def reinstate(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
-        """Undo superseding an entry."""
-        now = clock.now()
-        return self._run_write(lambda state: operations.reinstate(state, id, scope, expected_rev, now))
-
-    def import_entries(
-        self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
-    ) -> int:
-        """Add entries of another store as they are, and return how many were new."""
-        prepared = validation.prepare_import(entries, links, access, self.settings)
-        if not prepared:
-            return 0
-        data = index_entries(prepared, self.embedder)
-        missing = validation.missing_premises(entries)
-        now, limit = clock.now(), self.settings.session_limit
-        return self._run_write(
-            lambda state: operations.import_entries(
-                state, prepared, data, links, access, missing, now, limit
-            ),
-            rollback=True,
-        )
-
-    def record_access(self, ids: Iterable[str], scope: Scope) -> None:
-        """Count one use of each of these entries."""
-        now, used = clock.now(), [*ids]
-        self._run_write(lambda state: operations.record_access(state, used, scope, now))
-
-    def link(self, link: Link, scope: Scope) -> Link:
-        """Link two entries."""
-        now = clock.now()
-        return self._run_write(lambda state: operations.add_link(state, link, scope, now))
-
-    def unlink(self, link: Link, scope: Scope) -> bool:
-        """Remove a link and return whether it existed."""
-        now = clock.now()
-        return self._run_write(lambda state: operations.remove_link(state, link, scope, now))
-
-    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase an entry, or everything in a scope, for good."""
-        now, reason = clock.now(), self.settings.guard_reason(reason)
-        return self._run_write(
-            lambda state: operations.erase(
-                state, scope, id=id, reason=reason, now=now, unreachable=self.UNREACHABLE
-            )
-        )
-
-    def scrub(self) -> EraseReceipt:
-        """Report that nothing is left of erased entries: memory has no files."""
-        return EraseReceipt(scrubbed=True, unreachable=self.UNREACHABLE)
-
-    # Reads
-
     def recall(self, request: RecallRequest) -> RecallResult:
         """Return the entries that answer best."""
+        check_arguments(recall_request=request)
         count = self.settings.count_tokens
         if not recall_engine.has_numpy():
             return recall_engine.recall_by_words(request, self, count)
@@ -437,36 +332,11 @@ class MemoryStore:
         self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
     ) -> Iterator[Candidates | None]:
         """Yield all entries of a scope that may answer."""
-        yield self._run_read(
-            lambda state: operations.candidates(state, scope, filter, at, encode_query, self.embedder)
-        )
-
-    def list_entries(self, scope: Scope) -> list[Entry]:
-        """Return everything in a scope, oldest first."""
-        return self._run_read(lambda state: operations.list_entries(state, scope))
-
-    def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
-        """Return an entry, as of a moment if one is given."""
-        return self._run_read(lambda state: operations.get_entry(state, id, scope, as_of))
-
-    def query(self, query: Query) -> Page:
-        """Return a page of the entries that pass a filter, newest first."""
-        return self._run_read(lambda state: operations.query(state, query))
-
-    def history(self, id: str, scope: Scope) -> list[Version]:
-        """Return the versions of an entry, oldest first."""
-        return self._run_read(lambda state: operations.history(state, id, scope))
-
-    def access(self, id: str, scope: Scope) -> Access:
-        """Return how often an entry was used, and when last."""
-        return self._run_read(lambda state: operations.require_entry(state, id, scope).access)
-
-    def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
-        """Return the links from and to an entry, oldest first."""
-        return self._run_read(lambda state: operations.links_of(state, id, scope, relation))
+        yield self._candidates(scope, filter, at, encode_query)
 
     def stats(self, scope: Scope) -> Stats:
         """Count the entries, versions and links of a scope."""
+        check_arguments(scope=scope)
         now = clock.now()
         return self._run_read(
             lambda state: operations.stats(state, scope, self.embedder, now, len(state.change_log))
@@ -476,66 +346,30 @@ class MemoryStore:
         """Return the namespaces that have an entry or a document, sorted."""
         return self._run_read(lambda state: sorted({key[0] for key in (*state.entries, *state.documents)}))
 
-    # Documents
-
-    def load(self, kind: str, id: str, scope: Scope) -> Document | None:
-        """Return a document with its log, or None."""
-        return self._run_read(lambda state: operations.load_document(state, kind, id, scope))
-
-    def documents(
-        self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
-    ) -> list[Document]:
-        """Return the documents of a kind without their logs, ordered by id."""
-        return self._run_read(lambda state: operations.list_documents(state, kind, scope, limit, after))
-
     def kinds(self, namespace: str) -> list[str]:
         """Return the kinds of the documents in a namespace, sorted."""
+        check_arguments(namespace=namespace)
         return self._run_read(
             lambda state: sorted({kind for name, kind, _ in state.documents if name == namespace})
         )
 
-    def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
-        """Create or replace a document."""
-        now = clock.now()
-        return self._run_write(lambda state: operations.save_document(state, document, expected_rev, now))
-
-    def append(
-        self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
-    ) -> int:
-        """Append items to the log of a document and return its new revision."""
-        items = [freeze(item, f"entries[{at}]") for at, item in enumerate(entries)]
-        now = clock.now()
-        return self._run_write(
-            lambda state: operations.append_document(state, kind, id, items, scope, expected_rev, now)
-        )
-
-    def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
-        """Acquire or renew the lease of a document; None while another owner holds it."""
-        now = clock.now()
-        return self._run_write(
-            lambda state: operations.claim_document(state, kind, id, scope, owner, ttl_ms, now)
-        )
-
-    def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
-        """End a lease and return whether the owner held it."""
-        now = clock.now()
-        return self._run_write(lambda state: operations.release_document(state, kind, id, scope, owner, now))
-
-    # Change feed
-
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """Return the changes after a sequence number, in order."""
+        check_arguments(namespace=namespace, after=after, limit=limit)
         return self._run_read(lambda state: _changes_after(state, namespace, after)[:limit])
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
     ) -> Feed:
         """Return what changed after a sequence number, in its current form."""
+        check_arguments(namespace=namespace, after=after, limit=limit, used_since=used_since)
         return self._run_read(
             lambda state: _read_feed(state, self._generation, namespace, after, limit, used_since)
         )
 
-    # Maintenance
+    def scrub(self) -> EraseReceipt:
+        """Report that nothing is left of erased entries: memory has no files."""
+        return EraseReceipt(scrubbed=True, unreachable=self.UNREACHABLE)
 
     def findings(self) -> list[Finding]:
         """Report on the upkeep of the store; a store in memory needs none."""

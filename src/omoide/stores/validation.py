@@ -6,10 +6,9 @@ them by name before the operation begins, so that bad input is refused alike and
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -81,44 +80,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         return request if entry is request.entry else request.replace(entry=entry)
 
 
-S = TypeVar("S", bound=type)
 Check = Callable[[Any, str], Any]
-
-
-def validate_arguments(cls: S) -> S:
-    """Decorator: the arguments of a store's operations are checked by their names."""
-    for name, method in vars(cls).copy().items():
-        if not name.startswith("_") and inspect.isfunction(method):
-            checks = _parameter_checks(name, method)
-            if checks:
-                setattr(cls, name, _with_validation(method, checks))
-    return cls
-
-
-def _parameter_checks(method: str, function: Callable[..., Any]) -> list[tuple[str, Check | None]]:
-    """The parameters after self, each with its check."""
-    names = [*inspect.signature(function).parameters][1:]
-    found = [(name, _METHOD_CHECKS.get((method, name)) or _PARAMETER_CHECKS.get(name)) for name in names]
-    return found if any(check for _, check in found) else []
-
-
-def _with_validation(
-    function: Callable[..., Any], checks: list[tuple[str, Check | None]]
-) -> Callable[..., Any]:
-    by_name = {name: check for name, check in checks if check is not None}
-
-    @wraps(function)
-    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for value, (name, check) in zip(args, checks, strict=False):
-            if check is not None:
-                check(value, name)
-        for name, value in kwargs.items():
-            check = by_name.get(name)
-            if check is not None:
-                check(value, name)
-        return function(self, *args, **kwargs)
-
-    return operation
 
 
 def _check_list(value: object, field: str, *, check: Check | None = None) -> None:
@@ -175,15 +137,6 @@ _PARAMETER_CHECKS: dict[str, Check] = {
     "after": check_count,
     "limit": check_positive,
     "ttl_ms": _check_ttl,
-}
-_METHOD_CHECKS: dict[tuple[str, str], Check] = {
-    ("import_entries", "entries"): partial(_check_list, check=_instance_check(Entry)),
-    ("import_entries", "links"): partial(_check_list, check=_instance_check(Link)),
-    ("write", "request"): _instance_check(WriteRequest),
-    ("write_with_vector", "request"): _instance_check(WriteRequest),
-    ("recall", "request"): _instance_check(RecallRequest),
-    ("erase", "id"): partial(_check_optional, check=ids.check),
-    ("documents", "after"): partial(_check_optional, check=ids.check),
 }
 _ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
     **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},

@@ -20,48 +20,46 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlunsplit
 from weakref import WeakSet
 
 import msgspec
 
 from omoide import clock
-from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
-from omoide.core.frozen import EMPTY_MAP, freeze
+from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
+from omoide.core.frozen import EMPTY_MAP
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged, Invalid, MissingExtra
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import operations, records, semantics, validation
+from omoide.stores import operations, records, semantics
 from omoide.stores import recall as recall_engine
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.codec import IndexData, index_entries, index_with_vector
-from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
     Change,
-    Document,
     EraseReceipt,
     Feed,
     Finding,
-    Lease,
     Link,
     Page,
     Query,
     Stats,
-    Version,
 )
 from omoide.stores.redaction import mask_url
 from omoide.stores.redis import layout, maintenance
 from omoide.stores.redis.connection import Command, RedisConnections
 from omoide.stores.redis.layout import NamespaceKeys, partition_for, split_ids, store_key
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
-from omoide.stores.redis.transaction import TransactionRunner
+from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
+from omoide.stores.state_store import StateStore
 from omoide.stores.url import StoreURL, embedder_for
-from omoide.stores.validation import StoreSettings, validate_arguments
+from omoide.stores.validation import StoreSettings, check_arguments
 
 if TYPE_CHECKING:
     from omoide.stores.redis.cache import RedisCandidateSource
+
+T = TypeVar("T")
 
 OPTIONS: tuple[str, ...] = ("prefix", "cluster", "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname")
 """Options of a `redis://` URL beside the settings of all stores."""
@@ -115,8 +113,7 @@ def _connect(address: StoreURL, settings: StoreSettings) -> RedisConnections:
     return RedisConnections(url, name, timeout=settings.timeout, cluster=cluster, options=tls)
 
 
-@validate_arguments
-class RedisStore:
+class RedisStore(StateStore):
     """A store on a Redis server, for several threads, processes and machines at once."""
 
     UNREACHABLE: ClassVar[tuple[str, ...]] = (
@@ -130,8 +127,7 @@ class RedisStore:
     def __init__(
         self, server: RedisConnections, prefix: str, embedder: Embedder | None, settings: StoreSettings
     ) -> None:
-        self.embedder = embedder
-        self.settings = settings
+        super().__init__(embedder, settings)
         self._server = server
         self._prefix = prefix
         self._transactions = TransactionRunner(server, prefix, read_only=settings.read_only)
@@ -190,99 +186,42 @@ class RedisStore:
         if not self._server.closed:
             self._server.close()
 
-    # Writes
+    def _run_read(self, operation: Callable[[RedisSnapshot], T]) -> T:
+        return self._transactions.run_read(operation)
 
-    def write(self, request: WriteRequest) -> WriteResult:
-        """Write an entry."""
-        return self.write_many([request])[0]
+    def _run_write(self, operation: Callable[[RedisTransaction], T], *, rollback: bool = False) -> T:
+        del rollback  # the server is changed by the commit alone
+        return self._transactions.run_write(operation)
+
+    # Writes
 
     def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
         """Write all of these entries, or none."""
         with self._pin_embedder():
-            guarded = [self.settings.guard_request(request) for request in requests]
-            data = index_entries([request.entry for request in guarded], self.embedder)
-            return self._write_all(guarded, data)
+            return super().write_many(requests)
 
     def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
         """Write an entry with a vector of the caller's."""
         with self._pin_embedder():
-            guarded = self.settings.guard_request(request)
-            data = index_with_vector(request.entry, guarded.entry, vector, self.embedder)
-            return self._write_all([guarded], [data])[0]
-
-    def _write_all(
-        self, requests: Sequence[WriteRequest], index_data: Sequence[IndexData]
-    ) -> list[WriteResult]:
-        now, limit = clock.now(), self.settings.session_limit
-        return self._transactions.run_write(
-            lambda state: operations.write_all(state, requests, index_data, now, limit)
-        )
-
-    def supersede(
-        self,
-        id: str,
-        scope: Scope,
-        *,
-        by: str | None = None,
-        reason: str | None = None,
-        expected_rev: int | None = None,
-    ) -> Entry:
-        """Mark an entry as replaced by another, or by nothing."""
-        now, reason = clock.now(), self.settings.guard_reason(reason)
-        return self._transactions.run_write(
-            lambda state: operations.supersede(
-                state, id, scope, by=by, reason=reason, expected_rev=expected_rev, now=now
-            )
-        )
-
-    def reinstate(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
-        """Undo superseding an entry."""
-        now = clock.now()
-        return self._transactions.run_write(
-            lambda state: operations.reinstate(state, id, scope, expected_rev, now)
-        )
+            return super().write_with_vector(request, vector)
 
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
     ) -> int:
         """Add entries of another store as they are, and return how many were new."""
         with self._pin_embedder():
-            prepared = validation.prepare_import(entries, links, access, self.settings)
-            if not prepared:
-                return 0
-            data = index_entries(prepared, self.embedder)
-            missing = validation.missing_premises(entries)
-            now, limit = clock.now(), self.settings.session_limit
-            return self._transactions.run_write(
-                lambda state: operations.import_entries(
-                    state, prepared, data, links, access, missing, now, limit
-                )
-            )
+            return super().import_entries(entries, links, access)
 
     def record_access(self, ids: Iterable[str], scope: Scope) -> None:
-        """Count one use of each of these entries."""
-        now, used = clock.now(), [*ids]
-        if not self.settings.read_only:
-            self._transactions.run_write(lambda state: operations.record_access(state, used, scope, now))
-
-    def link(self, link: Link, scope: Scope) -> Link:
-        """Link two entries."""
-        now = clock.now()
-        return self._transactions.run_write(lambda state: operations.add_link(state, link, scope, now))
-
-    def unlink(self, link: Link, scope: Scope) -> bool:
-        """Remove a link and return whether it existed."""
-        now = clock.now()
-        return self._transactions.run_write(lambda state: operations.remove_link(state, link, scope, now))
+        """Count one use of each of these entries, unless the store is read only."""
+        if self.settings.read_only:
+            check_arguments(ids=ids, scope=scope)
+        else:
+            super().record_access(ids, scope)
 
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
         """Erase an entry, or everything in a scope, for good."""
-        now, reason = clock.now(), self.settings.guard_reason(reason)
-        receipt = self._transactions.run_write(
-            lambda state: operations.erase(
-                state, scope, id=id, reason=reason, now=now, unreachable=self.UNREACHABLE
-            )
-        )
+        receipt = super().erase(scope, id=id, reason=reason)
         return maintenance.with_pending_files(self._server, receipt)
 
     def scrub(self) -> EraseReceipt:
@@ -294,6 +233,7 @@ class RedisStore:
 
     def recall(self, request: RecallRequest) -> RecallResult:
         """Return the entries that answer best."""
+        check_arguments(recall_request=request)
         count = self.settings.count_tokens
         if not recall_engine.has_numpy():
             return recall_engine.recall_by_words(request, self, count)
@@ -307,42 +247,16 @@ class RedisStore:
                 self._source = RedisCandidateSource(self._transactions, self.embedder, self._candidates)
             return self._source
 
-    def _candidates(
-        self, scope: Scope, filter: Filter, at: int, encode_query: QueryEncoder
-    ) -> Candidates | None:
-        """Fetch all entries of a scope that may answer, for one recall."""
-        return self._transactions.run_read(
-            lambda state: operations.candidates(state, scope, filter, at, encode_query, self.embedder)
-        )
-
-    def list_entries(self, scope: Scope) -> list[Entry]:
-        """Return everything in a scope, oldest first."""
-        return self._transactions.run_read(lambda state: operations.list_entries(state, scope))
-
-    def get(self, id: str, scope: Scope, *, as_of: int | None = None) -> Entry:
-        """Return an entry, as of a moment if one is given."""
-        return self._transactions.run_read(lambda state: operations.get_entry(state, id, scope, as_of))
-
     def query(self, query: Query) -> Page:
         """Return a page of the entries that pass a filter, newest first."""
+        check_arguments(query=query)
         if query.as_of is not None:
-            return self._transactions.run_read(lambda state: operations.query(state, query))
+            return super().query(query)
         return self._transactions.run_read(lambda state: _query_page(state, query))
-
-    def history(self, id: str, scope: Scope) -> list[Version]:
-        """Return the versions of an entry, oldest first."""
-        return self._transactions.run_read(lambda state: operations.history(state, id, scope))
-
-    def access(self, id: str, scope: Scope) -> Access:
-        """Return how often an entry was used, and when last."""
-        return self._transactions.run_read(lambda state: operations.require_entry(state, id, scope).access)
-
-    def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
-        """Return the links from and to an entry, oldest first."""
-        return self._transactions.run_read(lambda state: operations.links_of(state, id, scope, relation))
 
     def stats(self, scope: Scope) -> Stats:
         """Count the entries, versions and links of a scope."""
+        check_arguments(scope=scope)
         now = clock.now()
         stats = self._transactions.run_read(lambda state: operations.stats(state, scope, self.embedder, now))
         return stats.replace(**maintenance.sizes(self._server, self._transactions.keys(scope.namespace)))
@@ -359,62 +273,17 @@ class RedisStore:
         keys = self._transactions.keys(namespace)
         return any(self._server.read([["HLEN", keys("rows")], ["HLEN", keys("docs")]]))
 
-    # Documents
-
-    def load(self, kind: str, id: str, scope: Scope) -> Document | None:
-        """Return a document with its log, or None."""
-        return self._transactions.run_read(lambda state: operations.load_document(state, kind, id, scope))
-
-    def documents(
-        self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
-    ) -> list[Document]:
-        """Return the documents of a kind without their logs, ordered by id."""
-        return self._transactions.run_read(
-            lambda state: operations.list_documents(state, kind, scope, limit, after)
-        )
-
     def kinds(self, namespace: str) -> list[str]:
         """Return the kinds of the documents in a namespace, sorted."""
+        check_arguments(namespace=namespace)
         keys = self._transactions.keys(namespace)
         kinds = sorted(kind.decode() for kind in self._server.read([["SMEMBERS", keys("kinds")]])[0])
         sizes = self._server.read([["ZCARD", keys("kind", kind)] for kind in kinds]) if kinds else []
         return [kind for kind, size in zip(kinds, sizes, strict=True) if size]
 
-    def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
-        """Create or replace a document."""
-        now = clock.now()
-        return self._transactions.run_write(
-            lambda state: operations.save_document(state, document, expected_rev, now)
-        )
-
-    def append(
-        self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
-    ) -> int:
-        """Append items to the log of a document and return its new revision."""
-        items = [freeze(item, f"entries[{at}]") for at, item in enumerate(entries)]
-        now = clock.now()
-        return self._transactions.run_write(
-            lambda state: operations.append_document(state, kind, id, items, scope, expected_rev, now)
-        )
-
-    def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
-        """Acquire or renew the lease of a document; None while another owner holds it."""
-        now = clock.now()
-        return self._transactions.run_write(
-            lambda state: operations.claim_document(state, kind, id, scope, owner, ttl_ms, now)
-        )
-
-    def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
-        """End a lease and return whether the owner held it."""
-        now = clock.now()
-        return self._transactions.run_write(
-            lambda state: operations.release_document(state, kind, id, scope, owner, now)
-        )
-
-    # Change feed
-
     def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """Return the changes after a sequence number, in the order of their commits."""
+        check_arguments(namespace=namespace, after=after, limit=limit)
         keys = self._transactions.keys(namespace)
         (lines,) = self._server.read([_changes_command(keys, after, limit)])
         return [_to_change(namespace, line) for line in lines]
@@ -423,6 +292,7 @@ class RedisStore:
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
     ) -> Feed:
         """Return what changed after a sequence number, in its current form."""
+        check_arguments(namespace=namespace, after=after, limit=limit, used_since=used_since)
         # Read each time: a server that was emptied has another generation.
         generation = maintenance.ensure_store(self._server, self._store_key, SCHEMA_VERSION, read_only=True)
         snapshot = self._transactions.snapshot()
