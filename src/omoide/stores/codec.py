@@ -1,8 +1,8 @@
-"""Entry bytes and index terms.
+"""Encode entries as bytes and compute their index data.
 
-As a JSON object of the fields that are not at their defaults. What comes back was checked when it was
-written, so it is put together without being checked again: that is what makes listing entries fast. Whether
-an entry is stale is no part of it: that is decided by what it rests on.
+An entry is stored as a JSON object of the fields that differ from their defaults. Decoding skips validation,
+because only validated entries are written: that is what makes listing fast. Staleness is not part of the
+bytes; it follows from the entry's dependencies and lies in its own column.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from omoide.errors import EmbedderFailed, Invalid
 from omoide.retrieval import text
 from omoide.retrieval.text import extract_features
 
-# bodies: How does a store write an entry down?
-
-
 V = TypeVar("V", bound=Value)
 
 _encode = msgspec.json.Encoder().encode
@@ -40,33 +37,34 @@ _OPTIONAL_FIELDS = tuple(
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The bytes to keep."""
-    said: dict[str, Any] = {name: getattr(entry, name) for name in _REQUIRED_FIELDS}
+    """Encode an entry."""
+    fields: dict[str, Any] = {name: getattr(entry, name) for name in _REQUIRED_FIELDS}
     for name, default in _OPTIONAL_FIELDS:
         value = getattr(entry, name)
         if value != default:
-            said[name] = value
+            fields[name] = value
     if entry.metadata:
-        said["metadata"] = codec.dump(entry.metadata)
+        fields["metadata"] = codec.dump(entry.metadata)
     if entry.message is not None:
-        said["message"] = {name: value for name, value in _items(entry.message) if value is not None}
+        fields["message"] = {name: value for name, value in _items(entry.message) if value is not None}
     if entry.evidence:
-        said["evidence"] = entry.evidence
-    return _encode(said)
+        fields["evidence"] = entry.evidence
+    return _encode(fields)
 
 
 def _items(message: MessageRef) -> list[tuple[str, Any]]:
+    """Return the fields of a message reference."""
     return [(name, getattr(message, name)) for name in MessageRef.__struct_fields__]
 
 
 def decode_entry(body: bytes | str) -> Entry:
-    """The entry that was kept."""
+    """Decode an entry without validating it again."""
     entry = shallow_copy(_EMPTY_ENTRY)
-    said = _decode(body)
-    for name, read in _FIELD_DECODERS:
-        if name in said:
-            set_field(entry, name, read(said.pop(name)))
-    for name, value in said.items():
+    fields = _decode(body)
+    for name, decode in _FIELD_DECODERS:
+        if name in fields:
+            set_field(entry, name, decode(fields.pop(name)))
+    for name, value in fields.items():
         set_field(entry, name, value)
     return entry
 
@@ -89,52 +87,57 @@ _FIELD_DECODERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 )
 
 
-# indexing: What does a store keep of an entry beside the entry itself, so that it can be found?
-
-
 CHUNK_WORDS = 150
-"""Words that one vector stands for; longer content has several."""
+"""Words per vector; longer content has several vectors."""
 
 
 class IndexData(NamedTuple):
-    """What is found of an entry: its terms, and the vectors of its content."""
+    """Index data of an entry: its features and terms, and the vectors of its content."""
 
     features: bytes
     terms: tuple[int, ...]
     pooled: bytes | None = None
     tokens: bytes | None = None
     given: bool = False
-    """Whether the vector came with the entry, and not from the store's embedder."""
+    """True if the vector was supplied with the entry instead of computed by the store's embedder."""
 
     def postings(self, owner: int, no: int) -> list[tuple[int, int, int, int]]:
-        """Each term of an entry with how often it occurs."""
+        """Return the postings of an entry: each term with its frequency."""
         return [(owner, term, no, count) for term, count in Counter(self.terms).items()]
 
 
 def text_of(entry: Entry) -> str:
-    """The words by which an entry is found: what it says, why, and its tags."""
+    """Return the indexed text of an entry: content, rationale and tags."""
     if entry.rationale is None and not entry.tags:
         return entry.content
     return "\n".join([entry.content, entry.rationale or "", " ".join(entry.tags)])
 
 
 def index_entries(entries: Sequence[Entry], embedder: Embedder | None) -> list[IndexData]:
-    """What is kept of each entry."""
+    """Compute the index data of entries."""
     vectors: Sequence[tuple[bytes | None, bytes | None]]
     vectors = [(None, None)] * len(entries) if embedder is None else embed_entries(entries, embedder)
-    return [index_entry(entry, *found) for entry, found in zip(entries, vectors, strict=True)]
+    return [index_entry(entry, *vector) for entry, vector in zip(entries, vectors, strict=True)]
 
 
 def index_entry(entry: Entry, pooled: bytes | None = None, tokens: bytes | None = None) -> IndexData:
-    """What is kept of one entry."""
-    read = extract_features(text_of(entry))
-    return IndexData(read.to_bytes(), read.terms, pooled, tokens)
+    """Compute the index data of one entry from its text and given vectors."""
+    extracted = extract_features(text_of(entry))
+    return IndexData(extracted.to_bytes(), extracted.terms, pooled, tokens)
 
 
 def index_with_vector(
     original: Entry, guarded: Entry, vector: object, embedder: Embedder | None
 ) -> IndexData:
-    """What is kept of an entry that comes with its own vector, if the store can compare that with others."""
+    """Compute the index data of an entry that comes with its own vector.
+
+    Args:
+        original: The entry as the caller passed it, which the vector belongs to.
+        guarded: The entry as the guard returned it, which is stored.
+
+    Raises:
+        Invalid: The store has no embedder, the guard changed the content, or the vector does not fit.
+    """
     if embedder is None:
         raise Invalid("vector", "cannot be kept: the store has no embedder", "open it with one")
     if original.content != guarded.content:
@@ -154,28 +157,28 @@ def index_with_vector(
 
 
 def embed_entries(entries: Sequence[Entry], embedder: Embedder) -> list[tuple[bytes, bytes | None]]:
-    """The vectors of each entry, those of a long one after another."""
-    pieces = [text.chunks(entry.content, max_words=CHUNK_WORDS) or [entry.content] for entry in entries]
-    flat = embed_texts([piece for parts in pieces for piece in parts], embedder)
-    found, at = [], 0
-    for parts in pieces:
-        mine = flat[at : at + len(parts)]
-        at += len(parts)
-        pooled = b"".join(_float32(one.pooled) for one in mine)
-        tokens = [_content_tokens(one).tobytes() for one in mine if one.tokens is not None]
-        found.append((pooled, b"".join(tokens) if tokens else None))
-    return found
+    """Compute the vectors of entries; a long entry has several, concatenated."""
+    chunked = [text.chunks(entry.content, max_words=CHUNK_WORDS) or [entry.content] for entry in entries]
+    vectors = embed_texts([chunk for parts in chunked for chunk in parts], embedder)
+    encoded, start = [], 0
+    for parts in chunked:
+        own = vectors[start : start + len(parts)]
+        start += len(parts)
+        pooled = b"".join(_float32(vector.pooled) for vector in own)
+        tokens = [_content_tokens(vector).tobytes() for vector in own if vector.tokens is not None]
+        encoded.append((pooled, b"".join(tokens) if tokens else None))
+    return encoded
 
 
 def embed_texts(texts: Sequence[str], embedder: Embedder, *, query: bool = False) -> list[Embedding]:
-    """The vectors of some texts, if the embedder keeps what it promised."""
+    """Embed texts and validate what the embedder returned."""
     from omoide.embedders.vectors import embed_and_validate  # needs NumPy, as every embedder does
 
     return embed_and_validate(embedder, texts, query=query)
 
 
 def _content_tokens(vectors: Embedding) -> Any:
-    """The token vectors that say something: those of stop words and marks are never asked for."""
+    """Return the token vectors of content words; those of stop words and punctuation are never queried."""
     return (
         vectors.tokens
         if vectors.tokens is None or vectors.words is None

@@ -1,4 +1,4 @@
-"""Which store does a URL mean?"""
+"""Open the store that a URL names."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ _MODULES = {
     "postgresql": "omoide.stores.postgres.store",
     "postgres": "omoide.stores.postgres.store",
 }
-"""Where the stores are opened that need more than memory, by the first word of their URLs."""
+"""Modules that open stores other than `memory://`, by URL scheme; imported on demand."""
 
 
 def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> AsyncStore:
-    """The store at a URL: `memory://`, or `sqlite:///path` with `?durability=power&mode=ro` and the like.
+    """Open the store at a URL: `memory://`, `sqlite:///path`, `postgresql://…` or `redis://…`.
 
-    `embedder` is a name (`auto`, `minilm`, `static`, `none`, `provider:model`), an embedder, a function from
-    texts to vectors, or None; `auto` takes the one whose vectors the store holds already. The settings are
-    those of `omoide.stores.validation.StoreSettings`.
+    Args:
+        url: The URL; settings may follow as query parameters, such as `?durability=power&mode=ro`.
+        embedder: A name (`auto`, `minilm`, `static`, `none`, `provider:model`), an embedder, a
+            function from texts to vectors, or None. `auto` selects the one whose vectors the store
+            already has.
+        settings: Fields of `omoide.stores.validation.StoreSettings`.
     """
     address = parse_url(url)
     scheme = address.parts.scheme

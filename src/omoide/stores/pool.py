@@ -1,4 +1,4 @@
-"""How do entries become candidates?"""
+"""Build candidate pools from entries and their index data."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ TOKEN_DIM = 64
 def pool_of(
     entries: Sequence[tuple[Entry, IndexData]], dim: int, allowed: Sequence[bool]
 ) -> tuple[CandidatePool, Array | None]:
-    """A pool of entries, and which of them a filter lets pass; None for all."""
+    """Return a pool of entries, and the mask of those that pass a filter (None for all)."""
     messages = [entry.message for entry, _ in entries]
 
-    def tokens(places: Array) -> list[Array]:
-        found = [entries[int(place)][1].tokens or b"" for place in places]
-        return [np.frombuffer(blob, np.int8).reshape(-1, TOKEN_DIM) for blob in found]
+    def tokens(rows: Array) -> list[Array]:
+        data = [entries[int(row)][1].tokens or b"" for row in rows]
+        return [np.frombuffer(blob, np.int8).reshape(-1, TOKEN_DIM) for blob in data]
 
     pool = CandidatePool.build(
-        [found.features for _, found in entries],
+        [data.features for _, data in entries],
         time=[semantics.time_of(entry) for entry, _ in entries],
         thread=[None if message is None else message.thread for message in messages],
         seq=[0 if message is None else message.seq for message in messages],
@@ -33,8 +33,8 @@ def pool_of(
         speaker=[None if message is None else message.speaker for message in messages],
         confidence=[entry.confidence for entry, _ in entries],
         importance=[entry.importance for entry, _ in entries],
-        vectors=[found.pooled or b"" for _, found in entries],
+        vectors=[data.pooled or b"" for _, data in entries],
         dim=dim,
-        token_loader=tokens if any(found.tokens for _, found in entries) else None,
+        token_loader=tokens if any(data.tokens for _, data in entries) else None,
     )
     return pool, None if all(allowed) else np.array(allowed, np.bool_)

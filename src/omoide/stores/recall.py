@@ -1,8 +1,6 @@
-"""How does a store answer a request?
+"""Answer recall requests, in the same way for every store.
 
-The same way in every store: the back end brings candidates, `retrieval` scores them, and each hit says why it
-is there.
-
+The back end provides candidates, `omoide.retrieval` scores them, and each hit explains its score.
 """
 
 from __future__ import annotations
@@ -26,64 +24,64 @@ if TYPE_CHECKING:
 
 
 MIN_COSINE = 0.35
-"""The cosine from which on two texts are taken to speak of the same thing."""
+"""Cosine similarity from which two texts count as related."""
 
 _BOOSTS = ("recency", "confidence", "importance")
 
 
 class EncodedQuery(NamedTuple):
-    """A question that has been read: its terms, and its vector where there is an embedder."""
+    """A parsed query: its terms and, if there is an embedder, its vector."""
 
     query: ParsedQuery
     vector: Embedding | None
 
     def term_ids(self) -> list[int]:
-        """The terms by number, as they are indexed."""
+        """Return the ids of the query terms in the index."""
         return [text.term_id(term) for term in self.query.terms]
 
 
 QueryEncoder = Callable[[Sequence[str]], EncodedQuery]
-"""Reads the question, given the names of those who speak in the scope."""
+"""Parses and embeds the query, given the names of the speakers in the scope."""
 
 
 class Candidates(NamedTuple):
-    """The entries that may answer, as columns, and how to get them."""
+    """Candidate entries as columns, and how to load them."""
 
     pool: CandidatePool
     query: EncodedQuery
     allowed: Array | None
-    """Which rows of the pool the filter lets pass; None for all."""
+    """Mask of the pool rows that pass the filter; None for all."""
     write_order: Sequence[int]
-    """When each row was written, as a number that grows: among equals the newest goes first."""
+    """Increasing number per row: of two equal scores the newer entry comes first."""
     load_entries: Callable[[Sequence[int]], list[Entry]]
-    """The entries of some rows of the pool, in their order."""
+    """Loads the entries of pool rows, in order."""
     notices: tuple[str, ...] = ()
 
 
 class CandidateSource(Protocol):
-    """A back end that can bring candidates."""
+    """A back end that provides candidates."""
 
     def speakers(self, scope: Scope) -> Sequence[str]:
-        """Who is known to speak in a scope; a guess from before is enough."""
+        """Return the known speakers of a scope; may be outdated."""
         ...
 
     def candidates(
         self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
     ) -> AbstractContextManager[Candidates | None]:
-        """The candidates of a scope as it is at one moment; None where it holds nothing."""
+        """Yield the candidates of a scope in one consistent snapshot; None if it is empty."""
         ...
 
 
 class EntrySource(Protocol):
-    """A back end that can list what it holds."""
+    """A back end that lists entries."""
 
     def list_entries(self, scope: Scope) -> list[Entry]:
-        """Everything in a scope, oldest first."""
+        """List all entries of a scope, oldest first."""
         ...
 
 
 def has_numpy() -> bool:
-    """Whether what scoring needs is installed."""
+    """Return True if NumPy, which scoring needs, is installed."""
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -94,21 +92,21 @@ def has_numpy() -> bool:
 def recall_by_words(
     request: RecallRequest, source: EntrySource, count: TokenCounter = estimate_tokens
 ) -> RecallResult:
-    """Answer a request by words alone, where nothing more is installed."""
+    """Answer a request with BM25 alone, for installations without NumPy."""
     scope = request.effective_scope()
     passes = semantics.entry_predicate(request.filter, request.at)
-    held = [] if scope is None else [entry for entry in source.list_entries(scope) if passes(entry)]
-    asked = text.terms(request.query)
-    scores = text.bm25(asked, [text.terms(text_of(entry)) for entry in held])
-    best = sorted(range(len(held)), key=lambda at: (-scores[at], -at))[: request.limit]
+    entries = [] if scope is None else [entry for entry in source.list_entries(scope) if passes(entry)]
+    terms = text.terms(request.query)
+    scores = text.bm25(terms, [text.terms(text_of(entry)) for entry in entries])
+    ranking = sorted(range(len(entries)), key=lambda at: (-scores[at], -at))[: request.limit]
     hits = [
         Hit(
-            entry=held[at],
+            entry=entries[at],
             score=scores[at],
             rank=rank,
             why=Why(reasons=(Reason(part="words", value=scores[at], rank=rank),) if scores[at] else ()),
         )
-        for rank, at in enumerate(best, 1)
+        for rank, at in enumerate(ranking, 1)
     ]
     notices = ["only words were compared; pip install 'omoide[vector]' for meaning, time and context"]
     weak = bool(hits) and not hits[0].score
@@ -128,42 +126,45 @@ def recall(
 
     vectors: dict[str, Embedding] = {}
 
-    def read(speakers: Sequence[str]) -> EncodedQuery:
-        asked = reading.parse_query(request.query, now=request.at, speakers=speakers)
+    def encode_query(speakers: Sequence[str]) -> EncodedQuery:
+        parsed = reading.parse_query(request.query, now=request.at, speakers=speakers)
         if embedder is None:
-            return EncodedQuery(asked, None)
-        if asked.encoder_text not in vectors:
-            vectors[asked.encoder_text] = embed_texts([asked.encoder_text], embedder, query=True)[0]
-        return EncodedQuery(asked, vectors[asked.encoder_text])
+            return EncodedQuery(parsed, None)
+        if parsed.encoder_text not in vectors:
+            vectors[parsed.encoder_text] = embed_texts([parsed.encoder_text], embedder, query=True)[0]
+        return EncodedQuery(parsed, vectors[parsed.encoder_text])
 
     if embedder is not None:
-        read(source.speakers(scope))  # most often the vector is there before anything is held up
-    with source.candidates(scope, request.filter, request.at, request.limit, read) as found:
-        if found is None:
+        encode_query(source.speakers(scope))  # most often the vector is there before anything is held up
+    with source.candidates(scope, request.filter, request.at, request.limit, encode_query) as candidates:
+        if candidates is None:
             return RecallResult(request=request)
-        return _rank(request, found, count)
+        return _rank(request, candidates, count)
 
 
-def _rank(request: RecallRequest, found: Candidates, count: TokenCounter) -> RecallResult:
+def _rank(request: RecallRequest, candidates: Candidates, count: TokenCounter) -> RecallResult:
+    """Score the candidates and build the hits with their explanations."""
     from omoide.retrieval.ranking import score
 
-    scored = score(found.query.query, found.pool, vector=found.query.vector, mask=found.allowed)
-    best = _top_rows(scored, found, request.limit)
-    entries = found.load_entries(best)
+    scored = score(
+        candidates.query.query, candidates.pool, vector=candidates.query.vector, mask=candidates.allowed
+    )
+    rows = _top_rows(scored, candidates, request.limit)
+    entries = candidates.load_entries(rows)
     hits = [
         Hit(entry=entry, score=float(scored.total[row]), rank=rank, why=_build_why(parts, entry))
         for rank, (row, entry, parts) in enumerate(
-            zip(best, entries, scored.explain_rows(best), strict=True), 1
+            zip(rows, entries, scored.explain_rows(rows), strict=True), 1
         )
     ]
-    weak = bool(best) and not any(_matches(found, row, hit) for row, hit in zip(best, hits, strict=True))
-    return _build_result(request, hits, [*found.notices], weak=weak, count=count)
+    weak = bool(rows) and not any(_matches(candidates, row, hit) for row, hit in zip(rows, hits, strict=True))
+    return _build_result(request, hits, [*candidates.notices], weak=weak, count=count)
 
 
 def _build_result(
     request: RecallRequest, hits: list[Hit], notices: list[str], *, weak: bool, count: TokenCounter
 ) -> RecallResult:
-    """The result, cut to the room that there is."""
+    """Build the result, cut to the token budget of the request."""
     if request.max_tokens is not None:
         hits, cut = fit_budget(hits, request.max_tokens, count)
         if cut:
@@ -172,45 +173,52 @@ def _build_result(
 
 
 def prompt_line(hit: Hit) -> str:
-    """An entry as it will stand in a prompt: on a line of its own, dated."""
+    """Render an entry as the line it takes in a prompt, to measure its length."""
     return f"- [0000-00-00] {hit.entry.content}\n"
 
 
 def fit_budget(hits: Sequence[Hit], budget: int, count: TokenCounter) -> tuple[list[Hit], int]:
-    """The best hits that fit, and how many do not; a long one is passed over for shorter ones after it."""
-    kept, used = [], 0
+    """Return the best hits within a token budget, and how many were dropped.
+
+    A hit that is too long is skipped in favour of shorter ones after it.
+    """
+    fitting, used = [], 0
     for hit in hits:
         size = count(prompt_line(hit))
         if used + size <= budget:
             used += size
-            kept.append(hit)
-    return kept, len(hits) - len(kept)
+            fitting.append(hit)
+    return fitting, len(hits) - len(fitting)
 
 
-def _matches(found: Candidates, row: int, hit: Hit) -> bool:
-    """Whether a hit has a word of the question in it, the time it asks for, or a meaning that is near."""
-    asked, said = found.query.query, text_of(hit.entry)
-    if not {*asked.terms}.isdisjoint(text.terms(said)):
+def _matches(candidates: Candidates, row: int, hit: Hit) -> bool:
+    """Return True if a hit shares a word with the query, lies in its time, or is close in meaning."""
+    query, text_of_hit = candidates.query.query, text_of(hit.entry)
+    if not {*query.terms}.isdisjoint(text.terms(text_of_hit)):
         return True
-    if not asked.terms and not {*text.words(asked.text)}.isdisjoint(text.words(said)):
+    if not query.terms and not {*text.words(query.text)}.isdisjoint(text.words(text_of_hit)):
         return True  # a question of nothing but small words
     if any(reason.part == "date" and reason.value > 0 for reason in hit.why.reasons):
         return True
-    vector, pool = found.query.vector, found.pool
-    mine = pool.vectors[pool.vector_rows == row] if vector is not None and len(pool.vectors) else ()
-    return any(float(own @ vector.pooled) >= MIN_COSINE for own in mine if vector is not None)
+    vector, pool = candidates.query.vector, candidates.pool
+    own_vectors = pool.vectors[pool.vector_rows == row] if vector is not None and len(pool.vectors) else ()
+    return any(float(one @ vector.pooled) >= MIN_COSINE for one in own_vectors if vector is not None)
 
 
-def _top_rows(scored: ScoreTable, found: Candidates, limit: int) -> list[int]:
+def _top_rows(scored: ScoreTable, candidates: Candidates, limit: int) -> list[int]:
+    """Return the best rows of the pool, newest first among equal scores."""
     import numpy as np
 
-    total = scored.total if found.allowed is None else np.where(found.allowed, scored.total, -np.inf)
+    total = (
+        scored.total if candidates.allowed is None else np.where(candidates.allowed, scored.total, -np.inf)
+    )
     size = min(limit, int(np.isfinite(total).sum()))
-    order = np.lexsort((-np.asarray(found.write_order), -total))[:size]
+    order = np.lexsort((-np.asarray(candidates.write_order), -total))[:size]
     return [int(row) for row in order]
 
 
 def _build_why(parts: Mapping[str, Any], entry: Entry) -> Why:
+    """Explain a score: its parts by weight, and the evidence of the entry."""
     reasons = [
         Reason(part=name, value=part.score, rank=None if name in _BOOSTS else part.rank)
         for name, part in parts.items()

@@ -1,6 +1,6 @@
-"""Link, Document, Lease, Feed, Page, Stats, Finding, cursors.
+"""Define the values that stores exchange beside entries, and page cursors.
 
-A cursor is the place after the last entry of a page, in letters; it says nothing to anybody else.
+A cursor encodes the position of the last entry of a page; clients treat it as opaque.
 """
 
 from __future__ import annotations
@@ -16,42 +16,34 @@ from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.core.value import Count, Id, Millis, Name, Record, Value, set_field
 from omoide.errors import Invalid, WrongType
 
-# cursors: Where did the last page end?
 
-
-def encode_cursor(*place: int) -> str:
-    """The cursor for a place."""
-    return "-".join([f"{part:x}" for part in place])
+def encode_cursor(*position: int) -> str:
+    """Encode a position as a page cursor."""
+    return "-".join([f"{part:x}" for part in position])
 
 
 def decode_cursor(cursor: str, parts: int = 2) -> tuple[int, ...]:
-    """The place that a cursor means."""
+    """Decode a page cursor; raise `Invalid` if it is malformed."""
     try:
-        place = tuple(int(part, 16) for part in cursor.split("-"))
+        position = tuple(int(part, 16) for part in cursor.split("-"))
     except ValueError:
-        place = ()
-    if len(place) != parts or any(abs(part) >= 1 << 63 for part in place):
+        position = ()
+    if len(position) != parts or any(abs(part) >= 1 << 63 for part in position):
         raise Invalid("cursor", f"is {cursor!r}", "pass the cursor of the page before, or none")
-    return place
-
-
-# findings: What does a store say about its own upkeep?
+    return position
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """One result of a health check of a store."""
 
     name: str
     state: str
-    """`ok`, `note` (can be lived with) or `problem`."""
+    """`ok`, `note` (acceptable) or `problem`."""
     detail: str
 
 
-# records: What do stores tell and take beside entries?
-
-
 class Query(Record, frozen=True, kw_only=True):
-    """Entries of a scope, newest first, a page at a time."""
+    """A request for the entries of a scope, newest first, one page at a time."""
 
     LABEL: ClassVar[str] = "memory query"
 
@@ -60,7 +52,7 @@ class Query(Record, frozen=True, kw_only=True):
     limit: int = 50
     cursor: str | None = None
     as_of: Millis | None = None
-    """The moment whose state is asked for, instead of the present one."""
+    """Query the state at this time instead of the current one."""
     at: Millis = msgspec.field(default_factory=clock.now)
 
     def _check(self) -> None:
@@ -68,14 +60,14 @@ class Query(Record, frozen=True, kw_only=True):
 
 
 class Page(Value, frozen=True, kw_only=True):
-    """Some entries, and where the next ones begin; no cursor means that these were the last."""
+    """One page of entries; `cursor` is None on the last page."""
 
     entries: tuple[Entry, ...] = ()
     cursor: str | None = None
 
 
 class Link(Value, frozen=True, kw_only=True):
-    """A typed link from one entry to another of the same namespace."""
+    """A typed link from one entry to another in the same namespace."""
 
     source: Id
     relation: Name
@@ -90,7 +82,7 @@ class Link(Value, frozen=True, kw_only=True):
 
 
 class Version(Value, frozen=True, kw_only=True):
-    """An entry as it was from a moment on; erased ones have no entry any more, only the reason."""
+    """One version of an entry; an erased entry leaves a version with a reason and no content."""
 
     id: Id
     rev: Count
@@ -100,7 +92,7 @@ class Version(Value, frozen=True, kw_only=True):
 
 
 class Change(Value, frozen=True, kw_only=True):
-    """One step in the life of a store: what was done to which entry, never its content."""
+    """One record of the change log: what was done to which entry, without content."""
 
     seq: Count
     namespace: Id
@@ -112,28 +104,28 @@ class Change(Value, frozen=True, kw_only=True):
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed in a namespace after a sequence number, and what it became."""
+    """What changed in a namespace after a sequence number, with its current state."""
 
     generation: str
-    """Which life of the store this is: after a backup was restored, numbers mean something else."""
+    """Identifies the history that sequence numbers refer to; it changes when a backup is restored."""
     seq: int
-    """The number up to which nothing is missing here; in another store, it may be below the one asked for."""
+    """Sequence number up to which the feed is complete; may be below the requested one in another store."""
     after_fingerprint: str = ""
-    """What tells the change asked about from others of its number: in a copy, a number may mean another."""
+    """Fingerprint of the change at the requested number, to detect another history in a copied store."""
     seq_fingerprint: str = ""
-    """The same of the change numbered `seq`."""
+    """Fingerprint of the change at `seq`."""
     more: bool = False
-    """Whether there is more after that."""
+    """True if further changes follow `seq`."""
     entries: tuple[Entry, ...] = ()
-    """The entries that changed, each once, as they are now."""
+    """The changed entries in their current state, each once."""
     links: tuple[Link, ...] = ()
-    """All links that begin at these entries."""
+    """All links whose source is one of these entries."""
     access: dict[str, Access] = {}
-    """How often entries were used: those that changed, and those used since the moment asked for."""
+    """Access counts of the changed entries, and of those used since the requested time."""
     erased_ids: tuple[str, ...] = ()
-    """The ids of what was erased, whether or not there is something new under them."""
+    """Ids of erased entries, even if a new entry has the same id."""
     new_ids: frozenset[str] = frozenset()
-    """The ids of entries that were not there before."""
+    """Ids of entries that did not exist before."""
 
 
 class EraseReceipt(Value, frozen=True, kw_only=True):
@@ -146,21 +138,21 @@ class EraseReceipt(Value, frozen=True, kw_only=True):
     at: Millis = msgspec.field(default_factory=clock.now)
     reason: str | None = None
     scrubbed: bool = False
-    """Whether no trace of the content is left in the store's files."""
+    """True if no trace of the content is left in the store's files."""
     pending: TextsField = ()
     """What `scrub` still has to do."""
     unreachable: TextsField = ()
-    """Where copies may exist that a store cannot know of."""
+    """Where copies may exist outside the store."""
 
 
 class Stats(Value, frozen=True, kw_only=True):
-    """Figures about a scope, and about the store around it."""
+    """Statistics of a scope and of its store."""
 
     entries: Count = 0
     live: Count = 0
     superseded: Count = 0
     stale: Count = 0
-    """Those that rest on something which no longer holds, and are not superseded."""
+    """Entries that depend on something invalid and are not superseded."""
     expired: Count = 0
     versions: Count = 0
     links: Count = 0
@@ -172,14 +164,14 @@ class Stats(Value, frozen=True, kw_only=True):
 
 
 class Access(Value, frozen=True, kw_only=True):
-    """How often an entry was recalled, and when last."""
+    """How often an entry was used, and when last."""
 
     count: Count = 0
     last: Millis | None = None
 
 
 class Document(Value, frozen=True, kw_only=True):
-    """A document with revisions, such as a session or a checkpoint, beside the entries of its scope."""
+    """A document with revisions and a log, such as a session or a checkpoint."""
 
     kind: Id
     id: Id
@@ -188,7 +180,7 @@ class Document(Value, frozen=True, kw_only=True):
     session_id: Id | None = None
     body: Frozen = None
     log: tuple[Frozen, ...] = ()
-    """What was appended since, oldest first."""
+    """Appended items, oldest first."""
     rev: Count = 0
     updated_at: Millis = msgspec.field(default_factory=clock.now)
 
@@ -200,7 +192,7 @@ class Document(Value, frozen=True, kw_only=True):
 
 
 class Lease(Value, frozen=True, kw_only=True):
-    """The right to be the only one who works on a document, until a moment; `token` grows with each owner."""
+    """Exclusive ownership of a document until a time; `token` grows with each owner (fencing token)."""
 
     owner: Id
     until: Millis

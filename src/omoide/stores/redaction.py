@@ -1,7 +1,8 @@
-"""Secrets and passwords kept out of stores and logs.
+"""Keep secrets out of stores and passwords out of logs.
 
-A guard sees every entry before it is written. `refuse_secrets` lets none with a key, a token or a password
-pass; `mask_secrets` keeps the rest of the text. Patterns can be added, and a guard can be any function.
+A guard sees every entry before it is written. `refuse_secrets` rejects entries that contain a key, a token or
+a password; `mask_secrets` replaces the secret and stores the rest. Patterns can be added, and any function
+can be a guard.
 """
 
 from __future__ import annotations
@@ -20,11 +21,8 @@ Guard = Callable[[Entry], Entry]
 
 
 def mask_url(url: str) -> str:
-    """A URL without the password in it."""
+    """Return a URL with its password masked."""
     return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
-
-
-# secrets: Does a text hold something that must not be remembered?
 
 
 MASK = "[{name} removed]"
@@ -53,7 +51,11 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
 
 
 def refuse_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
-    """A guard that lets no entry with a secret pass: it raises `Refused`, which names what was found."""
+    """Return a guard that raises `Refused` for entries with a secret; the error names what was found.
+
+    Args:
+        extra_patterns: Further regular expressions by the name that errors use for them.
+    """
     patterns = _compile_patterns(extra_patterns)
 
     def guard(entry: Entry) -> Entry:
@@ -67,7 +69,11 @@ def refuse_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
 
 
 def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
-    """A guard that takes secrets out of entries and leaves the rest."""
+    """Return a guard that replaces secrets in entries and keeps the rest.
+
+    Args:
+        extra_patterns: Further regular expressions by the name that masks use for them.
+    """
     patterns = _compile_patterns(extra_patterns)
 
     def clean(text: str) -> str:
@@ -83,7 +89,7 @@ def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
             rationale=None if entry.rationale is None else clean(entry.rationale),
             tags=tuple(clean(tag) for tag in entry.tags),
             metadata=_clean_data(thaw(entry.metadata), clean),
-            evidence=tuple(_clean_evidence(one, clean) for one in entry.evidence),
+            evidence=tuple(_clean_evidence(evidence, clean) for evidence in entry.evidence),
         )
 
     return guard
@@ -103,13 +109,13 @@ _COMPILED_PATTERNS = {name: re.compile(pattern, re.DOTALL) for name, pattern in 
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a key says that what is under it is a secret."""
+    """Return True if a key names a secret, such as `api_key`."""
     words = _WORD_BREAKS.sub("_", key).lower()
     return _SECRET_KEY.search(words) is not None and _TOKEN_COUNT_KEY.search(words) is None
 
 
 def is_secret(key: str, value: str | int | float) -> bool:
-    """Whether a value under a key is, or holds, a secret."""
+    """Return True if a value under a key is, or contains, a secret."""
     text = f"{key}: {value}"
     return is_secret_key(key) or any(
         _matches(name, pattern, text) for name, pattern in _COMPILED_PATTERNS.items()
@@ -120,7 +126,7 @@ GUARDS: Mapping[str, Any] = MappingProxyType({"refuse": refuse_secrets, "mask": 
 
 
 def resolve_guard(guard: object) -> Guard | None:
-    """The guard that a setting means: `refuse`, `mask`, `off`, or a function."""
+    """Return the guard for a setting: `refuse`, `mask`, `off`, or a function."""
     if guard is None or guard == "off":
         return None
     if isinstance(guard, str):
@@ -154,7 +160,7 @@ def _mask_match(name: str, match: re.Match[str]) -> str:
 
 
 def _is_valid_match(name: str, match: re.Match[str]) -> bool:
-    """Card numbers carry a check digit; other long numbers are none."""
+    """Return False for long numbers that fail the check digit of card numbers."""
     if name != "a card number":
         return True
     digits = [int(letter) for letter in match.group() if letter.isdigit()]
@@ -166,12 +172,12 @@ def _texts(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "content", entry.content
     if entry.rationale is not None:
         yield "rationale", entry.rationale
-    for at, tag in enumerate(entry.tags):
-        yield f"tags[{at}]", tag
-    for at, one in enumerate(entry.evidence):
-        yield f"evidence[{at}].ref", one.ref
-        if one.quote is not None:
-            yield f"evidence[{at}].quote", one.quote
+    for index, tag in enumerate(entry.tags):
+        yield f"tags[{index}]", tag
+    for index, evidence in enumerate(entry.evidence):
+        yield f"evidence[{index}].ref", evidence.ref
+        if evidence.quote is not None:
+            yield f"evidence[{index}].quote", evidence.quote
     if entry.metadata:
         yield from _nested_texts(thaw(entry.metadata), "metadata")
 
@@ -185,8 +191,8 @@ def _nested_texts(data: Any, path: str) -> Iterator[tuple[str, str]]:
             if not isinstance(value, (str, int, float)):
                 yield from _nested_texts(value, f"{path}.{key}")
     elif isinstance(data, (list, tuple, set, frozenset)):
-        for at, value in enumerate(data):
-            yield from _nested_texts(value, f"{path}[{at}]")
+        for index, value in enumerate(data):
+            yield from _nested_texts(value, f"{path}[{index}]")
 
 
 def _clean_data(data: Any, clean: Any) -> Any:
@@ -202,7 +208,7 @@ def _clean_data(data: Any, clean: Any) -> Any:
 
 
 def _clean_value(key: str, value: Any, clean: Any) -> Any:
-    """A value whose key says that it is a secret is masked as a whole."""
+    """Mask a value as a whole if its key says that it is a secret."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         pair, alone = f"{key}: {value}", clean(str(value))
         if clean(pair) == pair:

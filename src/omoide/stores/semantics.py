@@ -1,6 +1,6 @@
-"""What a write and an erase mean (pure).
+"""Define what writes and erasures mean, as pure functions.
 
-The decisions that every store takes in the same way, as pure functions of what is kept and what is asked.
+Every store takes these decisions in the same way, from what is stored and what is requested.
 """
 
 from __future__ import annotations
@@ -27,15 +27,12 @@ from omoide.core.frozen import freeze_map
 from omoide.core.value import set_field, shallow_copy
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound
 
-# rules: What does a write mean?
-
-
 MAX_CONTENT = 1 << 20
 KEY_LIFETIME_MS = 7 * 24 * 3_600_000
 
 
 def replace_unchecked(entry: Entry, **fields: Any) -> Entry:
-    """An entry with fields that are known to be right, so that they need not be checked again."""
+    """Return a copy of an entry with fields that are known to be valid, without validating it again."""
     new = shallow_copy(entry)
     for name, value in fields.items():
         set_field(new, name, value)
@@ -43,14 +40,14 @@ def replace_unchecked(entry: Entry, **fields: Any) -> Entry:
 
 
 class WriteDecision(NamedTuple):
-    """What becomes of a write."""
+    """Outcome of a write, and the entry to store."""
 
     outcome: str
     entry: Entry
 
 
 def check_size(entry: Entry, limit: int) -> None:
-    """Raise when an entry is larger than the store allows."""
+    """Raise `Invalid` if a field of an entry is larger than the store allows."""
     for field in ("content", "rationale", "metadata", "tags", "evidence"):
         value = getattr(entry, field)
         if not value or (isinstance(value, str) and len(value) * 4 <= limit):
@@ -63,7 +60,7 @@ def check_size(entry: Entry, limit: int) -> None:
 
 
 def check_session(session: str, count: int, limit: int) -> None:
-    """Raise when a session would hold more entries than the store allows."""
+    """Raise `Invalid` if a session would contain more entries than the store allows."""
     if count > limit:
         raise Invalid(
             "session_id",
@@ -75,16 +72,25 @@ def check_session(session: str, count: int, limit: int) -> None:
 def decide_write(
     request: WriteRequest, existing: Entry | None, *, vector_changed: bool = False
 ) -> WriteDecision:
-    """What a write makes of an entry, given the one that is kept under its id; `renewed`: by its vector."""
-    given = request.entry
-    if existing is not None and existing.scope != given.scope:
-        raise IdTaken(given.id)
-    Conflict.check(f"entry {given.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
+    """Decide what a write does, given the entry stored under its id.
+
+    Args:
+        vector_changed: The write supplies another vector than the stored one, which makes it a new
+            revision.
+
+    Raises:
+        IdTaken: The id belongs to another scope.
+        Conflict: The stored revision is not `expected_rev`.
+    """
+    new = request.entry
+    if existing is not None and existing.scope != new.scope:
+        raise IdTaken(new.id)
+    Conflict.check(f"entry {new.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
     if existing is None:
-        return WriteDecision("stored", replace_unchecked(given, rev=1, stale=False))
+        return WriteDecision("stored", replace_unchecked(new, rev=1, stale=False))
     # A memory is as old as its first version; being superseded or stale is no part of what a write says.
     same = replace_unchecked(
-        given,
+        new,
         rev=existing.rev,
         created_at=existing.created_at,
         superseded_by=existing.superseded_by,
@@ -106,21 +112,21 @@ _EMPTY_RESULT = WriteResult(
 
 
 def write_result(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
-    """What is said of a write; put together from checked parts."""
-    new = shallow_copy(_EMPTY_RESULT)
-    set_field(new, "request", request)
-    set_field(new, "entry", entry)
-    set_field(new, "outcome", outcome)
+    """Build the result of a write from validated parts."""
+    result = shallow_copy(_EMPTY_RESULT)
+    set_field(result, "request", request)
+    set_field(result, "entry", entry)
+    set_field(result, "outcome", outcome)
     if entry.superseded_by is not None or entry.stale:
-        told = [(_SUPERSEDED_NOTICE, entry.superseded_by is not None), (_STALE_NOTICE, entry.stale)]
-        set_field(new, "notices", tuple(notice for notice, applies in told if applies))
+        notices = [(_SUPERSEDED_NOTICE, entry.superseded_by is not None), (_STALE_NOTICE, entry.stale)]
+        set_field(result, "notices", tuple(notice for notice, applies in notices if applies))
     if outcome == "superseded":
-        set_field(new, "metadata", freeze_map({"superseded": request.supersedes}))
-    return new
+        set_field(result, "metadata", freeze_map({"superseded": request.supersedes}))
+    return result
 
 
 def as_superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) -> Entry:
-    """The entry once another one, or nothing, has taken its place."""
+    """Return an entry marked as superseded by another one, or as forgotten."""
     if by is not None and by.id == entry.id:
         raise Invalid("by", "names the entry itself", "name another, or none to forget it")
     if by is not None and by.superseded_by is not None:
@@ -134,24 +140,24 @@ def as_superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) 
 
 
 def as_reinstated(entry: Entry) -> Entry:
-    """The entry once it counts again."""
+    """Return a superseded entry as current again."""
     return replace_unchecked(
         entry, superseded_by=None, superseded_at=None, superseded_reason=None, rev=entry.rev + 1
     )
 
 
 def time_of(entry: Entry) -> int:
-    """When it happened, or else when it was noted."""
+    """Return when an entry happened, or else when it was created."""
     return entry.created_at if entry.occurred_at is None else entry.occurred_at
 
 
 def type_of(entry: Entry) -> str:
-    """Its type; what has none is a plain memory."""
+    """Return the type of an entry, or the root type."""
     return ROOT_TYPE if entry.type is None else entry.type
 
 
 def filter_types(filter: Filter) -> tuple[str, ...] | None:
-    """The types that a filter lets pass, with those that refine them; None for all."""
+    """Return the types that a filter admits, including subtypes; None for all."""
     return _expand_types(filter.types) if filter.types else None
 
 
@@ -163,7 +169,7 @@ def _expand_types(types: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def entry_predicate(filter: Filter, now: int) -> Callable[[Entry], bool]:
-    """Tells whether a filter lets an entry pass."""
+    """Return a function that tells whether an entry passes a filter at a time."""
     types = filter_types(filter)
     stale = filter.include_stale
     plain = not (filter.tags or filter.tags_any or filter.since or filter.until is not None)
@@ -190,20 +196,20 @@ def _matches_details(entry: Entry, filter: Filter) -> bool:
 
 
 def request_fingerprint(request: WriteRequest) -> bytes:
-    """What two requests with one idempotency key must have in common."""
+    """Return the digest that requests with the same idempotency key must share."""
     entry = replace_unchecked(request.entry, rev=0, created_at=0)
     if entry.id.startswith("mem_"):
         # A repeated call may have made its entry anew, with a fresh id of our own.
         entry = replace_unchecked(entry, id="mem_")
     fields = codec.to_builtins(entry)
     del fields["stale"]  # not the caller's to say
-    said = msgspec.json.encode([request.expected_rev, request.dedupe, request.supersedes])
-    return blake2b(msgspec.json.encode(fields) + said, digest_size=16).digest()
+    options = msgspec.json.encode([request.expected_rev, request.dedupe, request.supersedes])
+    return blake2b(msgspec.json.encode(fields) + options, digest_size=16).digest()
 
 
 def content_key(entry: Entry) -> bytes:
-    """What makes two entries duplicates: the same scope, type and words."""
-    said = [
+    """Return the digest that makes entries duplicates: scope, type and content."""
+    parts = [
         entry.namespace,
         entry.agent_id,
         entry.session_id,
@@ -211,11 +217,11 @@ def content_key(entry: Entry) -> bytes:
         type_of(entry),
         entry.content,
     ]
-    return blake2b(msgspec.json.encode(said), digest_size=12).digest()
+    return blake2b(msgspec.json.encode(parts), digest_size=12).digest()
 
 
 def is_duplicate(existing: Entry, entry: Entry, now: int) -> bool:
-    """Whether an entry says already what another one would."""
+    """Return True if a live entry already has the scope, type and content of another."""
     return (
         existing.content == entry.content
         and type_of(existing) == type_of(entry)
@@ -225,58 +231,55 @@ def is_duplicate(existing: Entry, entry: Entry, now: int) -> bool:
 
 
 def derived_entry_notice(other: str, id: str) -> str:
-    """How an erase receipt names an entry that rests on what was erased."""
+    """Describe, for an erase receipt, an entry that is derived from an erased one."""
     return f"entry {other!r}, whose evidence is {id!r}"
 
 
 def remaining_copies(notices: Sequence[str], documents: int) -> list[str]:
-    """What is left that may repeat what was erased, in words; the first twenty by name."""
-    found = [*notices[:20]]
-    if len(notices) > len(found):
-        found.append(f"{len(notices) - len(found)} more entries that rest on it")
+    """Describe what may still repeat erased content; at most twenty entries are named."""
+    lines = [*notices[:20]]
+    if len(notices) > len(lines):
+        lines.append(f"{len(notices) - len(lines)} more entries that rest on it")
     if documents:
-        found.append(f"documents (sessions, checkpoints) that may quote it: {documents}")
-    return found
+        lines.append(f"documents (sessions, checkpoints) that may quote it: {documents}")
+    return lines
 
 
 def depends_on(entry: Entry, id: str) -> bool:
-    """Whether an entry is evidence for another."""
-    return any(one.kind == "entry" and one.ref == id for one in entry.evidence)
+    """Return True if an entry names another one as evidence."""
+    return any(evidence.kind == "entry" and evidence.ref == id for evidence in entry.evidence)
 
 
 def entry_not_found(id: object) -> NotFound:
-    """The answer for an id that a scope does not hold, whoever else may have one like it."""
+    """Return the error for an id outside the scope; it does not tell whether other scopes have it."""
     return NotFound("entry", id, "check the id and the scope (namespace, agent, session, project)")
 
 
 def require_in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:
-    """The entry, if there is one and the scope holds it."""
+    """Return the entry if it exists and is in the scope; raise `NotFound` otherwise."""
     if entry is None or not scope.contains(entry):
         raise entry_not_found(id)
     return entry
 
 
-# transcripts: Which transcripts may still hold what was erased?
-
-
 THREAD_KIND = "thread"
-"""The kind of the documents that transcripts are kept in, each under the id of its thread."""
+"""Kind of the documents that store transcripts, by thread id."""
 
 
 def threads_of(entry: Entry) -> list[str]:
-    """The threads that an entry was said in, or that its evidence points into."""
-    said = [] if entry.message is None else [entry.message.thread]
-    return said + [_thread_id(one.ref) for one in entry.evidence if one.kind == "message"]
+    """Return the threads that an entry comes from or cites."""
+    own = [] if entry.message is None else [entry.message.thread]
+    return own + [_thread_id(evidence.ref) for evidence in entry.evidence if evidence.kind == "message"]
 
 
 def _thread_id(ref: str) -> str:
-    """The thread of a reference, which may end in a position: `thread:7`."""
-    thread, _, place = ref.rpartition(":")
-    return thread if thread and place.isdecimal() else ref
+    """Return the thread of a reference, which may end in a position: `thread:7`."""
+    thread, _, position = ref.rpartition(":")
+    return thread if thread and position.isdecimal() else ref
 
 
 def remaining_transcripts(versions: Iterable[Entry], documents: Iterable[tuple[str, str]]) -> list[str]:
-    """The transcripts of erased entries, in words, but for the documents (kind, id) that went with them."""
-    gone = {*documents}
-    found = dict.fromkeys(thread for entry in versions for thread in threads_of(entry))
-    return [f"transcript {thread}" for thread in found if (THREAD_KIND, thread) not in gone]
+    """Describe the transcripts of erased entries, except documents that were erased with them."""
+    erased = {*documents}
+    threads = dict.fromkeys(thread for entry in versions for thread in threads_of(entry))
+    return [f"transcript {thread}" for thread in threads if (THREAD_KIND, thread) not in erased]

@@ -1,4 +1,4 @@
-"""Store URLs and their options; file preparation."""
+"""Parse store URLs, choose the embedder of an existing store, and write files atomically."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from omoide.embedders import Embedder
 from omoide.errors import DiskFull, Invalid, NotFound, OmoideError, StoreFailed
 from omoide.stores.redaction import mask_url
 
-# addresses: What does the URL of a store say, and which embedder belongs to what lies there?
-
-
 URL_REMEDY = "use memory://, sqlite:///path/to/file.db, postgresql://user@host/database or redis://host"
 
 _EMBEDDER_PREFIXES = {"all-MiniLM": "minilm", "wordllama": "static"}
@@ -28,19 +25,19 @@ _log = logging.getLogger("omoide")
 
 
 class StoreURL(NamedTuple):
-    """A URL that has been read."""
+    """A parsed store URL."""
 
     url: str
     parts: SplitResult
     options: dict[str, Any]
-    """What stands after the question mark, by name."""
+    """Query parameters by name."""
 
 
 def parse_url(url: object) -> StoreURL:
-    """The parts of a URL; `Invalid` if it is none."""
+    """Parse a store URL; raise `Invalid` if it is malformed."""
     if not isinstance(url, str):
         raise Invalid("url", f"must be text, not {type(url).__name__}", URL_REMEDY)
-    if any(ord(letter) < 32 for letter in url):
+    if any(ord(character) < 32 for character in url):
         raise Invalid("url", "holds control characters", "write them as %09 and the like")
     try:
         parts = urlsplit(url)
@@ -48,25 +45,25 @@ def parse_url(url: object) -> StoreURL:
         raise Invalid("url", f"{mask_url(url)!r} cannot be read ({error})", URL_REMEDY) from error
     if parts.fragment or url.endswith("#"):
         raise Invalid("url", f"{mask_url(url)!r} has a #", "write it as %23")
-    served = parts.scheme not in ("memory", "sqlite")
-    if served and "@" in parts.path + parts.query and "@" not in parts.netloc:
+    has_server = parts.scheme not in ("memory", "sqlite")
+    if has_server and "@" in parts.path + parts.query and "@" not in parts.netloc:
         # Whatever stands before it was meant as a password, and would be named as something else.
         raise Invalid("url", "has an @ behind its path", "write /, ? and # in a password as %2F, %3F and %23")
     return StoreURL(url, parts, _options(parts.query))
 
 
 def _options(query: str) -> dict[str, Any]:
-    found: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
-    mode = found.pop("mode", None)
+    options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    mode = options.pop("mode", None)
     if mode not in (None, "ro", "rw"):
         raise Invalid("url", f"has mode={mode}", "use mode=ro, or leave it out")
     if mode == "ro":
-        found["read_only"] = True
-    return found
+        options["read_only"] = True
+    return options
 
 
 def embedder_for(name: str, requested: Any, stored: str | None) -> Embedder | None:
-    """The embedder to use; `auto` follows the one whose vectors a store of this name holds."""
+    """Choose the embedder of a store; `auto` selects the one whose vectors the store already has."""
     if requested != "auto" or stored is None:
         return embedders.choose(requested)
     chosen = _available_embedder(stored)
@@ -81,21 +78,18 @@ def embedder_for(name: str, requested: Any, stored: str | None) -> Embedder | No
 
 
 def _available_embedder(stored: str) -> Embedder | None:
-    """The embedder of this name, if it is here."""
+    """Return the embedder of this name, or None if it is not available here."""
     name = next((name for start, name in _EMBEDDER_PREFIXES.items() if stored.startswith(start)), stored)
     try:
-        found = embedders.choose(name)
+        embedder = embedders.choose(name)
     except OmoideError:
         return None
-    return found if found is not None and found.name == stored else None
-
-
-# files: How does a file come to be complete, and what if it cannot be used?
+    return embedder if embedder is not None and embedder.name == stored else None
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when the block ends well, and otherwise vanishes."""
+    """Yield a temporary file that is renamed to `path` when the block succeeds, and deleted otherwise."""
     file = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
     try:
         with file:
@@ -110,7 +104,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def map_file_errors(name: str, action: str) -> Iterator[None]:
-    """What the system says about a file, in words of ours; `done` is what was to be done with it."""
+    """Map operating system errors about a file to our own; `action` is the participle in the message."""
     try:
         yield
     except FileNotFoundError as error:
@@ -118,7 +112,7 @@ def map_file_errors(name: str, action: str) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise DiskFull(name, "has no room left", "free some space and try again") from error
-        told = error.strerror or str(error)
+        reason = error.strerror or str(error)
         raise StoreFailed(
-            name, f"cannot be {action} ({told})", "check the path and who may use it"
+            name, f"cannot be {action} ({reason})", "check the path and who may use it"
         ) from error

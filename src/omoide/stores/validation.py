@@ -1,7 +1,7 @@
-"""Validation of arguments and of imported entries.
+"""Validate the settings of stores, the arguments of their operations, and imported entries.
 
-Both stores have the same operations, whose arguments have the same names everywhere. A class decorator checks
-them by name before the operation begins, so that bad input is refused alike and changes nothing.
+Every store checks its arguments before an operation begins, so that bad input is refused alike everywhere and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -22,29 +22,26 @@ from omoide.stores import semantics, truth
 from omoide.stores.records import Access, Document, Link, Query
 from omoide.stores.redaction import Guard
 
-# arguments: Is what a store is given what the operation takes?
-
-
 MAX_TTL_MS = 100 * 366 * 86_400_000
-"""For which something can be claimed, at most."""
+"""Longest time for which a lease can be claimed."""
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be chosen when a store is opened."""
+    """Settings of a store, passed to `open_store` or in the URL."""
 
     durability: str = "crash"
-    """`crash`: what was acknowledged survives the death of the process; `power`: also that of the machine."""
+    """`crash`: acknowledged writes survive a crash of the process; `power`: also a power failure."""
     max_content: int = semantics.MAX_CONTENT
-    """Bytes that an entry's content may have."""
+    """Maximum size of an entry's content in bytes."""
     session_limit: int | None = None
-    """Entries that count which a session may hold; no limit by default."""
+    """Maximum number of live entries per session; None for no limit."""
     guard: Guard | None = None
     count_tokens: TokenCounter = estimate_tokens
     timeout: float = 60.0
-    """Seconds to wait for other processes."""
+    """Seconds to wait for locks of other processes."""
     read_only: bool = False
     max_pages: int | None = None
-    """Pages that a file may have."""
+    """Maximum size of a SQLite file in pages."""
 
     def __post_init__(self) -> None:
         check_choice(self.durability, "durability", ("crash", "power"))
@@ -62,14 +59,14 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise Invalid("timeout", f"is {self.timeout}", "pass seconds to wait for other processes")
 
     def guard_reason(self, reason: str | None) -> str | None:
-        """A reason as it may be kept: the guard sees it as it sees content."""
+        """Apply the guard to a reason, as it is applied to content."""
         if reason is None or not reason.strip() or self.guard is None:
             return reason
         seen = self.guard(Entry(id="reason", agent_id="reason", content=reason, created_at=0))
         return str(check_instance(seen, "what the guard gave back", kind=Entry).content)
 
     def guard_request(self, request: WriteRequest) -> WriteRequest:
-        """A request for what may be kept, if it may."""
+        """Apply the guard to a write request and check the size of its entry."""
         entry = request.entry
         if self.guard is not None:
             entry = check_instance(self.guard(entry), "what the guard gave back", kind=Entry)
@@ -152,8 +149,8 @@ _ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
 def check_arguments(**arguments: object) -> None:
     """Check the arguments of a store operation before it changes anything.
 
-    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what they
-    accept under one name.
+    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what
+    they accept under one name.
 
     Raises:
         Invalid: An argument has the wrong type or value; the message names the parameter.
@@ -163,13 +160,10 @@ def check_arguments(**arguments: object) -> None:
         check(value, field)
 
 
-# taking: May entries of another store be taken over, and which of them are new?
-
-
 def prepare_import(
     entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access], settings: StoreSettings
 ) -> list[Entry]:
-    """The entries as they may be kept, if they may; all of one namespace, which is then that of the links."""
+    """Apply the guard to imported entries and check that they are of one namespace."""
     if not entries and (links or access):
         raise Invalid("entries", "is empty", "pass the entries that the links and the figures are about")
     namespaces = sorted({entry.namespace for entry in entries})
@@ -182,21 +176,22 @@ MISSING_PREMISE_REASON = "left behind where what rests on it comes from"
 
 
 def missing_premises(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """The ids that stale entries rest on and that do not come with them, each with one that does.
+    """Return the premises of stale entries that are not imported with them, each with a dependent.
 
-    Where they are not here either they count as erased, so that nothing comes back to life by moving.
+    Unless they are stored here they count as erased, so that moving an entry does not make it current
+    again.
     """
-    there = {entry.id for entry in entries}
+    imported = {entry.id for entry in entries}
     stale = [entry for entry in entries if entry.stale]
     # What something rests on that counts did not stand in its way.
-    fine = {ref for entry in entries if not entry.stale for ref in truth.premises(entry)}
-    known = there | fine
-    found = {ref: one for one in stale for ref in truth.premises(one) if ref not in known}
-    return {ref: one for ref, one in found.items() if _is_valid_id(ref)}
+    live = {ref for entry in entries if not entry.stale for ref in truth.premises(entry)}
+    known = imported | live
+    missing = {ref: dependent for dependent in stale for ref in truth.premises(dependent) if ref not in known}
+    return {ref: dependent for ref, dependent in missing.items() if _is_valid_id(ref)}
 
 
 def _is_valid_id(ref: str) -> bool:
-    """Whether an entry could be called so: evidence may be anything that somebody wrote down."""
+    """Return True if a reference can be an id; evidence may cite anything."""
     try:
         ids.check(ref, "ref")
     except Invalid:
@@ -205,12 +200,16 @@ def _is_valid_id(ref: str) -> bool:
 
 
 def _as_imported(entry: Entry) -> Entry:
-    """What is kept of it: a store counts revisions from one, and says itself what is stale."""
+    """Return an entry as it is stored: revisions count from one, and staleness is decided here."""
     return semantics.replace_unchecked(entry, rev=max(1, entry.rev), stale=False)
 
 
 def is_new(entry: Entry, existing: Entry | None) -> bool:
-    """Whether an entry has to be kept; one that is here and says something else stands in the way."""
+    """Return True if an imported entry has to be stored.
+
+    Raises:
+        IdTaken: Another entry is stored under its id.
+    """
     if existing is None:
         return True
     if not is_same(entry, existing):
@@ -219,5 +218,5 @@ def is_new(entry: Entry, existing: Entry | None) -> bool:
 
 
 def is_same(entry: Entry, existing: Entry) -> bool:
-    """Whether an entry is kept as it is."""
+    """Return True if an entry is stored unchanged."""
     return semantics.replace_unchecked(existing, stale=False) == entry

@@ -40,9 +40,6 @@ from omoide.errors import (
 from omoide.stores.postgres import schema as tables
 from omoide.stores.sql.database import AdvisoryLock, Cursor, Dialect
 
-# failures: What does an error of PostgreSQL's mean to the caller?
-
-
 _DISK_FULL_REMEDY = "free some space and try again; nothing was lost"
 _TOO_MANY_CONNECTIONS = ("too many clients", "too many connections", "remaining connection slots")
 _PERMANENT_FAILURES = ("authentication", "does not exist", "no pg_hba", "resolve", "translate host")
@@ -138,9 +135,6 @@ def _error_text(error: psycopg.Error) -> str:
     """What an error says, in one line."""
     primary = error.diag.message_primary
     return " ".join((primary or str(error) or type(error).__name__).split())
-
-
-# connections: Who talks to the server?
 
 
 T = TypeVar("T")

@@ -48,9 +48,6 @@ from omoide.stores.sql.store import SQLStore
 from omoide.stores.url import StoreURL, embedder_for
 from omoide.stores.validation import StoreSettings
 
-# waking: Who is told at once when something changes?
-
-
 POLL_INTERVAL_S = 2.0
 """How often who waits looks by himself."""
 
@@ -166,9 +163,6 @@ class AsyncPostgresStore(AsyncStore):
                 rung = anyio.Event()
 
 
-# store: How does a PostgreSQL server answer what a store is asked?
-
-
 PENDING_SCRUB = "the space of deleted rows, until the server uses it again: scrub() has the tables rewritten"
 
 _UNREACHABLE = ("the server's write-ahead log and its archives", "replicas that lag behind")
@@ -253,9 +247,6 @@ def _server_findings(found: dict[str, Any]) -> list[Finding]:
             )
         )
     return told
-
-
-# opening: Which server, which database and which schema does a URL mean?
 
 
 _STORE_OPTIONS = ("schema", "pool", "prepare")

@@ -1,8 +1,7 @@
-"""Which entries of a scope are held in memory, ready to be scored?
+"""Read the rows of a scope into a cache and keep it up to date.
 
-A shelf is a scope of moderate size as columns. It knows the change that it covers: before each use the
-changes since are applied, inside the same read transaction, so that what another process erased is gone.
-
+A cache records the last change it covers. Before each use the later changes are applied, inside the same read
+transaction, so that entries erased by another process are gone.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
 
 MAX_CACHED_ENTRIES = 10_000
-"""Entries that a shelf holds at most; larger scopes are searched by `wide`."""
+"""Maximum number of entries of a cached scope; larger scopes use `LargeScopeIndex`."""
 
 _MAX_CHANGES = 2_000  # changes from which on a shelf is filled anew
 
@@ -31,12 +30,12 @@ _SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speake
 def attach_token_reader(db: Database, cache: ScopeCache) -> None:
     """Let the pool of a cache read token vectors through this connection from now on."""
 
-    def read(places: Array) -> list[Array]:
-        keys = [cache.numbers[place] * SLOTS + cache.slot for place in places]
+    def read(positions: Array) -> list[Array]:
+        keys = [cache.numbers[position] * SLOTS + cache.slot for position in positions]
         found: dict[int, bytes] = {}
-        for some in rows.batches(keys):
-            marks = ",".join("?" * len(some))
-            found.update(db.execute(f"SELECT key, tokens FROM tokens WHERE key IN ({marks})", some))
+        for batch in rows.batches(keys):
+            marks = ",".join("?" * len(batch))
+            found.update(db.execute(f"SELECT key, tokens FROM tokens WHERE key IN ({marks})", batch))
         empty = np.zeros((0, TOKEN_DIM), np.int8)
         return [
             np.frombuffer(found[key], np.int8).reshape(-1, TOKEN_DIM) if key in found else empty
@@ -48,21 +47,21 @@ def attach_token_reader(db: Database, cache: ScopeCache) -> None:
 
 
 def refresh(db: Database, cache: ScopeCache, where: rows.WhereClause, namespace: str) -> bool:
-    """Apply what changed since the shelf was last used; False if the scope is too large for one."""
-    life, last = rows.latest_change(db, namespace)
-    if cache.generation != life or not _apply_changes(db, cache, where, namespace, last):
+    """Apply the changes since the cache was last used; return False if the scope is too large to cache."""
+    generation, last = rows.latest_change(db, namespace)
+    if cache.generation != generation or not _apply_changes(db, cache, where, namespace, last):
         if _exceeds_limit(db, where):
             return False
         cache.expired_until = 0
         cache.fill(read_rows(db, where, cache.slot))
-    cache.generation, cache.covered_seq = life, last
+    cache.generation, cache.covered_seq = generation, last
     return True
 
 
 def _apply_changes(
     db: Database, cache: ScopeCache, where: rows.WhereClause, namespace: str, last: int
 ) -> bool:
-    """Apply single changes, if they are not too many."""
+    """Apply single changes; return False if a reload is cheaper or needed."""
     if last == cache.covered_seq:
         return True
     numbers = changed_numbers(db, namespace, cache.covered_seq, _MAX_CHANGES)
@@ -70,15 +69,15 @@ def _apply_changes(
         return False
     for number in numbers:
         cache.remove(number)
-    for found in read_rows(db, where, cache.slot, numbers=numbers):
-        if cache.write_order and _write_order_of(found) < cache.write_order[-1]:
+    for row in read_rows(db, where, cache.slot, numbers=numbers):
+        if cache.write_order and _write_order_of(row) < cache.write_order[-1]:
             return False  # something came back that belongs before others
-        cache.append(found)
+        cache.append(row)
     return cache.pool.size <= MAX_CACHED_ENTRIES + _MAX_CHANGES
 
 
 def changed_numbers(db: Database, namespace: str, after: int, limit: int) -> list[int] | None:
-    """The numbers of the entries of a namespace that changed since; None after too many changes."""
+    """Return the row numbers that changed after a sequence number; None if there are too many."""
     found = db.execute(
         "SELECT no FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
         (namespace, after, limit + 1),
@@ -87,7 +86,7 @@ def changed_numbers(db: Database, namespace: str, after: int, limit: int) -> lis
 
 
 def _exceeds_limit(db: Database, where: rows.WhereClause) -> bool:
-    """Whether a scope holds more than fits on a shelf, found before any of it is read."""
+    """Return True if a scope is too large to cache, without reading its rows."""
     condition, parameters = where
     (count,) = db.execute(
         f"SELECT count(*) FROM (SELECT 1 FROM entries e WHERE {condition} AND live = 1 LIMIT ?) AS held",
@@ -104,7 +103,7 @@ def read_rows(
     numbers: Sequence[int] | None = None,
     statuses: Sequence[int] = (truth.LIVE,),
 ) -> list[CacheRow]:
-    """The rows of a scope that count, or some of them, in the order in which they were last written."""
+    """Read the rows of a scope, or some of them, in write order."""
     condition, parameters = where
     condition += rows.status_condition(statuses)
     if numbers is None:
@@ -118,13 +117,14 @@ def read_rows(
 def _read_numbers(
     db: Database, condition: str, parameters: Sequence[Any], slot: int, numbers: Sequence[int]
 ) -> Iterator[CacheRow]:
-    for some in rows.batches(sorted(numbers)):
-        marks = ",".join("?" * len(some))
+    """Read single rows in batches."""
+    for batch in rows.batches(sorted(numbers)):
+        marks = ",".join("?" * len(batch))
         # Otherwise SQLite walks an index of the scope instead of looking the numbers up.
         mark = db.dialect.no_index_prefix
         looser = condition.replace("owner", f"{mark}owner", 1).replace("session=", f"{mark}session=")
         statement = f"{_SELECT}e.no IN ({marks}) AND {looser}"
-        yield from db.execute(statement, (slot, *some, *parameters))
+        yield from db.execute(statement, (slot, *batch, *parameters))
 
 
 def _write_order_of(row: CacheRow) -> int:

@@ -1,7 +1,8 @@
-"""Candidate search, bit-coded vectors.
+"""Find candidates for a query in the database, with caches in memory.
 
-The text index and the vectors each propose some hundreds, and the neighbours of messages come with them. Of
-the vectors only one bit a dimension is held in memory; the exact ones are read for what was proposed.
+A scope of moderate size is cached whole (`ScopeCache`). Of a large scope only row numbers, times and one bit
+per vector dimension stay in memory (`LargeScopeIndex`): the text index and the vector codes each propose some
+hundred entries, neighbouring messages are added, and the exact vectors are read for these alone.
 """
 
 from __future__ import annotations
@@ -29,23 +30,20 @@ from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder
 from omoide.stores.sql import cache, rows
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections
 
-# wide: Which entries of a large scope are worth scoring?
-
-
 PROPOSALS_PER_RETRIEVER = 100
-"""Entries that each arm proposes."""
+"""Entries that each retriever proposes."""
 
 RARE_TERM_LIMIT = 512
-"""Entries from which on a term is common."""
+"""Number of entries from which a term counts as common."""
 
 COMMON_TERM_LIMIT = 4_000
-"""Postings of a common term that are read at most, the newest first."""
+"""Maximum number of postings read for a common term, newest first."""
 
 MAX_PAIR_POSTINGS = 6_000
-"""Postings that are compared for pairs of common terms, at most."""
+"""Maximum number of postings compared for pairs of common terms."""
 
 MAX_CODES_IN_MEMORY = 250_000
-"""Entries of a scope whose codes are held in memory even where an index of the database could be asked."""
+"""Scope size up to which codes stay in memory although the database has a vector index."""
 
 _CODE_BATCH = 8_192
 _MAX_DISTANCE = 65_535  # further apart than any two codes are
@@ -53,7 +51,7 @@ _MAX_INT64 = (1 << 63) - 1  # beyond which PostgreSQL does not count
 
 
 class LargeScopeIndex:
-    """What is held in memory of a large scope: numbers, times and one bit a dimension."""
+    """Numbers, times and bit codes of the vectors of a large scope, in memory."""
 
     def __init__(self, slot: int, dim: int) -> None:
         self.slot = slot
@@ -70,30 +68,31 @@ class LargeScopeIndex:
         self._first_expiry: int | None = None
 
     def may_expire(self, at: int) -> bool:
-        """Whether some of it may have expired by a moment."""
+        """Return True if a row may have expired by a time."""
         return self._first_expiry is not None and self._first_expiry <= at
 
     def refresh(self, db: Database, where: rows.WhereClause, namespace: str) -> None:
-        """Apply what changed since the last use."""
-        life, last = rows.latest_change(db, namespace)
+        """Apply the changes since the last use."""
+        generation, last = rows.latest_change(db, namespace)
         changed: list[int] | None = None
-        if self.generation == life and last >= self.covered_seq:
+        if self.generation == generation and last >= self.covered_seq:
             changed = cache.changed_numbers(db, namespace, self.covered_seq, len(self.numbers) // 4)
         if changed is None:
             condition, parameters = where
             self._load(db, (f"{condition} AND live=1", parameters))
         elif changed:
             self._apply_changes(db, where, changed)
-        self.generation, self.covered_seq = life, last
+        self.generation, self.covered_seq = generation, last
 
     def _load(self, db: Database, live_rows: rows.WhereClause) -> None:
+        """Load the whole scope."""
         condition, parameters = live_rows
         # A scope that is most of the file is read in the order of the file, not of an index.
-        part = "session" in condition or "project" in condition
-        table = "entries" if part else f"entries {db.dialect.table_order_hint}"
-        found = db.execute(f"SELECT no, time, expires, speaker FROM {table} WHERE {condition}", parameters)
+        is_partial = "session" in condition or "project" in condition
+        table = "entries" if is_partial else f"entries {db.dialect.table_order_hint}"
+        cursor = db.execute(f"SELECT no, time, expires, speaker FROM {table} WHERE {condition}", parameters)
         numbers, times, ends, names = [], [], [], dict[str, None]()
-        for no, time, end, speaker in found:
+        for no, time, end, speaker in cursor:
             numbers.append(no)
             times.append(time)
             if end is not None:
@@ -111,75 +110,78 @@ class LargeScopeIndex:
             self._load_codes(db, live_rows)
 
     def _load_codes(self, db: Database, live_rows: rows.WhereClause) -> None:
-        """Read the codes of all; whose vectors lie between others' has them read by themselves."""
+        """Load the codes of all rows; without a code column they are computed from the vectors."""
         if db.dialect.stores_codes:
             condition, parameters = live_rows
-            coded = db.execute(
+            codes = db.execute(
                 f"SELECT e.no, v.code FROM entries e JOIN vectors v ON v.key = e.no * {SLOTS} + ?"
                 f" WHERE {condition}",
                 (self.slot, *parameters),
             )
-            while some := coded.fetchmany(_CODE_BATCH):
-                self._store_codes([no for no, _ in some], partial(self._join_codes, some))
+            while batch := codes.fetchmany(_CODE_BATCH):
+                self._store_codes([no for no, _ in batch], partial(self._join_codes, batch))
             return
         first, last = int(self.numbers[0]) * SLOTS, (int(self.numbers[-1]) + 1) * SLOTS
-        found = db.execute(
+        cursor = db.execute(
             f"SELECT key / {SLOTS}, pooled FROM vectors WHERE key >= ? AND key < ? AND key % {SLOTS} = ?",
             (first, last, self.slot),
         )
-        while some := found.fetchmany(_CODE_BATCH):
-            self._set_codes(some)
+        while batch := cursor.fetchmany(_CODE_BATCH):
+            self._set_codes(batch)
 
-    def _join_codes(self, found: Sequence[tuple[int, bytes]], ours: Array) -> Array:
-        joined = b"".join(code for (_, code), mine in zip(found, ours, strict=True) if mine)
+    def _join_codes(self, rows_read: Sequence[tuple[int, bytes]], known: Array) -> Array:
+        joined = b"".join(code for (_, code), is_known in zip(rows_read, known, strict=True) if is_known)
         return np.frombuffer(joined, np.uint8).reshape(-1, -(-self.dim // 8))
 
-    def _set_codes(self, found: Sequence[tuple[int, bytes]]) -> None:
-        """Code the vectors of some entries."""
+    def _set_codes(self, vectors: Sequence[tuple[int, bytes]]) -> None:
+        """Compute the codes of vectors."""
 
-        def codes(ours: Array) -> Array:
+        def codes(known: Array) -> Array:
             joined = b"".join(
-                mean_vector(pooled, self.dim) for (_, pooled), mine in zip(found, ours, strict=True) if mine
+                mean_vector(pooled, self.dim)
+                for (_, pooled), is_known in zip(vectors, known, strict=True)
+                if is_known
             )
             return bit_codes(np.frombuffer(joined, "<f4").reshape(-1, self.dim))
 
-        if found:
-            self._store_codes([no for no, _ in found], codes)
+        if vectors:
+            self._store_codes([no for no, _ in vectors], codes)
 
     def _store_codes(self, numbers: Sequence[int], codes: Callable[[Array], Array]) -> None:
-        """Hold the codes of those of some entries that are held here; `codes` gives theirs."""
-        wanted = np.array(numbers, np.int64)
-        places = np.searchsorted(self.numbers, wanted)
-        places[places == len(self.numbers)] = 0
-        known = self.numbers[places] == wanted
-        self.codes[:, places[known]] = to_uint64_rows(codes(known), self.code_words).T
-        self.has_code[places[known]] = True
+        """Store codes of the rows that belong to the scope; `codes` returns those of a mask."""
+        row_numbers = np.array(numbers, np.int64)
+        positions = np.searchsorted(self.numbers, row_numbers)
+        positions[positions == len(self.numbers)] = 0
+        known = self.numbers[positions] == row_numbers
+        self.codes[:, positions[known]] = to_uint64_rows(codes(known), self.code_words).T
+        self.has_code[positions[known]] = True
 
     def _apply_changes(self, db: Database, where: rows.WhereClause, numbers: Sequence[int]) -> None:
-        found = cache.read_rows(db, where, self.slot, numbers=numbers)
+        """Replace the changed rows."""
+        changed_rows = cache.read_rows(db, where, self.slot, numbers=numbers)
         changed = np.array(sorted(numbers), np.int64)
-        places = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
-        known = self.numbers[places] == changed if len(self.numbers) else np.zeros(len(changed), np.bool_)
+        positions = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
+        known = self.numbers[positions] == changed if len(self.numbers) else np.zeros(len(changed), np.bool_)
         if known.any():
             keep = np.ones(len(self.numbers), np.bool_)
-            keep[places[known]] = False
+            keep[positions[known]] = False
             self.numbers, self.times = self.numbers[keep], self.times[keep]
             self.codes, self.has_code = self.codes[:, keep], self.has_code[keep]
-        fresh = np.array([row[0] for row in found], np.int64)
+        fresh = np.array([row[0] for row in changed_rows], np.int64)
         at = np.searchsorted(self.numbers, fresh)
         self.numbers = np.insert(self.numbers, at, fresh)
-        self.times = np.insert(self.times, at, [row[2] for row in found])
+        self.times = np.insert(self.times, at, [row[2] for row in changed_rows])
         self.codes = np.insert(self.codes, at, 0, axis=1)
         self.has_code = np.insert(self.has_code, at, False)
-        self._set_codes([(row[0], row[10]) for row in found if row[10]])
-        ends = [row[9] for row in found if row[9] is not None]
+        self._set_codes([(row[0], row[10]) for row in changed_rows if row[10]])
+        ends = [row[9] for row in changed_rows if row[9] is not None]
         self._first_expiry = min(
             [*ends, *([] if self._first_expiry is None else [self._first_expiry])], default=None
         )
         if known.any():  # somebody may have fallen silent
             self.speakers = _speakers(db, f"{where[0]} AND live=1", where[1])
         else:
-            self.speakers = [*dict.fromkeys([*self.speakers, *(row[6] for row in found if row[6])])]
+            self.speakers = [*dict.fromkeys([*self.speakers, *(row[6] for row in changed_rows if row[6])])]
 
     def propose(
         self,
@@ -189,7 +191,7 @@ class LargeScopeIndex:
         allowed: Array | None,
         limit: int,
     ) -> tuple[list[int], ScopeStatistics]:
-        """The numbers of the entries worth scoring, and what is known of the scope's terms."""
+        """Return the numbers of entries worth scoring, and the term statistics of the scope."""
         mask = np.ones(len(self.numbers), np.bool_) if allowed is None else allowed
         by_text, frequencies = self._by_text(db, owned, query.term_ids(), mask)
         near = (
@@ -197,8 +199,8 @@ class LargeScopeIndex:
             if self._uses_vector_index(db)
             else self._by_vector(query, mask)
         )
-        proposed = [by_text, near, self._by_time(query, mask)]
-        numbers = {int(no) for some in proposed for no in some}
+        proposals = [by_text, near, self._by_time(query, mask)]
+        numbers = {int(no) for proposal in proposals for no in proposal}
         if len(numbers) < limit:
             numbers.update(int(no) for no in self.numbers[mask][-limit:])
         statistics = ScopeStatistics(count=len(self.numbers), frequencies=frequencies)
@@ -207,25 +209,27 @@ class LargeScopeIndex:
     def _by_text(
         self, db: Database, owned: rows.WhereClause, terms: Sequence[int], mask: Array
     ) -> tuple[Array, dict[int, int]]:
-        """Entries with the question's terms: all with a rare one, and those with common ones together."""
+        """Propose entries with a rare query term, and those that share two common ones."""
         postings = {term: _postings(db, owned, term, RARE_TERM_LIMIT) for term in terms}
         frequencies = {
-            term: len(found) for term, found in postings.items() if 0 < len(found) < RARE_TERM_LIMIT
+            term: len(term_postings)
+            for term, term_postings in postings.items()
+            if 0 < len(term_postings) < RARE_TERM_LIMIT
         }
         parts = [(self._idf(frequencies[term]), postings[term]) for term in frequencies]
-        common = [term for term, found in postings.items() if len(found) >= RARE_TERM_LIMIT]
+        common = [term for term, term_postings in postings.items() if len(term_postings) >= RARE_TERM_LIMIT]
         frequencies.update((term, self._frequency(db, owned, term)) for term in common)
         common.sort(key=frequencies.__getitem__)
         numbers, scores = self._scores(parts, mask)
-        effort = (
+        budget = (
             MAX_PAIR_POSTINGS if len(numbers) < PROPOSALS_PER_RETRIEVER else 0
         )  # rare terms have said enough
         for anchor, other in combinations(common, 2):  # the least common pairs come first
-            effort -= frequencies[anchor]
-            if effort < 0:
+            budget -= frequencies[anchor]
+            if budget < 0:
                 break
-            both = self._idf(frequencies[anchor]) / (len(common) - 1) + self._idf(frequencies[other])
-            parts.append((both, _pair_postings(db, owned, anchor, other)))
+            weight = self._idf(frequencies[anchor]) / (len(common) - 1) + self._idf(frequencies[other])
+            parts.append((weight, _pair_postings(db, owned, anchor, other)))
             numbers, scores = self._scores(parts, mask)
         if common and len(numbers) < PROPOSALS_PER_RETRIEVER:
             newest = _postings(db, owned, common[0], COMMON_TERM_LIMIT)
@@ -237,16 +241,16 @@ class LargeScopeIndex:
         return log(1 + (count - min(frequency, count) + 0.5) / (frequency + 0.5))
 
     def _scores(self, parts: Sequence[tuple[float, Array]], mask: Array) -> tuple[Array, Array]:
-        """The entries that the postings name and the scope holds, and how much speaks for each."""
-        found = [np.zeros(0, np.int64), *(pairs[:, 0] for _, pairs in parts)]
+        """Return the entries of the postings that are in the scope, and their text scores."""
+        columns = [np.zeros(0, np.int64), *(pairs[:, 0] for _, pairs in parts)]
         weights = [np.zeros(0), *(weight * pairs[:, 1] / (pairs[:, 1] + 0.9) for weight, pairs in parts)]
-        numbers, places = np.unique(np.concatenate(found), return_inverse=True)
-        scores = np.bincount(places, np.concatenate(weights), minlength=len(numbers))
+        numbers, positions = np.unique(np.concatenate(columns), return_inverse=True)
+        scores = np.bincount(positions, np.concatenate(weights), minlength=len(numbers))
         inside = self._contains(numbers, mask)
         return numbers[inside], scores[inside]
 
     def _frequency(self, db: Database, owned: rows.WhereClause, term: int) -> int:
-        """In how many entries a common term occurs; counted anew when the scope has grown by a tenth."""
+        """Return the document frequency of a common term, recounted when the scope has grown by a tenth."""
         known = self._frequencies.get(term)
         if known is None or len(self.numbers) > 1.1 * known[1]:
             (count,) = db.execute(
@@ -256,47 +260,52 @@ class LargeScopeIndex:
         return known[0]
 
     def _contains(self, numbers: Array, mask: Array) -> Array:
+        """Return the mask of the numbers that are in the scope and allowed."""
         if not len(self.numbers):  # what is stale still has terms
             return np.zeros(len(numbers), np.bool_)
-        places = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self.numbers) - 1, 0))
-        inside: Array = (self.numbers[places] == numbers) & mask[places]
+        positions = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self.numbers) - 1, 0))
+        inside: Array = (self.numbers[positions] == numbers) & mask[positions]
         return inside
 
     def _by_vector(self, query: EncodedQuery, mask: Array) -> Array:
+        """Propose the entries whose codes have the smallest Hamming distance to the query's."""
         if query.vector is None or not self.code_words or not self.has_code.any():
             return np.zeros(0, np.int64)
-        wanted = to_uint64_rows(bit_codes(query.vector.pooled[None, :]), self.code_words)[0]
-        apart = np.zeros(len(self.numbers), np.uint16)
-        for column, word in zip(self.codes, wanted, strict=True):
-            apart += np.bitwise_count(column ^ word)
-        apart[~(self.has_code & mask)] = _MAX_DISTANCE
-        near = np.cumsum(np.bincount(apart, minlength=_MAX_DISTANCE + 1)[:_MAX_DISTANCE])
-        cut = min(int(np.searchsorted(near, PROPOSALS_PER_RETRIEVER)), _MAX_DISTANCE - 1)
-        nearer = self.numbers[apart < cut]
-        ties = self.numbers[apart == cut][len(nearer) - PROPOSALS_PER_RETRIEVER :]
-        return np.concatenate([nearer, ties])
+        code = to_uint64_rows(bit_codes(query.vector.pooled[None, :]), self.code_words)[0]
+        distance = np.zeros(len(self.numbers), np.uint16)
+        for column, word in zip(self.codes, code, strict=True):
+            distance += np.bitwise_count(column ^ word)
+        distance[~(self.has_code & mask)] = _MAX_DISTANCE
+        closer = np.cumsum(np.bincount(distance, minlength=_MAX_DISTANCE + 1)[:_MAX_DISTANCE])
+        cut = min(int(np.searchsorted(closer, PROPOSALS_PER_RETRIEVER)), _MAX_DISTANCE - 1)
+        nearest = self.numbers[distance < cut]
+        ties = self.numbers[distance == cut][len(nearest) - PROPOSALS_PER_RETRIEVER :]
+        return np.concatenate([nearest, ties])
 
     def _uses_vector_index(self, db: Database) -> bool:
-        """Whether there is too much to hold the codes of, and an index to ask instead."""
+        """Return True if the scope is too large for codes in memory and the database has a vector index."""
         return bool(db.dialect.distance_expression) and len(self.numbers) > MAX_CODES_IN_MEMORY
 
     def _by_index(self, db: Database, owned: rows.WhereClause, query: EncodedQuery, mask: Array) -> Array:
-        """What an index of the database finds near; some more than wanted, as a filter may take some away."""
+        """Propose what the vector index of the database finds.
+
+        It is asked for more than needed, since a filter may drop some.
+        """
         if query.vector is None or not self.code_words:
             return np.zeros(0, np.int64)
-        wanted = to_bit_string(query.vector.pooled.astype("<f4").tobytes(), self.dim)
+        code = to_bit_string(query.vector.pooled.astype("<f4").tobytes(), self.dim)
         db.prepare_search(4 * PROPOSALS_PER_RETRIEVER)
-        found = db.execute(
+        cursor = db.execute(
             f"SELECT e.no FROM vectors v JOIN entries e ON e.no = v.key / {SLOTS}"
             f" WHERE e.{owned[0]} AND e.live = 1 AND v.key % {SLOTS} = ?"
             f" ORDER BY {db.dialect.distance_expression.format(dim=self.dim)} LIMIT ?",
-            (*owned[1], self.slot, wanted, 4 * PROPOSALS_PER_RETRIEVER),
+            (*owned[1], self.slot, code, 4 * PROPOSALS_PER_RETRIEVER),
         )
-        numbers = np.array([no for (no,) in found], np.int64)
+        numbers = np.array([no for (no,) in cursor], np.int64)
         return numbers[self._contains(numbers, mask)][:PROPOSALS_PER_RETRIEVER] if len(numbers) else numbers
 
     def _by_time(self, query: EncodedQuery, mask: Array) -> Array:
-        """Some of what lies in the times that the question names, the latest first."""
+        """Propose entries in the time ranges of the query, latest first."""
         inside = np.zeros(len(self.numbers), np.bool_)
         for interval in query.query.times:
             inside |= (self.times >= interval.start) & (self.times < interval.end)
@@ -317,7 +326,7 @@ def _largest(scores: Array, count: int) -> Array:
 
 
 def _postings(db: Database, owned: rows.WhereClause, term: int, limit: int) -> Array:
-    """The newest entries with a term, and how often it occurs in each."""
+    """Return the newest postings of a term: entry numbers and frequencies."""
     found = db.execute(
         f"SELECT no, count FROM postings WHERE {owned[0]} AND term=? ORDER BY no DESC LIMIT ?",
         (*owned[1], term, limit),
@@ -326,7 +335,7 @@ def _postings(db: Database, owned: rows.WhereClause, term: int, limit: int) -> A
 
 
 def _pair_postings(db: Database, owned: rows.WhereClause, one: int, other: int) -> Array:
-    """Entries that have two common terms, found from the less common one."""
+    """Return postings of entries that have two common terms, found from the rarer one."""
     mine = owned[0].replace("owner", "a.owner", 1)
     found = db.execute(
         f"SELECT a.no, a.count + b.count FROM postings a {db.dialect.join_order_hint} JOIN postings b"
@@ -338,30 +347,27 @@ def _pair_postings(db: Database, owned: rows.WhereClause, one: int, other: int) 
 
 
 def _with_neighbours(db: Database, numbers: set[int]) -> list[int]:
-    """The numbers, and those of the messages up to two places before and after."""
-    found = set(numbers)
-    for some in rows.batches(sorted(numbers)):
-        marks = ",".join("?" * len(some))
-        near = db.execute(
+    """Add the messages up to two positions before and after."""
+    result = set(numbers)
+    for batch in rows.batches(sorted(numbers)):
+        marks = ",".join("?" * len(batch))
+        cursor = db.execute(
             f"SELECT n.no FROM entries e {db.dialect.join_order_hint} JOIN entries n"
             " ON n.owner = e.owner AND n.thread = e.thread"
             " AND n.seq BETWEEN e.seq - 2"
             f" AND CASE WHEN e.seq > {_MAX_INT64 - 2} THEN {_MAX_INT64} ELSE e.seq + 2 END"
             f" WHERE e.no IN ({marks}) AND e.thread IS NOT NULL",
-            some,
+            batch,
         )
-        found.update(no for (no,) in near)
-    return sorted(found)
-
-
-# source: Which candidates does a database bring to a question?
+        result.update(no for (no,) in cursor)
+    return sorted(result)
 
 
 MAX_CACHED_ROWS = 200_000
-"""Entries that all shelves of a store hold together, at most."""
+"""Maximum number of rows in all scope caches of a store."""
 
 MAX_LARGE_SCOPE_ROWS = 4_000_000
-"""Entries of large scopes of which something is held in memory, at most."""
+"""Maximum number of rows in all large scope indexes of a store."""
 
 MAX_CACHE_SLOTS = 4_096
 _TRIM_INTERVAL = 16  # new places between two looks at how much is held
@@ -372,7 +378,7 @@ _NO_FILTER = Filter()
 
 
 class CacheSlot:
-    """What is held in memory of one scope, and the lock for it."""
+    """The cache of one scope and its lock."""
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -381,12 +387,12 @@ class CacheSlot:
         self.speakers: Sequence[str] = ()
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Drop the cache."""
         self.cache = self.large_index = None
 
 
 class CandidateRequest(NamedTuple):
-    """What is asked, of which rows, and whose vectors answer."""
+    """A query for candidates: the scope's rows, the filter, and the slot of the vectors."""
 
     db: Database
     scope: Scope
@@ -400,12 +406,12 @@ class CandidateRequest(NamedTuple):
     notices: tuple[str, ...]
 
     def allowed_numbers(self) -> Array:
-        """The numbers of the entries that the filter lets pass."""
+        """Return the numbers of the entries that pass the filter."""
         return matching_numbers(self.db, self.where, self.filter, self.at)
 
 
 class SQLCandidateSource:
-    """The candidates of a database, with what is held of it in memory."""
+    """Provides candidates from a database, with caches in memory."""
 
     def __init__(self, connections: SQLConnections, embedder: Embedder | None) -> None:
         self._connections = connections
@@ -415,7 +421,7 @@ class SQLCandidateSource:
         self._slots_created = 0
 
     def speakers(self, scope: Scope) -> Sequence[str]:
-        """Who spoke in a scope when it was last asked about."""
+        """Return the speakers of a scope as of its last query."""
         place = self._slots.get(scope)
         return () if place is None else place.speakers
 
@@ -423,7 +429,7 @@ class SQLCandidateSource:
     def candidates(
         self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
     ) -> Iterator[Candidates | None]:
-        """The candidates of a scope, as it is when the block begins."""
+        """Yield the candidates of a scope as of the beginning of the block."""
         place = self._slot(scope)
         # The lock comes before the transaction: what is seen is never older than what is held.
         with place.lock, self._connections.read_transaction() as db:
@@ -444,45 +450,47 @@ class SQLCandidateSource:
         limit: int,
         encode_query: QueryEncoder,
     ) -> CandidateRequest:
+        """Build the request, with a notice if another embedder's vectors have replaced ours."""
         model = rows.model_of(db, self._embedder)
         slot, dim = (-1, 0) if model is None else (model.slot, model.dim)
-        given_away = self._embedder is not None and model is None and rows.serving_model(db) is not None
-        notices = (_EMBEDDER_REPLACED,) if given_away else ()
+        replaced = self._embedder is not None and model is None and rows.serving_model(db) is not None
+        notices = (_EMBEDDER_REPLACED,) if replaced else ()
         return CandidateRequest(db, scope, where, filter, at, limit, encode_query, slot, dim, notices)
 
     def _slot(self, scope: Scope) -> CacheSlot:
         with self._lock:
-            place = self._slots.pop(scope, None)
-            if place is None:
-                place = CacheSlot()
+            slot = self._slots.pop(scope, None)
+            if slot is None:
+                slot = CacheSlot()
                 self._slots_created += 1
                 if self._slots_created % _TRIM_INTERVAL == 0:
                     self._trim()
-            self._slots[scope] = place
-            return place
+            self._slots[scope] = slot
+            return slot
 
     def _trim(self) -> None:
-        """Let go of the places used longest ago, once all of them hold too much."""
-        held = sum(place.cache.pool.size for place in self._slots.values() if place.cache)
-        wide = sum(len(place.large_index.numbers) for place in self._slots.values() if place.large_index)
-        for scope, place in [*self._slots.items()]:
+        """Drop the least recently used caches once all together are too large."""
+        cached_rows = sum(slot.cache.pool.size for slot in self._slots.values() if slot.cache)
+        large_rows = sum(len(slot.large_index.numbers) for slot in self._slots.values() if slot.large_index)
+        for scope, slot in [*self._slots.items()]:
             if (
-                held <= MAX_CACHED_ROWS
-                and wide <= MAX_LARGE_SCOPE_ROWS
+                cached_rows <= MAX_CACHED_ROWS
+                and large_rows <= MAX_LARGE_SCOPE_ROWS
                 and len(self._slots) <= MAX_CACHE_SLOTS
             ):
                 return
-            if place.lock.acquire(blocking=False):  # one that is in use stays
+            if slot.lock.acquire(blocking=False):  # one that is in use stays
                 try:
-                    held -= place.cache.pool.size if place.cache else 0
-                    wide -= len(place.large_index.numbers) if place.large_index else 0
-                    place.clear()
+                    cached_rows -= slot.cache.pool.size if slot.cache else 0
+                    large_rows -= len(slot.large_index.numbers) if slot.large_index else 0
+                    slot.clear()
                     del self._slots[scope]
                 finally:
-                    place.lock.release()
+                    slot.lock.release()
 
 
 def _find_candidates(request: CandidateRequest, slot: CacheSlot) -> Candidates | None:
+    """Answer from the cache of the scope, bringing it up to date, or without one."""
     filter, at = request.filter, request.at
     if filter.include_superseded or filter.include_stale or filter.include_expired:
         return _without_cache(request)
@@ -503,14 +511,14 @@ def _find_candidates(request: CandidateRequest, slot: CacheSlot) -> Candidates |
         request.dim,
     ):
         slot.large_index = LargeScopeIndex(request.slot, request.dim)
-    wide = slot.large_index
-    wide.refresh(request.db, request.where, request.scope.namespace)
-    slot.speakers = wide.speakers
+    index = slot.large_index
+    index.refresh(request.db, request.where, request.scope.namespace)
+    slot.speakers = index.speakers
     if (
-        len(wide.numbers) <= cache.MAX_CACHED_ENTRIES
+        len(index.numbers) <= cache.MAX_CACHED_ENTRIES
     ):  # it has shrunk: the next question is answered from a shelf
         slot.large_index = None
-    return _from_large_index(request, wide)
+    return _from_large_index(request, index)
 
 
 def _from_cache(request: CandidateRequest, scope_cache: ScopeCache) -> Candidates | None:
@@ -533,9 +541,9 @@ def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Cand
     numbers, statistics = index.propose(
         request.db, owned, request.encode_query(index.speakers), mask, request.limit
     )
-    found = cache.read_rows(request.db, request.where, request.slot, numbers=numbers)
+    read = cache.read_rows(request.db, request.where, request.slot, numbers=numbers)
     shelf = ScopeCache(request.slot, request.dim)
-    shelf.fill([row for row in found if row[9] is None or row[9] > request.at], statistics, reach=2)
+    shelf.fill([row for row in read if row[9] is None or row[9] > request.at], statistics, reach=2)
     if not shelf.numbers:
         return None
     allowed = None if mask is None else np.isin(np.array(shelf.numbers), index.numbers[mask])
@@ -544,11 +552,11 @@ def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Cand
 
 
 def _without_cache(request: CandidateRequest) -> Candidates | None:
-    """The candidates of a question that what is held in memory cannot answer."""
+    """Return candidates read for this request alone, for filters and times the cache does not cover."""
     filter = request.filter
-    found = cache.read_rows(request.db, request.where, request.slot, statuses=rows.allowed_statuses(filter))
+    read = cache.read_rows(request.db, request.where, request.slot, statuses=rows.allowed_statuses(filter))
     shelf = ScopeCache(request.slot, request.dim)
-    shelf.fill([row for row in found if filter.include_expired or row[9] is None or row[9] > request.at])
+    shelf.fill([row for row in read if filter.include_expired or row[9] is None or row[9] > request.at])
     if not shelf.numbers:
         return None
     return _build_candidates(request, shelf, np.isin(np.array(shelf.numbers), request.allowed_numbers()))
@@ -560,40 +568,40 @@ def _build_candidates(
     db = request.db
     cache.attach_token_reader(db, scope_cache)
 
-    def entries(places: Sequence[int]) -> list[Entry]:
-        numbers = [scope_cache.numbers[place] for place in places]
-        found: dict[int, tuple[bytes, int]] = {}
-        for some in rows.batches(numbers):
-            marks = ",".join("?" * len(some))
-            kept = db.execute(f"SELECT no, body, live FROM entries WHERE no IN ({marks})", some)
-            found.update((no, (body, live)) for no, body, live in kept)
-        return [rows.entry_of(*found[number]) for number in numbers]
+    def load_entries(positions: Sequence[int]) -> list[Entry]:
+        numbers = [scope_cache.numbers[position] for position in positions]
+        bodies: dict[int, tuple[bytes, int]] = {}
+        for batch in rows.batches(numbers):
+            marks = ",".join("?" * len(batch))
+            cursor = db.execute(f"SELECT no, body, live FROM entries WHERE no IN ({marks})", batch)
+            bodies.update((no, (body, live)) for no, body, live in cursor)
+        return [rows.entry_of(*bodies[number]) for number in numbers]
 
     return Candidates(
         scope_cache.pool,
         request.encode_query(scope_cache.speakers()),
         allowed,
         scope_cache.write_order,
-        entries,
+        load_entries,
         request.notices,
     )
 
 
 def matching_numbers(db: Database, where: rows.WhereClause, filter: Filter, at: int) -> Array:
-    """The numbers of the entries of a scope that a filter lets pass."""
+    """Return the numbers of the entries of a scope that pass a filter."""
     condition, parameters = where[0], [*where[1]]
     condition += rows.status_condition(rows.allowed_statuses(filter))
     types = semantics.filter_types(filter)
     if types is not None:
         condition += f" AND type IN ({','.join('?' * len(types))})"
         parameters.extend(types)
-    for column, sign, value in (
+    for column, operator, value in (
         ("confidence", ">=", filter.min_confidence or None),
         ("time", ">=", filter.since),
         ("time", "<=", filter.until),
     ):
         if value is not None:
-            condition += f" AND {column} {sign} ?"
+            condition += f" AND {column} {operator} ?"
             parameters.append(value)
     if not filter.include_expired:
         condition += " AND (expires IS NULL OR expires > ?)"
@@ -601,11 +609,11 @@ def matching_numbers(db: Database, where: rows.WhereClause, filter: Filter, at: 
     for tag in filter.tags[:_MAX_SQL_TAGS]:
         condition += f" AND {db.dialect.contains_bytes}"
         parameters.append(msgspec.json.encode(tag))
-    tagged = bool(filter.tags or filter.tags_any)
-    found = db.execute(
-        f"SELECT no{', body, live' if tagged else ''} FROM entries WHERE {condition}", parameters
+    has_tags = bool(filter.tags or filter.tags_any)
+    cursor = db.execute(
+        f"SELECT no{', body, live' if has_tags else ''} FROM entries WHERE {condition}", parameters
     )
-    if not tagged:
-        return np.array([no for (no,) in found], np.int64)
+    if not has_tags:
+        return np.array([no for (no,) in cursor], np.int64)
     passes = semantics.entry_predicate(filter, at)
-    return np.array([no for no, body, live in found if passes(rows.entry_of(body, live))], np.int64)
+    return np.array([no for no, body, live in cursor if passes(rows.entry_of(body, live))], np.int64)

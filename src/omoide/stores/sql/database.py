@@ -1,8 +1,7 @@
-"""What do the statements need of the database that carries them out?
+"""Define what the SQL statements need of a database.
 
-They are written once, in the SQL that SQLite and PostgreSQL share, with `?` for what users say. Where the two
-speak differently, `Words` has the word of each.
-
+Statements are written once, in the SQL that SQLite and PostgreSQL share, with `?` for parameters. `Dialect`
+contains what differs.
 """
 
 from __future__ import annotations
@@ -14,50 +13,50 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 T = TypeVar("T")
 
 SLOTS = 8
-"""How many embedders' vectors can be held at once; a vector's key is `no * SLOTS + slot`."""
+"""Maximum number of embedders with vectors at once; the key of a vector is `no * SLOTS + slot`."""
 
 
 class Dialect(NamedTuple):
-    """What one database says differently from the other."""
+    """SQL fragments and capabilities that differ between databases."""
 
     contains_bytes: str
-    """The condition that some bytes are in a body."""
+    """Condition that the body contains given bytes."""
     table_order_hint: str = ""
-    """Said after a table that is best read in its own order, though an index would do."""
+    """Hint after a table to scan it in table order instead of using an index."""
     join_order_hint: str = ""
-    """Said between two tables that are best joined in the order in which they are named."""
+    """Hint between two tables to join them in the given order."""
     no_index_prefix: str = ""
-    """Said before a column whose index is not to be used."""
+    """Prefix of a column whose index must not be used."""
     supports_lateral: bool = False
-    """Whether the newest of several kinds can be asked for at once, each from its own stretch of an index."""
+    """True if one statement can merge the newest rows of several index ranges."""
     stores_codes: bool = False
-    """Whether a vector is kept with its code beside it."""
+    """True if the bit code of a vector is stored beside it."""
     distance_expression: str = ""
-    """How far a code is from another, where an index knows; `{dim}` is how many bits they have."""
+    """Expression for the distance of two codes if there is an index for it; `{dim}` is their length."""
     key_share_lock: str = ""
-    """Said after a query of rows that must not go away before the transaction ends."""
+    """Clause that keeps selected rows from being deleted until the transaction ends."""
     skip_locked: str = ""
-    """Said after a query of rows that are about to go, all but those that others are changing."""
+    """Clause that locks rows to be deleted and skips those locked by others."""
 
 
 class Cursor(Protocol):
-    """What a statement found."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows were changed."""
+        """Number of rows changed."""
         ...
 
     def fetchone(self) -> Any:
-        """The next row, or None."""
+        """Return the next row, or None."""
         ...
 
     def fetchmany(self, size: int, /) -> list[Any]:
-        """Some of the next rows."""
+        """Return some of the next rows."""
         ...
 
     def fetchall(self) -> list[Any]:
-        """All further rows."""
+        """Return all remaining rows."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -67,64 +66,64 @@ class Database(Protocol):
     """A connection inside a transaction."""
 
     owners: dict[tuple[str, str], int]
-    """The numbers of owners, which never change once they are committed."""
+    """Cache of owner numbers, which never change once committed."""
 
     @property
     def dialect(self) -> Dialect:
-        """How it speaks."""
+        """SQL dialect of the database."""
         ...
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
-        """Carry a statement out."""
+        """Execute a statement."""
         ...
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Carry a statement out once for each of these parameters."""
+        """Execute a statement once for each parameter tuple."""
         ...
 
     def lock(self, *locks: AdvisoryLock) -> None:
-        """Keep others from what is held until the transaction ends."""
+        """Acquire locks until the transaction ends."""
         ...
 
     def prepare_search(self, count: int) -> None:
-        """Have an index look at so many candidates at least, until the transaction ends."""
+        """Let the vector index examine at least `count` candidates until the transaction ends."""
         ...
 
 
 class AdvisoryLock(NamedTuple):
-    """Something that only one transaction at a time may change, or only such as share it."""
+    """A lock by name, exclusive or shared, for the duration of a transaction."""
 
     name: str
     shared: bool = False
     namespace: str | None = None
-    """Whose feed has something new once the transaction is committed."""
+    """Namespace whose listeners are notified after the commit."""
 
 
 class SQLConnections(Protocol):
-    """The connections of one store to its database."""
+    """The connections of a store to its database."""
 
     @property
     def name(self) -> str:
-        """What the database is called in errors."""
+        """Name of the database in error messages."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether it was let go of."""
+        """True once closed."""
         ...
 
     def read_transaction(self) -> AbstractContextManager[Database]:
-        """A block that sees the store as it is at one moment."""
+        """Open a read transaction that sees one snapshot."""
         ...
 
     def write_transaction(self, *locks: AdvisoryLock) -> AbstractContextManager[Database]:
-        """A block that changes the store as a whole, or not at all."""
+        """Open a write transaction that holds `locks` and commits when the block succeeds."""
         ...
 
     def read_once(self, read: Callable[[Database], T]) -> T:
-        """What one statement finds, which needs no transaction of its own."""
+        """Run a single read statement without a transaction."""
         ...
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close all connections."""
         ...

@@ -1,4 +1,4 @@
-"""How are documents kept, appended to and claimed?"""
+"""Load, save and append documents, and claim their leases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DocumentRow = tuple[int, str | None, str | None, int]
 
 
 def load(db: Database, kind: str, id: str, scope: Scope) -> Document | None:
-    """The document with what was appended to it, or None."""
+    """Return a document with its log, or None."""
     row = _find(db, kind, id, scope)
     if row is None:
         return None
@@ -28,23 +28,23 @@ def load(db: Database, kind: str, id: str, scope: Scope) -> Document | None:
 
 
 def list_documents(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
-    """The documents of a kind after an id, by their ids, without their logs."""
+    """List documents of a kind after an id, without their logs."""
     condition, parameters = "namespace=? AND kind=? AND id > ?", [scope.namespace, kind, after or ""]
     for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
         if value is not None:
             condition += f" AND {column}=?"
             parameters.append(value)
-    found = db.execute(
+    cursor = db.execute(
         f"SELECT id, agent, session, rev, at, body FROM documents WHERE {condition} ORDER BY id LIMIT ?",
         (*parameters, limit),
     )
-    return [_document(kind, scope, row) for row in found]
+    return [_document(kind, scope, row) for row in cursor]
 
 
 def kinds(db: Database, namespace: str) -> list[str]:
-    """The kinds of the documents in a namespace, in order."""
-    found = db.execute("SELECT DISTINCT kind FROM documents WHERE namespace=? ORDER BY kind", (namespace,))
-    return [kind for (kind,) in found]
+    """List the kinds of documents in a namespace."""
+    cursor = db.execute("SELECT DISTINCT kind FROM documents WHERE namespace=? ORDER BY kind", (namespace,))
+    return [kind for (kind,) in cursor]
 
 
 def _document(
@@ -68,9 +68,9 @@ def _document(
 
 
 def save(db: Database, document: Document, expected_rev: int | None, now: int) -> Document:
-    """Replace a document and what was appended to it."""
-    whole = Scope(namespace=document.namespace)
-    row = _find(db, document.kind, document.id, whole)
+    """Replace a document and its log."""
+    namespace_scope = Scope(namespace=document.namespace)
+    row = _find(db, document.kind, document.id, namespace_scope)
     rev = 0 if row is None else row[3]
     if row is not None and row[1:3] != (document.agent_id, document.session_id):
         raise IdTaken(document.id)
@@ -111,7 +111,7 @@ def append(
     expected_rev: int | None,
     now: int,
 ) -> int:
-    """Add to a document; its new revision."""
+    """Append to the log of a document; return the new revision."""
     row = _find(db, kind, id, scope)
     if row is None:
         raise NotFound(kind, id, "save the document first")
@@ -122,14 +122,14 @@ def append(
     ]
     db.executemany(
         "INSERT INTO document_log VALUES (?,?,?)",
-        [(no, first + place, codec.encode(item)) for place, item in enumerate(entries)],
+        [(no, first + index, codec.encode(item)) for index, item in enumerate(entries)],
     )
     db.execute("UPDATE documents SET rev=?, at=? WHERE no=?", (rev + 1, now, no))
     return rev + 1
 
 
 def claim(db: Database, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int) -> Lease | None:
-    """The lease of a document, new or renewed; None while somebody else holds it."""
+    """Acquire or renew the lease of a document; return None while another owner holds it."""
     _check_claimable(db, kind, id, scope)
     row = db.execute(
         "SELECT owner, until, token FROM leases WHERE namespace=? AND kind=? AND id=?",
@@ -151,17 +151,17 @@ def claim(db: Database, kind: str, id: str, scope: Scope, owner: str, ttl_ms: in
 
 
 def release(db: Database, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
-    """Give a lease back; its token stays, so that the next one is higher."""
+    """Release a lease; its token stays, so that the next owner gets a higher one."""
     _check_claimable(db, kind, id, scope)
-    done = db.execute(
+    cursor = db.execute(
         "UPDATE leases SET until=0 WHERE namespace=? AND kind=? AND id=? AND owner=? AND until > ?",
         (scope.namespace, kind, id, owner, now),
     )
-    return done.rowcount > 0
+    return cursor.rowcount > 0
 
 
 def _check_claimable(db: Database, kind: str, id: str, scope: Scope) -> None:
-    """A document may be claimed before it exists, but not where the scope does not hold it."""
+    """Allow claims of documents that do not exist yet, but not of those outside the scope."""
     if (
         _find(db, kind, id, scope) is None
         and _find(db, kind, id, Scope(namespace=scope.namespace)) is not None

@@ -1,4 +1,4 @@
-"""Does everything agree, how much is there, and how is it renewed?"""
+"""Check the consistency of a store, compute its statistics, and rebuild its index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omoide.stores.sql.rows import MODELS_LOCK, VECTORS_LOCK, entries_lock
 from omoide.stores.sql.writes import decode_terms
 
 ProgressCallback = Callable[[int, int], None]
-"""Told how much of how much is done."""
+"""Called with the number of finished and of all steps."""
 
 _BATCH = 256
 
@@ -51,13 +51,13 @@ _CONSISTENCY_CHECKS = {
 
 
 def is_index_current(db: Database) -> bool:
-    """Whether the terms in a store are those that this version of Omoide would look for."""
+    """Return True if the stored terms are those of this version of Omoide."""
     row = db.execute("SELECT value FROM settings WHERE name='features'").fetchone()
     return row is None or row[0] == str(FEATURES_VERSION)
 
 
 def check(db: Database) -> list[str]:
-    """What is wrong with a store: parts that do not agree; empty when it is sound."""
+    """Return the inconsistencies of a store; empty if it is sound."""
     if not is_index_current(db):
         return ["the terms of all entries are those of another version: reindex"]
     problems = []
@@ -73,6 +73,7 @@ def check(db: Database) -> list[str]:
 
 
 def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob: bytes) -> list[str]:
+    """Compare an entry with its index terms and dependencies."""
     entry = codec.decode_entry(body)
     problems = []
     if extract_features(codec.text_of(entry)).to_bytes() != blob:
@@ -87,36 +88,36 @@ def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob
         if row is None:
             problems.append(f"entry {entry.id!r}: a term is not in the index")
             break
-    noted = db.execute("SELECT id FROM supports WHERE no=? AND present = 1", (no,))
-    if {id for (id,) in noted} != truth.premises(entry):
+    cursor = db.execute("SELECT id FROM supports WHERE no=? AND present = 1", (no,))
+    if {id for (id,) in cursor} != truth.premises(entry):
         problems.append(f"entry {entry.id!r}: what it rests on is not noted as it says")
     return problems
 
 
 def namespaces(db: Database) -> list[str]:
-    """The namespaces that hold an entry or a document, in order; an owner whose entries went stays known."""
-    found = db.execute(
+    """List the namespaces that contain an entry or a document."""
+    cursor = db.execute(
         "SELECT namespace FROM owners WHERE EXISTS (SELECT 1 FROM entries WHERE owner = owners.no)"
         " UNION SELECT namespace FROM documents ORDER BY namespace"
     )
-    return [name for (name,) in found]
+    return [name for (name,) in cursor]
 
 
 def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
-    """Figures about a scope of a store of some size."""
+    """Compute the statistics of a scope."""
     condition, parameters = rows.scope_condition(db, scope) or ("1=0", [])
     by_type, entries, live, stale, expired = {}, 0, 0, 0, 0
-    for name, count, counting, resting, over in db.execute(
+    for name, count, live_count, stale_count, expired_count in db.execute(
         "SELECT type, count(*), count(CASE WHEN live = 1 THEN 1 END), count(CASE WHEN live = 2 THEN 1 END),"
         " count(CASE WHEN live = 1 AND expires <= ? THEN 1 END)"
         f" FROM entries WHERE {condition} GROUP BY type",
         (now, *parameters),
     ):
         by_type[name] = count
-        entries, live, stale = entries + count, live + counting, stale + resting
-        expired += over
-    inside = f"SELECT no FROM entries WHERE {condition}"
-    (versions,) = db.execute(f"SELECT count(*) FROM versions WHERE no IN ({inside})", parameters).fetchone()
+        entries, live, stale = entries + count, live + live_count, stale + stale_count
+        expired += expired_count
+    numbers = f"SELECT no FROM entries WHERE {condition}"
+    (versions,) = db.execute(f"SELECT count(*) FROM versions WHERE no IN ({numbers})", parameters).fetchone()
     names = f"SELECT id FROM entries WHERE {condition}"
     (links,) = db.execute(
         f"SELECT count(*) FROM links WHERE namespace=? AND source IN ({names})",
@@ -148,10 +149,10 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
 def reindex(
     connections: SQLConnections, embedder: Embedder | None, progress: ProgressCallback | None = None
 ) -> rows.EmbeddingModel | None:
-    """Give every entry new terms, and new vectors beside the ones that serve, a portion at a time.
+    """Rebuild the terms and vectors of all entries while the store is in use.
 
-    Nothing waits for it, and when it is interrupted it goes on where it was; the new vectors take over once
-    every entry has them.
+    New vectors are written beside the serving ones, in batches, and take over once every entry has them.
+    An interrupted run continues where it stopped.
     """
     model = None
     with connections.write_transaction(MODELS_LOCK) as db:
@@ -180,14 +181,15 @@ def _reindex_pass(
     total: int,
     progress: ProgressCallback | None,
 ) -> None:
+    """Reindex all entries once, in batches."""
     last, done = -1, 0
     while True:
         with connections.read_transaction() as db:
-            found = db.execute(
+            batch = db.execute(
                 "SELECT no, body, namespace FROM entries WHERE no > ? ORDER BY no LIMIT ?", (last, _BATCH)
             ).fetchall()
-            todo = [row for row in found if not _is_indexed(db, row[0], row[1], model)]
-        if not found:
+            todo = [row for row in batch if not _is_indexed(db, row[0], row[1], model)]
+        if not batch:
             return
         if todo:
             fresh = codec.index_entries([codec.decode_entry(body) for _, body, _ in todo], embedder)
@@ -197,18 +199,18 @@ def _reindex_pass(
                     return
                 for (no, body, _), indexed in zip(todo, fresh, strict=True):
                     _update_index(db, no, body, indexed, model)
-        last, done = found[-1][0], done + len(found)
+        last, done = batch[-1][0], done + len(batch)
         if progress is not None:
             progress(done, max(total, done))
 
 
 def _has_missing_vectors(db: Database, model: rows.EmbeddingModel) -> bool:
-    found = db.execute(
+    cursor = db.execute(
         "SELECT 1 FROM entries e WHERE NOT EXISTS"
         " (SELECT 1 FROM vectors v WHERE v.key = e.no * ? + ?) LIMIT 1",
         (SLOTS, model.slot),
     )
-    return found.fetchone() is not None
+    return cursor.fetchone() is not None
 
 
 def _is_indexed(db: Database, no: int, body: bytes, model: rows.EmbeddingModel | None) -> bool:

@@ -1,7 +1,7 @@
-"""Get, list, page, history, change feed.
+"""Read entries: get, list, page, history and change feed.
 
-Each type of each owner is an ordered stretch of an index. A page merges the heads of the stretches it needs,
-so that it costs the same in a store of a thousand entries and of a million.
+Each type of each owner is an ordered range of an index. A page merges the heads of the ranges it needs, so
+that it costs the same in a store of a thousand entries and of a million.
 """
 
 from __future__ import annotations
@@ -24,25 +24,22 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.truth import StaleTransition
 
-# feeding: What changed, and what did it become?
-
-
 _EMPTY_LINK = Link(source="-", relation="-", target="-", created_at=0)
 
 
 def changes(db: Database, namespace: str, after: int, limit: int) -> list[Change]:
-    """The changes after a sequence number, in the order of their commits."""
-    found = db.execute(
+    """Return the changes after a sequence number, in commit order."""
+    cursor = db.execute(
         "SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
         (namespace, after, limit),
     )
     return [
-        Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at) for seq, id, op, rev, at in found
+        Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at) for seq, id, op, rev, at in cursor
     ]
 
 
 class _LoggedEntry:
-    """What the log says of one id: the row it has now, whether it was erased, and its first revision."""
+    """What a part of the log says about one id: row number, erased or not, and first revision."""
 
     __slots__ = ("erased", "first_rev", "no")
 
@@ -53,92 +50,95 @@ class _LoggedEntry:
 
 
 def change_feed(db: Database, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
-    """What changed after a sequence number, as it is at this moment."""
-    life, last = rows.latest_change(db, namespace)
+    """Return what changed after a sequence number and its current state."""
+    generation, last = rows.latest_change(db, namespace)
     until, more = _batch_end(db, namespace, after, limit)
     whole = after == 0 and more and _fits(db, namespace, limit)
     if whole or not more:
         until, more = max(last, after), False
-    told = _logged_entries(db, namespace, after, until)
-    found = _changed_entries(db, namespace, told)
-    access = _access_of(db, [told[id].no for id in found]) if found else {}
+    logged = _logged_entries(db, namespace, after, until)
+    changed = _changed_entries(db, namespace, logged)
+    access = _access_of(db, [logged[id].no for id in changed]) if changed else {}
     if used_since is not None:
         access.update(_used_since(db, namespace, used_since))
-    born = {id for id, (_, first) in found.items() if told[id].first_rev == first}
+    written = {id for id, (_, first) in changed.items() if logged[id].first_rev == first}
     return Feed(
-        generation=life,
+        generation=generation,
         seq=until,
         after_fingerprint=_fingerprint(db, after),
         seq_fingerprint=_fingerprint(db, until),
         more=more,
-        entries=tuple(entry for entry, _ in found.values()),
-        links=tuple(_links(db, namespace, found)),
+        entries=tuple(entry for entry, _ in changed.values()),
+        links=tuple(_links(db, namespace, changed)),
         access=access,
-        erased_ids=tuple(id for id, one in told.items() if one.erased),
-        new_ids=frozenset(born - _with_tombstone(db, namespace, born)),
+        erased_ids=tuple(id for id, one in logged.items() if one.erased),
+        new_ids=frozenset(written - _with_tombstone(db, namespace, written)),
     )
 
 
 def _logged_entries(db: Database, namespace: str, after: int, until: int) -> dict[str, _LoggedEntry]:
-    """What the log says between two numbers, by id, in the order of the last changes.
+    """Return what the log says between two sequence numbers, by id, ordered by last change.
 
-    Read row by row, and put together here: one pass over the log costs less than to group and join it.
+    The rows are combined here: one pass over the log is faster than grouping and joining it in SQL.
     """
-    found: dict[str, _LoggedEntry] = {}
+    logged: dict[str, _LoggedEntry] = {}
     for id, no, op, rev in db.execute(
         "SELECT id, no, op, rev FROM log WHERE namespace = ? AND seq > ? AND seq <= ? ORDER BY seq",
         (namespace, after, until),
     ):
-        one = found.pop(id, None) or _LoggedEntry(no)
-        found[id] = one
-        one.no = no
+        entry = logged.pop(id, None) or _LoggedEntry(no)
+        logged[id] = entry
+        entry.no = no
         if op == "erase":
-            one.erased = True
-        elif op == "write" and (one.first_rev is None or rev < one.first_rev):
-            one.first_rev = rev
-    return found
+            entry.erased = True
+        elif op == "write" and (entry.first_rev is None or rev < entry.first_rev):
+            entry.first_rev = rev
+    return logged
 
 
 def _changed_entries(
     db: Database, namespace: str, logged: dict[str, _LoggedEntry]
 ) -> dict[str, tuple[Entry, int]]:
-    """The entries that are told of and still there, each with the first revision kept here."""
-    kept: dict[str, tuple[Entry, int]] = {}
-    for some in rows.batches(one.no for one in logged.values()):
-        marks = ",".join("?" * len(some))
+    """Return the logged entries that still exist, each with the first revision stored here."""
+    found: dict[str, tuple[Entry, int]] = {}
+    for batch in rows.batches(item.no for item in logged.values()):
+        marks = ",".join("?" * len(batch))
         for id, body, live, first in db.execute(
             f"SELECT id, body, live, first FROM entries WHERE no IN ({marks}) AND namespace = ?",
-            (*some, namespace),
+            (*batch, namespace),
         ):
             if id in logged:  # numbers are used again
-                kept[id] = rows.entry_of(body, live), first
-    for id in logged.keys() - kept.keys():  # erased, and perhaps written anew since: under another number
+                found[id] = rows.entry_of(body, live), first
+    for id in logged.keys() - found.keys():  # erased, and perhaps written anew since: under another number
         row = db.execute(
             "SELECT no, body, live, first FROM entries WHERE namespace = ? AND id = ?", (namespace, id)
         ).fetchone()
         if row is not None:
             logged[id].no = row[0]
-            kept[id] = rows.entry_of(row[1], row[2]), row[3]
-    return {id: kept[id] for id in logged if id in kept}
+            found[id] = rows.entry_of(row[1], row[2]), row[3]
+    return {id: found[id] for id in logged if id in found}
 
 
 def _access_of(db: Database, numbers: list[int]) -> dict[str, Access]:
+    """Return the access counts of entries."""
     found: dict[str, Access] = {}
-    for some in rows.batches(numbers):
-        marks = ",".join("?" * len(some))
+    for batch in rows.batches(numbers):
+        marks = ",".join("?" * len(batch))
         for id, count, last in db.execute(
             "SELECT e.id, a.count, a.last FROM access a JOIN entries e ON e.no = a.no"
             f" WHERE a.no IN ({marks})",
-            some,
+            batch,
         ):
             found[id] = rows.access_of(count, last)
     return found
 
 
 def _with_tombstone(db: Database, namespace: str, ids: set[str]) -> set[str]:
-    """Those of some ids under which something else was erased before."""
-    one = db.execute("SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (namespace,)).fetchone()
-    if one is None:
+    """Return those of the ids under which another entry was erased before."""
+    any_tombstone = db.execute(
+        "SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (namespace,)
+    ).fetchone()
+    if any_tombstone is None:
         return set()
     return {
         id
@@ -150,12 +150,13 @@ def _with_tombstone(db: Database, namespace: str, ids: set[str]) -> set[str]:
 
 
 def _fingerprint(db: Database, seq: int) -> str:
+    """Return the digest of a change, to tell it from another one with the same number."""
     row = db.execute("SELECT namespace, id, op, rev, at FROM log WHERE seq = ?", (seq,)).fetchone()
     return "" if row is None else blake2b(msgspec.json.encode(row), digest_size=8).hexdigest()
 
 
 def _batch_end(db: Database, namespace: str, after: int, limit: int) -> tuple[int, bool]:
-    """The number that some changes reach, and whether there are more."""
+    """Return the last sequence number of a batch of changes, and whether more follow."""
     found = db.execute(
         "SELECT seq FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT 2 OFFSET ?",
         (namespace, after, limit - 1),
@@ -164,7 +165,7 @@ def _batch_end(db: Database, namespace: str, after: int, limit: int) -> tuple[in
 
 
 def _fits(db: Database, namespace: str, limit: int) -> bool:
-    """Whether everything there is fits into one portion, however often it changed."""
+    """Return True if all entries of the namespace fit into one batch, however often they changed."""
     (count,) = db.execute(
         "SELECT (SELECT count(*) FROM (SELECT 1 FROM entries WHERE namespace=? LIMIT ?) AS kept)"
         " + (SELECT count(*) FROM (SELECT 1 FROM tombstones WHERE namespace=? LIMIT ?) AS gone)",
@@ -194,15 +195,12 @@ def _links(db: Database, namespace: str, ids: Iterable[str]) -> Iterable[Link]:
 
 
 def _used_since(db: Database, namespace: str, since: int) -> dict[str, Access]:
-    found = db.execute(
+    cursor = db.execute(
         f"SELECT e.id, a.count, a.last FROM access a {db.dialect.join_order_hint} JOIN entries e"
         " ON e.no = a.no WHERE a.last >= ? AND e.namespace = ?",
         (since, namespace),
     )
-    return {id: rows.access_of(count, last) for id, count, last in found}
-
-
-# querying: Which entries fit, newest first?
+    return {id: rows.access_of(count, last) for id, count, last in cursor}
 
 
 _MAX_INT64 = (1 << 63) - 1
@@ -213,17 +211,17 @@ OrderedRow = tuple[int, int, bytes, int]
 
 
 def query(db: Database, request: Query) -> Page:
-    """A page of the entries that fit."""
+    """Return one page of the entries that match."""
     if request.as_of is not None:
         return _query_as_of(db, request, request.as_of)
-    place = (_MAX_INT64, _MAX_INT64) if request.cursor is None else records.decode_cursor(request.cursor)
+    position = (_MAX_INT64, _MAX_INT64) if request.cursor is None else records.decode_cursor(request.cursor)
     filter = request.filter
     # The database has looked at types, times, expiry and what is forgotten already.
     rest = filter.tags or filter.tags_any or filter.min_confidence
     passes = semantics.entry_predicate(filter, request.at) if rest else None
     found: list[Entry] = []
-    last = place
-    for time, no, body, live in _newest(db, request, place):
+    last = position
+    for time, no, body, live in _newest(db, request, position):
         if passes is None and len(found) == request.limit:
             return Page(entries=tuple(found), cursor=records.encode_cursor(*last))
         entry = rows.entry_of(body, live)
@@ -235,39 +233,43 @@ def query(db: Database, request: Query) -> Page:
     return Page(entries=tuple(found))
 
 
-def _newest(db: Database, request: Query, place: tuple[int, ...]) -> Iterator[OrderedRow]:
+def _newest(db: Database, request: Query, position: tuple[int, ...]) -> Iterator[OrderedRow]:
     inside = rows.scope_condition(db, request.scope)
     types = semantics.filter_types(request.filter)
-    lives = rows.allowed_statuses(request.filter)
+    statuses = rows.allowed_statuses(request.filter)
     if inside is None:
         return iter(())
     if request.scope.agent_id is None:
         # Many owners: one statement that sorts is better than a stretch for each of them.
-        wanted = types or _ALL_TYPES
-        marks = ",".join("?" * len(wanted))
+        all_types = types or _ALL_TYPES
+        marks = ",".join("?" * len(all_types))
         return _scan_index(
-            db, request, (f"{inside[0]} AND type IN ({marks})", [*inside[1], *wanted]), lives, place
+            db, request, (f"{inside[0]} AND type IN ({marks})", [*inside[1], *all_types]), statuses, position
         )
     if db.dialect.supports_lateral:
-        return _scan_lateral(db, request, inside, types or _ALL_TYPES, lives, place)
+        return _scan_lateral(db, request, inside, types or _ALL_TYPES, statuses, position)
     condition, parameters = inside
-    stretches = [
-        _scan_index(db, request, (f"{condition} AND type=?", [*parameters, type_]), (live,), place)
+    scans = [
+        _scan_index(db, request, (f"{condition} AND type=?", [*parameters, type_]), (live,), position)
         for type_ in types or _ALL_TYPES
-        for live in lives
+        for live in statuses
     ]
-    if len(stretches) == 1:
-        return stretches[0]
-    return merge(*stretches, key=lambda placed: placed[:2], reverse=True)
+    if len(scans) == 1:
+        return scans[0]
+    return merge(*scans, key=lambda placed: placed[:2], reverse=True)
 
 
 def _scan_index(
-    db: Database, request: Query, where: rows.WhereClause, statuses: tuple[int, ...], place: tuple[int, ...]
+    db: Database,
+    request: Query,
+    where: rows.WhereClause,
+    statuses: tuple[int, ...],
+    position: tuple[int, ...],
 ) -> Iterator[OrderedRow]:
-    """The entries that a condition names, newest first, a portion at a time."""
+    """Scan the rows of a condition, newest first, in batches."""
     marks = "live=?" if len(statuses) == 1 else f"live IN ({','.join('?' * len(statuses))})"
     statement = _statement(f"{where[0]} AND {marks}", request.filter.include_expired)
-    return _scan_batches(db, request, statement, [*where[1], *statuses], place)
+    return _scan_batches(db, request, statement, [*where[1], *statuses], position)
 
 
 def _scan_lateral(
@@ -276,9 +278,9 @@ def _scan_lateral(
     where: rows.WhereClause,
     types: Sequence[str],
     statuses: tuple[int, ...],
-    place: tuple[int, ...],
+    position: tuple[int, ...],
 ) -> Iterator[OrderedRow]:
-    """The same of several types, where the database itself can merge their stretches."""
+    """Scan several index ranges at once, where the database can merge them."""
     kinds = [*product(types, statuses)]
     each = _statement(f"{where[0]} AND type = kind AND live = life", request.filter.include_expired)
     statement = (
@@ -286,7 +288,7 @@ def _scan_lateral(
         f" AS kinds (kind, life) CROSS JOIN LATERAL ({each}) AS n ORDER BY n.time DESC, n.no DESC LIMIT ?"
     )
     fixed = [[type_ for type_, _ in kinds], [life for _, life in kinds], *where[1]]
-    return _scan_batches(db, request, statement, fixed, place, limits=2)
+    return _scan_batches(db, request, statement, fixed, position, limits=2)
 
 
 def _scan_batches(
@@ -294,23 +296,23 @@ def _scan_batches(
     request: Query,
     statement: str,
     fixed: Sequence[Any],
-    place: tuple[int, ...],
+    position: tuple[int, ...],
     *,
     limits: int = 1,
 ) -> Iterator[OrderedRow]:
-    """What a statement finds, a portion at a time; it is told `cuts` times how many that are."""
-    portion = min(request.limit, _MAX_BATCH) + 1
+    """Yield the rows of a statement in batches; it takes the batch size `limits` times."""
+    size = min(request.limit, _MAX_BATCH) + 1
     filter = request.filter
     until = _MAX_INT64 if filter.until is None else filter.until
     since = -1 if filter.since is None else filter.since
-    given = [*fixed, *([] if filter.include_expired else [request.at]), since]
+    parameters = [*fixed, *([] if filter.include_expired else [request.at]), since]
     while True:
-        many = [portion] * limits
-        found = db.execute(statement, (*given, min(until, place[0]), *place, *many)).fetchall()
+        sizes = [size] * limits
+        found = db.execute(statement, (*parameters, min(until, position[0]), *position, *sizes)).fetchall()
         yield from found
-        if len(found) < portion:
+        if len(found) < size:
             return
-        place, portion = found[-1][:2], min(portion * 2, _MAX_BATCH)
+        position, size = found[-1][:2], min(size * 2, _MAX_BATCH)
 
 
 @lru_cache(256)
@@ -324,7 +326,7 @@ def _statement(condition: str, include_expired: bool) -> str:
 
 
 def is_single_statement(request: Query) -> bool:
-    """Whether one look at one index answers, so that no transaction is needed to see one state."""
+    """Return True if one statement answers, so that no transaction is needed for a consistent view."""
     types = semantics.filter_types(request.filter)
     return (
         request.as_of is None
@@ -336,20 +338,22 @@ def is_single_statement(request: Query) -> bool:
 
 
 def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
-    """An entry as it is, or as it was."""
+    """Return an entry, as it is or as it was at a time."""
     if as_of is None:
         return rows.get(db, id, scope)[1]
     found = rows.find(db, scope.namespace, id)
     if found is not None and scope.contains(found[1]):
-        flips = rows.stale_transitions(db, "= ?", [found[0]])
-        past = _version_at(db, found[0], as_of, flips.get(found[0], ()))
-        if past is not None:
-            return past
-    stones = tombstones(db, id, scope)
-    if stones:
+        transitions = rows.stale_transitions(db, "= ?", [found[0]])
+        version = _version_at(db, found[0], as_of, transitions.get(found[0], ()))
+        if version is not None:
+            return version
+    tombstones_found = tombstones(db, id, scope)
+    if tombstones_found:
         # Of several lives of one id, the one that ended first after that moment is meant.
-        stone = next((stone for stone in stones if stone.at >= as_of), stones[-1])
-        raise Erased("entry", id, stone.at, stone.reason)
+        tombstone = next(
+            (tombstone for tombstone in tombstones_found if tombstone.at >= as_of), tombstones_found[-1]
+        )
+        raise Erased("entry", id, tombstone.at, tombstone.reason)
     raise semantics.entry_not_found(id)
 
 
@@ -371,24 +375,24 @@ def _version_at(db: Database, no: int, as_of: int, transitions: Sequence[StaleTr
 
 
 def _query_as_of(db: Database, request: Query, as_of: int) -> Page:
-    """A page of an older state; every entry of the scope is looked at."""
-    place = (_MAX_INT64, _MAX_INT64) if request.cursor is None else records.decode_cursor(request.cursor)
+    """Return a page of an earlier state; reads every entry of the scope."""
+    position = (_MAX_INT64, _MAX_INT64) if request.cursor is None else records.decode_cursor(request.cursor)
     inside = rows.scope_condition(db, request.scope)
     if inside is None:
         return Page()
     numbers = db.execute(f"SELECT no FROM entries WHERE {inside[0]}", inside[1]).fetchall()
-    flips = rows.stale_transitions(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
+    transitions = rows.stale_transitions(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
     passes = semantics.entry_predicate(request.filter, as_of)
-    found = []
+    matches = []
     for (no,) in numbers:
-        entry = _version_at(db, no, as_of, flips.get(no, ()))
+        entry = _version_at(db, no, as_of, transitions.get(no, ()))
         if entry is not None and passes(entry):
-            at = (semantics.time_of(entry), no)
-            if at < place:
-                found.append((at, entry))
-    found.sort(key=lambda pair: pair[0], reverse=True)
-    shown = found[: request.limit]
-    more = len(found) > len(shown)
+            key = (semantics.time_of(entry), no)
+            if key < position:
+                matches.append((key, entry))
+    matches.sort(key=lambda pair: pair[0], reverse=True)
+    shown = matches[: request.limit]
+    more = len(matches) > len(shown)
     return Page(
         entries=tuple(entry for _, entry in shown),
         cursor=records.encode_cursor(*shown[-1][0]) if more else None,
@@ -396,49 +400,52 @@ def _query_as_of(db: Database, request: Query, as_of: int) -> Page:
 
 
 def list_entries(db: Database, scope: Scope) -> list[Entry]:
-    """Everything in a scope, oldest first."""
+    """List all entries of a scope, oldest first."""
     inside = rows.scope_condition(db, scope)
     if inside is None:
         return []
-    found = db.execute(f"SELECT body, live FROM entries WHERE {inside[0]} ORDER BY written", inside[1])
-    return [rows.entry_of(body, live) for body, live in found]
+    cursor = db.execute(f"SELECT body, live FROM entries WHERE {inside[0]} ORDER BY written", inside[1])
+    return [rows.entry_of(body, live) for body, live in cursor]
 
 
 def history(db: Database, id: str, scope: Scope) -> list[Version]:
-    """The versions of an entry, oldest first."""
-    stones = [
-        Version(id=id, rev=stone.rev, at=stone.at, reason=stone.reason) for stone in tombstones(db, id, scope)
+    """Return the versions of an entry, oldest first."""
+    erased = [
+        Version(id=id, rev=tombstone.rev, at=tombstone.at, reason=tombstone.reason)
+        for tombstone in tombstones(db, id, scope)
     ]
     found = rows.find(db, scope.namespace, id)
     if found is None or not scope.contains(found[1]):
-        if not stones:
+        if not erased:
             raise semantics.entry_not_found(id)
-        return stones
+        return erased
     no, entry = found
     old = db.execute("SELECT rev, changed, body FROM versions WHERE no=? ORDER BY rev", (no,)).fetchall()
     (changed,) = db.execute("SELECT changed FROM entries WHERE no=?", (no,)).fetchone()
-    flips = rows.stale_transitions(db, "= ?", [no]).get(no, ())
+    transitions = rows.stale_transitions(db, "= ?", [no]).get(no, ())
 
-    def past(rev: int, body: bytes) -> Entry:
-        return semantics.replace_unchecked(codec.decode_entry(body), stale=truth.was_stale_in_rev(flips, rev))
+    def version_entry(rev: int, body: bytes) -> Entry:
+        return semantics.replace_unchecked(
+            codec.decode_entry(body), stale=truth.was_stale_in_rev(transitions, rev)
+        )
 
     return [
-        *stones,
-        *(Version(id=id, rev=rev, at=at, entry=past(rev, body)) for rev, at, body in old),
+        *erased,
+        *(Version(id=id, rev=rev, at=at, entry=version_entry(rev, body)) for rev, at, body in old),
         Version(id=id, rev=entry.rev, at=changed, entry=entry),
     ]
 
 
 def tombstones(db: Database, id: str, scope: Scope) -> list[Version]:
-    """What is left of erased entries of this id, newest last."""
-    found = db.execute(
+    """Return the tombstones of an id that are in the scope, oldest first."""
+    cursor = db.execute(
         "SELECT agent, session, project, rev, at, reason FROM tombstones"
         " WHERE namespace=? AND id=? ORDER BY rowid",
         (scope.namespace, id),
     )
     return [
         Version(id=id, rev=rev, at=at, reason=reason)
-        for agent, session, project, rev, at, reason in found
+        for agent, session, project, rev, at, reason in cursor
         if scope.agent_id in (None, agent)
         and scope.session_id in (None, session)
         and scope.project_id in (None, project)

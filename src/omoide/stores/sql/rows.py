@@ -1,6 +1,8 @@
-"""Rows, postings, vectors.
+"""Map entries to rows, postings, vectors and dependencies.
 
-Each embedder has a slot. One serves; another may be filled beside it until it takes over.
+Each embedder has a slot for its vectors. One embedder serves queries; another may be filled beside it until
+it takes over. The status of an entry is a column of its row; it changes in the same transaction as what the
+entry depends on, and each change is logged, so that caches in other processes notice it.
 """
 
 from __future__ import annotations
@@ -22,43 +24,43 @@ from omoide.stores.records import Access
 from omoide.stores.sql.database import SLOTS, AdvisoryLock, Database
 from omoide.stores.truth import INVALIDATED_BY, LIVE, STALE, SUPERSEDED_AND_STALE, StaleTransition
 
-# rows: How do entries become rows, and rows entries?
-
-
 T = TypeVar("T")
 
 MODELS_LOCK = AdvisoryLock("models")
-"""Which embedder's vectors the database holds."""
+"""Protects which embedder serves."""
 
 
 VECTORS_LOCK = AdvisoryLock("vectors", shared=True)
-"""That the embedder whose vectors are kept stays the same; held by itself, before `MODELS`, to change it."""
+"""Shared by writers of vectors, so that the serving embedder stays.
+
+It is taken exclusively, before `MODELS_LOCK`, to change the embedder.
+"""
 
 
 def entries_lock(namespace: str) -> AdvisoryLock:
-    """All entries of a namespace, with its part of the log, whose order is the order of commits."""
+    """Return the lock for the entries of a namespace and its log, which orders sequence numbers by commit."""
     return AdvisoryLock(f"entries {namespace}", namespace=namespace)
 
 
 def namespace_locks(namespace: str) -> tuple[AdvisoryLock, AdvisoryLock]:
-    """All entries and all documents of a namespace."""
+    """Return the locks for all entries and documents of a namespace."""
     return AdvisoryLock(f"documents {namespace}"), entries_lock(namespace)
 
 
 def document_locks(namespace: str, kind: str, id: str) -> tuple[AdvisoryLock, AdvisoryLock]:
-    """One document, while others may change others."""
+    """Return the locks for one document, while other documents may change."""
     key = " ".join(f"{len(part)} {part}" for part in (namespace, kind, id))
     return AdvisoryLock(f"documents {namespace}", shared=True), AdvisoryLock(f"document {key}")
 
 
 WhereClause = tuple[str, list[Any]]
-"""A condition of SQL and its parameters."""
+"""An SQL condition and its parameters."""
 
 _MAX_CACHED_OWNERS = 10_000  # whose numbers a connection remembers
 
 INSERT_TOMBSTONE = """INSERT INTO tombstones (namespace, id, agent, session, project, rev, at, reason)
     VALUES (?,?,?,?,?,?,?,?)"""
-"""Notes that an entry was erased, by whom it was owned, when and why."""
+"""Records an erased entry: its owner, when and why."""
 
 ONE_OWNER = "owner=?"
 ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
@@ -72,7 +74,7 @@ _UPDATE = """UPDATE entries SET namespace=?, id=?, owner=?, session=?, project=?
 
 
 def owner_of(db: Database, namespace: str, agent: str) -> int | None:
-    """The number of an agent in a namespace, if it owns anything."""
+    """Return the number of an agent in a namespace, or None if it owns nothing."""
     known = db.owners
     no = known.get((namespace, agent))
     if no is None:
@@ -86,7 +88,7 @@ def owner_of(db: Database, namespace: str, agent: str) -> int | None:
 
 
 def make_owner(db: Database, namespace: str, agent: str) -> int:
-    """The number of an agent in a namespace, new if need be."""
+    """Return the number of an agent in a namespace, creating it if needed."""
     known = owner_of(db, namespace, agent)
     if known is not None:
         return known
@@ -97,7 +99,7 @@ def make_owner(db: Database, namespace: str, agent: str) -> int:
 
 
 def scope_condition(db: Database, scope: Scope) -> WhereClause | None:
-    """The condition that a row lies in a scope, for SQL, and its parameters; None if it can hold nothing."""
+    """Return the condition for rows of a scope; None if the scope is empty."""
     condition, parameters = ANY_OWNER, list[Any]([scope.namespace])
     if scope.agent_id is not None:
         owner = owner_of(db, scope.namespace, scope.agent_id)
@@ -112,21 +114,21 @@ def scope_condition(db: Database, scope: Scope) -> WhereClause | None:
 
 
 def allowed_statuses(filter: Filter) -> tuple[int, ...]:
-    """How the rows may stand that a filter lets pass."""
+    """Return the statuses of rows that a filter admits."""
     return truth.allowed_statuses(superseded=filter.include_superseded, stale=filter.include_stale)
 
 
 def status_condition(statuses: Sequence[int]) -> str:
-    """The condition that a row stands in one of these ways, to be added to another."""
+    """Return the condition for rows with one of these statuses, to append to another."""
     return (
         f" AND live IN ({','.join(map(str, statuses))})" if len(statuses) > 1 else f" AND live={statuses[0]}"
     )
 
 
 def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexData) -> tuple[Any, ...]:
-    """The row of an entry."""
+    """Return the column values of an entry."""
     message = entry.message
-    said = (
+    message_columns = (
         (None, None, None, None)
         if message is None
         else (message.thread, message.seq, message.role, message.speaker)
@@ -134,13 +136,13 @@ def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexDat
     return (
         entry.namespace, entry.id, owner, entry.session_id, entry.project_id, semantics.type_of(entry),
         truth.status_of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
-        entry.importance, *said, entry.rev, at, seq, semantics.content_key(entry), codec.encode_entry(entry),
+        entry.importance, *message_columns, entry.rev, at, seq, semantics.content_key(entry), codec.encode_entry(entry),
         indexed.features,
     )  # fmt: skip
 
 
 def insert(db: Database, row: tuple[Any, ...]) -> int:
-    """Add a row; its number."""
+    """Insert a row; return its number."""
     ((no,),) = db.execute(_INSERT, row).fetchall()
     return int(no)
 
@@ -151,26 +153,26 @@ def update(db: Database, no: int, row: tuple[Any, ...]) -> None:
 
 
 def insert_postings(db: Database, postings: list[tuple[int, int, int, int]]) -> None:
-    """Make entries findable by their terms."""
+    """Add entries to the term index."""
     postings.sort()
     db.executemany("INSERT INTO postings (owner, term, no, count) VALUES (?,?,?,?)", postings)
 
 
 def delete_postings(db: Database, owner: int, no: int, terms: Iterable[int]) -> None:
-    """Make an entry unfindable by its terms."""
+    """Remove an entry from the term index."""
     db.executemany(
         "DELETE FROM postings WHERE owner=? AND term=? AND no=?", [(owner, term, no) for term in {*terms}]
     )
 
 
 def given_vector(db: Database, key: int) -> bytes | None:
-    """The vector that came with an entry, if one did."""
+    """Return the vector that was supplied with an entry, or None."""
     row = db.execute("SELECT pooled FROM vectors WHERE key=? AND given=1", (key,)).fetchone()
     return None if row is None else bytes(row[0])
 
 
 def update_premises(db: Database, entry: Entry, no: int) -> None:
-    """Note the entries that an entry rests on; what an old version rested on stays noted."""
+    """Store the dependencies of an entry; those of older versions stay, marked as past."""
     if entry.rev > 1:
         db.execute("UPDATE supports SET present = 0 WHERE no=?", (no,))
     db.executemany(
@@ -181,14 +183,14 @@ def update_premises(db: Database, entry: Entry, no: int) -> None:
 
 
 def delete_vectors(db: Database, no: int, *, keep_given: bool = False) -> None:
-    """Remove all vectors of an entry, or all but one that was given."""
+    """Delete the vectors of an entry; with `keep_given`, all but a supplied one."""
     between = (no * SLOTS, (no + 1) * SLOTS)
     db.execute(f"DELETE FROM vectors WHERE key >= ? AND key < ?{' AND given=0' * keep_given}", between)
     db.execute("DELETE FROM tokens WHERE key >= ? AND key < ?", between)
 
 
 def log_change(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
-    """Note a change."""
+    """Append a change to the log."""
     db.execute(
         "INSERT INTO log (namespace, id, no, op, rev, at) VALUES (?,?,?,?,?,?)",
         (entry.namespace, entry.id, no, op, entry.rev, at),
@@ -196,24 +198,25 @@ def log_change(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
 
 
 def latest_change(db: Database, namespace: str) -> tuple[str, int]:
-    """What tells whether anything changed: a namespace's newest change, and which life of the store it is of.
+    """Return the generation of the store and the newest sequence number of a namespace.
 
-    Numbers grow with the commits inside of a namespace; what other namespaces have says nothing about it.
+    Together they tell whether anything changed. Numbers grow with the commits inside a namespace; numbers
+    of other namespaces say nothing about it.
     """
-    life, seq = db.execute(
+    generation, seq = db.execute(
         "SELECT (SELECT value FROM settings WHERE name='life'), (SELECT max(seq) FROM log WHERE namespace=?)",
         (namespace,),
     ).fetchone()
-    return life or "", seq or 0
+    return generation or "", seq or 0
 
 
 def last_seq(db: Database) -> int:
-    """The sequence number of the newest change."""
+    """Return the sequence number of the newest change."""
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM log").fetchone()[0])
 
 
 def entry_of(body: bytes, live: int) -> Entry:
-    """The entry of a row."""
+    """Return the entry of a row."""
     entry = codec.decode_entry(body)
     if live >= truth.STALE:
         set_field(entry, "stale", True)
@@ -221,12 +224,12 @@ def entry_of(body: bytes, live: int) -> Entry:
 
 
 def access_of(count: int, last: int) -> Access:
-    """The figures of a row; one that was taken over may not know when it was used."""
+    """Return the access count of a row; the last use of an imported one may be unknown."""
     return Access(count=count, last=None if last < 0 else last)
 
 
 def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
-    """An entry and its number."""
+    """Return an entry and its number, or None."""
     row = db.execute(
         "SELECT no, body, live FROM entries WHERE namespace=? AND id=?", (namespace, id)
     ).fetchone()
@@ -234,7 +237,7 @@ def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
 
 
 def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:
-    """An entry that the scope holds, and its number."""
+    """Return an entry of the scope and its number; raise `NotFound` otherwise."""
     found = find(db, scope.namespace, id)
     if found is None or not scope.contains(found[1]):
         raise semantics.entry_not_found(id)
@@ -242,18 +245,15 @@ def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:
 
 
 def batches(keys: Iterable[T], size: int = 500) -> Iterator[list[T]]:
-    """Numbers or ids in portions that fit into one statement."""
-    portion = []
+    """Split keys into batches that fit into one statement."""
+    batch = []
     for key in keys:
-        portion.append(key)
-        if len(portion) == size:
-            yield portion
-            portion = []
-    if portion:
-        yield portion
-
-
-# models: Whose vectors does the database hold?
+        batch.append(key)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 _PUT_VECTOR = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
@@ -265,7 +265,7 @@ _PUT_TOKENS = """INSERT INTO tokens (key, tokens) VALUES (?,?)
 
 
 class EmbeddingModel(NamedTuple):
-    """An embedder whose vectors are kept."""
+    """An embedder with a slot for its vectors."""
 
     slot: int
     name: str
@@ -274,12 +274,12 @@ class EmbeddingModel(NamedTuple):
 
 
 def serving_model(db: Database) -> EmbeddingModel | None:
-    """The embedder whose vectors answer questions."""
+    """Return the embedder whose vectors answer queries."""
     return next((model for model in list_models(db) if model.serving), None)
 
 
 def model_of(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
-    """The place of an embedder's vectors, if it serves."""
+    """Return the slot of an embedder if it serves."""
     if embedder is None:
         return None
     row = db.execute(
@@ -289,18 +289,18 @@ def model_of(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
 
 
 def has_model(db: Database, model: EmbeddingModel) -> bool:
-    """Whether the place of an embedder's vectors is still its own."""
-    return any(one[:3] == model[:3] for one in list_models(db))
+    """Return True if an embedder still has its slot."""
+    return any(stored[:3] == model[:3] for stored in list_models(db))
 
 
 def list_models(db: Database) -> list[EmbeddingModel]:
-    """All whose vectors are kept."""
-    found = db.execute("SELECT slot, name, dim, serving FROM models ORDER BY slot")
-    return [EmbeddingModel(slot, name, dim, bool(on)) for slot, name, dim, on in found]
+    """Return all embedders that have a slot."""
+    cursor = db.execute("SELECT slot, name, dim, serving FROM models ORDER BY slot")
+    return [EmbeddingModel(slot, name, dim, bool(is_serving)) for slot, name, dim, is_serving in cursor]
 
 
 def check_embedder(db: Database, embedder: Embedder, name: str) -> None:
-    """Raise when a store holds vectors of another embedder."""
+    """Raise `EmbedderChanged` if the store has vectors of another embedder."""
     current = serving_model(db)
     if current is None or (current.name, current.dim) == (embedder.name, embedder.dim):
         return
@@ -309,7 +309,10 @@ def check_embedder(db: Database, embedder: Embedder, name: str) -> None:
 
 
 def claim_model(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
-    """The place for an embedder's vectors; a store without vectors becomes its own. None: it is another's."""
+    """Return the slot of an embedder.
+
+    A store without vectors adopts it; None means that another embedder serves.
+    """
     found = model_of(db, embedder)
     if found is not None:
         return found
@@ -329,7 +332,7 @@ def claim_model(db: Database, embedder: Embedder | None) -> EmbeddingModel | Non
 
 
 def add_model(db: Database, embedder: Embedder, *, serving: bool = False) -> EmbeddingModel:
-    """A slot for an embedder, the one it had if it was here before."""
+    """Return a slot for an embedder, the one it had if it has one."""
     models = list_models(db)
     for model in models:
         if (model.name, model.dim) == (embedder.name, embedder.dim):
@@ -348,7 +351,7 @@ def add_model(db: Database, embedder: Embedder, *, serving: bool = False) -> Emb
 
 
 def activate_model(db: Database, model: EmbeddingModel) -> None:
-    """Let an embedder's vectors answer from now on, and drop those of all others."""
+    """Let an embedder serve, and delete the vectors of all others."""
     db.execute("UPDATE models SET serving = CASE WHEN slot = ? THEN 1 ELSE 0 END", (model.slot,))
     _delete_slot_vectors(db, f"key % {SLOTS} != ?", model.slot)
     db.execute("DELETE FROM models WHERE slot != ?", (model.slot,))
@@ -357,7 +360,7 @@ def activate_model(db: Database, model: EmbeddingModel) -> None:
 def put_vectors(
     db: Database, no: int, model: EmbeddingModel, indexed: IndexData, *, fresh: bool = False
 ) -> None:
-    """Keep an entry's vectors, if it has any; those of the embedder never replace one that was given."""
+    """Store the vectors of an entry; a computed vector never replaces a supplied one."""
     key = no * SLOTS + model.slot
     if indexed.pooled is None:
         return
@@ -375,12 +378,12 @@ def put_vectors(
 
 
 def renew_generation(db: Database) -> None:
-    """Tell everybody who holds something of the store in memory that it does not count any more."""
+    """Start a new generation, which invalidates all caches of the store."""
     put_setting(db, "life", ids.uuid7())
 
 
 def put_setting(db: Database, name: str, value: str) -> None:
-    """Note something about the store itself."""
+    """Store a setting of the store itself."""
     db.execute(
         "INSERT INTO settings (name, value) VALUES (?,?)"
         " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -393,16 +396,13 @@ def _delete_slot_vectors(db: Database, condition: str, slot: int) -> None:
     db.execute(f"DELETE FROM tokens WHERE {condition}", (slot,))
 
 
-# staleness
-
-
 _TRANSITION_OPS = "op IN ('stale', 'current', 'erase')"  # as in the index
 _STALE_SCHEMA = 3
-"""The schema since which files know what is stale."""
+"""First schema version that stores staleness."""
 
 
 class SQLDependencyIndex:
-    """The entries of one namespace."""
+    """The statuses and dependencies of the entries of one namespace."""
 
     def __init__(self, db: Database, namespace: str) -> None:
         self._db = db
@@ -410,13 +410,13 @@ class SQLDependencyIndex:
         self._rows: dict[str, tuple[int, int]] = {}
 
     def statuses(self, ids: Collection[str]) -> dict[str, int]:
-        """How each of these stands that exists."""
+        """Return the status of each of these entries that exists."""
         return self._read_statuses(
             "SELECT id, live, no, rev FROM entries WHERE namespace=? AND id IN ({marks})", ids
         )
 
     def dependents(self, ids: Collection[str]) -> dict[str, int]:
-        """The entries that now rest on any of these, and how they stand."""
+        """Return the entries that currently depend on any of these, with their statuses."""
         return self._read_statuses(
             f"SELECT e.id, e.live, e.no, e.rev FROM supports s {self._db.dialect.join_order_hint}"
             " JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id IN ({marks}) AND s.present = 1",
@@ -424,14 +424,14 @@ class SQLDependencyIndex:
         )
 
     def _read_statuses(self, statement: str, ids: Collection[str]) -> dict[str, int]:
-        found = {}
+        statuses = {}
         for id, live, no, rev in self._select(statement, ids):
-            found[id] = live
+            statuses[id] = live
             self._rows[id] = no, rev
-        return found
+        return statuses
 
     def premises(self, ids: Collection[str]) -> Iterable[tuple[str, str]]:
-        """Each of these with each of the ids it now rests on."""
+        """Yield each of these ids with each id it currently depends on."""
         return self._select(
             f"SELECT e.id, s.id FROM entries e {self._db.dialect.join_order_hint} JOIN supports s"
             " ON s.no = e.no AND s.present = 1 WHERE e.namespace=? AND e.id IN ({marks})",
@@ -439,41 +439,41 @@ class SQLDependencyIndex:
         )
 
     def invalidated_ids(self, ids: Collection[str]) -> set[str]:
-        """Those of these at which a link begins that says so."""
-        found = self._select(
+        """Return those that have an `invalidated_by` link."""
+        cursor = self._select(
             "SELECT source FROM links WHERE namespace=? AND source IN ({marks})"
             f" AND relation='{INVALIDATED_BY}'",
             ids,
         )
-        return {id for (id,) in found}
+        return {id for (id,) in cursor}
 
     def erased_ids(self, ids: Collection[str]) -> set[str]:
-        """Those of these, none of which exists, that did exist."""
-        found = self._select("SELECT id FROM tombstones WHERE namespace=? AND id IN ({marks})", ids)
-        return {id for (id,) in found}
+        """Return those that have a tombstone."""
+        cursor = self._select("SELECT id FROM tombstones WHERE namespace=? AND id IN ({marks})", ids)
+        return {id for (id,) in cursor}
 
     def _select(self, statement: str, ids: Collection[str]) -> Iterator[Any]:
-        for some in batches(ids):
-            marks = ",".join("?" * len(some))
-            yield from self._db.execute(statement.format(marks=marks), (self._namespace, *some))
+        for batch in batches(ids):
+            marks = ",".join("?" * len(batch))
+            yield from self._db.execute(statement.format(marks=marks), (self._namespace, *batch))
 
     def save_statuses(self, changed: Mapping[str, int], now: int) -> None:
-        """Let entries that were looked at stand otherwise."""
-        flips = [(*self._rows[id], id, live) for id, live in changed.items()]
+        """Store new statuses of entries that were read before, and log the transitions."""
+        transitions = [(*self._rows[id], id, live) for id, live in changed.items()]
         self._db.executemany(
-            "UPDATE entries SET live=? WHERE no=?", sorted((live, no) for no, _, _, live in flips)
+            "UPDATE entries SET live=? WHERE no=?", sorted((live, no) for no, _, _, live in transitions)
         )
         self._db.executemany(
             "INSERT INTO log (namespace, id, no, op, rev, at) VALUES (?,?,?,?,?,?)",
             [
                 (self._namespace, id, no, "stale" if live >= STALE else "current", rev, now)
-                for no, rev, id, live in flips
+                for no, rev, id, live in transitions
             ],
         )
 
 
 def propagate(db: Database, namespace: str, was_out: Mapping[str, bool], now: int) -> Mapping[str, int]:
-    """Bring what rests on some entries in line with how they are now; how those stand that changed."""
+    """Update the statuses of everything that depends on changed entries; return the new statuses."""
     ledger = SQLDependencyIndex(db, namespace)
     changed = truth.propagate(ledger, was_out)
     if changed:
@@ -482,89 +482,91 @@ def propagate(db: Database, namespace: str, was_out: Mapping[str, bool], now: in
 
 
 def is_premise(db: Database, namespace: str, id: str) -> bool:
-    """Whether anything now rests on an entry."""
-    found = db.execute(
+    """Return True if any entry currently depends on this one."""
+    cursor = db.execute(
         "SELECT 1 FROM supports WHERE namespace=? AND id=? AND present = 1 LIMIT 1", (namespace, id)
     )
-    return found.fetchone() is not None
+    return cursor.fetchone() is not None
 
 
 def has_stale_reason(db: Database, no: int) -> bool:
-    """Whether an entry rests on anything that is out."""
-    found = db.execute(
+    """Return True if an entry depends on anything that is out."""
+    cursor = db.execute(
         "SELECT 1 FROM supports s LEFT JOIN entries p ON p.namespace = s.namespace AND p.id = s.id"
         " WHERE s.no=? AND s.present = 1 AND CASE WHEN p.no IS NOT NULL THEN p.live != ? ELSE EXISTS"
         " (SELECT 1 FROM tombstones t WHERE t.namespace = s.namespace AND t.id = s.id) END LIMIT 1",
         (no, LIVE),
     )
-    return found.fetchone() is not None
+    return cursor.fetchone() is not None
 
 
 def is_erased(db: Database, namespace: str, id: str) -> bool:
-    """Whether an entry of this id was ever erased."""
-    found = db.execute("SELECT 1 FROM tombstones WHERE namespace=? AND id=? LIMIT 1", (namespace, id))
-    return found.fetchone() is not None
+    """Return True if an entry of this id was ever erased."""
+    cursor = db.execute("SELECT 1 FROM tombstones WHERE namespace=? AND id=? LIMIT 1", (namespace, id))
+    return cursor.fetchone() is not None
 
 
 def stale_transitions(
     db: Database, condition: str, parameters: Iterable[Any]
 ) -> dict[int, list[StaleTransition]]:
-    """When the entries whose numbers a condition names became stale or current; of erased ones nothing."""
-    found: dict[int, list[StaleTransition]] = {}
+    """Return when entries became stale or current, by row number; erased entries have none."""
+    transitions: dict[int, list[StaleTransition]] = {}
     for no, op, rev, at in db.execute(
         f"SELECT no, op, rev, at FROM log WHERE {_TRANSITION_OPS} AND no {condition} ORDER BY seq",
         [*parameters],
     ):
         if op == "erase":
-            found.pop(no, None)  # the number may be another's now
+            transitions.pop(no, None)  # the number may be another's now
         else:
-            found.setdefault(no, []).append(StaleTransition(rev, at, op == "stale"))
-    return found
+            transitions.setdefault(no, []).append(StaleTransition(rev, at, op == "stale"))
+    return transitions
 
 
 def stale_ids(db: Database, namespace: str) -> set[str]:
-    """The ids of the entries that have to be stale, found from nothing but what is kept."""
-    resting: dict[str, list[str]] = {}
+    """Return the ids that have to be stale, computed from dependencies alone."""
+    dependents: dict[str, list[str]] = {}
     for premise, id in db.execute(
         "SELECT s.id, e.id FROM supports s JOIN entries e ON e.no = s.no"
         " WHERE s.namespace=? AND s.present = 1",
         (namespace,),
     ):
-        resting.setdefault(premise, []).append(id)
+        dependents.setdefault(premise, []).append(id)
     ledger = SQLDependencyIndex(db, namespace)
-    known = ledger.statuses(resting)
-    erased = ledger.erased_ids([id for id in resting if id not in known])
-    superseded = {id for id, live in known.items() if truth.is_superseded(live)}
-    linked = db.execute(
+    statuses = ledger.statuses(dependents)
+    erased = ledger.erased_ids([id for id in dependents if id not in statuses])
+    superseded = {id for id, live in statuses.items() if truth.is_superseded(live)}
+    cursor = db.execute(
         f"SELECT DISTINCT source FROM links WHERE namespace=? AND relation='{INVALIDATED_BY}'", (namespace,)
     )
-    invalidated = {id for (id,) in linked}
-    return invalidated | truth.reachable([*invalidated, *superseded, *erased], resting)
+    invalidated = {id for (id,) in cursor}
+    return invalidated | truth.reachable([*invalidated, *superseded, *erased], dependents)
 
 
 def check_staleness(db: Database) -> list[str]:
-    """The namespaces in which entries stand otherwise than what they rest on says."""
+    """Return the namespaces whose stored statuses differ from the computed ones."""
     problems = []
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
-        marked = db.execute("SELECT id FROM entries WHERE namespace=? AND live >= ?", (namespace, STALE))
-        wrong = {id for (id,) in marked} ^ stale_ids(db, namespace)
-        if wrong:
-            problems.append(f"entries that are stale and should not be, or the other way round: {len(wrong)}")
+        cursor = db.execute("SELECT id FROM entries WHERE namespace=? AND live >= ?", (namespace, STALE))
+        differing = {id for (id,) in cursor} ^ stale_ids(db, namespace)
+        if differing:
+            problems.append(
+                f"entries that are stale and should not be, or the other way round: {len(differing)}"
+            )
     return problems
 
 
 def migrate_staleness(db: Database, version: int) -> None:
-    """Find out what is stale in a file that was made before files knew."""
+    """Compute the staleness of entries in a file from before schema 3."""
     if not 0 < version < _STALE_SCHEMA:
         return
-    resting = db.execute("SELECT no, body FROM entries WHERE no IN (SELECT no FROM supports)").fetchall()
-    for no, body in resting:
+    entries = db.execute("SELECT no, body FROM entries WHERE no IN (SELECT no FROM supports)").fetchall()
+    for no, body in entries:
         with suppress(msgspec.DecodeError):  # damage is not found here
             update_premises(db, codec.decode_entry(body), no)
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
         ids = sorted(stale_ids(db, namespace))
         ledger = SQLDependencyIndex(db, namespace)
-        lives = ledger.statuses(ids)
+        statuses = ledger.statuses(ids)
         ledger.save_statuses(
-            {id: STALE if lives[id] == LIVE else SUPERSEDED_AND_STALE for id in ids}, clock.now()
+            {id: STALE if statuses[id] == LIVE else SUPERSEDED_AND_STALE for id in ids}, clock.now()
         )

@@ -168,7 +168,7 @@ class SQLStore:
             return batch.with_current_status(results)
 
     def _vector_locks(self) -> list[AdvisoryLock]:
-        """What those hold who keep vectors."""
+        """Return the locks that writers of vectors take."""
         return [] if self.embedder is None else [VECTORS_LOCK]
 
     def supersede(
@@ -349,11 +349,11 @@ class SQLStore:
         return self._scrub_files(EraseReceipt(at=clock.now(), unreachable=writes.UNREACHABLE))
 
     def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
-        """The receipt, once what was erased is cleared from the files as well as may be."""
+        """Remove erased content from the files as far as possible; return the completed receipt."""
         raise NotImplementedError
 
     def _size_bytes(self, db: Database) -> int:
-        """How much room the store takes."""
+        """Return the size of the store in bytes."""
         raise NotImplementedError
 
     def findings(self) -> list[Finding]:

@@ -1,9 +1,6 @@
-"""Write, link, import, erase.
+"""Write, link, import and erase entries.
 
-Everything here happens inside one transaction of the caller's: row, terms, vectors, links and log together.
-
-The file is opened with secure_delete, so what is deleted is overwritten; what the write-ahead log still holds
-goes when it is emptied, which waits for readers.
+Everything happens inside one transaction of the caller: row, terms, vectors, links and log together.
 """
 
 from __future__ import annotations
@@ -24,11 +21,9 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
 from omoide.stores.sql.rows import EmbeddingModel
 
-# linking: How are links kept?
-
 
 def link(db: Database, new: Link, scope: Scope, now: int) -> Link:
-    """Keep a link; the scope must hold both ends."""
+    """Store a link between two entries of the scope."""
     source = rows.get(db, new.source, scope)
     rows.get(db, new.target, scope)
     link = insert_link(db, new, scope.namespace, source, now)
@@ -37,7 +32,7 @@ def link(db: Database, new: Link, scope: Scope, now: int) -> Link:
 
 
 def insert_link(db: Database, link: Link, namespace: str, source: tuple[int, Entry], now: int) -> Link:
-    """Keep a link between entries that are known to be there."""
+    """Store a link between entries that are known to exist."""
     key = (namespace, link.source, link.relation, link.target)
     known = db.execute(
         "SELECT at FROM links WHERE namespace=? AND source=? AND relation=? AND target=?", key
@@ -53,14 +48,14 @@ def insert_link(db: Database, link: Link, namespace: str, source: tuple[int, Ent
 
 
 def unlink(db: Database, old: Link, scope: Scope, now: int) -> bool:
-    """Remove a link; whether there was one."""
+    """Delete a link; return False if it did not exist."""
     no, entry = rows.get(db, old.source, scope)
     rows.get(db, old.target, scope)
-    done = db.execute(
+    cursor = db.execute(
         "DELETE FROM links WHERE namespace=? AND source=? AND relation=? AND target=?",
         (scope.namespace, old.source, old.relation, old.target),
     )
-    if done.rowcount == 0:
+    if cursor.rowcount == 0:
         return False
     rows.log_change(db, entry, no, "unlink", now)
     _propagate_link(db, old, scope, entry, now)
@@ -68,32 +63,30 @@ def unlink(db: Database, old: Link, scope: Scope, now: int) -> bool:
 
 
 def _propagate_link(db: Database, link: Link, scope: Scope, source: Entry, now: int) -> None:
+    """Update staleness after an `invalidated_by` link changed."""
     if link.relation == truth.INVALIDATED_BY:
         rows.propagate(db, scope.namespace, {source.id: truth.status_of(source) != truth.LIVE}, now)
 
 
 def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Link]:
-    """The links from and to an entry whose other end the scope holds, oldest first."""
+    """Return the links of an entry whose other end is in the scope, oldest first."""
     rows.get(db, id, scope)
-    found = db.execute(
+    rows_found = db.execute(
         "SELECT source, relation, target, at FROM links WHERE namespace=? AND source=?"
         " UNION SELECT source, relation, target, at FROM links WHERE namespace=? AND target=?"
         " ORDER BY at, source, relation, target",
         (scope.namespace, id, scope.namespace, id),
     ).fetchall()
-    kept = []
-    for source, name, target, at in found:
+    visible = []
+    for source, name, target, at in rows_found:
         other = rows.find(db, scope.namespace, target if source == id else source)
         if relation in (None, name) and other is not None and scope.contains(other[1]):
-            kept.append(Link(source=source, relation=name, target=target, created_at=at))
-    return kept
-
-
-# writing: How is a write carried out?
+            visible.append(Link(source=source, relation=name, target=target, created_at=at))
+    return visible
 
 
 class WriteBatch:
-    """Some writes in one transaction; terms are indexed together, in the order of the index."""
+    """Writes in one transaction; postings are inserted together, in index order."""
 
     def __init__(self, db: Database, *, model: EmbeddingModel | None, limit: int | None, now: int) -> None:
         self._db = db
@@ -105,7 +98,7 @@ class WriteBatch:
         self._propagated = False
 
     def write(self, request: WriteRequest, indexed: IndexData) -> WriteResult:
-        """Keep an entry, and say what became of it."""
+        """Write an entry and return the outcome."""
         key = request.idempotency_key
         if key is None:
             return self._write(request, indexed)
@@ -128,36 +121,37 @@ class WriteBatch:
         return result
 
     def import_entry(self, entry: Entry, indexed: IndexData) -> int:
-        """Keep an entry that is not here exactly as it is; its number."""
+        """Insert a new entry unchanged; return its row number."""
         no = self._save(entry, None, indexed)
         if entry.rev != 1:
             self._db.execute("UPDATE entries SET first=? WHERE no=?", (entry.rev, no))
         return no
 
     def flush_postings(self) -> None:
-        """Index what is still to be indexed."""
+        """Insert the collected postings."""
         if self._postings:
             rows.insert_postings(self._db, self._postings)
             self._postings = []
 
     def _write(self, request: WriteRequest, indexed: IndexData) -> WriteResult:
-        given = request.entry
-        kept = rows.find(self._db, given.namespace, given.id)
-        if request.dedupe and kept is None and request.supersedes is None:
-            twin = _find_duplicate(self._db, given, self._now)
-            if twin is not None:
-                return semantics.write_result(request, twin, "duplicate_of")
-        renewed = kept is not None and indexed.given and self._is_new_vector(kept[0], indexed)
+        """Write an entry without looking at its idempotency key."""
+        new = request.entry
+        existing = rows.find(self._db, new.namespace, new.id)
+        if request.dedupe and existing is None and request.supersedes is None:
+            duplicate = _find_duplicate(self._db, new, self._now)
+            if duplicate is not None:
+                return semantics.write_result(request, duplicate, "duplicate_of")
+        vector_changed = existing is not None and indexed.given and self._is_new_vector(existing[0], indexed)
         outcome, entry = semantics.decide_write(
-            request, None if kept is None else kept[1], vector_changed=renewed
+            request, None if existing is None else existing[1], vector_changed=vector_changed
         )
         if outcome == "stored":
-            same = kept is not None and kept[1].content == entry.content
-            no = self._save(entry, None if kept is None else kept[0], indexed, keep_given=same)
-            if kept is None:
+            same = existing is not None and existing[1].content == entry.content
+            no = self._save(entry, None if existing is None else existing[0], indexed, keep_given=same)
+            if existing is None:
                 self._propagate_new(entry, no)
-            elif truth.premises(entry) != truth.premises(kept[1]):
-                self._propagate(entry.namespace, entry.id, was_out=truth.status_of(kept[1]) != truth.LIVE)
+            elif truth.premises(entry) != truth.premises(existing[1]):
+                self._propagate(entry.namespace, entry.id, was_out=truth.status_of(existing[1]) != truth.LIVE)
         if request.supersedes is not None:
             self.flush_postings()
             self._propagated = True
@@ -178,7 +172,7 @@ class WriteBatch:
         return semantics.write_result(request, entry, outcome)
 
     def _propagate_new(self, entry: Entry, no: int) -> None:
-        """Find out whether a new entry is stale, or others are because of it; most often neither."""
+        """Update staleness after an insert; most often nothing depends on the entry."""
         db, namespace, id = self._db, entry.namespace, entry.id
         if rows.is_premise(db, namespace, id) or (truth.premises(entry) and rows.has_stale_reason(db, no)):
             self._propagate(namespace, id, was_out=rows.is_erased(db, namespace, id))
@@ -189,28 +183,32 @@ class WriteBatch:
         self._seq = rows.last_seq(self._db)
 
     def with_current_status(self, results: list[WriteResult]) -> list[WriteResult]:
-        """The receipts, each saying whether its entry is stale once all is written."""
+        """Return the results with the staleness that entries have after the whole batch."""
         if not self._propagated:
             return results
-        flipped = self._db.execute(
+        transitions = self._db.execute(
             "SELECT 1 FROM log WHERE seq > ? AND op IN ('stale', 'current') LIMIT 1", (self._first_seq,)
         )
-        return results if flipped.fetchone() is None else [self._with_status(result) for result in results]
+        return (
+            results if transitions.fetchone() is None else [self._with_status(result) for result in results]
+        )
 
     def _with_status(self, result: WriteResult) -> WriteResult:
-        kept = rows.find(self._db, result.entry.namespace, result.entry.id)
-        if kept is None or kept[1].stale == result.entry.stale:
+        """Return a result with the current staleness of its entry."""
+        stored = rows.find(self._db, result.entry.namespace, result.entry.id)
+        if stored is None or stored[1].stale == result.entry.stale:
             return result
         return semantics.write_result(
-            result.request, semantics.replace_unchecked(result.entry, stale=kept[1].stale), result.outcome
+            result.request, semantics.replace_unchecked(result.entry, stale=stored[1].stale), result.outcome
         )
 
     def _is_new_vector(self, no: int, indexed: IndexData) -> bool:
-        """Whether a vector is another than the one that was given before."""
+        """Return True if a supplied vector differs from the stored one."""
         model = self._model
         return model is not None and rows.given_vector(self._db, no * SLOTS + model.slot) != indexed.pooled
 
     def _save(self, entry: Entry, no: int | None, indexed: IndexData, *, keep_given: bool = False) -> int:
+        """Insert or update the row of an entry with its index data; return its number."""
         db = self._db
         self._seq += 1
         owner = rows.make_owner(db, entry.namespace, entry.agent_id)
@@ -234,7 +232,7 @@ class WriteBatch:
 
 
 def check_session(db: Database, entry: Entry, limit: int) -> None:
-    """Raise when a session holds more entries than the store allows."""
+    """Raise `Invalid` if the session of an entry is over its limit."""
     if entry.session_id is None:
         return
     owner = rows.owner_of(db, entry.namespace, entry.agent_id)
@@ -245,27 +243,28 @@ def check_session(db: Database, entry: Entry, limit: int) -> None:
 
 
 def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) -> None:
-    """Raise when one of the sessions of some entries holds too many."""
+    """Raise `Invalid` if a session of these entries is over its limit."""
     if limit is not None:
         for entry in {(entry.agent_id, entry.session_id): entry for entry in entries}.values():
             check_session(db, entry, limit)
 
 
 def _stored_result(
-    db: Database, request: WriteRequest, key: str, print_: bytes, now: int
+    db: Database, request: WriteRequest, key: str, fingerprint: bytes, now: int
 ) -> WriteResult | None:
+    """Return the result of an earlier request with the same idempotency key, or None."""
     row = db.execute(
         "SELECT print, id, rev, outcome FROM receipts WHERE namespace=? AND key=? AND at >= ?",
         (request.entry.namespace, key, now - semantics.KEY_LIFETIME_MS),
     ).fetchone()
     if row is None:
         return None
-    if row[0] != print_:
+    if row[0] != fingerprint:
         raise KeyReused(key)
-    kept = rows.find(db, request.entry.namespace, row[1])
-    if kept is None:
+    stored = rows.find(db, request.entry.namespace, row[1])
+    if stored is None:
         return None
-    no, entry = kept
+    no, entry = stored
     if entry.rev != row[2]:
         body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
         entry = (
@@ -276,20 +275,21 @@ def _stored_result(
     return semantics.write_result(request, entry, row[3])
 
 
-def _find_duplicate(db: Database, given: Entry, now: int) -> Entry | None:
-    found = db.execute(
+def _find_duplicate(db: Database, new: Entry, now: int) -> Entry | None:
+    """Return a live entry with the same scope, type and content, or None."""
+    cursor = db.execute(
         "SELECT body FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
-        (semantics.content_key(given), given.namespace),
+        (semantics.content_key(new), new.namespace),
     )
-    for (body,) in found:
+    for (body,) in cursor:
         entry = codec.decode_entry(body)
-        if semantics.is_duplicate(entry, given, now):
+        if semantics.is_duplicate(entry, new, now):
             return entry
     return None
 
 
 def archive_version(db: Database, no: int) -> None:
-    """Keep the present version of an entry as an old one, and take its terms out of the index."""
+    """Copy the current version of an entry to its history, and remove its terms from the index."""
     db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
     owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
     if not truth.is_superseded(live):
@@ -297,7 +297,7 @@ def archive_version(db: Database, no: int) -> None:
 
 
 def decode_terms(blob: bytes) -> list[int]:
-    """The terms that were indexed, as they were then."""
+    """Return the indexed terms stored in a features column."""
     numbers = array("q")
     numbers.frombytes(blob)
     return numbers.tolist()[1:]
@@ -313,7 +313,7 @@ def supersede(
     expected_rev: int | None,
     now: int,
 ) -> Entry:
-    """Mark an entry as replaced by another, or by nothing."""
+    """Mark an entry as superseded by another one, or forgotten."""
     no, entry = rows.get(db, id, scope)
     Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
     other = (
@@ -326,7 +326,7 @@ def supersede(
 
 
 def reinstate(db: Database, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
-    """Bring a superseded entry back."""
+    """Make a superseded entry current again."""
     no, entry = rows.get(db, id, scope)
     Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
     if entry.superseded_by is None:
@@ -335,7 +335,7 @@ def reinstate(db: Database, id: str, scope: Scope, *, expected_rev: int | None, 
 
 
 def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
-    """Keep a new version whose words are the old ones."""
+    """Store a new revision with unchanged content."""
     owner, written = db.execute("SELECT owner, written FROM entries WHERE no=?", (no,)).fetchone()
     archive_version(db, no)
     found = index_entry(new)
@@ -361,9 +361,6 @@ def save_access(db: Database, counts: Mapping[tuple[int, str], tuple[int, int]])
     )
 
 
-# erasing: How does content leave the file for good?
-
-
 UNREACHABLE = (
     "backups made before",
     "exports and copies",
@@ -373,25 +370,25 @@ UNREACHABLE = (
 
 
 def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now: int) -> EraseReceipt:
-    """Remove an entry, or all that a scope holds."""
+    """Erase an entry, or everything in a scope."""
     documents: list[tuple[str, str]] = []
     if id is not None:
         numbers = [rows.get(db, id, scope)[0]]
     else:
         numbers = _numbers(db, scope)
         documents = _erase_documents(db, scope)
-    said = semantics.remaining_transcripts(_versions(db, numbers), documents)
+    transcripts = semantics.remaining_transcripts(_versions(db, numbers), documents)
     erased = [_erase_one(db, no, scope.namespace, reason, now) for no in numbers]
-    ids = tuple(one.id for one in erased)
+    ids = tuple(entry.id for entry in erased)
     _propagate_erasure(db, scope.namespace, erased, now)
     return EraseReceipt(
         ids=ids,
-        versions=sum(one.versions for one in erased),
-        links=sum(one.links for one in erased),
+        versions=sum(entry.versions for entry in erased),
+        links=sum(entry.links for entry in erased),
         documents=len(documents),
         at=now,
         reason=reason,
-        unreachable=(*_remaining_copies(db, scope, ids), *said, *UNREACHABLE),
+        unreachable=(*_remaining_copies(db, scope, ids), *transcripts, *UNREACHABLE),
     )
 
 
@@ -404,47 +401,48 @@ def _numbers(db: Database, scope: Scope) -> list[int]:
 
 
 def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
-    """Entries as they are and as they were."""
+    """Yield all versions of entries."""
     for no in numbers:
-        found = db.execute(
+        cursor = db.execute(
             "SELECT rev, body FROM versions WHERE no=? UNION ALL SELECT rev, body FROM entries WHERE no=?"
             " ORDER BY rev",
             (no, no),
         )
-        for _, body in found:
+        for _, body in cursor:
             with suppress(msgspec.DecodeError):  # a damaged old version does not stand in the way
                 yield codec.decode_entry(body)
 
 
 def _remaining_copies(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
-    """What is left in the store that may repeat what was erased."""
-    found = []
+    """Describe what is left in the store that may repeat erased content."""
+    notices = []
     for id in ids:
-        resting = db.execute(
+        cursor = db.execute(
             "SELECT e.id FROM supports s JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id=?",
             (scope.namespace, id),
         )
-        found += [semantics.derived_entry_notice(other, id) for (other,) in resting]
-    whose = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
+        notices += [semantics.derived_entry_notice(other, id) for (other,) in cursor]
+    owner_condition = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
     (documents,) = db.execute(
-        f"SELECT count(*) FROM documents WHERE namespace=?{whose}",
+        f"SELECT count(*) FROM documents WHERE namespace=?{owner_condition}",
         (scope.namespace, *([] if scope.agent_id is None else [scope.agent_id])),
     ).fetchone()
-    return semantics.remaining_copies(found, documents)
+    return semantics.remaining_copies(notices, documents)
 
 
 class _ErasedEntry(NamedTuple):
-    """An entry that is gone."""
+    """An erased entry, and what was removed with it."""
 
     id: str
     versions: int
     links: int
     was_out: bool
     sources: list[tuple[str, str]]
-    """The ids and relations of the links that led to it."""
+    """Ids and relations of the links that led to it."""
 
 
 def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: int) -> _ErasedEntry:
+    """Erase an entry and leave a tombstone."""
     owner, live, blob, body = db.execute(
         "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
     ).fetchone()
@@ -473,9 +471,11 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
 
 
 def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEntry], now: int) -> None:
-    """Note which entries lost a link, and which have lost what they rest on."""
-    was_out = {one.id: one.was_out for one in erased}
-    sources = sorted({pair for one in erased for pair in one.sources if pair[0] not in was_out})
+    """Log the entries that lost a link, and update staleness."""
+    was_out = {entry.id: entry.was_out for entry in erased}
+    sources = sorted(
+        {source_link for entry in erased for source_link in entry.sources if source_link[0] not in was_out}
+    )
     for source in sorted({id for id, _ in sources}):
         found = rows.find(db, namespace, source)
         if found is not None:
@@ -486,7 +486,10 @@ def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEnt
 
 
 def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
-    """The kinds and ids of what is removed: documents belong to an agent and a session, not a project."""
+    """Erase the documents of a scope; return their kinds and ids.
+
+    Documents belong to an agent and a session, not to a project.
+    """
     if scope.project_id is not None:
         return []
     condition, parameters = "namespace=?", [scope.namespace]
@@ -508,13 +511,10 @@ def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
     return [(kind, id) for _, kind, id in found]
 
 
-# taking: How are entries taken over from another store?
-
-
 def not_stored(db: Database, entries: Sequence[Entry]) -> list[Entry]:
-    """Those of the entries that are not here as they are."""
-    found = ((entry, _existing(db, entry)) for entry in entries)
-    return [entry for entry, kept in found if kept is None or not validation.is_same(entry, kept)]
+    """Return the entries that are not stored unchanged."""
+    pairs = ((entry, _existing(db, entry)) for entry in entries)
+    return [entry for entry, existing in pairs if existing is None or not validation.is_same(entry, existing)]
 
 
 def _existing(db: Database, entry: Entry) -> Entry | None:
@@ -528,7 +528,7 @@ def import_entries(
     fresh: Sequence[tuple[Entry, IndexData]],
     access: Mapping[str, Access],
 ) -> list[Entry]:
-    """Keep entries exactly as they are, with their figures; those that were still new."""
+    """Insert imported entries with their access counts; return those that were new."""
     new = []
     for entry, found in fresh:
         if not validation.is_new(entry, _existing(db, entry)):
@@ -546,17 +546,17 @@ def import_entries(
 def insert_missing_tombstones(
     db: Database, namespace: str, missing: Mapping[str, Entry], now: int
 ) -> list[str]:
-    """Count what was left behind as erased, where it is not here; the ids of it."""
-    gone = []
+    """Record missing premises as erased if they are not stored here; return their ids."""
+    added = []
     for id, entry in missing.items():
         if rows.find(db, namespace, id) is None and not rows.is_erased(db, namespace, id):
-            whose = (entry.agent_id, entry.session_id, entry.project_id)
+            owner = (entry.agent_id, entry.session_id, entry.project_id)
             db.execute(
                 rows.INSERT_TOMBSTONE,
-                (namespace, id, *whose, 0, now, validation.MISSING_PREMISE_REASON),
+                (namespace, id, *owner, 0, now, validation.MISSING_PREMISE_REASON),
             )
-            gone.append(id)
-    return gone
+            added.append(id)
+    return added
 
 
 def propagate_import(
@@ -567,7 +567,7 @@ def propagate_import(
     missing: Sequence[str],
     now: int,
 ) -> None:
-    """Find out what is stale, now that all is here."""
+    """Compute staleness after an import."""
     linked = [link.source for link in links if link.relation == truth.INVALIDATED_BY]
     was_out = {
         id: live != truth.LIVE for id, live in rows.SQLDependencyIndex(db, namespace).statuses(linked).items()
@@ -578,7 +578,7 @@ def propagate_import(
 
 
 def import_links(db: Database, namespace: str, links: Sequence[Link], now: int) -> None:
-    """Keep links as they are; both ends must be here by now."""
+    """Insert imported links; raise `NotFound` if an end is missing."""
     for link in links:
         source = rows.find(db, namespace, link.source)
         if source is None or rows.find(db, namespace, link.target) is None:

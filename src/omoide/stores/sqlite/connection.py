@@ -25,9 +25,6 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.database import AdvisoryLock, Dialect
 from omoide.stores.sqlite import schema
 
-# failures: What does an error of SQLite's mean to the caller?
-
-
 _WRITE_ERRORS = {
     sqlite3.SQLITE_IOERR_WRITE,
     sqlite3.SQLITE_IOERR_FSYNC,
@@ -72,9 +69,6 @@ def map_errors(name: str) -> Iterator[None]:
 
 def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
-
-
-# connections: Who talks to the file?
 
 
 T = TypeVar("T")

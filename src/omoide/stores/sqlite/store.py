@@ -31,9 +31,6 @@ from omoide.stores.sqlite.connection import (
 from omoide.stores.url import URL_REMEDY, StoreURL, embedder_for, parse_url
 from omoide.stores.validation import StoreSettings
 
-# upkeep: Is the file sound, and how is all of it copied?
-
-
 _CHECKPOINT_TIMEOUT_MS = 300  # for readers; whoever reads longer leaves something for scrub()
 
 
@@ -131,9 +128,6 @@ def truncate_wal(db: sqlite3.Connection) -> bool:
     return not busy
 
 
-# store: How does a file answer what a store is asked?
-
-
 upkeep_damage = integrity_errors
 upkeep_backup = backup
 upkeep_restore_backup = restore_backup
@@ -185,9 +179,6 @@ class SQLiteStore(SQLStore):
 
     def _size_bytes(self, db: Any) -> int:
         return size_bytes(db)
-
-
-# opening: Which file does a URL mean, and can it be one of ours?
 
 
 OPTIONS: tuple[str, ...] = ()
