@@ -136,8 +136,8 @@ def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexDat
     return (
         entry.namespace, entry.id, owner, entry.session_id, entry.project_id, semantics.type_of(entry),
         truth.status_of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
-        entry.importance, *message_columns, entry.rev, at, seq, semantics.content_key(entry), codec.encode_entry(entry),
-        indexed.features,
+        entry.importance, *message_columns, entry.rev, at, seq, semantics.content_key(entry),
+        codec.encode_entry(entry), indexed.features,
     )  # fmt: skip
 
 
