@@ -15,7 +15,6 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from omoide.cli.output import sanitize
 from omoide.cli.shell import (
     FAILED,
     INTERRUPTED,
@@ -27,6 +26,7 @@ from omoide.cli.shell import (
     exit_code,
     format_error,
     format_examples,
+    report_error,
 )
 from omoide.errors import OmoideError
 
@@ -101,29 +101,24 @@ class CommandGroup(click.Group):
         try:
             code = super().main(args, "omoide", **extra)
         except OmoideError as error:
-            code = _report_error(format_error(error), exit_code(error))
+            code = report_error(format_error(error), exit_code(error))
         except click.Abort as error:
             interrupted = isinstance(error.__cause__, KeyboardInterrupt)
-            code = _report_error("stopped; nothing more was done", INTERRUPTED if interrupted else NOT_FOUND)
+            code = report_error("stopped; nothing more was done", INTERRUPTED if interrupted else NOT_FOUND)
         except NoArgsIsHelpError as error:
             error.show()
             code = error.exit_code
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx is not None else "omoide"
-            code = _report_error(
+            code = report_error(
                 f"{format_error(error.format_message()).rstrip('.')}; see {path} --help", error.exit_code
             )
         except click.ClickException as error:
-            code = _report_error(format_error(error.format_message()), error.exit_code)
+            code = report_error(format_error(error.format_message()), error.exit_code)
         except OSError as error:
             message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-            code = _report_error(f"{message}; check the path and the disk", FAILED)
+            code = report_error(f"{message}; check the path and the disk", FAILED)
         sys.exit(code if isinstance(code, int) else OK)
-
-
-def _report_error(line: str, code: int) -> int:
-    click.echo(f"omoide: {sanitize(line)}", err=True)
-    return code
 
 
 @click.group(
@@ -196,7 +191,7 @@ def _iter_help(name: str, command: click.Command, parent: click.Context | None) 
         name,
         [],
         parent=parent,
-        resilient_parsing=True,  # nothing is run, and nothing has to be given
+        resilient_parsing=True,  # do not require arguments
         terminal_width=HELP_WIDTH,
         color=False,
     )

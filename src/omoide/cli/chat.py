@@ -29,7 +29,16 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from omoide import blocking, ids
 from omoide.cli.output import format_count, sanitize, truncate
-from omoide.cli.shell import OK, REPOSITORY, CliSetting, CommandContext, command, exit_code, format_error
+from omoide.cli.shell import (
+    OK,
+    REPOSITORY,
+    CliSetting,
+    CommandContext,
+    command,
+    exit_code,
+    format_error,
+    report_error,
+)
 from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope
 from omoide.errors import Invalid, NotFound, OmoideError, TurnPending
 
@@ -200,7 +209,7 @@ class EventLoopThread:
         """
         finished = Event()
 
-        async def run() -> T:
+        async def work_and_signal() -> T:
             try:
                 return await work(*args)
             finally:
@@ -208,7 +217,7 @@ class EventLoopThread:
 
         future: Future[T] | None = None
         try:
-            future = self._portal.start_task_soon(run)
+            future = self._portal.start_task_soon(work_and_signal)
             return future.result()
         except KeyboardInterrupt:
             if future is not None:
@@ -270,7 +279,7 @@ async def _preview(
         spec,
         message,
         memory_store=store,
-        session_id=ctx.settings.session.value or ids.new("sess_"),  # the one that would be begun
+        session_id=ctx.settings.session.value or ids.new("sess_"),  # as a new session would get
         project_id=ctx.settings.project.value,
         **turn_options(ctx, spec),
     )
@@ -309,7 +318,7 @@ def chat_command(
 
     with ctx.open_store(create=True, load_embedder=True) as store, event_loop() as loop:
         spec = loop.run(load_spec, ctx, store, options)
-        with loop.enter(open_model(spec)) as llm:  # a model that cannot be used leaves no session behind
+        with loop.enter(open_model(spec)) as llm:  # opened first: if it fails, no session is created
             session = loop.run(_open_session, ctx, store, spec, resume or cancel)
             if not ctx.json:
                 _greet(ctx, session, interactive=message is None)
@@ -361,7 +370,6 @@ def _greet(ctx: CommandContext, session: Session, *, interactive: bool) -> None:
 
 
 def _run_chat(ctx: CommandContext, chat: TerminalChat, message: str | None, *, resume: bool) -> int:
-
     session = chat.session
     result = chat.resume() if resume else None
     pending = session.status in ("running", "hibernated", "waiting")
@@ -456,18 +464,18 @@ class TerminalChat:
                     self.send(line.strip())
                 code = OK
             except TurnPending as error:
-                code = _report_error(
+                code = report_error(
                     format_error(pending_turn_error(self.session, "/resume", "/cancel")), exit_code(error)
                 )
             except OmoideError as error:
-                code = _report_error(format_error(error), exit_code(error))
+                code = report_error(format_error(error), exit_code(error))
             except KeyboardInterrupt:
                 if not is_terminal():
                     raise
                 click.echo("stopped; /quit ends", err=True)
         return code
 
-    # One turn
+    # Turns
 
     def _run_turn(self, run: Callable[[], Awaitable[TurnResult]]) -> TurnResult:
         self._has_output = False
@@ -513,7 +521,7 @@ class TerminalChat:
             click.echo()
         self._mid_line = False
 
-    # What can be done beside talking
+    # Slash commands
 
     def _run_command(self, word: str, rest: str) -> bool:
         """Do what a line with a slash says; whether the conversation goes on."""
@@ -565,7 +573,7 @@ def _read_line() -> str | None:
         if not is_terminal():
             line = sys.stdin.readline()
             return line.rstrip("\n") if line else None
-        with suppress(ImportError):  # with it, lines can be edited and called back
+        with suppress(ImportError):  # adds line editing and history to input()
             import readline  # noqa: F401
         return input(USER_PROMPT)
     except UnicodeDecodeError as error:
@@ -578,8 +586,3 @@ def _read_line() -> str | None:
             raise
         click.echo("\n/quit ends", err=True)
         return ""
-
-
-def _report_error(line: str, code: int) -> int:
-    click.echo(f"omoide: {sanitize(line)}", err=True)
-    return code

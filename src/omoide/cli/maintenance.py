@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from omoide.stores.sqlite.store import SQLiteStore
 
 
-_MIN_FREE_BYTES = 200_000_000  # bytes
+_MIN_FREE_BYTES = 200_000_000
 _EXTRAS = {
     "vector": ("numpy", "onnxruntime", "tokenizers", "wordllama"),
     "models": ("pydantic_ai",),
@@ -266,7 +266,7 @@ def backup_command(ctx: CommandContext, path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise Invalid("path", f"{str(path)!r} exists", "choose another, or replace it with --force")
     for beside in (_with_suffix(path, ending) for ending in _SQLITE_SUFFIXES):
-        if beside.exists():  # it holds changes to the older file, and would spoil the new one
+        if beside.exists():  # SQLite would apply its changes to the new file
             problem = f"{str(path)!r} is in use as a store: {beside.name} lies beside it"
             raise Invalid("path", problem, "choose another path, or close that store")
     with ctx.open_store() as store, progress_bar() as report:

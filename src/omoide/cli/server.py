@@ -19,6 +19,7 @@ from omoide.cli.output import print_table, sanitize
 from omoide.cli.shell import NOT_FOUND, OK, SETTING_NAMES, CommandContext, command, environment_variable
 from omoide.errors import Invalid, MissingExtra
 from omoide.integrations.mcp import clients
+from omoide.service import auth
 from omoide.service.auth import bind, is_loopback, is_wildcard, url_of
 from omoide.stores.redaction import mask_url
 
@@ -119,18 +120,13 @@ async def _serve_mcp(ctx: CommandContext, store: Any, options: dict[str, Any]) -
 
 
 def _requires_token(options: dict[str, Any]) -> bool:
-    from omoide.service.auth import is_loopback
-
     return options["require_token"] or not is_loopback(options["host"])
 
 
 async def _check_namespace_token(store: Any, namespace: str) -> None:
     """Raise if no valid token can read the namespace: nobody could use the server."""
-    from omoide import clock
-    from omoide.service import auth as access
-
     now = clock.now()
-    tokens = await access.list_tokens(store)
+    tokens = await auth.list_tokens(store)
     if not any(token.is_live(now) and token.allows("read", namespace) for token in tokens):
         raise Invalid(
             "token",
@@ -227,20 +223,20 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
         _check_any_token(ctx, store, host)
         address, port = listener.getsockname()[:2]
         hosts = {*names} if is_wildcard(address) else {*names, address, f"[{address}]", host}
-        visitors = InspectorSessions(ctx.scope)
-        rest = create_app(store, hosts=hosts, inspector_sessions=visitors)
+        sessions = InspectorSessions(ctx.scope)
+        rest = create_app(store, hosts=hosts, inspector_sessions=sessions)
         app, mcp = _mount_mcp(rest, store, ctx, address, hosts)
         config = uvicorn.Config(
             app,
-            http="h11",  # the other one hands on the space after a header's value
-            access_log=False,  # its lines would hold what was asked for
+            http="h11",  # httptools keeps trailing spaces of header values
+            access_log=False,  # it would log queries, which may quote memories
             log_config=None,
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
         )
         url = url_of(address, port)
         here = url_of("127.0.0.1", port) if is_wildcard(address) else url
-        inspector_url = f"{here}/inspect/enter?key={visitors.create_key()}"
+        inspector_url = f"{here}/inspect/enter?key={sessions.create_key()}"
         addresses = {"url": url, "inspect": inspector_url, "mcp": f"{url}{mcp}" if mcp else None}
         ctx.print_result(addresses, partial(_print_addresses, addresses))
         _run_server(uvicorn.Server(config), listener)
@@ -261,10 +257,8 @@ def _check_any_token(ctx: CommandContext, store: AsyncStore, host: str) -> None:
     """
     import anyio
 
-    from omoide.service import auth as access
-
     now = clock.now()
-    if any(token.is_live(now) for token in anyio.run(access.list_tokens, store)):
+    if any(token.is_live(now) for token in anyio.run(auth.list_tokens, store)):
         return
     setting = ctx.settings.store
     url = setting.value or ""
@@ -273,7 +267,7 @@ def _check_any_token(ctx: CommandContext, store: AsyncStore, host: str) -> None:
         if setting.origin == "default"
         else f"{CREATE_TOKEN_COMMAND} --store {shlex.quote(url)}"
     )
-    if mask_url(url) != url:  # then it is set again from where it came, and not shown
+    if _has_password(url):  # never print the password
         command_line = (
             f"{CREATE_TOKEN_COMMAND}, with {environment_variable('store')} set to the URL of the store"
         )
@@ -303,7 +297,8 @@ def _mount_mcp(
 
 def _run_server(server: Any, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, which is a normal end."""
-    # The server finishes what is under way and then raises the signal again: it must not end the process.
+    # Uvicorn finishes the requests under way, then raises the signal again. As KeyboardInterrupt it is caught
+    # here, and the store is closed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
@@ -341,8 +336,6 @@ def create_command(
     """
     import anyio
 
-    from omoide.service import auth as access
-
     now = clock.now()
     expires_at = None if expires is None else output.parse_future_time(expires, now, "--expires")
     if expires_at is not None and expires_at <= now:
@@ -350,7 +343,7 @@ def create_command(
     namespaces = named or (ctx.scope.namespace,)
     with ctx.open_store(create=True) as store:
         secret, token = anyio.run(
-            partial(access.create, store, name, rights, namespaces, expires_at=expires_at)
+            partial(auth.create, store, name, rights, namespaces, expires_at=expires_at)
         )
     ctx.print_result({"secret": secret, "token": token}, lambda: click.echo(secret))
     click.echo(f"{token.id}  {_token_summary(token)}", err=True)
@@ -365,10 +358,8 @@ def list_command(ctx: CommandContext) -> int:
     """List all tokens, those that no longer count included, oldest first; no secrets."""
     import anyio
 
-    from omoide.service import auth as access
-
     with ctx.open_store() as store:
-        tokens = anyio.run(access.list_tokens, store)
+        tokens = anyio.run(auth.list_tokens, store)
     now = clock.now()
 
     def show() -> None:
@@ -403,10 +394,8 @@ def revoke_command(ctx: CommandContext, id: str) -> None:
     """Let a token no longer count, from now on."""
     import anyio
 
-    from omoide.service import auth as access
-
     with ctx.open_store() as store:
-        token = anyio.run(access.revoke, store, id)
+        token = anyio.run(auth.revoke, store, id)
     ctx.print_result(token, lambda: click.echo(f"{sanitize(token.id)}  revoked ({sanitize(token.name)})"))
 
 

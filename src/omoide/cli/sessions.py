@@ -61,7 +61,7 @@ def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply
         session = await _load_session(ctx, store, id)
         if not apply:
             return await session.promote(dry_run=True, threshold=threshold), session.notices
-        session.set_promotion(enabled=False)  # what is asked for is promoted, and nothing more on leaving
+        session.set_promotion(enabled=False)  # leaving the session would promote again
         async with session:
             return await session.promote(threshold=threshold), session.notices
 

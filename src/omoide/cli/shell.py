@@ -73,6 +73,12 @@ def format_error(error: object) -> str:
     return error_line(error)
 
 
+def report_error(line: str, code: int) -> int:
+    """Print a line on standard error; return the exit code."""
+    click.echo(f"omoide: {output.sanitize(line)}", err=True)
+    return code
+
+
 REPOSITORY = "repository"
 """Origin of a project that was found as the repository around the working directory."""
 SETTING_NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
@@ -160,9 +166,9 @@ def store_url(url_or_path: str) -> str:
     """Return the URL of a store; a path becomes a `sqlite:///` URL."""
     if "://" in url_or_path or url_or_path.partition(":")[0] in _SERVER_SCHEMES:
         return url_or_path
-    path = (
-        Path(url_or_path) if url_or_path.startswith("~") else Path(url_or_path).absolute()
-    )  # whose ~ it is, the opener knows
+    path = Path(url_or_path)
+    if not url_or_path.startswith("~"):  # open_store expands the user
+        path = path.absolute()
     return f"sqlite:///{quote(path.as_posix(), safe='/:', errors='surrogatepass')}"
 
 
@@ -223,10 +229,10 @@ class CommandContext(NamedTuple):
         setting = CliSetting(store_url(store), option)
         return self._replace(settings=self.settings._replace(store=setting))
 
-    def print_result(self, answer: Any, show: Callable[[], None]) -> None:
+    def print_result(self, result: Any, show: Callable[[], None]) -> None:
         """Print a result: as JSON with `--json`, else by calling `show`."""
         if self.json:
-            output.print_json(answer)
+            output.print_json(result)
         else:
             show()
 
@@ -279,9 +285,8 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], 
         def run(**parameters: Any) -> int | None:
             options = dict(click.get_current_context().ensure_object(dict))
             as_json = bool(options.pop("json", False))
-            return function(
-                CommandContext(resolve_settings(options, os.environ, Path.cwd()), as_json), **parameters
-            )
+            settings = resolve_settings(options, os.environ, Path.cwd())
+            return function(CommandContext(settings, as_json), **parameters)
 
         click_command = click.command(name, epilog=format_examples(*examples))(run)
         own_options = {name for parameter in click_command.params for name in parameter.opts}

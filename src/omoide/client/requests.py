@@ -92,7 +92,7 @@ class ServiceRequest(Generic[T]):
     ) -> None:
         self.path = f"/v1/{path}"
         self.parse = parse
-        self.query = _without_none(_scope_query(scope) | dict(query or {}))
+        self.query = _without_none(schemas.scope_fields(scope) | dict(query or {}))
         self.body = (
             None
             if body is None
@@ -193,7 +193,7 @@ def history(id: str, scope: Scope) -> ServiceRequest[tuple[Version, ...]]:
     return ServiceRequest(
         "history",
         scope,
-        _decode_part(schemas.HistoryResponse, lambda found: found.versions),
+        _decode_part(schemas.HistoryResponse, lambda body: body.versions),
         query={"id": id},
     )
 
@@ -204,7 +204,10 @@ def changes(
     """Return the changes of a namespace after a sequence number."""
     query = {"after": after, "limit": limit}
     return ServiceRequest(
-        "changes", scope, _decode_part(schemas.ChangesResponse, lambda found: found.changes), query=query
+        "changes",
+        scope,
+        _decode_part(schemas.ChangesResponse, lambda body: body.changes),
+        query=query,
     )
 
 
@@ -226,7 +229,10 @@ def related(
     """Return the memories that one is related to, nearest first."""
     query = {"id": id, "relation": relation, "depth": depth, "limit": limit}
     return ServiceRequest(
-        "related", scope, _decode_part(schemas.RelatedResponse, lambda found: found.related), query=query
+        "related",
+        scope,
+        _decode_part(schemas.RelatedResponse, lambda body: body.related),
+        query=query,
     )
 
 
@@ -240,7 +246,7 @@ def conflicts(scope: Scope, *, limit: int = 100) -> ServiceRequest[tuple[Disagre
     return ServiceRequest(
         "conflicts",
         scope,
-        _decode_part(schemas.ConflictsResponse, lambda found: found.conflicts),
+        _decode_part(schemas.ConflictsResponse, lambda body: body.conflicts),
         query={"limit": limit},
     )
 
@@ -288,7 +294,7 @@ def sparql(
 def sessions(scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[tuple[schemas.SessionInfo, ...]]:
     """Return the sessions of a namespace, last used first."""
     return ServiceRequest(
-        "sessions", scope, _decode_part(schemas.SessionsResponse, lambda found: found.sessions)
+        "sessions", scope, _decode_part(schemas.SessionsResponse, lambda body: body.sessions)
     )
 
 
@@ -332,7 +338,7 @@ def preflight(session: str, message: str, scope: Scope = DEFAULT_SCOPE) -> Servi
 
 def agents(scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[tuple[AgentInfo, ...]]:
     """Return the hibernated agents of a namespace."""
-    return ServiceRequest("agents", scope, _decode_part(schemas.AgentsResponse, lambda found: found.agents))
+    return ServiceRequest("agents", scope, _decode_part(schemas.AgentsResponse, lambda body: body.agents))
 
 
 def identity(id: str, scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[AgentInfo]:
@@ -342,7 +348,7 @@ def identity(id: str, scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[AgentInfo]
 
 def spaces(id: str, scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[dict[str, schemas.SpaceInfo]]:
     """Return the spaces of an agent's memory by name."""
-    parse = _decode_part(schemas.SpacesResponse, lambda found: {space.name: space for space in found.spaces})
+    parse = _decode_part(schemas.SpacesResponse, lambda body: {space.name: space for space in body.spaces})
     return ServiceRequest("spaces", scope, parse, query={"id": id})
 
 
@@ -355,22 +361,13 @@ def who_can(
     """Return the hibernated agents that can do an action, best first."""
     body = {"action": action, "tags": tuple(tags), "limits": limits}
     return ServiceRequest(
-        "who-can", scope, _decode_part(schemas.WhoCanResponse, lambda found: found.choices), body=body
+        "who-can", scope, _decode_part(schemas.WhoCanResponse, lambda body: body.choices), body=body
     )
 
 
 def status(scope: Scope = DEFAULT_SCOPE, *, check: bool = False) -> ServiceRequest[schemas.StatusResponse]:
     """Return statistics of a scope; with `check`, the problems of the store as well."""
     return ServiceRequest("status", scope, _decode_as(schemas.StatusResponse), query={"check": check})
-
-
-def _scope_query(scope: Scope) -> dict[str, Any]:
-    return {
-        "namespace": scope.namespace,
-        "agent": scope.agent_id,
-        "session": scope.session_id,
-        "project": scope.project_id,
-    }
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:

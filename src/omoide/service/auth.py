@@ -127,6 +127,7 @@ async def verify(store: Any, secret: str) -> ApiToken | None:
     if document is None:
         return None
     stored = _decode_token(document)
+    # Compared in constant time, so that response times reveal nothing about the hash.
     matches = compare_digest(stored.digest, _digest(secret))
     return stored.token if matches and stored.token.is_live(clock.now()) else None
 
@@ -185,7 +186,8 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         problem = getattr(error, "strerror", None) or str(error)
         raise Invalid("port", f"{port} of {host} cannot be used ({problem})", "choose others") from error
-    # Connections take this over. Without it an answer waits 40 ms for the client to confirm its header.
+    # Accepted connections inherit it. With Nagle's algorithm, a response body would wait 40 ms for the client
+    # to acknowledge the header.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

@@ -1,11 +1,11 @@
-"""Responses of the service that are not values of the library already."""
+"""Names of a scope's fields in requests, and responses that are not values of the library already."""
 
 from __future__ import annotations
 
 import msgspec
 
 from omoide.core.codec import Frozen
-from omoide.core.entry import Entry, Hit
+from omoide.core.entry import Entry, Hit, Scope
 from omoide.core.thread import ThreadEntry
 from omoide.longterm.conflicts import Disagreement
 from omoide.longterm.relations import Related
@@ -13,6 +13,16 @@ from omoide.promotion.plan import PromotionCandidate, PromotionRun
 from omoide.service.agents import AgentInfo, AgentMatch
 from omoide.sessions.storage import SessionRecord
 from omoide.stores.records import Change, Stats, Version
+
+
+def scope_fields(scope: Scope) -> dict[str, str | None]:
+    """Return a scope by the names that REST and MCP use for its fields."""
+    return {
+        "namespace": scope.namespace,
+        "agent": scope.agent_id,
+        "session": scope.session_id,
+        "project": scope.project_id,
+    }
 
 
 class RememberResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,8 +67,8 @@ class NamespaceDump(msgspec.Struct, kw_only=True):
     def batches(self, size: int = BATCH_SIZE) -> Iterator[NamespaceDump]:
         """Yield the dump in batches of about `size` entries.
 
-        Entries that are linked or derived from one another stay in one batch, because a store checks both
-        ends of a link and the premises of an entry on import.
+        Entries that are linked or derived from one another stay in one batch, so that each batch can be
+        imported on its own.
         """
         links_by_source: dict[str, list[Link]] = {}
         for link in self.links:
@@ -119,15 +119,15 @@ async def dump_namespace(store: Any, namespace: str) -> NamespaceDump:
     """Return everything that a store holds in a namespace, consistent as of one moment after the call.
 
     Raises:
-        Unsupported: the store has no change feed.
+        Invalid: the store has no change feed.
     """
     source: SupportsFeed = require(store, SupportsFeed, "tell all that it holds")
     feed = await source.change_feed(namespace, limit=_FEED_LIMIT)
-    life, collector = feed.generation, _FeedCollector()
+    generation, collector = feed.generation, _FeedCollector()
     collector.add(feed)
     while feed.more:
         feed = await source.change_feed(namespace, after=feed.seq, limit=_FEED_LIMIT)
-        if feed.generation != life:  # a backup was put in its place meanwhile
+        if feed.generation != generation:  # a backup was restored meanwhile: start again
             return await dump_namespace(store, namespace)
         collector.add(feed)
     return collector.to_dump()
@@ -220,9 +220,8 @@ async def copy(
 
 def refuse_same(source: Any, target: Any) -> None:
     """Raise if both are the same store."""
-    if source is target or (
-        _store_identity(source) is not None and _store_identity(source) == _store_identity(target)
-    ):
+    identity = _store_identity(source)
+    if source is target or (identity is not None and identity == _store_identity(target)):
         raise Invalid("target", f"{target!r} is the source itself", "name another store")
 
 
@@ -231,7 +230,7 @@ def _store_identity(store: Any) -> str | None:
     if not isinstance(store, AsyncStore):
         return None
     scheme = urlsplit(store.url).scheme
-    if scheme == "memory":  # each is another
+    if scheme == "memory":  # every handle is a store of its own
         return None
     return str(path_of(store.url).resolve()) if scheme == "sqlite" else mask_url(store.url)
 
@@ -266,7 +265,8 @@ async def _check_conflicts(source: Any, target: Any, namespace: str, *, document
         for id, entry in dump.entries.items()
         if id in stored and not _is_same_entry(entry, stored[id])
     ]
-    # The target has the last word: its guard may have changed what it was given before.
+    # The target decides: its guard (redaction) may have changed these entries when they were first copied,
+    # and changes them in the same way again. It raises for those that really differ.
     await _import_batch(target, NamespaceDump(entries={entry.id: entry for entry in differing}))
     if documents:
         async for document in _iter_documents(source, namespace):
@@ -274,8 +274,9 @@ async def _check_conflicts(source: Any, target: Any, namespace: str, *, document
     return len(dump.entries)
 
 
-def _is_same_entry(one: Entry, other: Entry) -> bool:
-    return semantics.replace_unchecked(one, stale=False) == semantics.replace_unchecked(other, stale=False)
+def _is_same_entry(entry: Entry, stored: Entry) -> bool:
+    """Return True if entries are equal but for `stale`, which each store derives for itself."""
+    return semantics.replace_unchecked(entry, stale=False) == semantics.replace_unchecked(stored, stale=False)
 
 
 async def _import_batch(target: Any, batch: NamespaceDump) -> int:
@@ -293,7 +294,7 @@ async def _iter_documents(source: Any, namespace: str) -> AsyncIterator[Document
         while page := await source.documents(kind, scope, after=after):
             for header in page:
                 document = await source.load(kind, header.id, scope)
-                if document is not None:  # it may have been erased meanwhile
+                if document is not None:  # None if it was erased since the page was listed
                     yield document
             after = page[-1].id
 
@@ -378,7 +379,7 @@ async def import_jsonl(
         link
         for line in lines.values()
         for link in line.links
-        # A link whose end was left behind where the file was written has nowhere to lead to.
+        # If only a part of a namespace was exported, the target may be missing; such a link is dropped.
         if link.target in entries or await _find_entry(store, link.target, scope) is not None
     ]
     access = {id: line.access for id, line in lines.items() if line.access is not None}
@@ -445,7 +446,7 @@ def _line_fields(entry: Entry, links: Sequence[Link], access: Access | None) -> 
 def _read_lines(path: Path, scope: Scope, progress: ProgressCallback | None) -> dict[str, _ImportLine]:
     lines: dict[str, _ImportLine] = {}
     locations: dict[str, str] = {}
-    now = clock.now()  # once, so that two lines that say the same are the same
+    now = clock.now()  # read once, so that two equal lines become equal entries
     for done, (location, fields) in enumerate(iter_jsonl(path), 1):
         line = _parse_line(fields, scope, location, now)
         id = line.entry.id

@@ -14,8 +14,7 @@ from secrets import token_urlsafe
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, get
-from litestar.connection import ASGIConnection
+from litestar import Response, get
 from litestar.datastructures import Cookie, State
 from litestar.exceptions import HTTPException, NotAuthorizedException
 from litestar.params import PathParameter, QueryParameter
@@ -25,6 +24,8 @@ from omoide import clock
 from omoide.core.entry import MEMORY_TYPES, Scope
 from omoide.service.auth import ALL_NAMESPACES, RIGHTS, ApiToken
 from omoide.service.reasons import NEGATIVE_PART_DESCRIPTIONS, PART_DESCRIPTIONS
+from omoide.service.schemas import scope_fields
+from omoide.web.schemas import HTTPConnection, HTTPRequest
 
 SESSION_COOKIE = "omoide"
 CSRF_HEADER = "omoide-csrf"
@@ -89,7 +90,7 @@ class InspectorSessions:
             return None
         return session
 
-    def api_token(self, connection: ASGIConnection[Any, Any, Any, Any]) -> ApiToken | None:
+    def api_token(self, connection: HTTPConnection) -> ApiToken | None:
         """Return a token with all rights for a signed-in browser; None for others.
 
         A request that changes something must carry the CSRF token, and must not come from another origin.
@@ -106,7 +107,7 @@ class InspectorSessions:
         )
 
 
-def _is_cross_origin(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
+def _is_cross_origin(connection: HTTPConnection) -> bool:
     """Return True if the Origin header names another site."""
     origin = connection.headers.get("origin")
     return origin is not None and origin.partition("://")[2] != connection.headers.get("host")
@@ -133,7 +134,7 @@ async def home() -> Redirect:
 
 @get("/inspect/enter", include_in_schema=False)
 async def sign_in(
-    request: Request[Any, Any, Any], state: State, key: Annotated[str, QueryParameter()] = ""
+    request: HTTPRequest, state: State, key: Annotated[str, QueryParameter()] = ""
 ) -> Response[Any]:
     """Sign in with the key of the printed URL; a browser that is signed in already is redirected."""
     if state.inspector_sessions.get(request.cookies.get(SESSION_COOKIE)) is not None:
@@ -153,32 +154,27 @@ async def sign_in(
 
 
 @get("/inspect/session", include_in_schema=False)
-async def session_config(request: Request[Any, Any, Any], state: State) -> Response[InspectorConfig]:
+async def session_config(request: HTTPRequest, state: State) -> Response[InspectorConfig]:
     """Return the configuration of the pages for a signed-in browser."""
     session = state.inspector_sessions.get(request.cookies.get(SESSION_COOKIE))
     if session is None:
         raise NotAuthorizedException("sign in with the address that omoide serve printed")
-    scope = state.inspector_sessions.scope
-    scope_fields = {
-        "namespace": scope.namespace,
-        "agent": scope.agent_id,
-        "session": scope.session_id,
-        "project": scope.project_id,
-    }
     config = InspectorConfig(
-        csrf=session.csrf, scope=scope_fields, words=PART_DESCRIPTIONS, less=NEGATIVE_PART_DESCRIPTIONS
+        csrf=session.csrf,
+        scope=scope_fields(state.inspector_sessions.scope),
+        words=PART_DESCRIPTIONS,
+        less=NEGATIVE_PART_DESCRIPTIONS,
     )
     return Response(config, headers=HEADERS)
 
 
 @get(["/inspect/", "/inspect/{name:str}"], include_in_schema=False)
 async def static_file(
-    request: Request[Any, Any, Any], name: Annotated[str, PathParameter()] = "index.html"
+    request: HTTPRequest, name: Annotated[str, PathParameter()] = "index.html"
 ) -> Response[Any]:
     """Return one of the static files. They are looked up by name; no path is built from the request."""
-    if (
-        request.scope.get("raw_path") == HOME_PATH.rstrip("/").encode()
-    ):  # files are looked for beside the page
+    # Without the trailing slash, relative links of the page would point elsewhere.
+    if request.scope.get("raw_path") == HOME_PATH.rstrip("/").encode():
         return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
     if name not in _FILES:
         raise HTTPException("there is no such page", status_code=404)

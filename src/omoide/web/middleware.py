@@ -18,8 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import anyio
 import msgspec
-from litestar import Request, Response
-from litestar.connection import ASGIConnection
+from litestar import Response
 from litestar.exceptions import (
     HTTPException,
     NotAuthorizedException,
@@ -36,7 +35,14 @@ from omoide.core.entry import DEFAULT_NAMESPACE
 from omoide.errors import Conflict, KeyReused, OmoideError
 from omoide.service import auth
 from omoide.service.problems import Problem, error_line, to_problem
-from omoide.web.schemas import RIGHT_KEY, ROUTE_INFO_KEY, RouteInfo, invalid_parameter
+from omoide.web.schemas import (
+    RIGHT_KEY,
+    ROUTE_INFO_KEY,
+    HTTPConnection,
+    HTTPRequest,
+    RouteInfo,
+    invalid_parameter,
+)
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -96,7 +102,7 @@ class RateLimiter:
         """Take one request from a token's bucket; return the seconds to wait, 0 if it is allowed."""
         if self.per_minute is None:
             return 0.0
-        rate = self.per_minute / 60
+        rate = self.per_minute / 60  # the bucket refills continuously, up to one minute's worth
         left, since = self._buckets.pop(id, (float(self.per_minute), now))
         left = min(float(self.per_minute), left + (now - since) * rate)
         self._buckets[id] = (left - 1 if left >= 1 else left), now
@@ -105,7 +111,7 @@ class RateLimiter:
         return 0.0 if left >= 1 else (1 - left) / rate
 
 
-def check_query(connection: ASGIConnection[Any, Any, Any, Any], info: RouteInfo) -> None:
+def check_query(connection: HTTPConnection, info: RouteInfo) -> None:
     """Raise unless each query parameter is known, given once, and UTF-8.
 
     If a parameter were given twice, one value might be checked and another one used. A misspelt `agent` would
@@ -126,7 +132,7 @@ def check_query(connection: ASGIConnection[Any, Any, Any, Any], info: RouteInfo)
             raise invalid_parameter(name, "is null; leave it out instead")
 
 
-async def authorize(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def authorize(connection: HTTPConnection, handler: BaseRouteHandler) -> None:
     """Raise if a request has no valid token, lacks the right of its route, or exceeds the rate limit."""
     right = handler.opt.get(RIGHT_KEY)
     if right is None:
@@ -147,13 +153,13 @@ async def authorize(connection: ASGIConnection[Any, Any, Any, Any], handler: Bas
         raise HTTPException("too many requests", status_code=429, headers={"Retry-After": retry_after})
 
 
-async def is_allowed(connection: ASGIConnection[Any, Any, Any, Any], right: str, namespace: str) -> bool:
+async def is_allowed(connection: HTTPConnection, right: str, namespace: str) -> bool:
     """Return True if a request's token still has a right in a namespace."""
     token = await _authenticate(connection)
     return token is not None and token.allows(right, namespace)
 
 
-async def _authenticate(connection: ASGIConnection[Any, Any, Any, Any]) -> auth.ApiToken | None:
+async def _authenticate(connection: HTTPConnection) -> auth.ApiToken | None:
     """Return the token of the Authorization header, or of an inspector session."""
     authorization = connection.headers.get("authorization")
     if authorization is None:
@@ -180,7 +186,7 @@ PROBLEM_TITLES = {
 }
 
 
-def handle_library_error(request: Request[Any, Any, Any], error: OmoideError) -> Response[Problem]:
+def handle_library_error(request: HTTPRequest, error: OmoideError) -> Response[Problem]:
     """Return an error of the library as a problem; a conflict becomes 412 if the request has `If-Match`."""
     problem = to_problem(error)
     if "if-match" in request.headers and isinstance(error, Conflict) and not isinstance(error, KeyReused):
@@ -195,7 +201,7 @@ def handle_library_error(request: Request[Any, Any, Any], error: OmoideError) ->
     return Response(problem, status_code=problem.status, media_type=PROBLEM_MEDIA_TYPE)
 
 
-def handle_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+def handle_http_error(request: HTTPRequest, error: HTTPException) -> Response[Problem]:
     """Return an error of Litestar as a problem."""
     status = error.status_code
     kind, title = PROBLEM_TITLES.get(status, ("refused", "Refused"))
@@ -210,21 +216,21 @@ def handle_http_error(request: Request[Any, Any, Any], error: HTTPException) -> 
     return Response(problem, status_code=status, media_type=PROBLEM_MEDIA_TYPE, headers=error.headers)
 
 
-def handle_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def handle_unexpected_error(request: HTTPRequest, error: Exception) -> Response[Problem]:
     """Log an unexpected error, and return a problem without details."""
-    # What it says may quote what was sent; where it comes from does not.
+    # The message may quote the request; the traceback without it does not.
     trace = "".join(format_tb(error.__traceback__))
     log.error("%s: %s\n%s", route_name(request), type(error).__name__, trace)
     problem = Problem(type="failed", title="Failed", status=500, detail="something failed; see the log")
     return Response(problem, status_code=500, media_type=PROBLEM_MEDIA_TYPE)
 
 
-def handle_recursion_error(request: Request[Any, Any, Any], error: RecursionError) -> Response[Problem]:
+def handle_recursion_error(request: HTTPRequest, error: RecursionError) -> Response[Problem]:
     """Return a problem for a body that is nested too deeply to decode."""
     return handle_http_error(request, HTTPException("the body is nested too deeply", status_code=400))
 
 
-def route_name(request: Request[Any, Any, Any]) -> str:
+def route_name(request: HTTPRequest) -> str:
     """Return the method and the route's template for the log; the path itself may hold anything."""
     return f"{request.method} {request.scope.get('path_template') or '(no route)'}"
 

@@ -101,7 +101,7 @@ class OpenAPISchemas:
         if info.cls not in self._names:
             name = _component_name(info.cls, self.components)
             self._names[info.cls] = name
-            self.components[name] = {}  # so that it may speak of itself
+            self.components[name] = {}  # registered before its fields are visited: it may refer to itself
             self.components[name] = self._object(info)
         return {"$ref": f"{SCHEMA_REF_PREFIX}{self._names[info.cls]}"}
 

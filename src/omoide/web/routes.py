@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import anyio
-from litestar import Request, Response
+from litestar import Response
 from litestar.datastructures import State
 from litestar.params import QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
@@ -65,6 +65,7 @@ from omoide.web import schemas
 from omoide.web.middleware import JSONResponse, is_allowed
 from omoide.web.openapi import SPARQL_RESULTS_MEDIA_TYPE
 from omoide.web.schemas import (
+    HTTPRequest,
     erase_route,
     etag,
     expected_rev,
@@ -150,7 +151,7 @@ async def promote(state: State, memory_scope: Scope, payload: schemas.PromoteBod
     if payload.dry_run:
         promotion = await session.promote(dry_run=True, threshold=payload.threshold)
     else:
-        session.set_promotion(enabled=False)  # what is asked for is promoted, and nothing more on leaving
+        session.set_promotion(enabled=False)  # leaving the session would promote again
         async with session:
             promotion = await session.promote(threshold=payload.threshold)
     return PromotionResponse(
@@ -203,7 +204,7 @@ EVENT_BATCH_SIZE = 200
 
 @read_route("/events")
 async def events(
-    request: Request[Any, Any, Any],
+    request: HTTPRequest,
     state: State,
     memory_scope: Scope,
     after: Annotated[int, QueryParameter(ge=0, description="The number after which it begins.")] = 0,
@@ -286,7 +287,7 @@ async def review(state: State, memory_scope: Scope, limit: Limit = 50) -> Review
 @write_route("/prune")
 async def prune(state: State, memory_scope: Scope, payload: schemas.PruneBody) -> PruneReport:
     """Find old, low-confidence or unused memories; forget them unless `dry_run`."""
-    Filter(types=payload.types)  # says which types there are, where one is none
+    Filter(types=payload.types)  # raises with the list of types if one is unknown
     return await upkeep.prune(state.store, memory_scope, **payload.to_kwargs())
 
 
@@ -317,7 +318,7 @@ Timestamp = Annotated[int | None, QueryParameter(ge=0, description="Milliseconds
     "/remember", 404, 409, 410, 412, 502, 507, required=("agent",), headers=("If-Match", "Idempotency-Key")
 )
 async def remember(
-    request: Request[Any, Any, Any], state: State, memory_scope: Scope, payload: schemas.RememberBody
+    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.RememberBody
 ) -> Response[RememberResponse]:
     """Store a memory of an agent.
 
@@ -388,7 +389,7 @@ async def history(state: State, memory_scope: Scope, id: str) -> HistoryResponse
 
 @write_route("/forget", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def forget(
-    request: Request[Any, Any, Any], state: State, memory_scope: Scope, payload: schemas.ForgetBody
+    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.ForgetBody
 ) -> Response[Entry]:
     """Forget a memory, or replace it by another one; `restore` brings it back."""
     entry = await verbs.forget(
@@ -404,7 +405,7 @@ async def forget(
 
 @write_route("/restore", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def restore(
-    request: Request[Any, Any, Any], state: State, memory_scope: Scope, payload: schemas.RestoreBody
+    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.RestoreBody
 ) -> Response[Entry]:
     """Bring a forgotten memory back."""
     entry = await verbs.reinstate(state.store, payload.id, memory_scope, expected_rev=expected_rev(request))

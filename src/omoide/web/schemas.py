@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from litestar import Request, get, post
+from litestar.connection import ASGIConnection
 from litestar.di import Dependency, Provide
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.params import QueryParameter
@@ -31,6 +32,8 @@ _JSON_CONTENT_TYPE = re.compile(
 )
 
 Handler = Callable[..., Any]
+HTTPRequest = Request[Any, Any, Any]
+HTTPConnection = ASGIConnection[Any, Any, Any, Any]
 
 
 class RouteInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +69,7 @@ SCOPE_PARAMETERS = {
 }
 
 
-def expected_rev(request: Request[Any, Any, Any]) -> int | None:
+def expected_rev(request: HTTPRequest) -> int | None:
     """Return the revision in `If-Match`; None if there is none."""
     header = request.headers.get("if-match")
     if header is None:
@@ -77,7 +80,7 @@ def expected_rev(request: Request[Any, Any, Any]) -> int | None:
     return int(match[1])
 
 
-def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
+def idempotency_key(request: HTTPRequest) -> str | None:
     """Return the `Idempotency-Key`; None if there is none."""
     return request.headers.get("idempotency-key")
 
@@ -160,7 +163,7 @@ def _union_members(hint: Any) -> tuple[Any, ...]:
 def _body_reader(kind: type[Any]) -> Handler:
     """Return a dependency that decodes the JSON body with the library's codec."""
 
-    async def read_body(request: Request[Any, Any, Any]) -> Any:
+    async def read_body(request: HTTPRequest) -> Any:
         if _JSON_CONTENT_TYPE.fullmatch(request.headers.get("content-type", "").strip()) is None:
             raise HTTPException("send application/json, in UTF-8", status_code=415)
         try:

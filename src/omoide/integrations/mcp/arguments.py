@@ -50,7 +50,7 @@ _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, 
 _CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = re.compile(r"[\s\-.]+")
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{0,30})?|[+-]?\.\d{1,30}")
-_MAX_JSON_LENGTH = 20_000  # characters of a text that is looked into for JSON
+_MAX_JSON_LENGTH = 20_000  # longer text is never parsed as JSON
 _MAX_PRINTABLE = 10**300
 _MAX_LISTED_NAMES = 5
 _MAX_NAME_LENGTH = 40
@@ -69,7 +69,7 @@ def coerce(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dic
     corrected: dict[str, Any] = {}
     for name, value in values.items():
         if value is None and name not in required:
-            continue  # as good as not given
+            continue  # models send null for arguments they leave out
         converted = _coerce_value(value, properties[name])
         clamped = _clamp(converted, properties[name])
         if clamped != converted:
@@ -118,7 +118,7 @@ def _unknown_notices(names: list[str]) -> list[str]:
 
 
 def _coerce_value(value: Any, schema: Mapping[str, Any]) -> Any:
-    if "anyOf" in schema:  # a confidence: a number or a level
+    if "anyOf" in schema:  # the only such parameter is a confidence: a number or a level
         return _confidence(value)
     if "enum" in schema:
         return _enum_value(value, schema["enum"])
@@ -141,7 +141,8 @@ def _confidence(value: Any) -> Any:
 def _enum_value(value: Any, choices: list[Any]) -> Any:
     if not isinstance(value, str) or value in choices:
         return value
-    name = to_snake_case(value[:_MAX_NAME_LENGTH].rpartition(":")[2])  # jido:Fact is a fact
+    # A model may use the ontology's name, such as jido:Fact.
+    name = to_snake_case(value[:_MAX_NAME_LENGTH].rpartition(":")[2])
     if name in _ANY_WORDS and ALL_TYPES in choices:
         return ALL_TYPES
     return next((candidate for candidate in (name, name.removesuffix("s")) if candidate in choices), value)

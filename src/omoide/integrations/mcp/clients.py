@@ -100,6 +100,6 @@ def format_config(name: str, config: Mapping[str, Any]) -> str:
     if not get_client(name).file.endswith(".toml"):
         return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
     ((servers_key, servers),) = config.items()
-    # A string or a list of strings is written in TOML as it is in JSON.
+    # Strings and lists of strings have the same syntax in TOML and JSON.
     lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in servers[SERVER_NAME].items()]
     return "\n".join([f"[{servers_key}.{SERVER_NAME}]", *lines]) + "\n"

@@ -52,7 +52,7 @@ from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import coerce
 from omoide.integrations.mcp.schemas import output_schema
-from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, scope_fields
+from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, set_scope_fields
 from omoide.longterm import queries
 from omoide.service import agents, auth
 from omoide.service.agents import AgentInfo
@@ -108,7 +108,7 @@ def right_problem(context: Context[Any, Any], right: str, scope: Scope) -> Probl
     try:
         request = context.request_context.request
     except ValueError:
-        return None  # it was called in this process
+        return None  # called in this process, without a transport
     user = None if request is None else request.scope.get("user")
     if not isinstance(user, AuthenticatedUser) or right in user.scopes:
         return None
@@ -184,7 +184,7 @@ INDEX_LIMIT = 50
 
 _JSON = "application/json"
 _EXCERPT_LENGTH = 100
-# Ids may look like paths; they never become one.
+# An id may look like a path, and is never used as one.
 _ID_SECURITY = ResourceSecurity(reject_path_traversal=False, reject_absolute_paths=False)
 
 
@@ -236,7 +236,7 @@ async def _index(context: ServerContext) -> dict[str, Any]:
             for entry in page.entries
         ]
     return {
-        "scope": scope_fields(scope),
+        "scope": set_scope_fields(scope),
         "agents": [_agent_item(context, card) for card in cards],
         "newest": newest,
     }
@@ -370,7 +370,7 @@ class MemoryServer(MCPServer[Any]):
 
     server_context: ServerContext
 
-    # The SDK takes a wrong name or argument of a prompt for a failure of ours; it is the client's slip.
+    # The SDK reports an unknown prompt or argument as an internal error; it is the client's mistake.
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
@@ -407,7 +407,7 @@ def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: 
             for definition in definitions.values()
             if context.is_writable or definition.right == tools.READ_RIGHT
         ],
-        subscriptions=False,  # what is offered never changes while it runs
+        subscriptions=False,  # the lists of tools and resources never change
         log_level="WARNING",  # messages below that level quote what clients sent
     )
     server.server_context = context
@@ -431,7 +431,7 @@ async def serve_stdio(server: MemoryServer, *, close: Callable[[], object] | Non
     def exit_now() -> None:
         if close is not None:
             close()
-        os._exit(_EXIT_INTERRUPTED)  # a thread waits for the next line, and cannot be stopped otherwise
+        os._exit(_EXIT_INTERRUPTED)  # a thread blocked in reading standard input cannot be stopped otherwise
 
     async with _stop_signals(exit_now):
         await server.run_stdio_async()
@@ -455,7 +455,7 @@ def http_app(
     app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
         json_response=True,
-        stateless_http=True,  # nothing is kept between calls, so that a restart loses nothing
+        stateless_http=True,  # no state between calls, so that a restart loses nothing
         transport_security=transport_security(host, allowed_hosts),
         host=host,
     )
@@ -478,7 +478,7 @@ async def serve_http(
     """Serve HTTP until SIGINT or SIGTERM; `on_ready` is called with the URL."""
     config = uvicorn.Config(
         http_app(server, host=host, require_token=require_token, allowed_hosts=allowed_hosts),
-        http="h11",  # the other one hands on the space after a header's value
+        http="h11",  # httptools keeps trailing spaces of header values
         log_config=None,
         access_log=False,
         lifespan="on",

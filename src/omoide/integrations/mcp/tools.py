@@ -27,6 +27,7 @@ from omoide.longterm.lineage import TracedEvidence
 from omoide.longterm.relations import IMPLICIT, RELATIONS
 from omoide.longterm.relations import MAX_DEPTH as MAX_RELATION_DEPTH
 from omoide.service import agents
+from omoide.service.schemas import scope_fields
 from omoide.stores.protocols import SupportsLinks, SupportsQuery
 from omoide.stores.records import Link, Query
 from omoide.tools import memory_tools
@@ -61,7 +62,8 @@ class CallContext(Context):
         self.server = server
         self.store = server.store
         self.scope = server.scope
-        # A repeated call has another name here: what it says again is known by its words.
+        # MCP does not say whether a call is a retry, so every call gets a key of its own; a repeated
+        # memory is recognized by its content instead.
         self.idempotency_key = ids.new("call_")
 
 
@@ -143,7 +145,7 @@ def status_tool(setting: ToolConfig) -> Action:
         store: SupportsQuery = require(context.store, SupportsQuery, "count")
         stats = await store.stats(context.read_scope)
         return {
-            "scope": scope_fields(context.read_scope),
+            "scope": set_scope_fields(context.read_scope),
             "memories": stats.live,
             "forgotten": stats.superseded,
             "stale": stats.stale,
@@ -181,15 +183,9 @@ def who_can_tool(setting: ToolConfig) -> Action:
     return who_can
 
 
-def scope_fields(scope: Scope) -> dict[str, str]:
+def set_scope_fields(scope: Scope) -> dict[str, str]:
     """Return the fields of a scope that are set."""
-    fields = {
-        "namespace": scope.namespace,
-        "agent": scope.agent_id,
-        "project": scope.project_id,
-        "session": scope.session_id,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in scope_fields(scope).items() if value is not None}
 
 
 def get_tool(setting: ToolConfig) -> Action:
