@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from omoide.cli.output import print_fields, print_table, sanitize
-from omoide.cli.shell import NOT_FOUND, OK, CommandContext, command
+from omoide.cli.shell import NOT_FOUND, OK, CommandContext, command, run_async
 from omoide.core import codec
 from omoide.errors import Invalid, NotFound
 
@@ -28,12 +27,10 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 )
 def agents_command(ctx: CommandContext) -> int:
     """List the agents that a runtime put to rest in the namespace."""
-    import anyio
-
     from omoide.service import agents
 
     with ctx.open_store() as store:
-        infos = anyio.run(partial(agents.list_agents, store, namespace=ctx.scope.namespace))
+        infos = run_async(agents.list_agents, store, namespace=ctx.scope.namespace)
 
     def show() -> None:
         print_table(
@@ -58,12 +55,10 @@ def agents_command(ctx: CommandContext) -> int:
 @click.argument("space", required=False)
 def spaces_command(ctx: CommandContext, id: str, space: str | None) -> int:
     """List the spaces of an agent's memory, or show what SPACE holds."""
-    import anyio
-
     from omoide.service import agents
 
     with ctx.open_store() as store:
-        spaces = anyio.run(partial(agents.get_spaces, store, id, namespace=ctx.scope.namespace))
+        spaces = run_async(agents.get_spaces, store, id, namespace=ctx.scope.namespace)
     if space is None:
         ctx.print_result({"spaces": spaces}, lambda: _print_spaces(spaces))
         return OK if spaces else NOT_FOUND
@@ -82,12 +77,10 @@ def spaces_command(ctx: CommandContext, id: str, space: str | None) -> int:
 @click.argument("id", metavar="AGENT")
 def identity_command(ctx: CommandContext, id: str) -> None:
     """Show what an agent says of itself: the public part of its identity."""
-    import anyio
-
     from omoide.service import agents
 
     with ctx.open_store() as store:
-        info = anyio.run(partial(agents.get_agent, store, id, namespace=ctx.scope.namespace))
+        info = run_async(agents.get_agent, store, id, namespace=ctx.scope.namespace)
     identity = info.identity
     if identity is None:
         raise NotFound("identity of agent", id, "omoide agents --json tells who has one")
@@ -116,14 +109,11 @@ def who_can_command(
     ctx: CommandContext, action: str | None, tags: tuple[str, ...], limits: tuple[str, ...]
 ) -> int:
     """Show which agents at rest can do ACTION, the most experienced first, and why."""
-    import anyio
-
     from omoide.service import agents
 
     needed = parse_limits(limits)
     with ctx.open_store() as store:
-        search = partial(agents.who_can, store, action, tags, needed, namespace=ctx.scope.namespace)
-        matches = anyio.run(search)
+        matches = run_async(agents.who_can, store, action, tags, needed, namespace=ctx.scope.namespace)
 
     def show() -> None:
         print_table(("id", "why"), [(match.id, match.reason) for match in matches])

@@ -38,6 +38,7 @@ from omoide.cli.shell import (
     exit_code,
     format_error,
     report_error,
+    run_async,
 )
 from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope
 from omoide.errors import Invalid, NotFound, OmoideError, TurnPending
@@ -254,10 +255,8 @@ def preflight_command(ctx: CommandContext, message: str, **options: Any) -> None
 
 def run_preflight(ctx: CommandContext, message: str, options: dict[str, Any]) -> None:
     """Print what a turn would send."""
-    import anyio
-
     with ctx.open_store(load_embedder=True) as store:
-        preflight = anyio.run(_preview, ctx, store, message, options)
+        preflight = run_async(_preview, ctx, store, message, options)
     ctx.print_result(preflight, lambda: print_preflight(preflight))
 
 

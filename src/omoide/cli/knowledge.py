@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +11,7 @@ from omoide.cli import output
 from omoide.cli.chat import sanitize_text
 from omoide.cli.memories import content_with_status
 from omoide.cli.output import ROW_WIDTH, format_count, print_table, sanitize, truncate
-from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, apply_options, command
+from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, apply_options, command, run_async
 from omoide.core.entry import MEMORY_TYPES, Scope, WriteRequest
 from omoide.errors import Invalid, NotFound
 from omoide.longterm.relations import RELATIONS
@@ -33,12 +32,10 @@ if TYPE_CHECKING:
 @click.option("--depth", type=COUNT, default=20, show_default=True, metavar="N", help="How far to go back.")
 def provenance_command(ctx: CommandContext, id: str, depth: int) -> None:
     """Show where a memory comes from, back to what was said."""
-    import anyio
-
     from omoide.longterm.lineage import provenance
 
     with ctx.open_store() as store:
-        tree = anyio.run(partial(provenance, store, id, ctx.scope, depth=depth))
+        tree = run_async(provenance, store, id, ctx.scope, depth=depth)
     ctx.print_result(tree, lambda: click.echo(sanitize_text(str(tree))))
 
 
@@ -53,13 +50,10 @@ def provenance_command(ctx: CommandContext, id: str, depth: int) -> None:
 @click.option("--limit", type=COUNT, default=100, show_default=True, metavar="N", help="At most so many.")
 def related_command(ctx: CommandContext, id: str, relation: str | None, depth: int, limit: int) -> int:
     """Show the memories that one is related to, nearest first."""
-    import anyio
-
     from omoide.longterm.relations import related
 
     with ctx.open_store() as store:
-        search = partial(related, store, id, ctx.scope, relation, depth=depth, limit=limit)
-        neighbours = anyio.run(search)
+        neighbours = run_async(related, store, id, ctx.scope, relation, depth=depth, limit=limit)
 
     def show() -> None:
         print_table(
@@ -106,17 +100,13 @@ def relate_command(
     derived_from: it rests on it, and no longer holds when that does not. superseded_by, supersedes: one
     replaces the other. All others only say how memories hang together; a wrong RELATION names them.
     """
-    import anyio
-
     from omoide.longterm.relations import relate
 
     with ctx.open_store(load_embedder=relation == "derived_from") as store:
         if undo:
             _undo_relation(store, source, relation, target, ctx.scope)
         else:
-            anyio.run(
-                partial(relate, store, source, relation, target, ctx.scope, strict=strict, reason=reason)
-            )
+            run_async(relate, store, source, relation, target, ctx.scope, strict=strict, reason=reason)
     text = f"{_statement(source, relation, target)}{'  undone' if undo else ''}"
     answer = {"source": source, "relation": relation, "target": target, "undone": undo}
     ctx.print_result(answer, lambda: click.echo(sanitize_text(text)))
@@ -175,8 +165,6 @@ def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
 
     Nothing is changed.
     """
-    import anyio
-
     from omoide.longterm.upkeep import review
 
     now = clock.now()
@@ -184,7 +172,7 @@ def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
     if soon_ms < 0:
         raise Invalid("--soon", f"is {soon!r}, which is over", "write a time to come, such as 7d")
     with ctx.open_store() as store:
-        report = anyio.run(partial(review, store, ctx.scope, limit=limit, soon_ms=soon_ms, now=now))
+        report = run_async(review, store, ctx.scope, limit=limit, soon_ms=soon_ms, now=now)
     ctx.print_result(report, lambda: click.echo(sanitize_text(str(report))))
 
 
@@ -200,12 +188,10 @@ def conflicts_command(ctx: CommandContext, limit: int) -> int:
     Those that somebody related by `contradicts`, and those that give one key two values. Where there are
     none, the code is 1.
     """
-    import anyio
-
     from omoide.longterm.conflicts import find_conflicts
 
     with ctx.open_store() as store:
-        pairs = anyio.run(partial(find_conflicts, store, ctx.scope, limit=limit))
+        pairs = run_async(find_conflicts, store, ctx.scope, limit=limit)
 
     def show() -> None:
         print_table(("about", "id", "says", "id", "says"), [_conflict_row(pair) for pair in pairs])
@@ -253,8 +239,6 @@ def prune_command(
 
     Decisions, conventions and lessons stay. Nothing is erased: `omoide restore` brings a memory back.
     """
-    import anyio
-
     from omoide.longterm.upkeep import prune
 
     if older_than is None and max_confidence is None and max_access is None:
@@ -262,19 +246,17 @@ def prune_command(
         raise Invalid("criteria", "are missing", remedy)
     now = clock.now()
     with ctx.open_store() as store:
-        report = anyio.run(
-            partial(
-                prune,
-                store,
-                ctx.scope,
-                older_than_ms=None if older_than is None else _age_ms(older_than, now),
-                max_confidence=max_confidence,
-                max_access=max_access,
-                types=types,
-                now=now,
-                dry_run=not apply,
-                limit=limit,
-            )
+        report = run_async(
+            prune,
+            store,
+            ctx.scope,
+            older_than_ms=None if older_than is None else _age_ms(older_than, now),
+            max_confidence=max_confidence,
+            max_access=max_access,
+            types=types,
+            now=now,
+            dry_run=not apply,
+            limit=limit,
         )
     ctx.print_result(report, lambda: _print_prune_report(report))
 

@@ -22,7 +22,7 @@ from omoide.cli.output import (
     sanitize,
     truncate,
 )
-from omoide.cli.shell import COUNT, FAILED, NOT_FOUND, OK, REPOSITORY, CommandContext, command
+from omoide.cli.shell import COUNT, FAILED, NOT_FOUND, OK, REPOSITORY, CommandContext, command, run_async
 from omoide.core.entry import DELETED, MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Query, Version
@@ -332,11 +332,9 @@ def history_command(ctx: CommandContext, id: str) -> None:
 
 def _stale_chains(store: AsyncStore, entry: Entry, scope: Scope) -> list[str]:
     """Return the chains that explain why a memory is stale."""
-    import anyio
-
     from omoide.longterm.lineage import why_stale
 
-    return [str(chain) for chain in anyio.run(why_stale, store, entry.id, scope)]
+    return [str(chain) for chain in run_async(why_stale, store, entry.id, scope)]
 
 
 def _entry_time(entry: Entry) -> int:

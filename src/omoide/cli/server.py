@@ -16,7 +16,15 @@ import click
 from omoide import clock
 from omoide.cli import output
 from omoide.cli.output import print_table, sanitize
-from omoide.cli.shell import NOT_FOUND, OK, SETTING_NAMES, CommandContext, command, environment_variable
+from omoide.cli.shell import (
+    NOT_FOUND,
+    OK,
+    SETTING_NAMES,
+    CommandContext,
+    command,
+    environment_variable,
+    run_async,
+)
 from omoide.errors import Invalid, MissingExtra
 from omoide.integrations.mcp import clients
 from omoide.service import auth
@@ -89,10 +97,8 @@ def mcp_command(ctx: CommandContext, print_config: str | None, **options: Any) -
     if print_config is not None:
         _print_config(ctx, print_config, options)
         return
-    import anyio
-
     with ctx.open_store(create=True, load_embedder=True) as store:
-        anyio.run(_serve_mcp, ctx, store, options)
+        run_async(_serve_mcp, ctx, store, options)
 
 
 async def _serve_mcp(ctx: CommandContext, store: Any, options: dict[str, Any]) -> None:
@@ -255,10 +261,8 @@ def _check_any_token(ctx: CommandContext, store: AsyncStore, host: str) -> None:
 
     On a loopback address, print how to create a token instead.
     """
-    import anyio
-
     now = clock.now()
-    if any(token.is_live(now) for token in anyio.run(auth.list_tokens, store)):
+    if any(token.is_live(now) for token in run_async(auth.list_tokens, store)):
         return
     setting = ctx.settings.store
     url = setting.value or ""
@@ -334,17 +338,13 @@ def create_command(
 
     It holds in the namespace in use, unless others are named.
     """
-    import anyio
-
     now = clock.now()
     expires_at = None if expires is None else output.parse_future_time(expires, now, "--expires")
     if expires_at is not None and expires_at <= now:
         raise Invalid("--expires", f"is {expires!r}, which is over", "write a time to come, such as 30d")
     namespaces = named or (ctx.scope.namespace,)
     with ctx.open_store(create=True) as store:
-        secret, token = anyio.run(
-            partial(auth.create, store, name, rights, namespaces, expires_at=expires_at)
-        )
+        secret, token = run_async(auth.create, store, name, rights, namespaces, expires_at=expires_at)
     ctx.print_result({"secret": secret, "token": token}, lambda: click.echo(secret))
     click.echo(f"{token.id}  {_token_summary(token)}", err=True)
     click.echo("Keep the secret: it is shown only this once.", err=True)
@@ -356,10 +356,8 @@ def create_command(
 )
 def list_command(ctx: CommandContext) -> int:
     """List all tokens, those that no longer count included, oldest first; no secrets."""
-    import anyio
-
     with ctx.open_store() as store:
-        tokens = anyio.run(auth.list_tokens, store)
+        tokens = run_async(auth.list_tokens, store)
     now = clock.now()
 
     def show() -> None:
@@ -392,10 +390,8 @@ def list_command(ctx: CommandContext) -> int:
 @click.argument("id")
 def revoke_command(ctx: CommandContext, id: str) -> None:
     """Let a token no longer count, from now on."""
-    import anyio
-
     with ctx.open_store() as store:
-        token = anyio.run(auth.revoke, store, id)
+        token = run_async(auth.revoke, store, id)
     ctx.print_result(token, lambda: click.echo(f"{sanitize(token.id)}  revoked ({sanitize(token.name)})"))
 
 

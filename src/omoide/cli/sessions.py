@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +21,7 @@ from omoide.cli.shell import (
     command,
     common_options,
     format_examples,
+    run_async,
 )
 from omoide.core import codec
 from omoide.core.value import check_unit
@@ -52,8 +52,6 @@ def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply
 
     `omoide undo-promotion` takes a promotion back.
     """
-    import anyio
-
     if threshold is not None:
         check_unit(threshold, "--threshold")
 
@@ -66,7 +64,7 @@ def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply
             return await session.promote(threshold=threshold), session.notices
 
     with ctx.open_store(load_embedder=apply) as store:
-        promotion, notices = anyio.run(promote, store)
+        promotion, notices = run_async(promote, store)
     answer = {
         "dry_run": promotion.dry_run,
         "threshold": promotion.plan.threshold,
@@ -90,7 +88,6 @@ def undo_promotion_command(ctx: CommandContext, id: str, run: str | None) -> Non
 
     Its memories are forgotten, and what they replaced counts again.
     """
-    import anyio
 
     async def undo(store: AsyncStore) -> PromotionRun:
         session = await _load_session(ctx, store, id)
@@ -99,7 +96,7 @@ def undo_promotion_command(ctx: CommandContext, id: str, run: str | None) -> Non
             return await session.undo_promotion(run)
 
     with ctx.open_store() as store:
-        undone_run = anyio.run(undo, store)
+        undone_run = run_async(undo, store)
 
     def show() -> None:
         created = [one.id for one in undone_run.promoted if one.made]
@@ -123,14 +120,13 @@ def undo_promotion_command(ctx: CommandContext, id: str, run: str | None) -> Non
 @click.option("--reach", type=click.Choice(REACHES), help="How far memory is searched.")
 def context_command(ctx: CommandContext, id: str, hint: str | None, budget: int, reach: str | None) -> None:
     """Show what a model should know about a session: what it understands, remembers, and what was said."""
-    import anyio
 
     async def assemble(store: AsyncStore) -> SessionContext:
         session = await _load_session(ctx, store, id)
         return await session.assemble_context(hint, budget, reach=reach)
 
     with ctx.open_store(load_embedder=hint is not None) as store:
-        context = anyio.run(assemble, store)
+        context = run_async(assemble, store)
 
     def show() -> None:
         if context.text:
@@ -216,31 +212,20 @@ def list_command(ctx: CommandContext) -> int:
 
     Those of all agents and projects, unless one is named.
     """
-    import anyio
-
     from omoide.sessions.storage import sessions
 
     agent, project = _explicit_value(ctx.settings.agent), _explicit_value(ctx.settings.project)
     with ctx.open_store() as store:
-        search = partial(sessions, store, agent_id=agent, namespace=ctx.scope.namespace)
-        headers = [header for header in anyio.run(search) if project in (None, header.project_id)]
+        stored = run_async(sessions, store, agent_id=agent, namespace=ctx.scope.namespace)
+    headers = [header for header in stored if project in (None, header.project_id)]
     headers.sort(key=lambda header: header.updated_at, reverse=True)
 
     def show() -> None:
-        titles = ("id", "agent", "status", "turns", "used last")
-        print_table(
-            titles,
-            [
-                (
-                    header.session_id,
-                    header.agent_id,
-                    header.status,
-                    str(header.turns),
-                    format_time(header.updated_at),
-                )
-                for header in headers
-            ],
-        )
+        rows = [
+            (row.session_id, row.agent_id, row.status, str(row.turns), format_time(row.updated_at))
+            for row in headers
+        ]
+        print_table(("id", "agent", "status", "turns", "used last"), rows)
         if not headers:
             click.echo("Nothing found.", err=True)
 
@@ -255,12 +240,10 @@ def list_command(ctx: CommandContext) -> int:
 @click.argument("id")
 def show_command(ctx: CommandContext, id: str) -> None:
     """Show what was said in a session, and where it stands."""
-    import anyio
-
     from omoide.sessions.storage import SessionStore, session_not_found
 
     with ctx.open_store() as store:
-        stored = anyio.run(SessionStore(store, id, ctx.scope.namespace).load)
+        stored = run_async(SessionStore(store, id, ctx.scope.namespace).load)
     if stored is None:
         raise session_not_found(id)
     header, thread = stored

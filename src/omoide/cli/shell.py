@@ -7,11 +7,11 @@ the restriction to one agent, project or session.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import click
@@ -22,6 +22,9 @@ from omoide.errors import Conflict, Invalid, MissingExtra, NotFound, OmoideError
 
 if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,6 +80,13 @@ def report_error(line: str, code: int) -> int:
     """Print a line on standard error; return the exit code."""
     click.echo(f"omoide: {output.sanitize(line)}", err=True)
     return code
+
+
+def run_async(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a coroutine function in an event loop of its own, and return its result."""
+    import anyio  # commands that do not need a loop start faster without it
+
+    return anyio.run(partial(function, *args, **kwargs))
 
 
 REPOSITORY = "repository"

@@ -28,7 +28,7 @@ from omoide.cli.output import (
     progress_bar,
     sanitize,
 )
-from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, store_file
+from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, run_async, store_file
 from omoide.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -61,8 +61,6 @@ def copy_command(
     agents at rest. What is there already is left as it is, so doing it twice does no harm; where the other
     store has something else under an id, nothing is copied.
     """
-    import anyio
-
     from omoide.service.transfer import check_namespaces, copy
 
     for name in ("agent", "project", "session"):
@@ -79,8 +77,8 @@ def copy_command(
         target_ctx.open_store(create=True, load_embedder=True) as target_store,
         progress_bar() as report,
     ):
-        result = anyio.run(
-            partial(copy, source_store, target_store, namespaces=namespaces, tokens=tokens, progress=report)
+        result = run_async(
+            copy, source_store, target_store, namespaces=namespaces, tokens=tokens, progress=report
         )
     ctx.print_result(result, lambda: _print_copy_report(result))
 
@@ -223,11 +221,9 @@ def _export(
         report = None if progress is None else partial(progress, "writing")
         with open_graph(store) as graph:
             return graph.export(file, ctx.scope, format=kind, progress=report)
-    import anyio
+    from omoide.service import export_jsonl
 
-    from omoide.service import transfer as lines
-
-    return anyio.run(partial(lines.export_jsonl, store, file, ctx.scope, progress=progress))
+    return run_async(export_jsonl, store, file, ctx.scope, progress=progress)
 
 
 def _import(
@@ -238,17 +234,12 @@ def _import(
     thread: str | None,
     progress: ProgressCallback | None,
 ) -> ImportReport:
-    import anyio
-
-    from omoide.service import chats as hearing
-    from omoide.service import transfer as lines
+    from omoide.service import ImportReport, import_chat, import_jsonl
 
     if kind == JSONL:
-        return anyio.run(partial(lines.import_jsonl, store, file, ctx.scope, progress=progress))
+        return run_async(import_jsonl, store, file, ctx.scope, progress=progress)
     if kind == CHAT:
-        return anyio.run(
-            partial(hearing.import_chat, store, file, ctx.scope, thread=thread, progress=progress)
-        )
+        return run_async(import_chat, store, file, ctx.scope, thread=thread, progress=progress)
     count = 0
 
     def report(done: int, total: int | None) -> None:
@@ -259,7 +250,7 @@ def _import(
 
     with open_graph(store) as graph:
         new = graph.load(file, ctx.scope, format=kind, progress=report)
-    return lines.ImportReport(count, new)
+    return ImportReport(count, new)
 
 
 def _print_import_report(file: Path, report: ImportReport) -> None:

@@ -11,10 +11,9 @@ from tests.support.mcp_clients import ADA, call, call_error, connect_client
 
 from omoide.core.entry import MEMORY_TYPES, ontology_class
 from omoide.integrations.mcp.arguments import coerce
-from omoide.integrations.mcp.tools import ALL_TOOLS as ALL
-from omoide.tools.context import ToolConfig
+from omoide.integrations.mcp.tools import ALL_TOOLS, tool_action
 
-SCHEMAS = {name: offer.factory(ToolConfig()).json_schema() for name, offer in ALL.items()}
+SCHEMAS = {name: tool_action(name).json_schema() for name in ALL_TOOLS}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),

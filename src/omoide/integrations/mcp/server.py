@@ -61,7 +61,6 @@ from omoide.service.problems import Problem, error_line, to_problem
 from omoide.stores.protocols import SupportsQuery
 from omoide.stores.records import Query
 from omoide.tools import memory_tools
-from omoide.tools.context import ToolConfig
 from omoide.turns.tools import clean, result_text
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -297,9 +296,8 @@ class RawArguments(ArgModelBase):
         return {"arguments": dict(self.model_extra or {})}
 
 
-def build_tool(definition: ServerTool, server: ServerContext, setting: ToolConfig) -> Tool:
+def build_tool(definition: ServerTool, action: Action, server: ServerContext) -> Tool:
     """Return a tool for the SDK that checks the right, corrects the arguments and runs the action."""
-    action = definition.factory(setting)
     schema = _input_schema(action)
 
     async def call(context: Context[Any, Any], arguments: dict[str, Any]) -> CallToolResult:
@@ -394,7 +392,6 @@ def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: 
     """
     check_instance(scope, "scope", kind=Scope)
     context = ServerContext(store, scope)
-    setting = ToolConfig(strict=strict)
     definitions = tools.ALL_TOOLS if all_tools else tools.DEFAULT_TOOLS
     server = MemoryServer(
         "omoide",
@@ -403,8 +400,8 @@ def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: 
         instructions=_INSTRUCTIONS,
         version=version("omoide"),
         tools=[
-            build_tool(definition, context, setting)
-            for definition in definitions.values()
+            build_tool(definition, tools.tool_action(name, strict=strict), context)
+            for name, definition in definitions.items()
             if context.is_writable or definition.right == tools.READ_RIGHT
         ],
         subscriptions=False,  # the lists of tools and resources never change

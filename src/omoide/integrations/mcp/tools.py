@@ -7,7 +7,7 @@ holds only the memories of the scope and is killed after a timeout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -95,6 +95,7 @@ class ServerContext:
         return self._graph
 
 
+_CONFIG = ToolConfig()
 MAX_QUERY_LENGTH = 10_000
 MAX_ROWS = 200
 SPARQL_TIMEOUT = 10.0
@@ -135,52 +136,42 @@ Rows = Annotated[int, Meta(ge=1, le=MAX_ROWS, description="How many rows or trip
 MAX_ACTION_LENGTH = 200
 
 
-def status_tool(setting: ToolConfig) -> Action:
-    """Return the `memory_status` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def memory_status(ctx: CallContext) -> dict[str, Any]:
-        """Tell whose memory this is, how much it holds of which types, and whether it can be written to."""
-        context = tool_context(ctx, setting, "memory_status", QUERY_CAPABILITY)
-        store: SupportsQuery = require(context.store, SupportsQuery, "count")
-        stats = await store.stats(context.read_scope)
-        return {
-            "scope": set_scope_fields(context.read_scope),
-            "memories": stats.live,
-            "forgotten": stats.superseded,
-            "stale": stats.stale,
-            "expired": stats.expired,
-            "by_type": {str(name): count for name, count in stats.by_type.items() if name is not None},
-            "searched_by": "words and meaning" if stats.embedder else "words",
-            "writable": ctx.server.is_writable,
-        }
-
-    return memory_status
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def memory_status(ctx: CallContext) -> dict[str, Any]:
+    """Tell whose memory this is, how much it holds of which types, and whether it can be written to."""
+    context = tool_context(ctx, _CONFIG, "memory_status", QUERY_CAPABILITY)
+    store: SupportsQuery = require(context.store, SupportsQuery, "count")
+    stats = await store.stats(context.read_scope)
+    return {
+        "scope": set_scope_fields(context.read_scope),
+        "memories": stats.live,
+        "forgotten": stats.superseded,
+        "stale": stats.stale,
+        "expired": stats.expired,
+        "by_type": {str(name): count for name, count in stats.by_type.items() if name is not None},
+        "searched_by": "words and meaning" if stats.embedder else "words",
+        "writable": ctx.server.is_writable,
+    }
 
 
-def who_can_tool(setting: ToolConfig) -> Action:
-    """Return the `who_can` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def who_can(
-        ctx: CallContext, action: ActionName = "", tags: RequiredTags = (), limits: Limits = NO_LIMITS
-    ) -> dict[str, Any]:
-        """Find the agents that can do something, the most experienced first, each with the reason."""
-        context = tool_context(ctx, setting, "who_can", QUERY_CAPABILITY)
-        name = bounded_text(action, "action", MAX_ACTION_LENGTH) or None
-        matches = await agents.who_can(
-            context.store, name, clean_tags(tags), limits, namespace=context.read_scope.namespace
-        )
-        return {
-            "agents": [
-                {"id": match.id, "name": match.name, "reason": match.reason}
-                | ({} if match.age is None else {"age": match.age})
-                for match in matches
-            ],
-            "count": len(matches),
-        }
-
-    return who_can
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def who_can(
+    ctx: CallContext, action: ActionName = "", tags: RequiredTags = (), limits: Limits = NO_LIMITS
+) -> dict[str, Any]:
+    """Find the agents that can do something, the most experienced first, each with the reason."""
+    context = tool_context(ctx, _CONFIG, "who_can", QUERY_CAPABILITY)
+    name = bounded_text(action, "action", MAX_ACTION_LENGTH) or None
+    matches = await agents.who_can(
+        context.store, name, clean_tags(tags), limits, namespace=context.read_scope.namespace
+    )
+    return {
+        "agents": [
+            {"id": match.id, "name": match.name, "reason": match.reason}
+            | ({} if match.age is None else {"age": match.age})
+            for match in matches
+        ],
+        "count": len(matches),
+    }
 
 
 def set_scope_fields(scope: Scope) -> dict[str, str]:
@@ -188,138 +179,108 @@ def set_scope_fields(scope: Scope) -> dict[str, str]:
     return {name: value for name, value in scope_fields(scope).items() if value is not None}
 
 
-def get_tool(setting: ToolConfig) -> Action:
-    """Return the `get` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def get(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
-        """Read one memory with all its fields, also a forgotten or stale one."""
-        context = tool_context(ctx, setting, "get", QUERY_CAPABILITY)
-        entry = await require_entry(context, memory_id.strip(), context.read_scope)
-        output: dict[str, Any] = {"memory": entry_details(entry)}
-        if isinstance(context.store, SupportsLinks):
-            links = await context.store.links(entry.id, context.read_scope)
-            output["links"] = [_link_fields(link) for link in links]
-        return output
-
-    return get
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def get(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
+    """Read one memory with all its fields, also a forgotten or stale one."""
+    context = tool_context(ctx, _CONFIG, "get", QUERY_CAPABILITY)
+    entry = await require_entry(context, memory_id.strip(), context.read_scope)
+    output: dict[str, Any] = {"memory": entry_details(entry)}
+    if isinstance(context.store, SupportsLinks):
+        links = await context.store.links(entry.id, context.read_scope)
+        output["links"] = [_link_fields(link) for link in links]
+    return output
 
 
-def list_tool(setting: ToolConfig) -> Action:
-    """Return the `list` tool."""
-
-    @action(name="list", effectful=True, idempotent=True, tags=("memory",))
-    async def list_memories(
-        ctx: CallContext,
-        type: MemoryTypeFilter = ALL_TYPES,
-        tags: TagFilter = (),
-        limit: Limit = 10,
-        cursor: Cursor = "",
-        forgotten: IncludeForgotten = False,
-    ) -> dict[str, Any]:
-        """List memories, newest first, a page at a time."""
-        context = tool_context(ctx, setting, "list", QUERY_CAPABILITY)
-        store: SupportsQuery = require(context.store, SupportsQuery, "list memories")
-        filter = Filter(
-            types=type_filter(type),
-            tags=clean_tags(tags),
-            include_superseded=forgotten,
-            include_stale=forgotten,
-            include_expired=forgotten,
-        )
-        page = await store.query(
-            Query(scope=context.read_scope, filter=filter, limit=limit, cursor=cursor or None)
-        )
-        output: dict[str, Any] = {"memories": [entry_details(entry) for entry in page.entries]}
-        output["count"] = len(page.entries)
-        return output if page.cursor is None else {**output, "cursor": page.cursor}
-
-    return list_memories
+@action(name="list", effectful=True, idempotent=True, tags=("memory",))
+async def list_memories(
+    ctx: CallContext,
+    type: MemoryTypeFilter = ALL_TYPES,
+    tags: TagFilter = (),
+    limit: Limit = 10,
+    cursor: Cursor = "",
+    forgotten: IncludeForgotten = False,
+) -> dict[str, Any]:
+    """List memories, newest first, a page at a time."""
+    context = tool_context(ctx, _CONFIG, "list", QUERY_CAPABILITY)
+    store: SupportsQuery = require(context.store, SupportsQuery, "list memories")
+    filter = Filter(
+        types=type_filter(type),
+        tags=clean_tags(tags),
+        include_superseded=forgotten,
+        include_stale=forgotten,
+        include_expired=forgotten,
+    )
+    page = await store.query(
+        Query(scope=context.read_scope, filter=filter, limit=limit, cursor=cursor or None)
+    )
+    output: dict[str, Any] = {"memories": [entry_details(entry) for entry in page.entries]}
+    output["count"] = len(page.entries)
+    return output if page.cursor is None else {**output, "cursor": page.cursor}
 
 
-def history_tool(setting: ToolConfig) -> Action:
-    """Return the `history` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def history(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
-        """Show the versions of a memory, oldest first."""
-        context = tool_context(ctx, setting, "history", QUERY_CAPABILITY)
-        store: SupportsQuery = require(context.store, SupportsQuery, "tell the past of a memory")
-        versions = await store.history(memory_id.strip(), context.read_scope)
-        return {
-            "versions": [
-                {"rev": version.rev, "at": iso_time(version.at)}
-                | ({"erased": True} if version.entry is None else {"memory": entry_details(version.entry)})
-                for version in versions
-            ]
-        }
-
-    return history
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def history(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
+    """Show the versions of a memory, oldest first."""
+    context = tool_context(ctx, _CONFIG, "history", QUERY_CAPABILITY)
+    store: SupportsQuery = require(context.store, SupportsQuery, "tell the past of a memory")
+    versions = await store.history(memory_id.strip(), context.read_scope)
+    return {
+        "versions": [
+            {"rev": version.rev, "at": iso_time(version.at)}
+            | ({"erased": True} if version.entry is None else {"memory": entry_details(version.entry)})
+            for version in versions
+        ]
+    }
 
 
-def related_tool(setting: ToolConfig) -> Action:
-    """Return the `related` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def related(
-        ctx: CallContext,
-        memory_id: MemoryId,
-        relation: Relations = ALL_TYPES,
-        depth: Steps = 1,
-        limit: Limit = 10,
-    ) -> dict[str, Any]:
-        """Find the memories that one is related to, nearest first."""
-        context = tool_context(ctx, setting, "related", QUERY_CAPABILITY)
-        entry = await require_entry(context, memory_id.strip(), context.read_scope)
-        name = None if relation == ALL_TYPES else relation
-        neighbours = await longterm.related(
-            context.store, entry.id, context.read_scope, name, depth=depth, limit=limit
-        )
-        return {
-            "related": [
-                {
-                    "memory": entry_details(neighbour.entry),
-                    "relation": neighbour.relation,
-                    "direction": neighbour.direction,
-                    "via": neighbour.via,
-                    "depth": neighbour.depth,
-                }
-                for neighbour in neighbours
-            ],
-            "count": len(neighbours),
-        }
-
-    return related
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def related(
+    ctx: CallContext,
+    memory_id: MemoryId,
+    relation: Relations = ALL_TYPES,
+    depth: Steps = 1,
+    limit: Limit = 10,
+) -> dict[str, Any]:
+    """Find the memories that one is related to, nearest first."""
+    context = tool_context(ctx, _CONFIG, "related", QUERY_CAPABILITY)
+    entry = await require_entry(context, memory_id.strip(), context.read_scope)
+    name = None if relation == ALL_TYPES else relation
+    neighbours = await longterm.related(
+        context.store, entry.id, context.read_scope, name, depth=depth, limit=limit
+    )
+    return {
+        "related": [
+            {
+                "memory": entry_details(neighbour.entry),
+                "relation": neighbour.relation,
+                "direction": neighbour.direction,
+                "via": neighbour.via,
+                "depth": neighbour.depth,
+            }
+            for neighbour in neighbours
+        ],
+        "count": len(neighbours),
+    }
 
 
-def provenance_tool(setting: ToolConfig) -> Action:
-    """Return the `provenance` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def provenance(ctx: CallContext, memory_id: MemoryId, depth: Depth = 5) -> dict[str, Any]:
-        """Show the provenance of a memory, back to messages, tool results and documents."""
-        context = tool_context(ctx, setting, "provenance", QUERY_CAPABILITY)
-        entry = await require_entry(context, memory_id.strip(), context.read_scope)
-        provenance_tree = await longterm.provenance(context.store, entry.id, context.read_scope, depth=depth)
-        sources = [_source_fields(source) for source in provenance_tree.sources()]
-        return {"tree": str(provenance_tree), "sources": sources}
-
-    return provenance
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def provenance(ctx: CallContext, memory_id: MemoryId, depth: Depth = 5) -> dict[str, Any]:
+    """Show the provenance of a memory, back to messages, tool results and documents."""
+    context = tool_context(ctx, _CONFIG, "provenance", QUERY_CAPABILITY)
+    entry = await require_entry(context, memory_id.strip(), context.read_scope)
+    provenance_tree = await longterm.provenance(context.store, entry.id, context.read_scope, depth=depth)
+    sources = [_source_fields(source) for source in provenance_tree.sources()]
+    return {"tree": str(provenance_tree), "sources": sources}
 
 
-def restore_tool(setting: ToolConfig) -> Action:
-    """Return the `restore` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def restore(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
-        """Bring a forgotten memory back: it is recalled again, and what is derived from it is valid again."""
-        context = tool_context(ctx, setting, "restore", WRITE_CAPABILITY)
-        entry = await require_entry(context, memory_id.strip(), context.owned_scope)
-        restored = await verbs.reinstate(context.store, entry.id, context.owned_scope)
-        message = "It is recalled again." if entry.superseded_by else "It was not forgotten."
-        return {"restored": True, "memory": entry_details(restored), "message": message}
-
-    return restore
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def restore(ctx: CallContext, memory_id: MemoryId) -> dict[str, Any]:
+    """Bring a forgotten memory back: it is recalled again, and what is derived from it is valid again."""
+    context = tool_context(ctx, _CONFIG, "restore", WRITE_CAPABILITY)
+    entry = await require_entry(context, memory_id.strip(), context.owned_scope)
+    restored = await verbs.reinstate(context.store, entry.id, context.owned_scope)
+    message = "It is recalled again." if entry.superseded_by else "It was not forgotten."
+    return {"restored": True, "memory": entry_details(restored), "message": message}
 
 
 def entry_details(entry: Entry) -> dict[str, Any]:
@@ -348,31 +309,26 @@ def _source_fields(traced: TracedEvidence) -> dict[str, Any]:
     return {name: value for name, value in source.items() if value}
 
 
-def sparql_tool(setting: ToolConfig) -> Action:
-    """Return the `sparql` tool."""
-
-    @action(effectful=True, idempotent=True, tags=("memory",))
-    async def sparql(ctx: CallContext, query: Sparql, limit: Rows = 50) -> dict[str, Any]:
-        """Ask the memories in SPARQL, as instances of the Jido ontology. A query cannot change anything."""
-        context = tool_context(ctx, setting, "sparql", QUERY_CAPABILITY)
-        sparql_text = bounded_text(query, "query", MAX_QUERY_LENGTH)
-        if not sparql_text:
-            raise Invalid("query", "is empty", "write a SELECT, ASK, CONSTRUCT or DESCRIBE query")
-        graph = ctx.server.graph()
-        answer = await graph.sparql(
-            sparql_text, context.read_scope, limit=limit, timeout=SPARQL_TIMEOUT, isolated=True
-        )
-        output: dict[str, Any] = {"kind": answer.kind}
-        match answer.kind:
-            case "truth":
-                output["truth"] = answer.truth
-            case "rows":
-                output["rows"] = [_row_values(row) for row in answer.rows]
-            case _:
-                output["triples"] = [str(triple) for triple in answer.triples]
-        return {**output, "more": True} if answer.truncated else output
-
-    return sparql
+@action(effectful=True, idempotent=True, tags=("memory",))
+async def sparql(ctx: CallContext, query: Sparql, limit: Rows = 50) -> dict[str, Any]:
+    """Ask the memories in SPARQL, as instances of the Jido ontology. A query cannot change anything."""
+    context = tool_context(ctx, _CONFIG, "sparql", QUERY_CAPABILITY)
+    sparql_text = bounded_text(query, "query", MAX_QUERY_LENGTH)
+    if not sparql_text:
+        raise Invalid("query", "is empty", "write a SELECT, ASK, CONSTRUCT or DESCRIBE query")
+    graph = ctx.server.graph()
+    answer = await graph.sparql(
+        sparql_text, context.read_scope, limit=limit, timeout=SPARQL_TIMEOUT, isolated=True
+    )
+    output: dict[str, Any] = {"kind": answer.kind}
+    match answer.kind:
+        case "truth":
+            output["truth"] = answer.truth
+        case "rows":
+            output["rows"] = [_row_values(row) for row in answer.rows]
+        case _:
+            output["triples"] = [str(triple) for triple in answer.triples]
+    return {**output, "more": True} if answer.truncated else output
 
 
 def _row_values(row: Any) -> dict[str, str]:
@@ -383,61 +339,47 @@ def _row_values(row: Any) -> dict[str, str]:
 READ_RIGHT = "read"
 WRITE_RIGHT = "write"
 
-ToolFactory = Callable[[ToolConfig], Action]
-
 
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
     """Tool with its title, output and required right."""
 
-    factory: ToolFactory
     title: str
     output: type[ToolOutput]
+    action: Action | None = None
+    """None for a tool of `omoide.tools`, which is made for each server."""
     right: str = READ_RIGHT
     """Right that a token needs."""
     destructive: bool = False
     """True if a memory may be recalled no more after the call."""
 
 
-def _memory_tool(name: str) -> ToolFactory:
-    return lambda setting: memory_tools(name, reach=setting.reach, strict=setting.strict)[0]
-
-
 DEFAULT_TOOLS = {
-    "remember": ServerTool(
-        factory=_memory_tool("remember"), title="Remember", output=schemas.RememberOutput, right=WRITE_RIGHT
-    ),
-    "recall": ServerTool(factory=_memory_tool("recall"), title="Recall", output=schemas.RecallOutput),
-    "forget": ServerTool(
-        factory=_memory_tool("forget"),
-        title="Forget",
-        output=schemas.ForgetOutput,
-        right=WRITE_RIGHT,
-        destructive=True,
-    ),
-    "memory_status": ServerTool(factory=status_tool, title="Memory status", output=schemas.StatusOutput),
-    "who_can": ServerTool(factory=who_can_tool, title="Who can", output=schemas.WhoCanOutput),
+    "remember": ServerTool(title="Remember", output=schemas.RememberOutput, right=WRITE_RIGHT),
+    "recall": ServerTool(title="Recall", output=schemas.RecallOutput),
+    "forget": ServerTool(title="Forget", output=schemas.ForgetOutput, right=WRITE_RIGHT, destructive=True),
+    "memory_status": ServerTool(title="Memory status", output=schemas.StatusOutput, action=memory_status),
+    "who_can": ServerTool(title="Who can", output=schemas.WhoCanOutput, action=who_can),
 }
 """Tools that are always offered."""
 
 EXTRA_TOOLS = {
-    "get": ServerTool(factory=get_tool, title="Get a memory", output=schemas.GetOutput),
-    "list": ServerTool(factory=list_tool, title="List memories", output=schemas.ListOutput),
+    "get": ServerTool(title="Get a memory", output=schemas.GetOutput, action=get),
+    "list": ServerTool(title="List memories", output=schemas.ListOutput, action=list_memories),
     "relate": ServerTool(
-        factory=_memory_tool("relate"),
-        title="Relate memories",
-        output=schemas.RelateOutput,
-        right=WRITE_RIGHT,
-        destructive=True,
+        title="Relate memories", output=schemas.RelateOutput, right=WRITE_RIGHT, destructive=True
     ),
-    "related": ServerTool(factory=related_tool, title="Related memories", output=schemas.RelatedOutput),
-    "provenance": ServerTool(factory=provenance_tool, title="Provenance", output=schemas.ProvenanceOutput),
-    "review": ServerTool(factory=_memory_tool("review"), title="Review", output=schemas.ReviewOutput),
-    "restore": ServerTool(
-        factory=restore_tool, title="Restore", output=schemas.RestoreOutput, right=WRITE_RIGHT
-    ),
-    "history": ServerTool(factory=history_tool, title="History", output=schemas.HistoryOutput),
-    "sparql": ServerTool(factory=sparql_tool, title="SPARQL", output=schemas.SparqlOutput),
+    "related": ServerTool(title="Related memories", output=schemas.RelatedOutput, action=related),
+    "provenance": ServerTool(title="Provenance", output=schemas.ProvenanceOutput, action=provenance),
+    "review": ServerTool(title="Review", output=schemas.ReviewOutput),
+    "restore": ServerTool(title="Restore", output=schemas.RestoreOutput, action=restore, right=WRITE_RIGHT),
+    "history": ServerTool(title="History", output=schemas.HistoryOutput, action=history),
+    "sparql": ServerTool(title="SPARQL", output=schemas.SparqlOutput, action=sparql),
 }
 """Tools that are offered with `all_tools`."""
 
 ALL_TOOLS = {**DEFAULT_TOOLS, **EXTRA_TOOLS}
+
+
+def tool_action(name: str, *, strict: bool = False) -> Action:
+    """Return the action of a tool; `strict` applies to the tools of `omoide.tools`."""
+    return ALL_TOOLS[name].action or memory_tools(name, strict=strict)[0]
