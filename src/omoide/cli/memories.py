@@ -48,12 +48,7 @@ _MAX_LISTED = 20
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def erase_command(
-    ctx: CommandContext,
-    ids: tuple[str, ...],
-    everything: bool,
-    reason: str | None,
-    dry_run: bool,
-    yes: bool,
+    ctx: CommandContext, ids: tuple[str, ...], everything: bool, reason: str | None, dry_run: bool, yes: bool
 ) -> None:
     """Remove memories for good, with all that came of them.
 
@@ -84,10 +79,7 @@ def erase_command(
         raise failure
 
 
-@command(
-    "scrub",
-    "omoide scrub",
-)
+@command("scrub", "omoide scrub")
 def scrub_command(ctx: CommandContext) -> int:
     """Clear what erased memories may have left in the files of the store.
 
@@ -240,11 +232,7 @@ def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool) -
         click.echo(sanitize(notice), err=True)
 
 
-@command(
-    "list",
-    "omoide list --type decision --since 7d",
-    "omoide list --json | jq -r '.entries[].content'",
-)
+@command("list", "omoide list --type decision --since 7d", "omoide list --json | jq -r '.entries[].content'")
 @click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--cursor", help="Where the next page begins, as the page before told.")
 @filter_options
@@ -290,10 +278,7 @@ def list_command(
     return OK if page.entries else NOT_FOUND
 
 
-@command(
-    "show",
-    "omoide show mem_0123",
-)
+@command("show", "omoide show mem_0123")
 @click.argument("id")
 def show_command(ctx: CommandContext, id: str) -> None:
     """Show one memory with everything that is known of it."""
@@ -312,10 +297,7 @@ def show_command(ctx: CommandContext, id: str) -> None:
     ctx.print_result({"entry": entry, "links": links, "access": access}, show)
 
 
-@command(
-    "history",
-    "omoide history mem_0123",
-)
+@command("history", "omoide history mem_0123")
 @click.argument("id")
 def history_command(ctx: CommandContext, id: str) -> None:
     """Show the versions of a memory, oldest first."""
@@ -433,10 +415,7 @@ def remember_command(
     )
 
 
-@command(
-    "forget",
-    'omoide forget mem_0123 --reason "moved to another city"',
-)
+@command("forget", 'omoide forget mem_0123 --reason "moved to another city"')
 @click.argument("id")
 @click.option("--reason", help="Why; it is kept with the memory.")
 @click.option("--replacement", metavar="ID", help="The memory that takes its place.")
@@ -450,10 +429,7 @@ def forget_command(ctx: CommandContext, id: str, **options: Any) -> None:
     ctx.print_result(entry, lambda: _print_change("forgotten", entry))
 
 
-@command(
-    "restore",
-    "omoide restore mem_0123",
-)
+@command("restore", "omoide restore mem_0123")
 @click.argument("id")
 @click.option("--expected-rev", type=COUNT, metavar="N", help="The revision stored now.")
 def restore_command(ctx: CommandContext, id: str, **options: Any) -> None:

@@ -62,12 +62,7 @@ class PathDispatcher:
 DEFAULT_PORT = 8765
 
 
-@command(
-    "mcp",
-    "omoide mcp",
-    "omoide mcp --print-config cursor",
-    "omoide mcp --http --port 8765",
-)
+@command("mcp", "omoide mcp", "omoide mcp --print-config cursor", "omoide mcp --http --port 8765")
 @click.option("--all-tools", is_flag=True, help="Offer all tools, not only five.")
 @click.option("--strict", is_flag=True, help="Refuse memories that are incomplete or contradict others.")
 @click.option("--http", is_flag=True, help="Answer over HTTP instead of standard input and output.")
@@ -135,9 +130,7 @@ async def _check_namespace_token(store: Any, namespace: str) -> None:
     tokens = await auth.list_tokens(store)
     if not any(token.is_live(now) and token.allows("read", namespace) for token in tokens):
         raise Invalid(
-            "token",
-            f"that may read {namespace!r} does not exist",
-            "make one with omoide.service.auth.create",
+            "token", f"that may read {namespace!r} does not exist", "make one with omoide.service.auth.create"
         )
 
 
@@ -191,11 +184,7 @@ CREATE_TOKEN_COMMAND = "omoide token create NAME --right read --right write"
 """Command line that creates a token."""
 
 
-@command(
-    "serve",
-    "omoide serve",
-    "omoide serve --host 0.0.0.0 --allow-host memory.example.org",
-)
+@command("serve", "omoide serve", "omoide serve --host 0.0.0.0 --allow-host memory.example.org")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
 @click.option(
     "--port",
@@ -350,10 +339,7 @@ def create_command(
     click.echo("Keep the secret: it is shown only this once.", err=True)
 
 
-@command(
-    "list",
-    "omoide token list",
-)
+@command("list", "omoide token list")
 def list_command(ctx: CommandContext) -> int:
     """List all tokens, those that no longer count included, oldest first; no secrets."""
     with ctx.open_store() as store:
@@ -383,10 +369,7 @@ def list_command(ctx: CommandContext) -> int:
     return OK if tokens else NOT_FOUND
 
 
-@command(
-    "revoke",
-    "omoide token revoke tok_0123",
-)
+@command("revoke", "omoide token revoke tok_0123")
 @click.argument("id")
 def revoke_command(ctx: CommandContext, id: str) -> None:
     """Let a token no longer count, from now on."""

@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 REACHES = ("session", "project", "agent")
 
 
-@command(
-    "promote",
-    "omoide promote conv-1",
-    "omoide promote conv-1 --threshold 0.5 --apply",
-)
+@command("promote", "omoide promote conv-1", "omoide promote conv-1 --threshold 0.5 --apply")
 @click.argument("id", metavar="SESSION")
 @click.option("--threshold", type=float, metavar="X", help="What is enough, from 0 to 1; 0.6 usually.")
 @apply_options
@@ -76,11 +72,7 @@ def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply
     return FAILED if promotion.run is not None and promotion.run.failed else OK
 
 
-@command(
-    "undo-promotion",
-    "omoide undo-promotion conv-1",
-    "omoide undo-promotion conv-1 prm_0123",
-)
+@command("undo-promotion", "omoide undo-promotion conv-1", "omoide undo-promotion conv-1 prm_0123")
 @click.argument("id", metavar="SESSION")
 @click.argument("run", required=False)
 def undo_promotion_command(ctx: CommandContext, id: str, run: str | None) -> None:
@@ -107,11 +99,7 @@ def undo_promotion_command(ctx: CommandContext, id: str, run: str | None) -> Non
     ctx.print_result(undone_run, show)
 
 
-@command(
-    "context",
-    "omoide context conv-1",
-    'omoide context conv-1 --hint "which database?" --budget 4000',
-)
+@command("context", "omoide context conv-1", 'omoide context conv-1 --hint "which database?" --budget 4000')
 @click.argument("id", metavar="SESSION")
 @click.option("--hint", metavar="TEXT", help="What it is about; memories that fit are chosen.")
 @click.option(
@@ -203,10 +191,7 @@ def sessions_command(context: click.Context) -> Any:
     return None if context.invoked_subcommand else context.invoke(list_command)
 
 
-@command(
-    "list",
-    "omoide sessions list --agent ada",
-)
+@command("list", "omoide sessions list --agent ada")
 def list_command(ctx: CommandContext) -> int:
     """List the sessions of the namespace, the one that was used last first.
 
@@ -233,10 +218,7 @@ def list_command(ctx: CommandContext) -> int:
     return OK if headers else NOT_FOUND
 
 
-@command(
-    "show",
-    "omoide sessions show conv-1",
-)
+@command("show", "omoide sessions show conv-1")
 @click.argument("id")
 def show_command(ctx: CommandContext, id: str) -> None:
     """Show what was said in a session, and where it stands."""

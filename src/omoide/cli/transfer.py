@@ -139,11 +139,7 @@ EXPORT_FORMATS = {**RDF_FORMATS, ".jsonl": JSONL}
 IMPORT_FORMATS = {**EXPORT_FORMATS, ".json": CHAT}
 
 
-@command(
-    "export",
-    "omoide export memories.jsonl",
-    "omoide export all.nq --agent '' --project ''",
-)
+@command("export", "omoide export memories.jsonl", "omoide export all.nq --agent '' --project ''")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--format",
@@ -384,11 +380,7 @@ def _escape(char: str) -> str:
     return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
 
 
-@command(
-    "validate",
-    "omoide validate",
-    "omoide validate --strict --json",
-)
+@command("validate", "omoide validate", "omoide validate --strict --json")
 @click.option("--strict", is_flag=True, help="What is incomplete counts as wrong, too.")
 def validate_command(ctx: CommandContext, strict: bool) -> int:
     """Check the memories that are meant against the shapes of the ontology.

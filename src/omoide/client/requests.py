@@ -191,10 +191,7 @@ def page(
 def history(id: str, scope: Scope) -> ServiceRequest[tuple[Version, ...]]:
     """Return the versions of a memory, oldest first."""
     return ServiceRequest(
-        "history",
-        scope,
-        _decode_part(schemas.HistoryResponse, lambda body: body.versions),
-        query={"id": id},
+        "history", scope, _decode_part(schemas.HistoryResponse, lambda body: body.versions), query={"id": id}
     )
 
 
@@ -204,10 +201,7 @@ def changes(
     """Return the changes of a namespace after a sequence number."""
     query = {"after": after, "limit": limit}
     return ServiceRequest(
-        "changes",
-        scope,
-        _decode_part(schemas.ChangesResponse, lambda body: body.changes),
-        query=query,
+        "changes", scope, _decode_part(schemas.ChangesResponse, lambda body: body.changes), query=query
     )
 
 
@@ -229,10 +223,7 @@ def related(
     """Return the memories that one is related to, nearest first."""
     query = {"id": id, "relation": relation, "depth": depth, "limit": limit}
     return ServiceRequest(
-        "related",
-        scope,
-        _decode_part(schemas.RelatedResponse, lambda body: body.related),
-        query=query,
+        "related", scope, _decode_part(schemas.RelatedResponse, lambda body: body.related), query=query
     )
 
 

@@ -66,12 +66,7 @@ class _StoredToken(msgspec.Struct):
 
 
 async def create(
-    store: Any,
-    name: str,
-    rights: Iterable[str],
-    namespaces: Iterable[str],
-    *,
-    expires_at: int | None = None,
+    store: Any, name: str, rights: Iterable[str], namespaces: Iterable[str], *, expires_at: int | None = None
 ) -> tuple[str, ApiToken]:
     """Create a token.
 

@@ -27,13 +27,7 @@ from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.service import auth
 from omoide.stores import semantics, truth
 from omoide.stores.async_store import AsyncStore, run_in_thread
-from omoide.stores.protocols import (
-    Store,
-    SupportsDocuments,
-    SupportsFeed,
-    SupportsGet,
-    SupportsImport,
-)
+from omoide.stores.protocols import Store, SupportsDocuments, SupportsFeed, SupportsGet, SupportsImport
 from omoide.stores.records import Access, Document, Feed, Link
 from omoide.stores.redaction import mask_url
 from omoide.stores.sqlite.store import path_of

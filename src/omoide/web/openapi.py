@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, get_args, get_origin
 
-import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 from litestar.response import ServerSentEvent
 from msgspec import Meta
-from msgspec import inspect as shape
+from msgspec import inspect as types
 from msgspec.inspect import Type
 
 from omoide.core import codec
@@ -43,11 +42,11 @@ _CONSTRAINTS = {
     "max_length": "maxLength",
 }
 _SCALAR_TYPES: dict[type[Type], str] = {
-    shape.StrType: "string",
-    shape.IntType: "integer",
-    shape.FloatType: "number",
-    shape.BoolType: "boolean",
-    shape.NoneType: "null",
+    types.StrType: "string",
+    types.IntType: "integer",
+    types.FloatType: "number",
+    types.BoolType: "boolean",
+    types.NoneType: "null",
 }
 
 
@@ -56,26 +55,25 @@ class OpenAPISchemas:
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
-        self._names: dict[type, str] = {}
 
     def schema(self, kind: Any) -> Schema:
         """Return the schema of an annotation; structs are described once and referenced."""
-        return self._schema(shape.type_info(kind))
+        return self._schema(types.type_info(kind))
 
     def _schema(self, info: Type) -> Schema:
         if type(info) in _SCALAR_TYPES:
             return _scalar(info, _SCALAR_TYPES[type(info)])
         return _BUILDERS[type(info)](self, info)
 
-    def _annotated(self, info: shape.Metadata) -> Schema:
+    def _annotated(self, info: types.Metadata) -> Schema:
         return self._schema(info.type) | (info.extra_json_schema or {})
 
-    def _union(self, info: shape.UnionType) -> Schema:
+    def _union(self, info: types.UnionType) -> Schema:
         schemas = [self._schema(member) for member in info.types]
         names = [member["type"] for member in schemas if set(member) == {"type"}]
         return {"type": names} if len(names) == len(schemas) else {"anyOf": schemas}
 
-    def _mapping(self, info: shape.DictType) -> Schema:
+    def _mapping(self, info: types.DictType) -> Schema:
         inner = self._schema(info.value_type)
         return {"type": "object"} | ({"additionalProperties": inner} if inner else {})
 
@@ -83,31 +81,30 @@ class OpenAPISchemas:
         inner = self._schema(info.item_type)
         return {"type": "array"} | ({"items": inner} if inner else {})
 
-    def _tuple(self, info: shape.TupleType) -> Schema:
+    def _tuple(self, info: types.TupleType) -> Schema:
         size = len(info.item_types)
         inner = [self._schema(item) for item in info.item_types]
         return {"type": "array", "prefixItems": inner, "minItems": size, "maxItems": size}
 
-    def _literal(self, info: shape.LiteralType) -> Schema:
+    def _literal(self, info: types.LiteralType) -> Schema:
         return {"enum": list(info.values)}
 
     def _any(self, info: Type) -> Schema:
         return {}
 
-    def _custom(self, info: shape.CustomType) -> Schema:
+    def _custom(self, info: types.CustomType) -> Schema:
         return dict(codec.schema_hook(get_origin(info.cls) or info.cls))
 
-    def _struct(self, info: shape.StructType) -> Schema:
-        if info.cls not in self._names:
-            name = _component_name(info.cls, self.components)
-            self._names[info.cls] = name
+    def _struct(self, info: types.StructType) -> Schema:
+        name = info.cls.__name__  # unique over the library
+        if name not in self.components:
             self.components[name] = {}  # registered before its fields are visited: it may refer to itself
             self.components[name] = self._object(info)
-        return {"$ref": f"{SCHEMA_REF_PREFIX}{self._names[info.cls]}"}
+        return {"$ref": f"{SCHEMA_REF_PREFIX}{name}"}
 
-    def _object(self, info: shape.StructType) -> Schema:
-        unwritten = getattr(info.cls, "EXCLUDED_FIELDS", ())
-        fields = [field for field in info.fields if field.name not in unwritten]
+    def _object(self, info: types.StructType) -> Schema:
+        excluded = getattr(info.cls, "EXCLUDED_FIELDS", ())
+        fields = [field for field in info.fields if field.name not in excluded]
         schema: Schema = {
             "type": "object",
             "description": (info.cls.__doc__ or "").partition("\n")[0],
@@ -120,23 +117,23 @@ class OpenAPISchemas:
             schema["additionalProperties"] = False
         return schema
 
-    def _field(self, field: shape.Field) -> Schema:
+    def _field(self, field: types.Field) -> Schema:
         schema = self._schema(field.type)
         has_default = field.default is not None and isinstance(field.default, (str, int, float))
         return schema | {"default": field.default} if has_default and "$ref" not in schema else schema
 
 
 _BUILDERS: dict[type[Type], Callable[[OpenAPISchemas, Any], Schema]] = {
-    shape.Metadata: OpenAPISchemas._annotated,
-    shape.UnionType: OpenAPISchemas._union,
-    shape.DictType: OpenAPISchemas._mapping,
-    shape.ListType: OpenAPISchemas._array,
-    shape.VarTupleType: OpenAPISchemas._array,
-    shape.TupleType: OpenAPISchemas._tuple,
-    shape.LiteralType: OpenAPISchemas._literal,
-    shape.AnyType: OpenAPISchemas._any,
-    shape.CustomType: OpenAPISchemas._custom,
-    shape.StructType: OpenAPISchemas._struct,
+    types.Metadata: OpenAPISchemas._annotated,
+    types.UnionType: OpenAPISchemas._union,
+    types.DictType: OpenAPISchemas._mapping,
+    types.ListType: OpenAPISchemas._array,
+    types.VarTupleType: OpenAPISchemas._array,
+    types.TupleType: OpenAPISchemas._tuple,
+    types.LiteralType: OpenAPISchemas._literal,
+    types.AnyType: OpenAPISchemas._any,
+    types.CustomType: OpenAPISchemas._custom,
+    types.StructType: OpenAPISchemas._struct,
 }
 
 
@@ -147,11 +144,6 @@ def _scalar(info: Type, name: str) -> Schema:
         if getattr(info, bound, None) is not None
     }
     return {"type": name, **bounds}
-
-
-def _component_name(kind: type[msgspec.Struct], used: Iterable[str]) -> str:
-    name = kind.__name__
-    return name if name not in used else f"{kind.__module__.rpartition('.')[2].capitalize()}{name}"
 
 
 COMMON_STATUSES = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503)

@@ -51,12 +51,7 @@ from omoide.sessions.session import Session
 from omoide.sessions.storage import SessionStore, session_not_found, spec_of
 from omoide.sessions.storage import sessions as list_sessions
 from omoide.stores.async_store import AsyncStore, run_in_thread
-from omoide.stores.protocols import (
-    SupportsFeed,
-    SupportsGet,
-    SupportsQuery,
-    SupportsWait,
-)
+from omoide.stores.protocols import SupportsFeed, SupportsGet, SupportsQuery, SupportsWait
 from omoide.stores.records import EraseReceipt, Page, Query
 from omoide.stores.redaction import mask_url
 from omoide.turns.preview import Preflight

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING
 from omoide._lazy import attach
 
 if TYPE_CHECKING:
-    from omoide.integrations.mcp.server import (
-        MemoryServer,
-        create_server,
-        http_app,
-        serve_http,
-        serve_stdio,
-    )
+    from omoide.integrations.mcp.server import MemoryServer, create_server, http_app, serve_http, serve_stdio
 
 __all__ = ["MemoryServer", "create_server", "http_app", "serve_http", "serve_stdio"]
 

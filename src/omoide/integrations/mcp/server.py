@@ -257,12 +257,7 @@ async def _entry(context: ServerContext, id: str) -> dict[str, Any]:
 
 async def _identity(context: ServerContext, agent: str) -> dict[str, Any]:
     card = await agents.get_agent(context.store, agent, namespace=context.scope.namespace)
-    return {
-        "id": card.id,
-        "name": card.name,
-        "description": card.description,
-        "identity": card.identity,
-    }
+    return {"id": card.id, "name": card.name, "description": card.description, "identity": card.identity}
 
 
 async def _space(context: ServerContext, agent: str, name: str) -> dict[str, Any]:
