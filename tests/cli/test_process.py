@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omoide.cli.app import COMMANDS
+from omoide.cli import COMMANDS
 
 BUDGET_S = 0.5
 """CPU seconds that a simple command may take from start to end."""

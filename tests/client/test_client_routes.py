@@ -9,7 +9,7 @@ from omoide import Scope, verbs
 from omoide.client import AsyncClient, Client, requests
 from omoide.client.client import ClientMethods
 from omoide.client.requests import ServiceRequest
-from omoide.web.app import openapi_document
+from omoide.web import openapi_document
 
 PATHS = openapi_document()["paths"]
 OPEN = {"/health", "/schema"}

@@ -15,7 +15,7 @@ from tests.stores.serving import postgres
 from tests.stores.workers import IDS, step
 
 from omoide import clock
-from omoide.service.transfer import copy
+from omoide.service import copy
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document
 from omoide.testing import FrozenClock

@@ -14,7 +14,7 @@ from tests.support.rest import OTHER, SECRET, Service, bearer, open_test_store, 
 
 from omoide import Scope
 from omoide.stores.sqlite.connection import SQLiteConnections
-from omoide.web.app import openapi_document
+from omoide.web import openapi_document
 
 WORD = "marzipanlantern"
 """What somebody sends, and no log may show."""

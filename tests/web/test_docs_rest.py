@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from omoide.client.client import ClientMethods
-from omoide.web import app
-from omoide.web.app import create_app, openapi_document
+from omoide.web import app, create_app, openapi_document
 from omoide.web.middleware import PROBLEM_TITLES
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "rest.md").read_text("utf-8")

@@ -8,7 +8,7 @@ import pytest
 from tests.support.rest import HOME, OTHER, RIGHTS, SECRET, Secrets, bearer, open_test_store, serve
 
 from omoide.service.auth import TOKEN_SCOPE
-from omoide.web.app import openapi_document
+from omoide.web import openapi_document
 
 ID = f"{HOME}-1"
 SESSION = f"{HOME}-session"

@@ -14,7 +14,7 @@ from tests.support.rest import HOME, Service, bearer, open_test_store, serve
 
 from omoide import Scope, blocking
 from omoide.service import auth
-from omoide.web.app import openapi_document
+from omoide.web import openapi_document
 
 ADA = {"agent": "ada"}
 PROBLEM = "application/problem+json"

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tests.support.rest import SECRET, Service, bearer, open_test_store, serve
 
 from omoide import ids
-from omoide.web.app import openapi_document
+from omoide.web import openapi_document
 
 EXAMPLES = int(os.environ.get("OMOIDE_SCHEMA_EXAMPLES", "12"))
 OPEN = ("/health", "/schema")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from omoide._lazy import attach
 
 if TYPE_CHECKING:
-    from omoide.web.app import create_app
+    from omoide.web.app import create_app, openapi_document
     from omoide.web.inspector import InspectorSessions
 
-__all__ = ["InspectorSessions", "create_app"]
+__all__ = ["InspectorSessions", "create_app", "openapi_document"]
 
 __getattr__, __dir__ = attach(
     __name__,
-    attributes={"app": ("create_app",), "inspector": ("InspectorSessions",)},
+    attributes={"app": ("create_app", "openapi_document"), "inspector": ("InspectorSessions",)},
     extra=("REST", "server"),
 )

@@ -16,8 +16,7 @@ from tests.support.mcp_clients import ADA, call, call_error, http_server, over_h
 
 from omoide import clock
 from omoide.errors import Invalid
-from omoide.integrations.mcp import create_server, serve_http
-from omoide.integrations.mcp.server import http_app
+from omoide.integrations.mcp import create_server, http_app, serve_http
 from omoide.service import auth
 from omoide.service.auth import is_loopback
 from omoide.stores.factory import open_store

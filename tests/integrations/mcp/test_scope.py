@@ -103,10 +103,10 @@ async def test_agents_are_those_of_the_namespace_and_spaces_those_of_the_agent(s
 
 async def test_tokens_are_no_memories(store: Any) -> None:
     """The place where tokens are kept holds nothing that a server for it would show."""
-    from omoide.service import auth as access
+    from omoide.service import auth
 
-    await access.create(store, "editor", ["admin"], ["*"])
-    async with connect_client(store, access.TOKEN_SCOPE.replace(agent_id="ada"), all_tools=True) as client:
+    await auth.create(store, "editor", ["admin"], ["*"])
+    async with connect_client(store, auth.TOKEN_SCOPE.replace(agent_id="ada"), all_tools=True) as client:
         assert (await call(client, "list"))["count"] == 0
         assert "digest" not in str(await client.read_resource("memory://index"))
     async with connect_client(store, ADA) as client:

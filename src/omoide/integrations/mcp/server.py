@@ -165,7 +165,7 @@ def add_prompts(server: MCPServer[Any], context: ServerContext) -> None:
     async def review(
         limit: Annotated[str, Field(description="How many of each kind at most, 1 to 50.")] = "10",
     ) -> str:
-        """Go through contradictions, what no longer holds, and open questions."""
+        """Review contradictions, stale memories and open questions."""
         try:
             params, _ = coerce(schema, {"limit": limit})
             found = await review_tool.run(context.new_call(), **review_tool.check(params))
@@ -192,26 +192,26 @@ def add_resources(server: MCPServer[Any], context: ServerContext) -> None:
 
     @server.resource(INDEX_URI, name="index", title="What there is to read", mime_type=_JSON)
     async def index() -> str:
-        """The agents that rest here, the spaces that can be read, and the newest memories."""
+        """List the hibernated agents, the readable spaces, and the newest memories."""
         return await _render_resource(_index(context))
 
     @server.resource(ENTRY_URI, name="memory", title="A memory", mime_type=_JSON, security=_ID_SECURITY)
     async def entry(id: str) -> str:
-        """One memory with everything known of it."""
+        """Return one memory with all its fields."""
         return await _render_resource(_entry(context, id))
 
     @server.resource(
         IDENTITY_URI, name="identity", title="An identity", mime_type=_JSON, security=_ID_SECURITY
     )
     async def identity(agent: str) -> str:
-        """What an agent is and can do, as far as it shows it."""
+        """Return the public identity of an agent and what it can do."""
         return await _render_resource(_identity(context, agent))
 
     @server.resource(
         SPACE_URI, name="space", title="A space of memory", mime_type=_JSON, security=_ID_SECURITY
     )
     async def space(agent: str, space: str) -> str:
-        """What an agent believes and wants, of one kind: world, tasks, or a space of its own."""
+        """Return one space of an agent's memory: world, tasks, or a space of its own."""
         return await _render_resource(_space(context, agent, space))
 
 
