@@ -143,7 +143,7 @@ def test_a_token_that_cannot_be_one(token: str) -> None:
 
 def test_a_missing_extra_is_named() -> None:
     """Without the package that speaks HTTP there is one line that says what to install."""
-    program = "import sys; sys.modules['httpx2'] = None; import omoide; omoide.Client"
+    program = "import sys; sys.modules['httpx2'] = None; from omoide.client import Client"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr.endswith(
         "the client needs packages that are not installed; pip install 'omoide[client]'\n"
