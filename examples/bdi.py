@@ -1,4 +1,4 @@
-"""How do beliefs, desires and intentions look as spaces of one memory?
+"""Beliefs, desires and intentions as spaces of one memory.
 
 Beliefs are `world.facts`, desires and plans have spaces of their own, and intentions are the tasks. A robot
 looks for the exit; a door closes on its way, so it drops its plan and makes another.

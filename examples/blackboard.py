@@ -1,4 +1,4 @@
-"""How do several knowledge sources solve a problem on one blackboard?
+"""Several knowledge sources solve a problem on one blackboard.
 
 Each source is an action with a condition; it reads the board and writes to it, and knows nothing of the
 others. The spaces `evidence`, `hypothesis` and `solution` are the board. A small loop lets whoever can

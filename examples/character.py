@@ -1,4 +1,4 @@
-"""How does a plugin give an agent a character, and let it drift with the years?
+"""A plugin that gives an agent a character, which drifts with the years.
 
 Mounting writes the plugin's slice of the identity, with `__public__` for the part that others may see. One
 action changes the persona; another composes the core's evolution, which counts years, with a drift of the

@@ -1,4 +1,4 @@
-"""Who said what, and when?
+"""Import a chat log, and recall who said what, and when.
 
 A chat log becomes memory, one entry a message. Because each entry says where in which conversation it stands
 and who spoke, recall can use what was said around it, the speaker, and times such as "last week".

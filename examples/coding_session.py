@@ -1,4 +1,4 @@
-"""What is left of two days of work, when the program dies in the middle of them?
+"""A coding session of two days that survives a crash and promotes what it learned.
 
 A developer and her agent take over a tea shop. They say some four hundred things to each other, and the agent
 learns in three ways: what it understands of the work is noted as it goes, what sounds like a decision, a rule
@@ -27,10 +27,20 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 
-from omoide import AgentSpec, Entry, Evidence, Scope, Session, Store, Thread, clock, longterm, open_store
-from omoide.core import ThreadEntry
-from omoide.core.action import action
-from omoide.core.entry import DELETED
+from omoide import (
+    AgentSpec,
+    Entry,
+    Evidence,
+    Scope,
+    Session,
+    Store,
+    Thread,
+    action,
+    clock,
+    longterm,
+    open_store,
+)
+from omoide.core import DELETED, ThreadEntry
 from omoide.errors import NotFound, SessionBusy
 from omoide.promotion import extract
 from omoide.sessions.memory import PromotionStats

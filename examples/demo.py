@@ -1,4 +1,4 @@
-"""What is Omoide like?
+"""A tour of Omoide.
 
 A developer and her agent talk on Monday. The agent keeps a preference, a decision and what it rests on; a
 correction comes; then its program is killed in the middle of an answer. Another process goes on where it

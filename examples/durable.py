@@ -1,4 +1,4 @@
-"""What does an agent still know after its program has ended?
+"""Durable memory: what an agent knows after its program has ended.
 
 A help desk remembers in a file. The program ends and another one opens the file, asks, gets the answers with
 their reasons, learns that a thing has changed, forgets, takes it back, and at last erases what it must not

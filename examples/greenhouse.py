@@ -1,4 +1,4 @@
-"""What is an agent like that is a value?
+"""An agent that is a plain value.
 
 One agent keeps a greenhouse. It believes, plans, meets another writer, fails once, grows older, is chosen
 from a pool, shows what others may see, and is put aside and taken up again. What it learned outlives its

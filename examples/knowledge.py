@@ -1,4 +1,4 @@
-"""What does an agent know, where does it come from, and does it still hold?
+"""Decisions with provenance, staleness and contradictions.
 
 A shop's agent keeps a fact, a decision that rests on it and a task that rests on that, and relates a bug to
 its cause. Then the fact turns out to be old: what rests on it stops counting by itself, and says why. The

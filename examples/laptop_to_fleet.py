@@ -1,4 +1,4 @@
-"""How does an agent get from a laptop to a fleet?
+"""The way of an agent from a laptop to a fleet.
 
 It begins in one file on a laptop. Everything in the file is copied to a PostgreSQL server, two machines (here
 two processes) join over NATS and one of them takes the agent up, the laptop asks who can lend a book, and the

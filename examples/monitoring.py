@@ -1,4 +1,4 @@
-"""How does an agent watch a boiler, and call somebody in time?
+"""An agent that watches a boiler and raises an alarm in time.
 
 A sensor brings a reading every minute. The agent notes it, and a cron job ticks its strategy every five
 minutes: then projectors make of what happened what the agent knows, an alarm and a task among it. A reading

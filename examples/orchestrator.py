@@ -1,4 +1,4 @@
-"""How does an orchestrator share out work, and what if somebody fails?
+"""An orchestrator that delegates work to child agents and handles their failures.
 
 It starts three workers as its children. For each job the runtime finds who can do it best, and says why. One
 worker crashes over a page and is started again; the job it lost is given to another when it is overdue. Then

@@ -1,4 +1,4 @@
-"""How is a store of your own made?
+"""A store of your own, checked by the conformance suite.
 
 This one keeps memories as lines of JSON in a file, for one process that does not crash. `Store` asks for
 three methods. What a write means, which all stores decide alike, is in `omoide.stores.semantics`; how answers
@@ -15,7 +15,7 @@ import anyio
 
 import omoide
 from omoide import Entry, RecallRequest, RecallResult, Scope, Store, WriteRequest, WriteResult, clock
-from omoide.core.entry import Hit, Reason, Why
+from omoide.core import Hit, Reason, Why
 from omoide.errors import KeyReused
 from omoide.retrieval import terms
 from omoide.stores import semantics

@@ -1,4 +1,4 @@
-"""Who of a pool should do this, and why?
+"""Selection of an agent from a pool by its capabilities.
 
 Agents declare what they can do, carry tags and limits, and grow older. A dispatcher asks for the best one,
 reads the reason, and remembers what it learned about that agent.

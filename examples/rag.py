@@ -1,4 +1,4 @@
-"""How does an agent ask a memory outside of itself, and take the answer in?
+"""Retrieval from a memory provider by a directive, and its result as a signal.
 
 The plugin brings a space for what was found, a pointer to the provider, an action that asks and one that
 takes the answer. Asking is a directive: the agent only says what it wants. Here a few lines stand in for

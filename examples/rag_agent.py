@@ -1,4 +1,4 @@
-"""How does an agent answer from a store of documents that it reaches through the runtime?
+"""An agent that answers from a store of documents through the runtime.
 
 The plugin writes a pointer into the agent's memory and brings a space for questions. What the agent wants of
 the store it says with directives; the runtime asks the provider, and each answer comes back as one signal. A

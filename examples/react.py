@@ -1,4 +1,4 @@
-"""How does an agent reason and act in turns, with tools that reach outside?
+"""An agent that reasons and acts in turns, with tools that do I/O.
 
 Thought, action, observation, again and again until there is an answer. What the agent works with lies in its
 world: `scratch` for the question and what is known so far, `tool_state` for the tools, `pointers` for what is

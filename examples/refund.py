@@ -1,4 +1,4 @@
-"""How is money given back once, although somebody has to agree and the program dies twice?
+"""A refund that needs an approval and happens once, although the program crashes twice.
 
 An agent wants to refund an order. The turn waits until a person has said yes, in another program. That one
 loses its power right after the money has moved, before anybody could note it. The third program finds a

@@ -1,4 +1,4 @@
-"""How does a chat look that answers word by word and remembers?
+"""A chat that streams its answer and remembers.
 
 Without an argument a small model of our own answers, which recalls what it was told and says so; the
 conversation is written below. With the name of a provider's model, such as `openai:gpt-4o-mini`, you chat

@@ -1,4 +1,4 @@
-"""How does a support agent remember a customer when the conversation has grown too long to read?
+"""A support agent that remembers a customer when the conversation outgrows the context window.
 
 The agent keeps every turn of a conversation as a memory of that conversation. Its window is small, so old
 turns soon leave the prompt; what they said comes back when it is asked for. The program ends in between. A

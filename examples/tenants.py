@@ -1,4 +1,4 @@
-"""How does one agent serve several tenants without telling one what another said?
+"""One agent for several tenants, whose memories are isolated.
 
 The namespace of the agent's memory is said by the context of each turn. Two tenants use the same agent, the
 same store and the same name for a session. Neither sees what is the other's, a turn that does not say whose

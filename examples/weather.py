@@ -1,4 +1,4 @@
-"""How does a weather agent keep what it believes and what it means to do?
+"""A weather agent that stores what it believes and what it plans.
 
 Spaces, tasks, revisions, and two writers who meet at the same space.
 """

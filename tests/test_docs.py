@@ -1,4 +1,4 @@
-"""Does the documentation say what is so?
+"""Every code block of the documentation runs and shows its real values.
 
 Every python block in it runs. A statement followed by `# → value` is checked: the value shown is the repr or
 the str of what the statement gives, or `Error: message` where it raises. A long value may stand in comment

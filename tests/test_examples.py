@@ -1,4 +1,4 @@
-"""Do the examples run, and do they show what they say?"""
+"""The examples run as programs, and return what they show."""
 
 import importlib.util
 import inspect
@@ -26,8 +26,8 @@ def module(name: str) -> Any:
     return loaded
 
 
-def told(name: str) -> Any:
-    """What an example's main returns, in a world that is the same every time."""
+def run_example(name: str) -> Any:
+    """Run an example's main with a fixed clock and counted ids, and return its result."""
     with reproducible():
         return module(name).main()
 
@@ -44,9 +44,9 @@ def test_every_example_runs_as_a_program(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_returns_what_it_found(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An example opens with a question, and its documented main prints and returns something to check."""
+    """An example opens with a statement, and its documented main prints and returns something to check."""
     loaded = module(path.stem)
-    assert "?" in (inspect.getdoc(loaded) or "").split("\n")[0]
+    assert (inspect.getdoc(loaded) or "").split("\n")[0].endswith(".")
     assert inspect.getdoc(loaded.main)
     assert loaded.main() is not None
     assert capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_every_example_is_reproducible(path: Path, capsys: pytest.CaptureFixture
 
 def test_the_weather_agent_keeps_its_beliefs() -> None:
     """Spaces count apart, the stale write is refused and repeated, and the reserved space stays."""
-    day = told("weather")
+    day = run_example("weather")
     assert memory.world(day.agent) == {"temperature": 23, "location": "Portland"}
     assert {name: space.rev for name, space in day.believed.spaces.items()} == {
         "world": 4,
@@ -79,7 +79,7 @@ def test_the_weather_agent_keeps_its_beliefs() -> None:
 
 def test_the_robot_revises_its_intentions() -> None:
     """When the door closes, the plan through it is dropped and another one reaches both goals."""
-    escape = told("bdi")
+    escape = run_example("bdi")
     assert escape.done == [
         "walk to the door",
         "walk to the window",
@@ -95,7 +95,7 @@ def test_the_robot_revises_its_intentions() -> None:
 
 def test_the_blackboard_is_solved_by_its_sources() -> None:
     """Every source contributed, the solution names its evidence, and no step failed."""
-    case = told("blackboard")
+    case = run_example("blackboard")
     assert case.solution == "occupant"
     assert {*case.contributions} == {"read_sensor", "weigh", "conclude"}
     assert case.contributions[-1] == "conclude"
@@ -104,7 +104,7 @@ def test_the_blackboard_is_solved_by_its_sources() -> None:
 
 def test_the_reasoning_loop_finds_its_answer() -> None:
     """The loop ran the tool that the agent asked for; every task is done and the scratch holds the answer."""
-    answered = told("react")
+    answered = run_example("react")
     assert answered.answer == "31 years"
     world = memory.world(answered.agent)
     assert world["scratch"]["found"] == {"Hubble": 1990, "Webb": 2021, "years": 31}
@@ -117,7 +117,7 @@ def test_the_reasoning_loop_finds_its_answer() -> None:
 
 def test_the_character_drifts_and_keeps_its_secrets() -> None:
     """Mounting wrote the extension, the core counts years, the plugin lets traits drift, and secrets stay."""
-    life = told("character")
+    life = run_example("character")
     assert identity.age(life.young) is None
     assert identity.age(life.old) == 7
     young, old = (identity.get_extension(agent, "character") for agent in (life.young, life.old))
@@ -131,7 +131,7 @@ def test_the_character_drifts_and_keeps_its_secrets() -> None:
 
 def test_the_pool_gives_its_reasons() -> None:
     """Capability, tag, limit and age decide, each choice has its reason, and the chosen one is remembered."""
-    round = told("pool")
+    round = run_example("pool")
     assert round.chosen == {
         "a page": "veteran",
         "a slow page": "scout",
@@ -149,7 +149,7 @@ def test_the_pool_gives_its_reasons() -> None:
 
 def test_the_librarian_takes_in_what_it_asked_for() -> None:
     """The question is a directive, the answer lands in the plugin's space, and a failure becomes a task."""
-    found = told("rag")
+    found = run_example("rag")
     assert found.asked.provider == "semantic"
     assert found.texts[0] == "Postgres was chosen because of pgvector."
     assert len(found.texts) == 2
@@ -163,7 +163,7 @@ def test_the_librarian_takes_in_what_it_asked_for() -> None:
 
 def test_the_demo_tells_a_story_that_is_true() -> None:
     """What is promoted, superseded, stale, resumed, recalled and sent to the model is what it says."""
-    shown = told("demo")
+    shown = run_example("demo")
     assert "I prefer to be called Alex." in shown.promoted
     assert {*shown.superseded} == {"The shop runs on Postgres 14.", "We run on Postgres 14."}
     assert shown.stale == ["Carts are kept in Postgres."]
@@ -176,7 +176,7 @@ def test_the_demo_tells_a_story_that_is_true() -> None:
 
 def test_the_greenhouse_shows_what_it_claims() -> None:
     """Conflict, failure, reason, snapshot and round trip are as it tells them."""
-    shown = told("greenhouse")
+    shown = run_example("greenhouse")
     assert (shown.conflict.expected, shown.conflict.actual) == (1, 2)
     assert shown.failure.kind == "ValueError"
     assert shown.kept_state
@@ -199,7 +199,7 @@ def test_the_greenhouse_shows_what_it_claims() -> None:
 
 def test_the_help_desk_remembers_and_forgets() -> None:
     """What one program learned another one recalls; changed, forgotten, restored and erased all differ."""
-    desk = told("durable")
+    desk = run_example("durable")
     assert [receipt.outcome for receipt in desk.receipts] == ["stored", "stored", "stored", "duplicate_of"]
     assert desk.answer.entries[0].id == "repair"
     assert desk.answer.hits[0].why.evidence == ("document invoice-311.pdf",)
@@ -212,7 +212,7 @@ def test_the_help_desk_remembers_and_forgets() -> None:
 
 def test_the_chat_log_knows_who_and_when() -> None:
     """The right message leads by its words, its neighbours, its speaker and its week; nonsense is weak."""
-    answered = told("chatlog")
+    answered = run_example("chatlog")
     best = {question: result.entries[0].content for question, result in answered.answers.items()}
     assert answered.kept == 12
     assert best["Where is Maria's new flat?"].startswith("I finally moved")
@@ -227,7 +227,7 @@ def test_the_chat_log_knows_who_and_when() -> None:
 
 def test_the_own_store_keeps_its_file() -> None:
     """A second store over the same file answers, and can be asked what it offers."""
-    kept = told("own_store")
+    kept = run_example("own_store")
     assert (kept.is_store, kept.can_erase, kept.entries) == (True, False, 3)
     assert kept.answer.entries[0].content == "Tulips are planted in November."
     assert str(kept.answer.hits[0].why) == "words +2.00: plant, tulip"
@@ -235,7 +235,7 @@ def test_the_own_store_keeps_its_file() -> None:
 
 def test_the_support_agent_recalls_what_left_its_window() -> None:
     """The first turn left the prompt and is recalled, the last one stands in it, and others know neither."""
-    talk = told("support")
+    talk = run_example("support")
     assert talk.answers == ["Your order is A-7.", "No: it is a present."]
     assert talk.other == "I do not know your order."
     assert (talk.turns, talk.in_window) == (6, 1)
@@ -248,7 +248,7 @@ def test_the_support_agent_recalls_what_left_its_window() -> None:
 
 def test_the_tenants_share_an_agent_and_nothing_else() -> None:
     """Each tenant hears its own rule, a stranger none, a turn without a tenant is refused, one is erased."""
-    served = told("tenants")
+    served = run_example("tenants")
     assert "30 days" in served.answers["acme"]
     assert "14 days" in served.answers["zen"]
     assert served.answers["new"] == "I have no rule for that."
@@ -259,7 +259,7 @@ def test_the_tenants_share_an_agent_and_nothing_else() -> None:
 
 def test_the_refund_is_made_once() -> None:
     """The turn waits for a yes, dies in the refund, asks what became of it, and the bank paid one time."""
-    made = told("refund")
+    made = run_example("refund")
     assert made.statuses == ["waiting", "running"]
     assert made.questions[0] == "Run refund?"
     assert "nobody knows" in made.questions[1]
@@ -272,7 +272,7 @@ def test_the_refund_is_made_once() -> None:
 
 def test_the_chat_streams_and_remembers(capsys: pytest.CaptureFixture[str]) -> None:
     """The answer comes in pieces that are printed as they come, and the last one is from memory."""
-    chat = told("streaming")
+    chat = run_example("streaming")
     assert chat.answers[-1] == "You once told me: My sister Clara keeps bees."
     assert chat.pieces == sum(len(answer.split()) for answer in chat.answers)
     assert chat.events.count("memory_written") == 3
@@ -291,7 +291,7 @@ class TestOwnStore(StoreSuite):
 
 def test_knowledge_is_followed_through() -> None:
     """What rests on something that was replaced is stale, says why, and is in the graph as such."""
-    known = told("knowledge")
+    known = run_example("knowledge")
     assert sorted(known.before) == ["driver", "dry", "hang", "pool", "tests"]
     assert sorted(known.stale) == ["pool", "tests"]
     assert all("superseded by driver-2 (upgraded" in one for one in known.why)

@@ -1,4 +1,4 @@
-"""What does `import omoide` bring into a program?"""
+"""`import omoide` loads its core dependencies and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names may a program rely on?"""
+"""The public names of the package."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from tests.support.strategies import maps
 
 from omoide import Action, Agent, Context, Memory, action
-from omoide.core import FrozenMap, Instruction
-from omoide.core.schema import Schema
+from omoide.core import FrozenMap, Instruction, Schema
 from omoide.errors import Invalid, InvalidDefinition, InvalidParams, WrongType
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from tests.support.memory import says_what_to_do
 from tests.support.strategies import data, json_data, lists, maps, names
 
 from omoide import Memory, Space
-from omoide.core import FrozenList, FrozenMap, codec
+from omoide.core import FrozenList, FrozenMap, codec, freeze
 from omoide.core.codec import Frozen
-from omoide.core.frozen import MAX_INPUT_DEPTH, freeze
+from omoide.core.frozen import MAX_INPUT_DEPTH
 from omoide.errors import Invalid, OmoideError, Unsupported
 
 spaces = st.builds(Space, data=data, rev=st.integers(0, 9), metadata=maps)

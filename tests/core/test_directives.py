@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from tests.support.strategies import data, lists, maps, names
 
 from omoide import Agent, Context, Signal, Space, action, directives
-from omoide.core import Externalize, Instruction
+from omoide.core import Externalize, Instruction, Value
 from omoide.core.state import Parent
-from omoide.core.value import Value
 from omoide.directives import Directive
 from omoide.errors import Invalid
 from omoide.strategy import StrategyState

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import maps, names
 
-from omoide.core.entry import MEMORY_TYPES, Entry, Evidence, MessageRef, Scope
+from omoide import Entry, Evidence, Scope
+from omoide.core import MEMORY_TYPES, MessageRef
 from omoide.errors import Invalid, InvalidRecord
 from omoide.testing import reproducible
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import data, keys, lists, maps, scramble
 
-from omoide.core import FrozenList, FrozenMap
-from omoide.core.frozen import freeze, freeze_map, thaw
+from omoide.core import FrozenList, FrozenMap, freeze, thaw
+from omoide.core.frozen import freeze_map
 
 
 class Colour(StrEnum):

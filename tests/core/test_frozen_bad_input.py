@@ -15,8 +15,8 @@ import pydantic
 import pytest
 from tests.support.memory import says_what_to_do
 
-from omoide.core import FrozenList, FrozenMap
-from omoide.core.frozen import MAX_INPUT_DEPTH, check_text, freeze, freeze_list, freeze_map
+from omoide.core import FrozenList, FrozenMap, freeze
+from omoide.core.frozen import MAX_INPUT_DEPTH, check_text, freeze_list, freeze_map
 from omoide.errors import Invalid, Unsupported, WrongType
 
 

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from omoide import Agent, Identity, action, identity, memory
-from omoide.core.state import SLOTS, Context
+from omoide import Agent, Context, Identity, action, identity, memory
+from omoide.core.state import SLOTS
 from omoide.errors import CapabilityDrift, Conflict, Invalid, Unsupported, WrongType
 
 EMPTY: dict[str, Any] = {"actions": [], "tags": [], "io": {}, "limits": {}}

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
 from omoide import observe
-from omoide.core.frozen import freeze
+from omoide.core import freeze
 from omoide.stores.async_store import run_in_thread
 
 SECRET = "the vault opens with 1234"

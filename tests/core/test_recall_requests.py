@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from omoide import clock
-from omoide.core.entry import Entry, Filter, Hit, Reason, RecallRequest, RecallResult, Scope, Why
+from omoide import Entry, Filter, RecallRequest, RecallResult, Scope, clock
+from omoide.core import Hit, Reason, Why
 from omoide.errors import Invalid, InvalidRecord
 from omoide.testing import FrozenClock
 

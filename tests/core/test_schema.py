@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from omoide import Agent, Context, Plugin, action, directives
-from omoide.core.schema import Schema
+from omoide.core import Schema
 from omoide.errors import Invalid, InvalidDefinition, InvalidState, MountFailed
 
 

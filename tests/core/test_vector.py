@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.support.strategies import lists
 
-from omoide.core import FrozenList, FrozenMap, vector
-from omoide.core.frozen import freeze
+from omoide.core import FrozenList, FrozenMap, freeze, vector
 from omoide.errors import WrongType
 
 Model = list[Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from omoide.core.entry import Entry, WriteRequest, WriteResult
+from omoide import Entry, WriteRequest, WriteResult
 from omoide.errors import Invalid, InvalidRecord
 
 TEA = Entry(id="tea", agent_id="ada", content="Tea.", created_at=1)

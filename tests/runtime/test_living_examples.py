@@ -1,13 +1,13 @@
 """Do the examples of agents that live show what they say?"""
 
-from tests.test_examples import told
+from tests.test_examples import run_example
 
 from omoide import identity, memory, thread
 
 
 def test_the_watcher_raises_an_alarm_and_ends_it() -> None:
     """Ticks project the readings: the alarm comes and goes, somebody is called once, nonsense is counted."""
-    seen = told("monitoring")
+    seen = run_example("monitoring")
     alarms = ["ALARM" in line for line in seen.ticks]
     assert alarms == [False, True, True, False]
     assert seen.called == ["08:10 the engineer: the boiler has 93.0 °C"]
@@ -24,7 +24,7 @@ def test_the_watcher_raises_an_alarm_and_ends_it() -> None:
 
 def test_the_orchestrator_finds_somebody_for_every_job_that_can_be_done() -> None:
     """The oldest worker is chosen, a crash costs it one job, and without it the next best has the work."""
-    office = told("orchestrator")
+    office = run_example("orchestrator")
     done_by = {job: known.get("by") for job, known in office.jobs.items()}
     assert done_by == {
         "home": "veteran-1",
@@ -47,7 +47,7 @@ def test_the_orchestrator_finds_somebody_for_every_job_that_can_be_done() -> Non
 
 def test_the_clerk_answers_from_the_store() -> None:
     """What was put in comes back with scores, best first, and a provider that hangs is told as an error."""
-    found = told("rag_agent")
+    found = run_example("rag_agent")
     assert found.pointers == {"semantic": {"provider": "library", "index": "shop"}}
     learned, postgres, hours, away = found.answers.values()
     assert learned == "learned: ok"

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.support.strategies import maps, names, text
 
-from omoide import clock
-from omoide.core.entry import EVIDENCE_KINDS, MEMORY_TYPES, ROOT_TYPE, SOURCES, Entry, Evidence, MessageRef
+from omoide import Entry, Evidence, clock
+from omoide.core import MEMORY_TYPES, MessageRef
+from omoide.core.entry import EVIDENCE_KINDS, ROOT_TYPE, SOURCES
 from omoide.graph.vocabulary import RELATIONS
 from omoide.stores.records import Access, Link
 

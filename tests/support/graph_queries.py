@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from omoide import Entry, Evidence, Scope, WriteRequest
+from omoide.core import MEMORY_TYPES
 from omoide.core import entry as memory_types
-from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Evidence, Scope, WriteRequest
+from omoide.core.entry import ROOT_TYPE
 from omoide.core.frozen import EMPTY_MAP
 from omoide.graph import CLASSES, IRI, graph_iri, memory_iri
 from omoide.graph.vocabulary import JIDO, agent_iri, level_of, project_iri, session_iri

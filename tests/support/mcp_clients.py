@@ -18,10 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 from tests.longterm.given import connect, keep
 
-from omoide import identity, memory
-from omoide.core.agent import Agent
-from omoide.core.definition import Definition
-from omoide.core.entry import Scope
+from omoide import Agent, Definition, Scope, identity, memory
 from omoide.integrations.mcp import create_server
 from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from omoide.core.entry import Entry, Evidence, Scope, WriteRequest, WriteResult
+from omoide import Entry, Evidence, Scope, WriteRequest, WriteResult
 from omoide.errors import StoreFailed
 from omoide.promotion import (
     PromotionCandidate,

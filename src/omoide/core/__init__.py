@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from omoide.core.checkpoint import Checkpoint
     from omoide.core.definition import Definition, Externalize, Plugin
     from omoide.core.entry import (
+        DELETED,
         MEMORY_TYPES,
         Entry,
         Evidence,
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
         Why,
         WriteRequest,
         WriteResult,
+        ontology_class,
     )
     from omoide.core.execution import Direct, Route, Strategy
-    from omoide.core.frozen import FrozenList, FrozenMap
+    from omoide.core.frozen import FrozenList, FrozenMap, freeze, thaw
     from omoide.core.identity import Identity
     from omoide.core.memory import Memory, Space
     from omoide.core.schema import Schema
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "DELETED",
     "MEMORY_TYPES",
     "Action",
     "Agent",
@@ -81,6 +84,9 @@ __all__ = [
     "Why",
     "WriteRequest",
     "WriteResult",
+    "freeze",
+    "ontology_class",
+    "thaw",
 ]
 
 __getattr__, __dir__ = attach(
@@ -91,6 +97,7 @@ __getattr__, __dir__ = attach(
         "checkpoint": ("Checkpoint",),
         "definition": ("Definition", "Externalize", "Plugin"),
         "entry": (
+            "DELETED",
             "MEMORY_TYPES",
             "Entry",
             "Evidence",
@@ -104,9 +111,10 @@ __getattr__, __dir__ = attach(
             "Why",
             "WriteRequest",
             "WriteResult",
+            "ontology_class",
         ),
         "execution": ("Direct", "Route", "Strategy"),
-        "frozen": ("FrozenList", "FrozenMap"),
+        "frozen": ("FrozenList", "FrozenMap", "freeze", "thaw"),
         "identity": ("Identity",),
         "memory": ("Memory", "Space"),
         "schema": ("Schema",),
