@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 from tests.projection.given import covered
-from tests.runtime.living import Errors, Provider, alive, an_agent, crash, plain, sig
+from tests.support.runtime_agents import Errors, Provider, alive, an_agent, crash, plain, sig
 
 from omoide import Agent, Context, clock, memory, open_store, thread
 from omoide.directives import MEMORY_RESULT, Cron

@@ -1,4 +1,4 @@
-"""What are tests of agents that live given?"""
+"""Fixtures of the runtime tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.runtime.living import Errors, Heard, Watched
+from tests.support.runtime_agents import Errors, Heard, Watched
 
 from omoide.runtime import DocumentCheckpointStore
 from omoide.stores.factory import open_store
@@ -32,6 +32,6 @@ async def a_store() -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-def vault(a_store: Any) -> Watched:
-    """A vault that can be made to wait, or to fail."""
+def checkpoints(a_store: Any) -> Watched:
+    """A checkpoint store that can be made to wait, or to fail."""
     return Watched(DocumentCheckpointStore(a_store))

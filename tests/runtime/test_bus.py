@@ -1,4 +1,4 @@
-"""Do signals inside a process reach whom they are meant for, in order, and hurt nobody on the way?"""
+"""The bus delivers signals inside a process in order, and isolates handlers."""
 
 from __future__ import annotations
 

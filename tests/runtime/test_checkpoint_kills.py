@@ -1,4 +1,4 @@
-"""Does an agent wake as the last one that was acknowledged, after its process was killed?"""
+"""An agent is restored as last acknowledged after its process was killed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 from pathlib import Path
 
 import pytest
-from tests.runtime.vaulting import CLERK, a_vault, expected, lived, start, told
+from tests.support.checkpoint_stores import CLERK, a_checkpoint_store, expected, lived, start, told
 
 from omoide import Agent, memory, thread
 from omoide.errors import NotFound
@@ -34,10 +34,10 @@ def killed(job: str, place: str, folder: Path, chance: random.Random) -> int | N
     return int(steps[-1]) if steps else None
 
 
-async def check(vault: CheckpointStore, acknowledged: int) -> int:
+async def check(checkpoints: CheckpointStore, acknowledged: int) -> int:
     """The step whose agent is there: the last acknowledged one, or the one that was being put aside."""
     try:
-        agent, _ = await load_agent("me", CLERK, vault)
+        agent, _ = await load_agent("me", CLERK, checkpoints)
     except NotFound:
         assert acknowledged == -1, "it was put aside"
         return -1
@@ -48,14 +48,14 @@ async def check(vault: CheckpointStore, acknowledged: int) -> int:
     return int(n)
 
 
-async def go_on(vault: CheckpointStore, n: int) -> Agent | None:
+async def go_on(checkpoints: CheckpointStore, n: int) -> Agent | None:
     """One step more, and the agent is there."""
     if n < 0:
         return None
-    agent, rev = await load_agent("me", CLERK, vault)
+    agent, rev = await load_agent("me", CLERK, checkpoints)
     newer = lived(agent, n + 1)
-    await save_agent(newer, vault, expected_rev=rev)
-    assert (await load_agent("me", CLERK, vault))[0] == newer
+    await save_agent(newer, checkpoints, expected_rev=rev)
+    assert (await load_agent("me", CLERK, checkpoints))[0] == newer
     return newer
 
 
@@ -73,7 +73,7 @@ async def test_an_agent_survives_the_death_of_its_process(job: str, place: str, 
     n = -1
     for _ in range(-(-KILLS // 2)):
         last = killed(job, place, tmp_path, chance)
-        async with a_vault(place, tmp_path) as vault:
-            n = await check(vault, n if last is None else last)
-            n += await go_on(vault, n) is not None
+        async with a_checkpoint_store(place, tmp_path) as checkpoints:
+            n = await check(checkpoints, n if last is None else last)
+            n += await go_on(checkpoints, n) is not None
     assert n > 0

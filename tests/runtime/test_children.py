@@ -1,4 +1,4 @@
-"""Do parents and children know each other, and what becomes of those who are left?"""
+"""Parents and children are linked, adopted, stopped and orphaned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     alive,

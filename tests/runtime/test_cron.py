@@ -1,4 +1,4 @@
-"""Does a cron line fire when it says, and only then?"""
+"""Cron expressions fire at the right times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do agents say who they are and what they can do, when they are asked?"""
+"""Agents answer requests for their capabilities."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import Errors, Heard, Watched, alive, an_agent, asks_for, counting, plain, sig
+from tests.support.runtime_agents import (
+    Errors,
+    Heard,
+    Watched,
+    alive,
+    an_agent,
+    asks_for,
+    counting,
+    plain,
+    sig,
+)
 
 from omoide import Agent, Plugin, Signal, action, identity
 from omoide.core.state import IDENTITY
@@ -224,19 +234,19 @@ async def test_limits_are_part_of_what_is_asked_for() -> None:
             await runtime.find(action="")
 
 
-async def test_only_those_who_take_signals_are_found(vault: Watched) -> None:
+async def test_only_those_who_take_signals_are_found(checkpoints: Watched) -> None:
     """As they are now: what an agent learned while it lived counts, and one that is ending does not."""
 
     def learn(ctx: Any) -> Any:
         return ctx.identity.add_action("swim")
 
-    vault.gate = anyio.Event()
-    async with Runtime(checkpoint_store=vault) as runtime, anyio.create_task_group() as group:
+    checkpoints.gate = anyio.Event()
+    async with Runtime(checkpoint_store=checkpoints) as runtime, anyio.create_task_group() as group:
         await runtime.start(an_agent("a", {"learn": learn}))
         assert await runtime.find(action="swim") == []
         await runtime.call("a", sig("learn"))
         assert [one.agent.id for one in await runtime.find(action="swim")] == ["a"]
         group.start_soon(runtime.hibernate, "a")
-        await vault.entered.wait()
+        await checkpoints.entered.wait()
         assert await runtime.find(action="swim") == []
-        vault.gate.set()
+        checkpoints.gate.set()

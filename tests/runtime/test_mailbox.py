@@ -1,4 +1,4 @@
-"""Does a mailbox keep its order and its size, whoever sends, waits, gives up or closes it?"""
+"""A mailbox keeps its order and its size, whoever sends, waits, cancels or closes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is every memory directive of an agent answered by exactly one signal?"""
+"""Every memory directive of an agent is answered by exactly one signal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     RESULT,
     Errors,
     Heard,

@@ -1,4 +1,4 @@
-"""Does an agent go on, and hear of it, whatever goes wrong with its memory providers?"""
+"""An agent survives, and is informed of, all failures of its memory providers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     RESULT,
     Errors,
     Heard,
@@ -302,7 +302,7 @@ async def test_an_error_result_can_be_what_the_next_life_begins_with(heard: Hear
 
 
 async def test_requests_are_answered_where_an_agent_was_to_sleep_and_lives_on(
-    heard: Heard, vault: Watched
+    heard: Heard, checkpoints: Watched
 ) -> None:
     """The one that is under way and those behind it, each once; later ones are served as before."""
     gate = anyio.Event()
@@ -312,7 +312,7 @@ async def test_requests_are_answered_where_an_agent_was_to_sleep_and_lives_on(
         return ProviderResult(state, [])
 
     provider = Provider(put=slow)
-    async with Runtime(checkpoint_store=vault, providers={"p": provider}) as runtime:
+    async with Runtime(checkpoint_store=checkpoints, providers={"p": provider}) as runtime:
         await runtime.start(asking(heard))
         await runtime.call("a", sig("go"))
         await provider.entered.wait()

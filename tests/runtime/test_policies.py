@@ -1,4 +1,4 @@
-"""Does every error come to the agent's policy, and is done what the policy says?"""
+"""Every error is passed to the policy of the agent, and its directive is executed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     Provider,

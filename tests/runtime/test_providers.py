@@ -1,4 +1,4 @@
-"""Do all providers keep values under keys in the same way?"""
+"""All providers store values under keys in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do sensors bring an agent what they perceive, and processes run beside it, until they are stopped?"""
+"""Sensors send signals to an agent, and processes run beside it, until they are stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     Watched,
@@ -161,9 +161,9 @@ async def test_what_is_no_sensor_is_refused(errors: Errors) -> None:
         await eventually(lambda: errors.kinds == ["WrongType"])
 
 
-async def test_a_sensor_waits_while_the_mailbox_is_full(vault: Watched) -> None:
+async def test_a_sensor_waits_while_the_mailbox_is_full(checkpoints: Watched) -> None:
     """It is not asked for more than the agent can take, and nothing is lost."""
-    vault.gate = anyio.Event()
+    checkpoints.gate = anyio.Event()
     asked: list[int] = []
 
     async def fast(config: Any) -> AsyncGenerator[Any]:
@@ -171,13 +171,13 @@ async def test_a_sensor_waits_while_the_mailbox_is_full(vault: Watched) -> None:
             asked.append(number)
             yield sig("temp.now", number)
 
-    async with Runtime(checkpoint_store=vault, sensors={"thermo": fast}) as runtime:
+    async with Runtime(checkpoint_store=checkpoints, sensors={"thermo": fast}) as runtime:
         await runtime.start(sensing(noting), mailbox=2, save_every=1)
         await runtime.cast("a", sig("start"))
-        await vault.entered.wait()
+        await checkpoints.entered.wait()
         await anyio.wait_all_tasks_blocked()
         assert len(asked) <= 4
-        vault.gate.set()
+        checkpoints.gate.set()
         server = runtime.whereis("a")
         assert server is not None
         await eventually(lambda: plain(server.agent.state.get("noted")) == [*range(20)])

@@ -1,4 +1,4 @@
-"""Does an agent that lives take every signal once, in order, and say what came of it?"""
+"""A running agent handles every signal once, in order, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     an_agent,

@@ -1,4 +1,4 @@
-"""Does every signal that an agent accepted come to exactly one end, whatever happens around it?
+"""Every accepted signal comes to exactly one end, whatever happens around it.
 
 Several senders talk to a few agents at the same time, while agents fail, crash, stop, tell each other, are
 stopped, killed and started again. What must have become of each signal is worked out beside it.
@@ -15,7 +15,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.runtime.living import an_agent, crash, fail, sig
+from tests.support.runtime_agents import an_agent, crash, fail, sig
 
 from omoide import Agent, Context, Signal
 from omoide.directives import Directive, Emit, Stop

@@ -1,4 +1,4 @@
-"""Is an agent that fails started again as its terms say, and does it harm nobody else?"""
+"""An agent that fails is restarted as its options say, and harms no other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Heard,
     Watched,
     alive,
@@ -66,9 +66,11 @@ async def test_terms_say_who_is_started_again(restart: str, how: str) -> None:
 
 @pytest.mark.parametrize("restart", ["permanent", "transient"])
 @pytest.mark.parametrize("how", ["stop", "hibernate", "kill"])
-async def test_who_was_asked_to_end_is_not_started_again(restart: str, how: str, vault: Watched) -> None:
+async def test_who_was_asked_to_end_is_not_started_again(
+    restart: str, how: str, checkpoints: Watched
+) -> None:
     """Whatever the terms say."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(mortal(), restart=restart)
         server = alive(runtime)
         if how == "kill":
@@ -213,9 +215,9 @@ async def test_plugins_and_strategies_begin_anew_with_every_life(heard: Heard) -
         await eventually(lambda: heard.types == ["begun", "begun", "news"])
 
 
-async def test_a_new_life_goes_on_from_the_last_checkpoint(vault: Watched) -> None:
+async def test_a_new_life_goes_on_from_the_last_checkpoint(checkpoints: Watched) -> None:
     """Where it was ever saved, and not as it was when it was started."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(mortal())
         await runtime.call("a", sig("up"))
         await runtime.checkpoint("a")
@@ -226,14 +228,14 @@ async def test_a_new_life_goes_on_from_the_last_checkpoint(vault: Watched) -> No
 
 @pytest.mark.parametrize("error", [RestoreFailed("a", "thread_mismatch"), OSError("no disk")])
 async def test_a_checkpoint_that_cannot_be_read_is_no_reason_to_begin_afresh(
-    error: Exception, vault: Watched
+    error: Exception, checkpoints: Watched
 ) -> None:
     """The agent is given up, and says why."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(mortal(), save_every=1)
         server = alive(runtime)
         await runtime.call("a", sig("up"))
-        vault.fails["load"] = error
+        checkpoints.fails["load"] = error
         await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
         await server.ended.wait()
@@ -360,7 +362,7 @@ async def test_one_agent_can_be_given_a_time_to_end() -> None:
                 await runtime.call("a", sig("up"), timeout=wrong)  # type: ignore[arg-type]
 
 
-async def test_who_waits_for_an_agent_that_is_ended_is_told(vault: Watched) -> None:
+async def test_who_waits_for_an_agent_that_is_ended_is_told(checkpoints: Watched) -> None:
     """A call that waits for the checkpoint is not left waiting for ever."""
     told: list[Exception] = []
 
@@ -370,11 +372,11 @@ async def test_who_waits_for_an_agent_that_is_ended_is_told(vault: Watched) -> N
         except Dropped as error:
             told.append(error)
 
-    vault.gate = anyio.Event()
-    async with Runtime(checkpoint_store=vault) as runtime, anyio.create_task_group() as group:
+    checkpoints.gate = anyio.Event()
+    async with Runtime(checkpoint_store=checkpoints) as runtime, anyio.create_task_group() as group:
         await runtime.start(mortal(), save_every=1)
         group.start_soon(ask)
-        await vault.entered.wait()
+        await checkpoints.entered.wait()
         await runtime.stop("a", timeout=0.01)
         await eventually(lambda: told)
     assert "killed" in str(told[0])

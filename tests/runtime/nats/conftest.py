@@ -1,4 +1,4 @@
-"""What are tests of signals over NATS given?"""
+"""Fixtures of the tests with a NATS server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.nats.yard import OpenTransport, Yard
+from tests.support.fleets import OpenTransport, Yard
 
 from omoide import ids
 from omoide.runtime.nats import NatsTransport

@@ -1,4 +1,4 @@
-"""Does an agent of a fleet live in one place at a time, and move when its runtime is gone?
+"""An agent of a fleet runs in one place at a time, and moves when its runtime is gone.
 
 Two runtimes in one process, each with its own connection to one store and one server.
 """
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.living import asks_for, sig
-from tests.runtime.nats.hearing import readers
-from tests.runtime.nats.yard import (
+from tests.support.fleets import (
     KIND,
     OpenTransport,
     Yard,
@@ -21,6 +19,8 @@ from tests.runtime.nats.yard import (
     gone,
     taken_over,
 )
+from tests.support.runtime_agents import asks_for, sig
+from tests.support.signal_recorders import readers
 
 from omoide import Signal, memory
 from omoide.directives import SpawnAgent
@@ -178,7 +178,7 @@ async def test_children_are_claimed_too(yard: Yard) -> None:
 
 
 async def test_a_fleet_needs_a_store_that_can_say_who_has_an_agent(tmp_path: Path) -> None:
-    """And no vault of its own; without a name there is no fleet to ask."""
+    """And no checkpoints of its own; without a name there is no fleet to ask."""
     with pytest.raises(MissingStore):
         Runtime(name="one")
     async with open_store("memory://", embedder="none") as store:

@@ -1,4 +1,4 @@
-"""Do agents on several machines keep what they promise, when machines are killed, stopped and started?
+"""Agents on several machines keep their guarantees when machines are killed, stopped and started.
 
 Every machine is a process of its own, with a store and a server that are as real: a SQLite file that they
 share, a PostgreSQL server, a Redis server.
@@ -16,8 +16,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.nats.machine import WORKER, machines
 from tests.stores.places import url
+from tests.support.fleet_process import WORKER, machines
 
 from omoide import Agent, Signal
 from omoide.runtime.checkpoints import DocumentCheckpointStore, load_agent

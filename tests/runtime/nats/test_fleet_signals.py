@@ -1,4 +1,4 @@
-"""Do signals find the agents of a fleet, once, and is what they do saved before it is seen?
+"""Signals reach the agents of a fleet once, and their effects are saved before they are seen.
 
 Two runtimes in one process, each with its own connection to one store and one server.
 """
@@ -9,9 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import crash, plain, sig
-from tests.runtime.nats.hearing import Told, lying
-from tests.runtime.nats.yard import (
+from tests.support.fleets import (
     KIND,
     OpenTransport,
     Yard,
@@ -20,6 +18,8 @@ from tests.runtime.nats.yard import (
     sends_back,
     taken_over,
 )
+from tests.support.runtime_agents import crash, plain, sig
+from tests.support.signal_recorders import Told, lying
 
 from omoide import Agent, identity, memory
 from omoide.errors import NotFound, NotRunning, StoreFailed, TimedOut, Unrouted

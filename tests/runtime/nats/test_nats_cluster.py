@@ -1,4 +1,4 @@
-"""Do signals survive the loss of one server of three?"""
+"""Signals survive the loss of one server of three."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import anyio
 import pytest
-from tests.runtime.nats.hearing import Told, stream
+from tests.support.signal_recorders import Told, stream
 
 from omoide import Signal
 from omoide.runtime.nats import NatsTransport

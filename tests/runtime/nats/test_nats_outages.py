@@ -1,4 +1,4 @@
-"""What becomes of signals, and of whoever sends and waits for them, while NATS is not there?"""
+"""Signals, senders and receivers survive outages of NATS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.nats.hearing import Told
+from tests.support.signal_recorders import Told
 
 from omoide import Signal
 from omoide.errors import Invalid, MissingExtra, NotAllowed, OmoideError, ServiceFailed, Unreachable

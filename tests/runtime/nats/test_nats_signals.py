@@ -1,4 +1,4 @@
-"""Does a signal over NATS arrive, once, in order, and only where it is meant to?"""
+"""A signal over NATS arrives once, in order, and only at its receivers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.nats.hearing import Problems, Told, lying, readers, stream
-from tests.runtime.nats.yard import OpenTransport
+from tests.support.fleets import OpenTransport
+from tests.support.signal_recorders import Problems, Told, lying, readers, stream
 
 from omoide import Signal
 from omoide.errors import Invalid, SignalTooLarge

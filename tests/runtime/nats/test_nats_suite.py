@@ -1,4 +1,4 @@
-"""Does the transport over NATS pass the suite that every transport has to pass?"""
+"""The transport over NATS passes the conformance suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do the tests of agents that live start from?"""
+"""Agents, executors and checkpoint stores for tests of the runtime."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ async def ended(runtime: Runtime, id: str) -> None:
 
 
 class Watched:
-    """A vault whose operations can be made to wait, or to fail."""
+    """A checkpoint store whose operations can be made to wait, or to fail."""
 
-    def __init__(self, vault: CheckpointStore) -> None:
-        self.vault = vault
+    def __init__(self, checkpoints: CheckpointStore) -> None:
+        self.checkpoints = checkpoints
         self.gate: anyio.Event | None = None
         self.entered = anyio.Event()
         self.fails: dict[str, Exception] = {}
@@ -140,17 +140,17 @@ class Watched:
     async def load(self, id: str) -> StoredCheckpoint:
         """What is kept of an agent."""
         await self._met("load")
-        return await self.vault.load(id)
+        return await self.checkpoints.load(id)
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Put a checkpoint in place of another."""
         await self._met("save")
-        return await self.vault.save(id, checkpoint, expected_rev=expected_rev)
+        return await self.checkpoints.save(id, checkpoint, expected_rev=expected_rev)
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """The journal of a thread."""
         await self._met("read_thread")
-        return await self.vault.read_thread(id, thread_id)
+        return await self.checkpoints.read_thread(id, thread_id)
 
     async def append_thread(
         self,
@@ -163,7 +163,9 @@ class Watched:
     ) -> int:
         """Add to a journal."""
         await self._met("append_thread")
-        return await self.vault.append_thread(id, thread_id, entries, expected_rev=expected_rev, after=after)
+        return await self.checkpoints.append_thread(
+            id, thread_id, entries, expected_rev=expected_rev, after=after
+        )
 
 
 class Provider:

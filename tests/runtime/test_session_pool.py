@@ -1,4 +1,4 @@
-"""Are sessions found, opened and closed as they should be, each without harm to the others?"""
+"""Sessions are found, opened and closed, each without harm to the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.runtime.conversing import MANUAL, Gate, contents, failing, living, noted
 from tests.sessions.given import KINDS, Watched, a_spec, lines, talk, talker
+from tests.support.session_pools import MANUAL, Gate, contents, failing, living, noted
 
 from omoide import Agent, Context, Signal, action
 from omoide.errors import Invalid, MissingNamespace, MissingStore, NotFound, WrongType

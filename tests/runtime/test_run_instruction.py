@@ -1,4 +1,4 @@
-"""Is an action that touches the world run beside the agent, and its result taken in?"""
+"""Effectful actions run beside the agent, and their results are merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     alive,

@@ -1,4 +1,4 @@
-"""Does what an agent believes, wants and is stay whole while it lives, and within its bounds?"""
+"""Memory and identity of a running agent stay consistent, and within their limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     RESULT,
     Errors,
     Heard,
@@ -50,13 +50,13 @@ class Rag(Plugin):
         return [(RESULT, cache)]
 
 
-async def test_what_a_plugin_brings_is_there_from_the_first_signal_on(vault: Watched) -> None:
+async def test_what_a_plugin_brings_is_there_from_the_first_signal_on(checkpoints: Watched) -> None:
     """Pointer, space and extension; also after a crash, and after the agent slept."""
     hits = [{"key": "a", "score": 0.5, "value": "tea"}]
     provider = Provider(query=lambda state, given: ProviderResult(state, hits))
     ask = MemoryQuery(provider="semantic", request_id="r", query={"text": "tea"})
     agent = an_agent("a", {"go": asks_for(ask), "crash": crash}, plugins=[(Rag, {"provider": "vectors"})])
-    async with Runtime(providers={"vectors": provider}, checkpoint_store=vault) as runtime:
+    async with Runtime(providers={"vectors": provider}, checkpoint_store=checkpoints) as runtime:
         for begin in ("start", "crash", "sleep"):
             if begin == "start":
                 await runtime.start(agent)

@@ -1,4 +1,4 @@
-"""Do sessions rest when nobody needs them, and live again when somebody does?"""
+"""Idle sessions are closed, and crashed sessions are opened again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.runtime.conversing import MANUAL, START, Gate, contents, die, failing, living, noted
 from tests.sessions.given import KINDS, Watched, lines, talk, talker
+from tests.support.session_pools import MANUAL, START, Gate, contents, die, failing, living, noted
 
 from omoide import clock
 from omoide.core.entry import Scope

@@ -1,4 +1,4 @@
-"""Does a folder keep agents whole, whatever happens to its files?"""
+"""A folder keeps checkpoints whole, whatever happens to its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.vaulting import CLERK, a_vault, clerk, entry, start, told
+from tests.support.checkpoint_stores import CLERK, a_checkpoint_store, clerk, entry, start, told
 
 from omoide import memory, thread
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, RestoreFailed, StoreFailed
@@ -20,14 +20,14 @@ from omoide.runtime.checkpoints import FileCheckpointStore, load_agent, save_age
 
 
 @pytest.fixture
-def vault(tmp_path: Path) -> FileCheckpointStore:
-    """A vault in an empty folder."""
-    return FileCheckpointStore(tmp_path / "vault")
+def checkpoints(tmp_path: Path) -> FileCheckpointStore:
+    """A checkpoint store in an empty folder."""
+    return FileCheckpointStore(tmp_path / "checkpoints")
 
 
-def files(vault: FileCheckpointStore) -> tuple[Path, Path]:
+def files(checkpoints: FileCheckpointStore) -> tuple[Path, Path]:
     """The checkpoint and the journal of the only agent there."""
-    [folder] = [path for path in vault._root.iterdir() if path.name != ".locks"]
+    [folder] = [path for path in checkpoints._root.iterdir() if path.name != ".locks"]
     [journal] = folder.glob("thread-*.jsonl")
     return folder / "checkpoint.json", journal
 
@@ -38,14 +38,14 @@ def below(folder: Path) -> list[Path]:
 
 
 async def test_each_agent_has_a_folder_that_others_cannot_read(tmp_path: Path) -> None:
-    """A checkpoint in JSON and a journal of lines, for their owner only; nothing lies beside the vault."""
+    """A checkpoint in JSON and a journal of lines, for their owner only; nothing lies beside them."""
     old = os.umask(0)
     try:
-        vault = FileCheckpointStore(tmp_path / "deep" / "vault")
-        await save_agent(clerk("Hello", "Bye", id="../up"), vault)
+        checkpoints = FileCheckpointStore(tmp_path / "deep" / "checkpoints")
+        await save_agent(clerk("Hello", "Bye", id="../up"), checkpoints)
     finally:
         os.umask(old)
-    kept, journal = files(vault)
+    kept, journal = files(checkpoints)
     assert kept.parent.name == "%2e%2e%2fup"
     assert json.loads(kept.read_bytes())["checkpoint"]["id"] == "../up"
     assert [json.loads(line)["payload"]["text"] for line in journal.read_text().splitlines()[1:]] == [
@@ -57,46 +57,48 @@ async def test_each_agent_has_a_folder_that_others_cannot_read(tmp_path: Path) -
     assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
-async def test_nothing_is_left_of_what_was_being_written(vault: FileCheckpointStore) -> None:
+async def test_nothing_is_left_of_what_was_being_written(checkpoints: FileCheckpointStore) -> None:
     """Only the checkpoint and the journal, also after a crash left a half of one."""
     agent = clerk("a")
-    await save_agent(agent, vault)
-    kept, journal = files(vault)
+    await save_agent(agent, checkpoints)
+    kept, journal = files(checkpoints)
     kept.with_name(".checkpoint.json.new").write_bytes(b'{"id": "me", "re')
-    assert await load_agent("me", CLERK, vault) == (agent, 1)
-    await save_agent(memory.world_put(agent, "n", 1), vault)
+    assert await load_agent("me", CLERK, checkpoints) == (agent, 1)
+    await save_agent(memory.world_put(agent, "n", 1), checkpoints)
     assert sorted(path.name for path in kept.parent.iterdir()) == sorted([kept.name, journal.name])
 
 
-async def test_a_line_that_a_crash_cut_off_is_neither_read_nor_in_the_way(vault: FileCheckpointStore) -> None:
+async def test_a_line_that_a_crash_cut_off_is_neither_read_nor_in_the_way(
+    checkpoints: FileCheckpointStore,
+) -> None:
     """Wherever the last write stopped, the acknowledged entries are there, and those to come as well."""
     base = clerk("a", "b")
-    await save_agent(base, vault)
-    kept, journal = files(vault)
+    await save_agent(base, checkpoints)
+    kept, journal = files(checkpoints)
     checkpoint, size = kept.read_bytes(), journal.stat().st_size
-    await save_agent(thread.append(base, [entry("lost ü"), entry("too")]), vault)
+    await save_agent(thread.append(base, [entry("lost ü"), entry("too")]), checkpoints)
     whole = journal.read_bytes()
     other = thread.append(base, entry("c"))
     for end in range(size, len(whole) + 1):
         kept.write_bytes(checkpoint)
         journal.write_bytes(whole[:end])
-        again, rev = await load_agent("me", CLERK, vault)
+        again, rev = await load_agent("me", CLERK, checkpoints)
         assert again == base
-        await save_agent(other, vault, expected_rev=rev)
-        assert (await load_agent("me", CLERK, vault))[0] == other
+        await save_agent(other, checkpoints, expected_rev=rev)
+        assert (await load_agent("me", CLERK, checkpoints))[0] == other
         assert told(other) == ["a", "b", "c"]
 
 
-async def test_a_first_line_that_was_cut_off_is_written_again(vault: FileCheckpointStore) -> None:
+async def test_a_first_line_that_was_cut_off_is_written_again(checkpoints: FileCheckpointStore) -> None:
     """A journal that was only begun counts as none."""
     agent = clerk("a")
-    await save_agent(agent, vault)
-    kept, journal = files(vault)
+    await save_agent(agent, checkpoints)
+    kept, journal = files(checkpoints)
     kept.unlink()
     for rest in (b"", b'{"agent":"m', b"\0\0\0\0", b"x" * 200_000):
         journal.write_bytes(rest)
-        assert await save_agent(agent, vault) == 1
-        assert await load_agent("me", CLERK, vault) == (agent, 1)
+        assert await save_agent(agent, checkpoints) == 1
+        assert await load_agent("me", CLERK, checkpoints) == (agent, 1)
         assert journal.read_bytes().endswith(b"}\n")
         kept.unlink()
 
@@ -123,39 +125,39 @@ DAMAGES: dict[str, tuple[int, Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize(("which", "damage", "told"), DAMAGES.values(), ids=DAMAGES)
 async def test_damage_is_told_and_no_agent_comes_of_it(
-    vault: FileCheckpointStore, which: int, damage: Callable[[bytes], bytes], told: str
+    checkpoints: FileCheckpointStore, which: int, damage: Callable[[bytes], bytes], told: str
 ) -> None:
     """Neither a fresh one nor half of one; it is still listed, and can be deleted."""
-    await save_agent(clerk("a", "b"), vault)
-    path = files(vault)[which]
+    await save_agent(clerk("a", "b"), checkpoints)
+    path = files(checkpoints)[which]
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(RestoreFailed, match=told) as raised:
-        await load_agent("me", CLERK, vault)
+        await load_agent("me", CLERK, checkpoints)
     assert "'me'" in str(raised.value)
-    assert len(await vault.ids()) == 1
-    assert await vault.delete("me") is True
-    assert await vault.ids() == []
+    assert len(await checkpoints.ids()) == 1
+    assert await checkpoints.delete("me") is True
+    assert await checkpoints.ids() == []
 
 
-async def test_a_damaged_checkpoint_is_not_overwritten(vault: FileCheckpointStore) -> None:
+async def test_a_damaged_checkpoint_is_not_overwritten(checkpoints: FileCheckpointStore) -> None:
     """Somebody may still mend it."""
-    await save_agent(clerk("a"), vault)
-    kept, _ = files(vault)
+    await save_agent(clerk("a"), checkpoints)
+    kept, _ = files(checkpoints)
     kept.write_bytes(b"{")
     with pytest.raises(RestoreFailed):
-        await save_agent(clerk("b"), vault)
+        await save_agent(clerk("b"), checkpoints)
     assert kept.read_bytes() == b"{"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("at", range(1, 12))  # all that it takes, after reading
 async def test_whatever_write_fails_the_old_agent_stays(
-    vault: FileCheckpointStore, monkeypatch: pytest.MonkeyPatch, at: int, code: int
+    checkpoints: FileCheckpointStore, monkeypatch: pytest.MonkeyPatch, at: int, code: int
 ) -> None:
     """A typed error, nothing changed, and the same agent can be put aside when there is room again."""
     base = memory.world_put(clerk("a", "b"), "n", 1)
-    await save_agent(base, vault)
-    before = [path.read_bytes() for path in files(vault)]
+    await save_agent(base, checkpoints)
+    before = [path.read_bytes() for path in files(checkpoints)]
     newer = memory.world_put(thread.append(base, [entry("c"), entry("d")]), "n", 2)
     left = at
     with monkeypatch.context() as patch:
@@ -178,15 +180,15 @@ async def test_whatever_write_fails_the_old_agent_stays(
             failing(name)
         wanted = {errno.EIO: StoreFailed, errno.EROFS: ReadOnly}.get(code, DiskFull)
         with pytest.raises(wanted):
-            await save_agent(newer, vault, expected_rev=1)
+            await save_agent(newer, checkpoints, expected_rev=1)
     assert left < 0
-    again, rev = await load_agent("me", CLERK, vault)
+    again, rev = await load_agent("me", CLERK, checkpoints)
     assert again == (newer if at > 9 else base)  # the last two only make sure of what is done
-    after = [path.read_bytes() for path in files(vault)]
+    after = [path.read_bytes() for path in files(checkpoints)]
     assert (after[0] == before[0]) is (at <= 9)
     assert (after[1] == before[1]) is (at <= 4)
-    await save_agent(newer, vault, expected_rev=rev)
-    assert (await load_agent("me", CLERK, vault))[0] == newer
+    await save_agent(newer, checkpoints, expected_rev=rev)
+    assert (await load_agent("me", CLERK, checkpoints))[0] == newer
     assert told(newer) == ["a", "b", "c", "d"]
 
 
@@ -196,34 +198,34 @@ async def test_a_full_disk_is_a_typed_error_and_loses_nothing(place: str, tmp_pa
     process = start("fill", place, tmp_path, 400_000)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    async with a_vault(place, tmp_path) as vault:
-        agent, rev = await load_agent("me", CLERK, vault)
+    async with a_checkpoint_store(place, tmp_path) as checkpoints:
+        agent, rev = await load_agent("me", CLERK, checkpoints)
         assert rev == int(said) > 3
         assert len(told(agent)) == rev
         assert memory.world_get(agent, "n") == rev - 1
         agent = thread.append(agent, entry("room"))
-        await save_agent(agent, vault, expected_rev=rev)
-        assert (await load_agent("me", CLERK, vault))[0] == agent
+        await save_agent(agent, checkpoints, expected_rev=rev)
+        assert (await load_agent("me", CLERK, checkpoints))[0] == agent
 
 
 async def test_a_file_in_the_place_of_the_folder_is_a_typed_error(tmp_path: Path) -> None:
     """It says what the system says."""
-    (tmp_path / "vault").write_text("mine")
+    (tmp_path / "checkpoints").write_text("mine")
     for attempt in (
-        save_agent(clerk("a"), FileCheckpointStore(tmp_path / "vault")),
-        FileCheckpointStore(tmp_path / "vault").load("me"),
+        save_agent(clerk("a"), FileCheckpointStore(tmp_path / "checkpoints")),
+        FileCheckpointStore(tmp_path / "checkpoints").load("me"),
     ):
-        with pytest.raises(StoreFailed, match="vault"):
+        with pytest.raises(StoreFailed, match="checkpoints"):
             await attempt
-    assert (tmp_path / "vault").read_text() == "mine"
+    assert (tmp_path / "checkpoints").read_text() == "mine"
 
 
-async def test_a_vault_that_may_only_be_read_is_read(
-    vault: FileCheckpointStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_checkpoint_store_that_may_only_be_read_is_read(
+    checkpoints: FileCheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a backup is; putting aside there says that it cannot be."""
     agent = clerk("a")
-    await save_agent(agent, vault)
+    await save_agent(agent, checkpoints)
     real = os.open
 
     def opened(path: Any, flags: int, *args: Any, **options: Any) -> int:
@@ -232,10 +234,10 @@ async def test_a_vault_that_may_only_be_read_is_read(
         return real(path, flags, *args, **options)
 
     monkeypatch.setattr(os, "open", opened)
-    assert await load_agent("me", CLERK, vault) == (agent, 1)
-    assert await vault.ids() == ["me"]
+    assert await load_agent("me", CLERK, checkpoints) == (agent, 1)
+    assert await checkpoints.ids() == ["me"]
     with pytest.raises(ReadOnly):
-        await save_agent(memory.world_put(agent, "n", 1), vault)
+        await save_agent(memory.world_put(agent, "n", 1), checkpoints)
 
 
 async def test_whoever_has_to_wait_too_long_is_told(tmp_path: Path) -> None:
@@ -249,21 +251,21 @@ async def test_whoever_has_to_wait_too_long_is_told(tmp_path: Path) -> None:
     assert await save_agent(clerk("b"), FileCheckpointStore(tmp_path, timeout=0.02)) == 2
 
 
-async def test_an_emptied_place_is_not_listed(vault: FileCheckpointStore) -> None:
+async def test_an_emptied_place_is_not_listed(checkpoints: FileCheckpointStore) -> None:
     """Nor is what is no agent's."""
-    await save_agent(clerk("a"), vault)
-    await vault.save("you", None, expected_rev=0)
-    (vault._root / "note.txt").write_text("mine")
-    (vault._root / "folder").mkdir()
-    assert await vault.ids() == ["me"]
+    await save_agent(clerk("a"), checkpoints)
+    await checkpoints.save("you", None, expected_rev=0)
+    (checkpoints._root / "note.txt").write_text("mine")
+    (checkpoints._root / "folder").mkdir()
+    assert await checkpoints.ids() == ["me"]
     with pytest.raises(Conflict):
-        await vault.save("you", None, expected_rev=0)
+        await checkpoints.save("you", None, expected_rev=0)
 
 
 async def test_there_is_nobody_where_there_is_no_folder(tmp_path: Path) -> None:
     """Listing makes none."""
-    assert await FileCheckpointStore(tmp_path / "vault").ids() == []
-    assert not (tmp_path / "vault").exists()
+    assert await FileCheckpointStore(tmp_path / "checkpoints").ids() == []
+    assert not (tmp_path / "checkpoints").exists()
     assert repr(FileCheckpointStore("there")) == "FileCheckpointStore('there')"
 
 
@@ -271,13 +273,13 @@ async def test_there_is_nobody_where_there_is_no_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["files", "sqlite"])
 async def test_processes_take_turns_at_one_agent(place: str, tmp_path: Path) -> None:
     """Each says what it has to say to what the others left, and nothing is lost or said twice."""
-    async with a_vault(place, tmp_path) as vault:
-        await save_agent(clerk("begin"), vault)
+    async with a_checkpoint_store(place, tmp_path) as checkpoints:
+        await save_agent(clerk("begin"), checkpoints)
         workers = [start("count", place, tmp_path, name, 8) for name in "abc"]
         for worker in workers:
             worker.communicate(timeout=100)
             assert worker.returncode == 0
-        agent, rev = await load_agent("me", CLERK, vault)
+        agent, rev = await load_agent("me", CLERK, checkpoints)
         said = told(agent)
         assert rev == 25
         assert sorted(said) == sorted(["begin", *(f"{name}{n}" for name in "abc" for n in range(8))])

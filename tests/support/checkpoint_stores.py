@@ -1,6 +1,6 @@
-"""Which vaults do the tests try, who rests in them, and what do the processes do that get killed?
+"""Checkpoint stores, agents and killable processes for tests.
 
-`python -m tests.runtime.vaulting JOB …` does one of the jobs below.
+`python -m tests.support.checkpoint_stores JOB …` does one of the jobs below.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CLERK = Definition.new("clerk")
 
 
 @asynccontextmanager
-async def a_vault(place: str, folder: Path, **options: Any) -> AsyncIterator[Any]:
-    """A vault of one of the places."""
+async def a_checkpoint_store(place: str, folder: Path, **options: Any) -> AsyncIterator[Any]:
+    """A checkpoint store of one of the places."""
     if place == "files":
-        yield FileCheckpointStore(folder / "vault", **options)
+        yield FileCheckpointStore(folder / "checkpoints", **options)
         return
-    url = "memory://" if place == "memory" else f"sqlite:///{(folder / 'vault.db').as_posix()}"
+    url = "memory://" if place == "memory" else f"sqlite:///{(folder / 'checkpoints.db').as_posix()}"
     async with open_store(url, embedder="none", **options) as store:
         yield DocumentCheckpointStore(store)
 
@@ -62,8 +62,8 @@ def told(agent: Agent) -> list[str]:
     return [one.payload["text"] for one in thread.filter_by_kind(agent, "message")]
 
 
-class DictVault:
-    """A vault of somebody's own, in as few lines as it takes."""
+class DictCheckpointStore:
+    """A checkpoint store of somebody's own, in as few lines as it takes."""
 
     def __init__(self) -> None:
         self.checkpoints: dict[str, StoredCheckpoint] = {}
@@ -101,37 +101,39 @@ class DictVault:
 
 
 class Crash(Exception):
-    """The end of a process, as far as a vault sees it."""
+    """The end of a process, as far as a checkpoint store sees it."""
 
 
 class Watched:
-    """A vault that notes what is asked of it, and lets `before` and `after` each step do something."""
+    """A checkpoint store that records its calls, and lets `before` and `after` each step do something."""
 
     def __init__(
         self,
-        vault: CheckpointStore,
+        checkpoints: CheckpointStore,
         before: Callable[[str], Awaitable[None]] | None = None,
         after: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        self.vault = vault
+        self.checkpoints = checkpoints
         self.steps: list[str] = []
         self.before, self.after = before, after
 
     async def load(self, id: str) -> StoredCheckpoint:
-        """As the vault does."""
-        return cast("StoredCheckpoint", await self._step("load", self.vault.load, id))
+        """As the checkpoint store does."""
+        return cast("StoredCheckpoint", await self._step("load", self.checkpoints.load, id))
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
-        """As the vault does."""
-        return int(await self._step("save", self.vault.save, id, checkpoint, expected_rev=expected_rev))
+        """As the checkpoint store does."""
+        return int(await self._step("save", self.checkpoints.save, id, checkpoint, expected_rev=expected_rev))
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
-        """As the vault does."""
-        return cast("ThreadJournal", await self._step("read_thread", self.vault.read_thread, id, thread_id))
+        """As the checkpoint store does."""
+        return cast(
+            "ThreadJournal", await self._step("read_thread", self.checkpoints.read_thread, id, thread_id)
+        )
 
     async def append_thread(self, *args: Any, **options: Any) -> int:
-        """As the vault does."""
-        return int(await self._step("append_thread", self.vault.append_thread, *args, **options))
+        """As the checkpoint store does."""
+        return int(await self._step("append_thread", self.checkpoints.append_thread, *args, **options))
 
     async def _step(self, name: str, step: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         self.steps.append(name)
@@ -143,8 +145,8 @@ class Watched:
         return result
 
 
-def crashing(vault: CheckpointStore, at: int, *, done: bool) -> Watched:
-    """A vault whose process ends at its so manieth write, before it or when it is done."""
+def crashing(checkpoints: CheckpointStore, at: int, *, done: bool) -> Watched:
+    """A checkpoint store whose process ends at its so manieth write, before it or when it is done."""
     left = at
 
     async def end(name: str) -> None:
@@ -154,7 +156,7 @@ def crashing(vault: CheckpointStore, at: int, *, done: bool) -> Watched:
             if left < 0:
                 raise Crash
 
-    return Watched(vault, after=end) if done else Watched(vault, before=end)
+    return Watched(checkpoints, after=end) if done else Watched(checkpoints, before=end)
 
 
 # A life of steps: what an agent is after a step depends on its number alone.
@@ -174,16 +176,16 @@ def expected(n: int) -> list[str]:
 
 async def live(place: str, folder: str) -> None:
     """Take the agent up and put it aside again, one step on, and write the step's number, until killed."""
-    async with a_vault(place, Path(folder)) as vault:
+    async with a_checkpoint_store(place, Path(folder)) as checkpoints:
         try:
-            agent, rev = await load_agent("me", CLERK, vault)
+            agent, rev = await load_agent("me", CLERK, checkpoints)
         except NotFound:
             agent, rev = clerk(), 0
         n = memory.world_get(agent, "n", -1)
         while True:
             n += 1
             agent = lived(agent, n)
-            rev = await save_agent(agent, vault, expected_rev=rev)
+            rev = await save_agent(agent, checkpoints, expected_rev=rev)
             os.write(1, f"{n}\n".encode())
 
 
@@ -199,7 +201,10 @@ DWELLER = Definition.new("clerk", routes=[("step", take_step)])
 
 async def dwell(place: str, folder: str) -> None:
     """The same in a runtime that saves the agent with each signal, which is answered once that is done."""
-    async with a_vault(place, Path(folder)) as vault, Runtime(checkpoint_store=vault) as runtime:
+    async with (
+        a_checkpoint_store(place, Path(folder)) as checkpoints,
+        Runtime(checkpoint_store=checkpoints) as runtime,
+    ):
         try:
             await runtime.thaw("me", DWELLER, save_every=1)
         except NotFound:
@@ -211,27 +216,27 @@ async def dwell(place: str, folder: str) -> None:
 
 async def fill(place: str, folder: str, size: str) -> None:
     """Say more and more until the system lets no file grow; print how often it was put aside before."""
-    async with a_vault(place, Path(folder)) as vault:
+    async with a_checkpoint_store(place, Path(folder)) as checkpoints:
         agent = clerk("first")
-        rev = await save_agent(agent, vault)
+        rev = await save_agent(agent, checkpoints)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
         try:
             while True:
                 agent = thread.append(agent, entry("x" * 1_000))
                 agent = memory.world_put(agent, "n", rev)
-                rev = await save_agent(agent, vault, expected_rev=rev)
+                rev = await save_agent(agent, checkpoints, expected_rev=rev)
         except DiskFull:
             os.write(1, str(rev).encode())
 
 
 async def count(place: str, folder: str, name: str, times: str) -> None:
     """Take the agent up, say something to it and put it aside, so often that nobody was faster."""
-    async with a_vault(place, Path(folder)) as vault:
+    async with a_checkpoint_store(place, Path(folder)) as checkpoints:
         for n in range(int(times)):
             while True:
-                agent, rev = await load_agent("me", CLERK, vault)
+                agent, rev = await load_agent("me", CLERK, checkpoints)
                 try:
-                    await save_agent(thread.append(agent, entry(f"{name}{n}")), vault, expected_rev=rev)
+                    await save_agent(thread.append(agent, entry(f"{name}{n}")), checkpoints, expected_rev=rev)
                 except Conflict:
                     continue
                 break
@@ -239,7 +244,7 @@ async def count(place: str, folder: str, name: str, times: str) -> None:
 
 def start(job: str, *args: object) -> subprocess.Popen[bytes]:
     """A process that does a job."""
-    command = [sys.executable, "-m", "tests.runtime.vaulting", job, *map(str, args)]
+    command = [sys.executable, "-m", "tests.support.checkpoint_stores", job, *map(str, args)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
 
 

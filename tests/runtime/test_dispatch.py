@@ -1,4 +1,4 @@
-"""Does a signal that an agent emits get to those that it is for?"""
+"""Emitted signals reach their targets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     Watched,
@@ -174,18 +174,18 @@ def test_a_built_in_way_cannot_be_given_another_meaning(way: str) -> None:
         Runtime(dispatchers={"post": "office"})  # type: ignore[dict-item]
 
 
-async def test_an_agent_that_emits_to_a_full_mailbox_waits_and_still_listens(vault: Watched) -> None:
+async def test_an_agent_that_emits_to_a_full_mailbox_waits_and_still_listens(checkpoints: Watched) -> None:
     """Its directives wait until there is room; its own signals are handled meanwhile, and nothing is lost."""
-    vault.gate = anyio.Event()
+    checkpoints.gate = anyio.Event()
     many = [Emit(signal=sig("note", number), dispatch={"to": "slow"}) for number in range(6)]
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(an_agent("slow", {"note": noting}), mailbox=2, save_every=1)
         await runtime.start(an_agent("a", {"go": asks_for(*many), "up": counting}))
         await runtime.call("a", sig("go"))
-        await vault.entered.wait()
+        await checkpoints.entered.wait()
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         assert runtime.stats()["accepted"] < 2 + len(many)
-        vault.gate.set()
+        checkpoints.gate.set()
         server = runtime.whereis("slow")
         assert server is not None
         await eventually(lambda: plain(server.agent.state.get("noted")) == [*range(6)])

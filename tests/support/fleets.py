@@ -1,4 +1,4 @@
-"""Where do tests of fleets make their runtimes?"""
+"""Runtimes of a fleet for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.runtime.living import an_agent, counting, fail, noting, sig
+from tests.support.runtime_agents import an_agent, counting, fail, noting, sig
 
 from omoide import Agent, Context, identity, memory
 from omoide.directives import Emit

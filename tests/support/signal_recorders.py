@@ -1,4 +1,4 @@
-"""What do tests of signals over NATS look at?"""
+"""Handlers that record signals, and views of streams, for tests over NATS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are directives carried out one after the other, in order, whoever knows how to?"""
+"""Directives are executed one after the other, by built-in and custom executors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     an_agent,

@@ -1,4 +1,4 @@
-"""Which provider does an agent get, and which can it never get?"""
+"""Aliases resolve to configured providers, and to no others."""
 
 from __future__ import annotations
 

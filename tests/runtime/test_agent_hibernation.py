@@ -1,4 +1,4 @@
-"""Is an agent that lives put to rest whole, and taken up again as exactly the one it was?"""
+"""A running agent is hibernated whole, and thawed as exactly the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import (
+from tests.support.runtime_agents import (
     Errors,
     Heard,
     Watched,
@@ -49,11 +49,11 @@ def a_talker(**more: Any) -> Any:
     return identity.ensure(memory.world_put(agent, "mood", "calm"), profile={"age": 3})
 
 
-async def test_an_agent_that_slept_is_the_one_it_was(vault: Watched) -> None:
+async def test_an_agent_that_slept_is_the_one_it_was(checkpoints: Watched) -> None:
     """State, memory, identity and every entry of its thread, in another runtime, by kind or by its name."""
     agent = a_talker()
     kind = agent.definition
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(agent)
         for number in range(3):
             await runtime.cast("a", sig("say", f"word {number}"))
@@ -61,7 +61,7 @@ async def test_an_agent_that_slept_is_the_one_it_was(vault: Watched) -> None:
         await runtime.hibernate("a")
         assert runtime.ids() == []
     for wanted in (kind, "talker"):
-        async with Runtime(checkpoint_store=vault, kinds=[kind]) as runtime:
+        async with Runtime(checkpoint_store=checkpoints, kinds=[kind]) as runtime:
             assert await runtime.thaw("a", wanted) == "a"
             after = await runtime.state("a")
             assert after == before
@@ -69,11 +69,11 @@ async def test_an_agent_that_slept_is_the_one_it_was(vault: Watched) -> None:
             assert (await runtime.call("a", sig("up"))).state["count"] == 2
 
 
-async def test_what_was_accepted_is_handled_before_the_agent_sleeps(vault: Watched) -> None:
+async def test_what_was_accepted_is_handled_before_the_agent_sleeps(checkpoints: Watched) -> None:
     """With all its effects."""
     done = Heard()
     agent = a_talker(go=asks_for(Emit(signal=sig("done"))), done=done)
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(agent)
         for _ in range(40):
             await runtime.cast("a", sig("go"))
@@ -82,9 +82,9 @@ async def test_what_was_accepted_is_handled_before_the_agent_sleeps(vault: Watch
         assert len(runtime.dropped_signals) == 0
 
 
-async def test_sleeping_again_and_again_doubles_nothing(vault: Watched) -> None:
+async def test_sleeping_again_and_again_doubles_nothing(checkpoints: Watched) -> None:
     """Only what is missing in the journal is written; the checkpoint holds a pointer and no thread."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
         for number in range(4):
             await runtime.call("a", sig("say", number))
@@ -94,17 +94,17 @@ async def test_sleeping_again_and_again_doubles_nothing(vault: Watched) -> None:
         await runtime.checkpoint("a")
         awake = await runtime.state("a")
         assert said(awake) == [*range(4)]
-    kept = await vault.vault.load("a")
+    kept = await checkpoints.checkpoints.load("a")
     assert isinstance(kept.checkpoint, Checkpoint)
     assert "__thread__" not in kept.checkpoint.state
     assert kept.checkpoint.thread is not None
-    journal = await vault.vault.read_thread("a", kept.checkpoint.thread["id"])
+    journal = await checkpoints.checkpoints.read_thread("a", kept.checkpoint.thread["id"])
     assert [*journal.entries] == [*thread.of(awake).entries]
 
 
-async def test_a_checkpoint_holds_all_that_was_accepted_before_it(vault: Watched) -> None:
+async def test_a_checkpoint_holds_all_that_was_accepted_before_it(checkpoints: Watched) -> None:
     """And the agent goes on living."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
         for _ in range(30):
             await runtime.cast("a", sig("up"))
@@ -113,9 +113,9 @@ async def test_a_checkpoint_holds_all_that_was_accepted_before_it(vault: Watched
         assert (await runtime.call("a", sig("up"))).state["count"] == 31
 
 
-async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(vault: Watched) -> None:
+async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(checkpoints: Watched) -> None:
     """It ended before it came to that."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(end=asks_for(Stop())))
         await runtime.cast("a", sig("end"))
         with anyio.fail_after(5), pytest.raises(Dropped, match=r"checkpoint.*ended"):
@@ -123,27 +123,29 @@ async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(vault:
 
 
 @pytest.mark.parametrize("failure", ["load", "read_thread"])
-async def test_what_cannot_be_taken_up_never_becomes_a_fresh_agent(failure: str, vault: Watched) -> None:
+async def test_what_cannot_be_taken_up_never_becomes_a_fresh_agent(
+    failure: str, checkpoints: Watched
+) -> None:
     """Nobody lives under the id then; and one that was never put to rest is simply not found."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         with pytest.raises(NotFound):
             await runtime.thaw("a", a_talker().definition)
         await runtime.start(a_talker())
         await runtime.call("a", sig("say", "hello"))
         await runtime.hibernate("a")
-        vault.fails[failure] = OSError("no disk")
+        checkpoints.fails[failure] = OSError("no disk")
         with pytest.raises((OmoideError, OSError)) as caught:
             await runtime.thaw("a", a_talker().definition)
         assert not isinstance(caught.value, NotFound)
         assert runtime.ids() == []
-        vault.fails.clear()
+        checkpoints.fails.clear()
         await runtime.thaw("a", a_talker().definition)
         assert said(await runtime.state("a")) == ["hello"]
 
 
-async def test_who_is_awake_cannot_be_woken(vault: Watched) -> None:
+async def test_who_is_awake_cannot_be_woken(checkpoints: Watched) -> None:
     """Nor can something be woken that is no kind of agent, or one without a place to sleep."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
         await runtime.checkpoint("a")
         with pytest.raises(IdTaken):
@@ -162,56 +164,56 @@ async def test_who_is_awake_cannot_be_woken(vault: Watched) -> None:
 # When it cannot be saved
 
 
-async def test_an_agent_that_cannot_be_saved_lives_on(vault: Watched, errors: Errors) -> None:
+async def test_an_agent_that_cannot_be_saved_lives_on(checkpoints: Watched, errors: Errors) -> None:
     """Whoever wanted it to sleep is told why; it takes signals again, and can sleep later."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), on_error=errors)
         await runtime.call("a", sig("up"))
-        vault.fails["save"] = OSError("no disk")
+        checkpoints.fails["save"] = OSError("no disk")
         with pytest.raises(OSError, match="no disk"):
             await runtime.hibernate("a")
         assert [one.context for one in errors] == ["checkpoint"]
         assert (await runtime.call("a", sig("up"))).state["count"] == 2
         with pytest.raises(OSError, match="no disk"):
             await runtime.checkpoint("a")
-        vault.fails.clear()
+        checkpoints.fails.clear()
         await runtime.hibernate("a")
         await runtime.thaw("a", a_talker().definition)
         assert (await runtime.state("a")).state["count"] == 2
 
 
-async def test_sleep_that_takes_too_long_is_given_up(vault: Watched) -> None:
-    """The agent lives on, also if the vault fails later on, and can be put to sleep again."""
-    vault.gate = anyio.Event()
-    vault.fails["save"] = OSError("no disk")
-    async with Runtime(checkpoint_store=vault) as runtime:
+async def test_sleep_that_takes_too_long_is_given_up(checkpoints: Watched) -> None:
+    """The agent lives on, also if the checkpoint store fails later on, and can be put to sleep again."""
+    checkpoints.gate = anyio.Event()
+    checkpoints.fails["save"] = OSError("no disk")
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
         await runtime.call("a", sig("up"))
         with pytest.raises(TimedOut, match="hibernating"):
             await runtime.hibernate("a", timeout=0.01)
-        vault.gate.set()
+        checkpoints.gate.set()
         assert (await runtime.call("a", sig("up"))).state["count"] == 2
-        vault.fails.clear()
+        checkpoints.fails.clear()
         await runtime.hibernate("a")
         await runtime.thaw("a", a_talker().definition)
         assert (await runtime.state("a")).state["count"] == 2
 
 
-async def test_a_checkpoint_that_comes_after_all_ends_nobody(vault: Watched) -> None:
+async def test_a_checkpoint_that_comes_after_all_ends_nobody(checkpoints: Watched) -> None:
     """Sleep was given up by then: the agent handles what it has accepted since."""
-    vault.gate = anyio.Event()
-    async with Runtime(checkpoint_store=vault) as runtime:
+    checkpoints.gate = anyio.Event()
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
         with pytest.raises(TimedOut):
             await runtime.hibernate("a", timeout=0.01)
         await runtime.cast("a", sig("up"))
-        vault.gate.set()
+        checkpoints.gate.set()
         assert (await runtime.call("a", sig("up"))).state["count"] == 2
         await anyio.wait_all_tasks_blocked()
         assert runtime.ids() == ["a"]
 
 
-async def test_an_agent_that_lives_on_does_what_it_asks_for(vault: Watched) -> None:
+async def test_an_agent_that_lives_on_does_what_it_asks_for(checkpoints: Watched) -> None:
     """What held it up is given up; what waited behind it, and what comes later, is carried out."""
     sent: list[str] = []
 
@@ -223,7 +225,7 @@ async def test_an_agent_that_lives_on_does_what_it_asks_for(vault: Watched) -> N
     def asking(*types: str) -> Any:
         return asks_for(*(Emit(signal=sig(type), dispatch={"out": True}) for type in types))
 
-    async with Runtime(checkpoint_store=vault, dispatchers={"out": send}) as runtime:
+    async with Runtime(checkpoint_store=checkpoints, dispatchers={"out": send}) as runtime:
         await runtime.start(a_talker(first=asking("stuck", "behind"), second=asking("later")))
         await runtime.call("a", sig("first"))
         with pytest.raises(TimedOut):
@@ -232,28 +234,28 @@ async def test_an_agent_that_lives_on_does_what_it_asks_for(vault: Watched) -> N
         await eventually(lambda: sent == ["behind", "later"])
 
 
-async def test_a_policy_may_end_an_agent_that_cannot_be_saved(vault: Watched) -> None:
+async def test_a_policy_may_end_an_agent_that_cannot_be_saved(checkpoints: Watched) -> None:
     """It ends at once, and does not wait for another signal to notice."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), on_error="stop", restart="temporary")
-        vault.fails["save"] = OSError("no disk")
+        checkpoints.fails["save"] = OSError("no disk")
         with pytest.raises(OSError, match="no disk"):
             await runtime.hibernate("a")
         await ended(runtime, "a")
         assert runtime.ids() == []
 
 
-async def test_an_agent_that_cannot_live_on_is_started_again(vault: Watched) -> None:
+async def test_an_agent_that_cannot_live_on_is_started_again(checkpoints: Watched) -> None:
     """Where its strategy fails just then, that is a crash of its own, and nothing for who gave up waiting."""
-    vault.gate = anyio.Event()
+    checkpoints.gate = anyio.Event()
     strategy = Failing()
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(an_agent("a", {"up": counting}, strategy=strategy))
         await runtime.call("a", sig("up"))
         strategy.next_fails = True
         with pytest.raises(TimedOut):
             await runtime.hibernate("a", timeout=0.01)
-        vault.gate.set()
+        checkpoints.gate.set()
         assert "count" in (await runtime.call("a", sig("up"))).state
         assert len(alive(runtime).restart_times) == 1
 
@@ -271,27 +273,27 @@ class Failing(Direct):
         return agent, []
 
 
-async def test_several_may_want_it_to_sleep(vault: Watched) -> None:
+async def test_several_may_want_it_to_sleep(checkpoints: Watched) -> None:
     """Each of them is answered."""
-    vault.gate = anyio.Event()
-    async with Runtime(checkpoint_store=vault) as runtime:
+    checkpoints.gate = anyio.Event()
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 for _ in range(3):
                     group.start_soon(runtime.hibernate, "a")
-                await vault.entered.wait()
+                await checkpoints.entered.wait()
                 await anyio.wait_all_tasks_blocked()
-                vault.gate.set()
+                checkpoints.gate.set()
         assert runtime.ids() == []
 
 
 @pytest.mark.parametrize("restart", ["temporary", "transient"])
 async def test_an_agent_that_crashes_on_its_way_to_sleep_leaves_nobody_waiting(
-    restart: str, vault: Watched
+    restart: str, checkpoints: Watched
 ) -> None:
     """Whoever waits is told that it ended; one that is started again is put to sleep then."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), restart=restart)
         await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
@@ -311,34 +313,34 @@ async def test_an_agent_that_crashes_on_its_way_to_sleep_leaves_nobody_waiting(
 
 
 @pytest.mark.parametrize("every", [1, 3])
-async def test_an_agent_is_saved_after_so_many_signals(every: int, vault: Watched) -> None:
+async def test_an_agent_is_saved_after_so_many_signals(every: int, checkpoints: Watched) -> None:
     """With 1, a call answers once that is done."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), save_every=every)
         for done in range(1, 7):
             await runtime.call("a", sig("up"))
             if every == 1:
-                assert vault.calls.count("save") == done
+                assert checkpoints.calls.count("save") == done
             await anyio.wait_all_tasks_blocked()
-            assert vault.calls.count("save") == done // every
-    async with Runtime(checkpoint_store=vault) as runtime:
+            assert checkpoints.calls.count("save") == done // every
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.thaw("a", a_talker().definition)
         assert (await runtime.state("a")).state["count"] == 6
 
 
-async def test_a_call_that_could_not_be_saved_says_so(vault: Watched, errors: Errors) -> None:
+async def test_a_call_that_could_not_be_saved_says_so(checkpoints: Watched, errors: Errors) -> None:
     """With saving after each signal; the agent goes on, and the next one saves both."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), save_every=1, on_error=errors)
-        vault.fails["save"] = OSError("no disk")
+        checkpoints.fails["save"] = OSError("no disk")
         with pytest.raises(OSError, match="no disk"):
             await runtime.call("a", sig("up"))
-        vault.fails.clear()
+        checkpoints.fails.clear()
         assert (await runtime.call("a", sig("up"))).state["count"] == 2
         assert [one.context for one in errors] == ["checkpoint"]
 
 
-async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(vault: Watched) -> None:
+async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(checkpoints: Watched) -> None:
     """Also one that crashed on its way there, and also what its effects brought in the last moment."""
 
     @action(effectful=True)
@@ -346,19 +348,19 @@ async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(vault: Wat
         return {"touched": True}
 
     agent = a_talker(touch=touch)
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(agent, save_every=100)
         await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
         await runtime.cast("a", sig("touch"))
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.thaw("a", agent.definition)
         after = await runtime.state("a")
         assert (after.state["count"], after.state["touched"]) == (1, True)
 
 
 async def test_a_folder_keeps_agents_as_well(tmp_path: Path) -> None:
-    """Any vault does."""
+    """Any checkpoint store does."""
     for expected in (1, 2):
         async with Runtime(checkpoint_store=FileCheckpointStore(tmp_path)) as runtime:
             if expected == 1:
@@ -371,7 +373,7 @@ async def test_a_folder_keeps_agents_as_well(tmp_path: Path) -> None:
             await eventually(lambda: runtime.ids() == [])
 
 
-async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(vault: Watched) -> None:
+async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(checkpoints: Watched) -> None:
     """What a callback raises is an error of ours, and the agent lives on."""
 
     class Broken(Plugin):
@@ -384,7 +386,7 @@ async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(vault: 
         def on_checkpoint(self, slice: Any, ctx: Any) -> Any:
             raise ValueError("not now")
 
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(an_agent("a", {"up": counting}, plugins=[Broken]))
         with pytest.raises(OmoideError, match="broken"):
             await runtime.hibernate("a")
@@ -392,9 +394,9 @@ async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(vault: 
         assert plain((await runtime.state("a")).state["broken"]) == {"on": True}
 
 
-async def test_a_fresh_agent_does_not_overwrite_one_that_rests(vault: Watched, errors: Errors) -> None:
+async def test_a_fresh_agent_does_not_overwrite_one_that_rests(checkpoints: Watched, errors: Errors) -> None:
     """Who starts one of the same id is told so when it is saved, and the old one is still there."""
-    async with Runtime(checkpoint_store=vault) as runtime:
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(an_agent("a", {"note": noting}))
         await runtime.call("a", sig("note", "precious"))
         await runtime.hibernate("a")

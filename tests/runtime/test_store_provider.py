@@ -1,4 +1,4 @@
-"""What does a store do for agents that use it as a provider?"""
+"""A store serves as a memory provider of agents."""
 
 from __future__ import annotations
 

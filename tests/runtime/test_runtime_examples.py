@@ -1,4 +1,4 @@
-"""Do the examples of agents that live show what they say?"""
+"""The examples of running agents show what they say."""
 
 from tests.test_examples import run_example
 

@@ -1,4 +1,4 @@
-"""Is a set of sessions what a table of their turns is, whatever is done to it in whichever order?"""
+"""A session pool behaves like a table of turns, under any order of operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every memory directive end in one result, whatever the provider does?"""
+"""Every memory directive ends in one result, whatever the provider does."""
 
 from __future__ import annotations
 

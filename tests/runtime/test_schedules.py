@@ -1,11 +1,11 @@
-"""Is an agent told later, or again and again, what it wants to be told?"""
+"""Schedules and cron jobs send an agent signals later."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.runtime.living import Errors, Heard, an_agent, asks_for, counting, crash, plain, sig
+from tests.support.runtime_agents import Errors, Heard, an_agent, asks_for, counting, crash, plain, sig
 
 from omoide.directives import Cron, CronCancel, Schedule
 from omoide.runtime import Runtime

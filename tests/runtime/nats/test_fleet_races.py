@@ -1,4 +1,4 @@
-"""What did a second look at fleets find?
+"""Races in a fleet that once went wrong.
 
 Each test is about something that went wrong once: when several things happen at the same time.
 """
@@ -9,9 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.living import an_agent, crash, sig
-from tests.runtime.nats.hearing import Problems, Told, lying, readers, stream
-from tests.runtime.nats.yard import OpenTransport, Yard, a_member, gone, taken_over
+from tests.support.fleets import OpenTransport, Yard, a_member, gone, taken_over
+from tests.support.runtime_agents import an_agent, crash, sig
+from tests.support.signal_recorders import Problems, Told, lying, readers, stream
 
 from omoide import identity
 from omoide.errors import OwnedElsewhere, TooManyAgents, Unreachable

@@ -1,4 +1,4 @@
-"""Is the last agent that was acknowledged there, whenever a writer ends and whoever else writes?"""
+"""A checkpoint store holds the last acknowledged agent after any crash and any concurrent writer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.vaulting import (
+from tests.support.checkpoint_stores import (
     CLERK,
     Crash,
-    DictVault,
+    DictCheckpointStore,
     Watched,
-    a_vault,
+    a_checkpoint_store,
     clerk,
     crashing,
     entry,
@@ -43,10 +43,10 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
 
 
 class Life:
-    """An agent, and what a vault may give of it."""
+    """An agent, and what a checkpoint store may give of it."""
 
-    def __init__(self, vault: CheckpointStore) -> None:
-        self.vault = vault
+    def __init__(self, checkpoints: CheckpointStore) -> None:
+        self.checkpoints = checkpoints
         self.agent, self.rev = clerk(), 0
         self.acknowledged: Agent | None = None
         self.attempted: list[Agent] = []
@@ -74,7 +74,7 @@ class Life:
     async def rest(self, expected_rev: int | None) -> None:
         """Put the agent aside; only an attempt that came to be kept unnoticed may be in the way."""
         try:
-            self.rev = await save_agent(self.agent, self.vault, expected_rev=expected_rev)
+            self.rev = await save_agent(self.agent, self.checkpoints, expected_rev=expected_rev)
         except Conflict:
             assert self.attempted
             await self.wake()
@@ -84,7 +84,7 @@ class Life:
     async def interrupted(self, at: int, done: bool) -> None:
         """Put the agent aside, and be stopped at the so manieth write."""
         try:
-            self.rev = await save_agent(self.agent, crashing(self.vault, at, done=done))
+            self.rev = await save_agent(self.agent, crashing(self.checkpoints, at, done=done))
         except Crash:
             self.attempted.append(self.agent)
         else:
@@ -93,7 +93,7 @@ class Life:
     async def wake(self) -> None:
         """Take up what is kept: what was acknowledged, or what was being put aside after it."""
         try:
-            self.agent, self.rev = await load_agent("me", CLERK, self.vault)
+            self.agent, self.rev = await load_agent("me", CLERK, self.checkpoints)
         except NotFound:
             assert self.acknowledged is None
             self.agent, self.rev, self.attempted = clerk(), 0, []
@@ -110,13 +110,13 @@ def test_what_was_acknowledged_is_there_wherever_a_writer_ends(place: str, plan:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             if place == "own":
-                await lived_through(DictVault())
+                await lived_through(DictCheckpointStore())
             else:
-                async with a_vault(place, Path(folder)) as vault:
-                    await lived_through(vault)
+                async with a_checkpoint_store(place, Path(folder)) as checkpoints:
+                    await lived_through(checkpoints)
 
-    async def lived_through(vault: CheckpointStore) -> None:
-        life = Life(vault)
+    async def lived_through(checkpoints: CheckpointStore) -> None:
+        life = Life(checkpoints)
         for step in plan:
             await life.step(*step)
         await life.wake()
@@ -132,34 +132,34 @@ def test_what_was_acknowledged_is_there_wherever_a_writer_ends(place: str, plan:
 @pytest.mark.parametrize("place", ["memory", "sqlite", "files"])
 async def test_entries_that_were_not_acknowledged_give_way(place: str, tmp_path: Path) -> None:
     """They are not seen when the agent is taken up, and neither doubled nor in the way afterwards."""
-    async with a_vault(place, tmp_path) as vault:
+    async with a_checkpoint_store(place, tmp_path) as checkpoints:
         base = clerk("a", "b")
-        await save_agent(base, vault)
+        await save_agent(base, checkpoints)
         lost = thread.append(base, [entry("lost"), entry("lost too"), entry("and this")])
         with pytest.raises(Crash):
-            await save_agent(lost, crashing(vault, 0, done=True))
-        assert len((await vault.read_thread("me", thread.of(base).id)).entries) == 5
-        again, rev = await load_agent("me", CLERK, vault)
+            await save_agent(lost, crashing(checkpoints, 0, done=True))
+        assert len((await checkpoints.read_thread("me", thread.of(base).id)).entries) == 5
+        again, rev = await load_agent("me", CLERK, checkpoints)
         assert again == base
         other = thread.append(again, entry("c"))
-        await save_agent(other, vault, expected_rev=rev)
-        assert await load_agent("me", CLERK, vault) == (other, 2)
-        assert len((await vault.read_thread("me", thread.of(base).id)).entries) == 3
+        await save_agent(other, checkpoints, expected_rev=rev)
+        assert await load_agent("me", CLERK, checkpoints) == (other, 2)
+        assert len((await checkpoints.read_thread("me", thread.of(base).id)).entries) == 3
 
 
 @pytest.mark.parametrize("place", ["memory", "sqlite", "files"])
 async def test_whoever_lives_on_may_try_again(place: str, tmp_path: Path) -> None:
     """After any number of failures the same revision is the one to build on, and nothing is doubled."""
-    async with a_vault(place, tmp_path) as vault:
+    async with a_checkpoint_store(place, tmp_path) as checkpoints:
         agent = clerk("a")
-        rev = await save_agent(agent, vault)
+        rev = await save_agent(agent, checkpoints)
         agent = thread.append(agent, [entry("b"), entry("c")])
         for at in (1, 2, 2, 1):
             with pytest.raises(Crash):
-                await save_agent(agent, crashing(vault, at, done=False), expected_rev=rev)
+                await save_agent(agent, crashing(checkpoints, at, done=False), expected_rev=rev)
             agent = thread.append(agent, entry("d"))
-        assert await save_agent(agent, vault, expected_rev=rev) == 2
-        assert (await load_agent("me", CLERK, vault))[0] == agent
+        assert await save_agent(agent, checkpoints, expected_rev=rev) == 2
+        assert (await load_agent("me", CLERK, checkpoints))[0] == agent
         assert told(agent) == ["a", "b", "c", "d", "d", "d", "d"]
 
 
@@ -179,13 +179,13 @@ async def pause(name: str) -> None:
 
 
 class Writer:
-    """Somebody who puts an agent aside, one step of the vault at a time."""
+    """Somebody who puts an agent aside, one step of the checkpoint store at a time."""
 
-    def __init__(self, agent: Agent, vault: CheckpointStore, expected_rev: int | None) -> None:
+    def __init__(self, agent: Agent, checkpoints: CheckpointStore, expected_rev: int | None) -> None:
         self.agent = agent
         self.rev: int | None = None
         self.over = False
-        watched = Watched(vault, before=pause)
+        watched = Watched(checkpoints, before=pause)
         self._work = save_agent(agent, watched, expected_rev=expected_rev)
         self.go_on()  # to where the first step is about to be taken
 
@@ -234,15 +234,15 @@ WRITERS: dict[str, list[Agent]] = {
 BEFORE = ("nothing", "kept", "tail", "only a tail")
 
 
-def begun(before: str) -> DictVault:
-    """A vault in which an agent was put aside, or not, or not quite."""
-    vault = DictVault()
+def begun(before: str) -> DictCheckpointStore:
+    """A checkpoint store in which an agent was put aside, or not, or not quite."""
+    checkpoints = DictCheckpointStore()
     if before in ("kept", "tail"):
-        at_once(save_agent(BASE, vault))
+        at_once(save_agent(BASE, checkpoints))
     if before in ("tail", "only a tail"):
         with pytest.raises(Crash):
-            at_once(save_agent(lingering(2), crashing(vault, 0, done=True)))
-    return vault
+            at_once(save_agent(lingering(2), crashing(checkpoints, 0, done=True)))
+    return checkpoints
 
 
 def orders(run: Callable[[Callable[[int], int]], None]) -> int:
@@ -279,14 +279,16 @@ def test_of_two_writers_none_harms_what_the_other_was_told(
     kept = before in ("kept", "tail")
 
     def run(choose: Callable[[int], int]) -> None:
-        vault = begun(before)
-        writers = [Writer(agent, vault, int(kept) if fenced else None) for agent in agents]
-        check(vault, writers, choose, BASE if kept else None)
+        checkpoints = begun(before)
+        writers = [Writer(agent, checkpoints, int(kept) if fenced else None) for agent in agents]
+        check(checkpoints, writers, choose, BASE if kept else None)
 
     assert orders(run) >= 10
 
 
-def check(vault: DictVault, writers: list[Writer], choose: Callable[[int], int], kept: Agent | None) -> None:
+def check(
+    checkpoints: DictCheckpointStore, writers: list[Writer], choose: Callable[[int], int], kept: Agent | None
+) -> None:
     """Let the writers go on in the order chosen; after each step, what was acknowledged is there."""
     acknowledged, rev = kept, 0
     seen: Any = None
@@ -295,13 +297,13 @@ def check(vault: DictVault, writers: list[Writer], choose: Callable[[int], int],
         writer.go_on()
         if writer.rev is not None and writer.rev > rev:
             acknowledged, rev = writer.agent, writer.rev
-        before, seen = seen, [*map(id, (*vault.checkpoints.values(), *vault.journals.values()))]
+        before, seen = seen, [*map(id, (*checkpoints.checkpoints.values(), *checkpoints.journals.values()))]
         if acknowledged is not None and seen != before:
-            assert at_once(load_agent("me", CLERK, vault))[0] == acknowledged
-    agent, rev = (BASE, 0) if acknowledged is None else at_once(load_agent("me", CLERK, vault))
+            assert at_once(load_agent("me", CLERK, checkpoints))[0] == acknowledged
+    agent, rev = (BASE, 0) if acknowledged is None else at_once(load_agent("me", CLERK, checkpoints))
     agent = thread.append(agent, entry("at last"))
-    at_once(save_agent(agent, vault, expected_rev=rev))
-    assert at_once(load_agent("me", CLERK, vault))[0] == agent
+    at_once(save_agent(agent, checkpoints, expected_rev=rev))
+    assert at_once(load_agent("me", CLERK, checkpoints))[0] == agent
 
 
 @given(
@@ -311,6 +313,8 @@ def check(vault: DictVault, writers: list[Writer], choose: Callable[[int], int],
 )
 def test_of_many_writers_none_harms_another(before: str, agents: list[Agent], choices: list[int]) -> None:
     """As with two, in random orders."""
-    vault = begun(before)
-    writers = [Writer(agent, vault, None) for agent in agents]
-    check(vault, writers, lambda many: choices.pop() % many, BASE if before in ("kept", "tail") else None)
+    checkpoints = begun(before)
+    writers = [Writer(agent, checkpoints, None) for agent in agents]
+    check(
+        checkpoints, writers, lambda many: choices.pop() % many, BASE if before in ("kept", "tail") else None
+    )

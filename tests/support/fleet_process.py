@@ -1,7 +1,7 @@
 """A machine of a fleet: a runtime in a process of its own, told what to do line by line.
 
-`python machine.py '{"nats": …, "store": …, "name": …}'` answers each line of JSON with another. `Machine` is
-the other end, for tests.
+`python fleet_process.py '{"nats": …, "store": …, "name": …}'` answers each line of JSON with another.
+`Machine` is the other end, for tests.
 """
 
 from __future__ import annotations

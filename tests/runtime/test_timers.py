@@ -1,4 +1,4 @@
-"""Do timers fire when it is time, once, and whatever else happens?"""
+"""Timers fire on time, once, whatever else happens."""
 
 from __future__ import annotations
 

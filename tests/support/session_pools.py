@@ -1,4 +1,4 @@
-"""What do the tests of many conversations start from?"""
+"""Session pools and gated models for tests."""
 
 from __future__ import annotations
 
