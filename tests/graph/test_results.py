@@ -160,5 +160,5 @@ def test_blank_nodes_are_told_from_text() -> None:
     for term, kind in kinds:
         assert type(term.python) is kind
     assert repr(IRI("u:a")) == "IRI('u:a')"
-    assert repr(BlankNode("b")) == "Blank('b')"
+    assert repr(BlankNode("b")) == "BlankNode('b')"
     assert math.isnan(RDFTerm("literal", "NaN", f"{XSD}double").python)

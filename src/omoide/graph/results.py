@@ -70,7 +70,7 @@ class ResultRow(Mapping[str, Any]):
         return hash((self._variables, tuple(map(self._terms.get, self._variables))))
 
     def __repr__(self) -> str:
-        return f"Row({dict(self)!r})"
+        return f"ResultRow({dict(self)!r})"
 
     def term(self, name: str) -> RDFTerm | None:
         """Return the RDF term of a variable, with datatype and language."""

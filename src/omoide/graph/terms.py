@@ -45,7 +45,7 @@ class BlankNode(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"Blank({str.__repr__(self)})"
+        return f"BlankNode({str.__repr__(self)})"
 
 
 class RDFTerm(msgspec.Struct, frozen=True):
