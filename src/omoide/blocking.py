@@ -70,35 +70,35 @@ erase = _blocking(verbs.erase)
 
 
 def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[TurnKwargs]) -> TurnResult:
-    """All that came of asking an agent something."""
+    """Run a turn of an agent and return its result."""
     from omoide.turns import runner as running  # only programs with turns need an event loop
 
     return _run(running.turn, spec, input, **options)
 
 
 def chat(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> str:
-    """An agent's answer."""
+    """Run a turn of an agent and return its answer."""
     from omoide.turns import runner as running
 
     return _run(running.chat, spec, input, **options)
 
 
 def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
-    """What the model would see."""
+    """Return what the model would see, without calling it."""
     from omoide.turns import preview as previewing
 
     return _run(previewing.preflight, spec, input, **options)
 
 
 def write(spec: AgentSpec, content: str, **options: Any) -> WriteResult:
-    """Keep a memory for an agent, where its policy says."""
+    """Store a memory for an agent, in the scope of its policy."""
     from omoide.turns import memory as remembering
 
     return _run(remembering.write, spec, content, **options)
 
 
 def open_graph(store: Store, **options: Any) -> BlockingGraph:
-    """A graph over a store; options are those of `graph.open`."""
+    """Open a graph over a store; options are those of `graph.open`."""
     from omoide.graph import view  # only programs that ask in SPARQL need it
 
     return BlockingGraph(view.open(store, **options))
@@ -122,41 +122,41 @@ class BlockingGraph:
         self.close()
 
     def sparql(self, query: str, scope: Scope, /, **options: Any) -> Answer:
-        """What a query finds in the scope."""
+        """Run a SPARQL query over a scope."""
         return _run(self._view.sparql, query, scope, **options)
 
     def related(
         self, id: str, scope: Scope, relation: str | None = None, depth: int = 1, **options: Any
     ) -> list[Related]:
-        """The memories that are linked with one, nearest first."""
+        """Return the memories linked with one, nearest first."""
         return _run(self._view.related, id, scope, relation, depth, **options)
 
     def provenance(self, id: str, scope: Scope, **options: Any) -> Provenance:
-        """Where a memory comes from, back to what was said."""
+        """Return where a memory comes from, back to its messages."""
         return _run(self._view.provenance, id, scope, **options)
 
     def export(self, target: Any, scope: Scope, **options: Any) -> int:
-        """Write what a scope holds to a file; how many memories it is."""
+        """Write the memories of a scope to a file; return how many."""
         return _run(self._view.export, target, scope, **options)
 
     def load(self, source: Any, scope: Scope, **options: Any) -> int:
-        """Take over the memories of a file, all or none; how many were new."""
+        """Import the memories of a file, all or none; return how many were new."""
         return _run(self._view.load, source, scope, **options)
 
     def validate(self, scope: Scope, *, strict: bool = False) -> ValidationReport:
-        """How the memories of a scope compare to the shapes of the ontology."""
+        """Validate the memories of a scope against the shapes of the ontology."""
         return _run(self._view.validate, scope, strict=strict)
 
     def catch_up(self, namespace: str) -> int:
-        """Take in what changed in the store; every query does that first."""
+        """Apply the changes of the store; every query does this first."""
         return _run(self._view.catch_up, namespace)
 
     def rebuild(self, namespace: str) -> int:
-        """Build the graph of a namespace again from the store; how many memories it has."""
+        """Rebuild the graph of a namespace from the store; return how many memories it has."""
         return _run(self._view.rebuild, namespace)
 
     def close(self) -> None:
-        """Let go of the graph; the store stays open."""
+        """Close the graph; the store stays open."""
         _run(self._view.close)
 
 
@@ -172,22 +172,22 @@ def _complete(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _run(call: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
-    """Run a coroutine to its end; in a thread of its own where a loop runs already, as in notebooks."""
+    """Run a coroutine to its end; in a new thread if an event loop is running already, as in notebooks."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
     context = copy_context()
 
-    async def awaited() -> T:
+    async def coroutine() -> T:
         return await call(*args, **kwargs)
 
-    def whole() -> T:
+    def run_all() -> T:
         # Not anyio.run: the context it would look at may be that of a loop in another thread.
-        return context.run(asyncio.run, awaited())
+        return context.run(asyncio.run, coroutine())
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return whole()
+        return run_all()
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(whole).result()
+        return pool.submit(run_all).result()

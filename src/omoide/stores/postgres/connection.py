@@ -1,11 +1,9 @@
-"""Connections and error mapping.
+"""Connect to a PostgreSQL server and map its errors.
 
-Every error of the driver is turned into one of ours here, and nowhere else.
-
-A pool of connections, each lent for one transaction. Whoever reads sees one moment; whoever writes first
-holds what others must not change meanwhile, so that the numbers of a namespace's changes grow in the order
-in which they are committed. Nothing is left behind in a connection between two transactions, so that a
-pooler may stand in between. A process that was forked makes connections of its own.
+Every error of the driver becomes one of ours here, and nowhere else. A pool lends a connection for each
+transaction. Readers see one snapshot. Writers first take advisory locks, so that the sequence numbers of a
+namespace grow in commit order. No session state survives a transaction, so that a pooler such as PgBouncer
+may stand in between. A forked process opens connections of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _PERMANENT_FAILURES = ("authentication", "does not exist", "no pg_hba", "resolve
 
 
 def map_error(error: psycopg.Error, name: str, *, committing: bool = False) -> StoreFailed:
-    """Our error for one of the driver's; while a commit is under way, its fate may be unknown."""
+    """Return our error for one of the driver; while committing, the outcome may be unknown (`Uncertain`)."""
     text = _error_text(error)
     if is_connection_lost(error):
         if committing:
@@ -85,7 +83,7 @@ def map_error(error: psycopg.Error, name: str, *, committing: bool = False) -> S
 
 
 def is_connection_lost(error: psycopg.Error) -> bool:
-    """Whether there is no server at the other end, or not any more."""
+    """Return True if there is no server at the other end, or no longer."""
     if isinstance(error, (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)):
         return True
     if isinstance(error, (errors.ConnectionTimeout, errors.ConnectionException)):
@@ -94,7 +92,7 @@ def is_connection_lost(error: psycopg.Error) -> bool:
 
 
 def is_transient(error: psycopg.Error) -> bool:
-    """Whether a server that does not answer now may answer in a moment: it starts, or starts again."""
+    """Return True if a server that does not answer may do so soon, because it starts or restarts."""
     text = str(error)
     return is_connection_lost(error) and not any(sign in text for sign in _PERMANENT_FAILURES)
 
@@ -132,7 +130,7 @@ def _too_many_connections(name: str, text: str) -> Busy:
 
 
 def _error_text(error: psycopg.Error) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error on one line."""
     primary = error.diag.message_primary
     return " ".join((primary or str(error) or type(error).__name__).split())
 
@@ -143,10 +141,10 @@ T = TypeVar("T")
 logging.getLogger("psycopg").addFilter(lambda record: "error ignored" not in str(record.msg))
 
 _INHERITED: list[object] = []
-"""Connections that came across a fork: never used, and never closed, which would end the parent's."""
+"""Connections inherited through a fork: never used and never closed, which would end the parent's."""
 
 RECONNECT_TIMEOUT = 5.0
-"""Seconds for a server that was there before, and may be starting again."""
+"""Seconds to wait for a server that answered before and may be restarting."""
 
 _RETRY_DELAY = 0.05
 _TIMEOUT_FACTOR = (
@@ -189,7 +187,7 @@ class _PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class _BitsLoader(Loader):
-    """Bits as bytes, the first bit of a byte first."""
+    """Loads bit strings as bytes, most significant bit first."""
 
     format = pq.Format.BINARY
 
@@ -198,18 +196,18 @@ class _BitsLoader(Loader):
 
 
 class _PostgresCursor(psycopg.Cursor[tuple[Any, ...]]):
-    """What a statement found, which may still be on its way."""
+    """A cursor whose result may still be on its way in a pipeline."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows were changed."""
+        """Number of rows changed."""
         if self._conn._pipeline is not None:
             self._conn._pipeline.sync()
         return self._rowcount
 
 
 class PostgresSession:
-    """A connection inside of a transaction, as the statements see it."""
+    """A connection inside a transaction, as the statements see it."""
 
     def __init__(self, connection: _PostgresConnection, schema: str, dialect: Dialect) -> None:
         self.connection = connection
@@ -219,13 +217,13 @@ class PostgresSession:
         self._tables: object = None
 
     def check_tables(self, tables: object) -> None:
-        """Forget what is known of other tables than these: they may have been dropped and made anew."""
+        """Drop the owner cache if the tables were recreated since the last transaction."""
         if self._tables != tables:
             self.owners.clear()
             self._tables = tables
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
-        """Carry a statement out; while something is changed, only who wants to know waits for the answer."""
+        """Execute a statement; in a pipeline, only reading the result waits for the server."""
         cursor = _PostgresCursor(self.connection)
         cursor.format = pq.Format.BINARY
         statement, parameters = collapse_number_list(statement, parameters)
@@ -234,33 +232,33 @@ class PostgresSession:
         return cursor
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Carry a statement out once for each of these parameters."""
-        given = [*parameters]
-        numbers = _POSTINGS_INSERT.fullmatch(statement)
-        if numbers is not None and given:
+        """Execute a statement once for each parameter tuple."""
+        rows = [*parameters]
+        postings = _POSTINGS_INSERT.fullmatch(statement)
+        if postings is not None and rows:
             # Many rows of nothing but numbers travel as a column each.
-            columns = ", ".join(["?::bigint[]"] * (numbers[2].count(",") + 1))
-            into = f"INSERT INTO {numbers[1]} ({numbers[2]}) SELECT * FROM unnest({columns})"
-            self.execute(into, [f"{{{','.join(map(str, column))}}}" for column in zip(*given, strict=True)])
-        elif given:
+            columns = ", ".join(["?::bigint[]"] * (postings[2].count(",") + 1))
+            into = f"INSERT INTO {postings[1]} ({postings[2]}) SELECT * FROM unnest({columns})"
+            self.execute(into, [f"{{{','.join(map(str, column))}}}" for column in zip(*rows, strict=True)])
+        elif rows:
             with self.connection.cursor() as cursor:
-                cursor.executemany(qualify_statement(statement, self.schema), given)
+                cursor.executemany(qualify_statement(statement, self.schema), rows)
         return None
 
     def lock(self, *locks: AdvisoryLock) -> None:
-        """Keep others from what is held until the transaction ends."""
+        """Acquire advisory locks until the transaction ends."""
         for statement in lock_statements(self.schema, locks):
             self.connection.execute(statement)
 
     def prepare_search(self, count: int) -> None:
-        """Have pgvector look on until it has found so many."""
+        """Let pgvector scan until it has found `count` rows."""
         self.connection.execute(
             f"SET LOCAL hnsw.ef_search = {int(count)}; SET LOCAL hnsw.iterative_scan = relaxed_order"
         )
 
 
 class PostgresConnections:
-    """The connections of one store to its server."""
+    """A connection pool of a store."""
 
     def __init__(
         self,
@@ -296,21 +294,21 @@ class PostgresConnections:
 
     @contextmanager
     def read_transaction(self) -> Iterator[PostgresSession]:
-        """A block that sees the store as it is at one moment."""
+        """Open a read transaction that sees one snapshot."""
         with self._borrow("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as db:
             yield db
 
     @contextmanager
     def write_transaction(self, *locks: AdvisoryLock) -> Iterator[PostgresSession]:
-        """A block that changes the store as a whole, or not at all."""
+        """Open a write transaction that holds `locks` and commits when the block succeeds."""
         if self.read_only:
             self._check_open()
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
         # What is held is in the same breath as the begin, and no statement sees what was before.
-        patience = f"SET LOCAL lock_timeout = {max(1, int(self._timeout * 1_000))}"
+        lock_timeout = f"SET LOCAL lock_timeout = {max(1, int(self._timeout * 1_000))}"
         begin = [
             "BEGIN ISOLATION LEVEL READ COMMITTED",
-            patience,
+            lock_timeout,
             *self.transaction_settings,
             *lock_statements(self.schema, locks),
         ]
@@ -321,9 +319,9 @@ class PostgresConnections:
                     yield db
                     sent = True  # it may get there, and the answer not back
                     committed = connection.execute("COMMIT")
-                    for hold in locks:
-                        if hold.namespace is not None:
-                            connection.execute(notify_statement(self.schema, hold.namespace))
+                    for lock in locks:
+                        if lock.namespace is not None:
+                            connection.execute(notify_statement(self.schema, lock.namespace))
             except psycopg.Error as error:
                 if not sent:
                     raise
@@ -335,7 +333,7 @@ class PostgresConnections:
                 raise StoreFailed(self.name, "undid what was to be kept", "try again; nothing was changed")
 
     def read_once(self, read: Callable[[PostgresSession], T]) -> T:
-        """What one statement finds, which needs no transaction of its own."""
+        """Run a single read statement without a transaction; retry if an idle connection was lost."""
         deadline = time.monotonic() + min(self.reconnect_timeout, self._timeout)
         while True:
             try:
@@ -350,7 +348,7 @@ class PostgresConnections:
                     time.sleep(_RETRY_DELAY)
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close all connections."""
         self.closed = True
         if self._process != os.getpid():
             return
@@ -360,32 +358,33 @@ class PostgresConnections:
             _close(db)
 
     def connect_outside_pool(self, **options: Any) -> _PostgresConnection:
-        """A connection beside the pool."""
+        """Open a connection outside the pool."""
         try:
             return self._connect(**options)
         except psycopg.Error as error:
             raise map_error(error, self.name) from error
 
     def rewrite_tables(self, names: Iterable[str]) -> list[str]:
-        """Have tables written anew, without what was deleted; what could not be left out, and why."""
-        left: list[str] = []
+        """Rewrite tables without deleted rows; return what could not be removed, and why."""
+        remaining: list[str] = []
         try:
             with self._connect() as connection:
                 connection.answer_timeout = None  # it takes as long as there is to write
                 if self._prepare:  # a pooler would pass it on to others
                     connection.execute(f"SET lock_timeout = {int(self._timeout * 1_000)}")
-                connection.add_notice_handler(lambda told: left.extend(_vacuum_warnings(told)))
+                connection.add_notice_handler(lambda notice: remaining.extend(_vacuum_warnings(notice)))
                 for name in names:
                     connection.execute(f'VACUUM (FULL, VERBOSE) "{self.schema}".{name}')
         except psycopg.Error as error:
             raise map_error(error, self.name) from error
-        return left
+        return remaining
 
     @contextmanager
     def _borrow(self, begin: str | None, *, commits: bool = True) -> Iterator[PostgresSession]:
+        """Lend a connection for one transaction, or wait until one is free."""
         self._check_open()
-        places = self._pool_slots
-        if not places.acquire(timeout=self._timeout):
+        pool_slots = self._pool_slots
+        if not pool_slots.acquire(timeout=self._timeout):
             raise Busy(
                 self.name,
                 f"has all its {self._size} connections in use for {self._timeout:g} s",
@@ -402,20 +401,20 @@ class PostgresConnections:
         finally:
             if db is not None:
                 self._release(db)
-            places.release()
+            pool_slots.release()
 
     def _begin_transaction(self, begin: str | None) -> PostgresSession:
-        """A connection in a new transaction; one that was lost meanwhile is replaced."""
+        """Return a connection in a new transaction; a lost connection is replaced."""
         deadline = time.monotonic() + min(self.reconnect_timeout, self._timeout)
         while True:
             db: PostgresSession | None = None
             try:
                 db = self._acquire()
                 if begin is not None:
-                    found = db.connection.execute(f"{begin}; {self._tables_query}")
-                    while found.nextset():
+                    cursor = db.connection.execute(f"{begin}; {self._tables_query}")
+                    while cursor.nextset():
                         pass
-                    db.check_tables(found.fetchone())
+                    db.check_tables(cursor.fetchone())
                 return db
             except psycopg.Error as error:
                 if db is not None:
@@ -434,7 +433,7 @@ class PostgresConnections:
         return PostgresSession(self._connect(), self.schema, self.dialect)
 
     def _close_idle(self) -> bool:
-        """Drop all that wait: where one was lost, the others most likely are; whether there were any."""
+        """Close all idle connections, which were probably lost together; return False if there were none."""
         with self._lock:
             idle, self._idle = self._idle, []
         for db in idle:
@@ -469,7 +468,7 @@ class PostgresConnections:
 
 
 def _vacuum_warnings(notice: psycopg.errors.Diagnostic) -> Iterator[str]:
-    """What the server says it could not leave out of a table, while others may still look at it."""
+    """Yield what VACUUM could not remove, because a transaction may still see it."""
     dead = _DEAD_ROWS.match(notice.message_detail or "")
     if notice.severity_nonlocalized == "WARNING":
         yield f"{notice.message_primary}"
@@ -478,58 +477,57 @@ def _vacuum_warnings(notice: psycopg.errors.Diagnostic) -> Iterator[str]:
 
 
 def lock_statements(schema: str, locks: Iterable[AdvisoryLock]) -> list[str]:
-    """The statements that hold something, always in the same order, so that no two wait for each other."""
+    """Return the statements that acquire locks, in a fixed order to avoid deadlocks."""
     keys = sorted({(lock_key(schema, hold.name), hold.shared) for hold in locks})
     return [f"SELECT pg_advisory_xact_lock{'_shared' * shared}({key})" for key, shared in keys]
 
 
 def notify_channel(schema: str) -> str:
-    """Where a store tells that something changed."""
+    """Return the channel of change notifications."""
     return f"omoide_{lock_key(schema, 'changes') & 0xFFFF_FFFF:08x}"
 
 
 def notify_payload(schema: str, namespace: str) -> str:
-    """What is told of a namespace; whoever listens and does not know its name learns nothing."""
+    """Return the notification payload of a namespace; a digest, which does not reveal its name."""
     return f"{lock_key(schema, f'changes {namespace}'):x}"
 
 
 def notify_statement(schema: str, namespace: str) -> str:
-    """The statement that tells that something changed.
+    """Return the statement that notifies of a change.
 
-    It comes after the commit: inside of the transaction, the server would let all who tell anything commit
-    one after the other.
+    It runs after the commit: a NOTIFY inside a transaction makes the server serialize all commits.
     """
     return f"SELECT pg_notify('{notify_channel(schema)}', '{notify_payload(schema, namespace)}')"
 
 
 @lru_cache(4_096)
 def lock_key(schema: str, name: str) -> int:
-    """The number by which something is held."""
+    """Return the number of an advisory lock."""
     digest = blake2b(f"{schema} {name}".encode(), digest_size=8, person=b"omoide").digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
 def collapse_number_list(statement: str, parameters: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    """A statement in which a long list of numbers is one parameter, so that it is read and planned once."""
-    many = _NUMBER_LIST.search(statement) if len(parameters) > _MAX_PREPARED_PARAMETERS else None
-    if many is None:
+    """Pass a long list of numbers as one array parameter, so that the statement is planned once."""
+    match = _NUMBER_LIST.search(statement) if len(parameters) > _MAX_PREPARED_PARAMETERS else None
+    if match is None:
         return statement, parameters
-    before = statement.count("?", 0, many.start())
-    after = before + many[0].count("?")
+    before = statement.count("?", 0, match.start())
+    after = before + match[0].count("?")
     numbers = f"{{{','.join(map(str, parameters[before:after]))}}}"
-    whole = f"{statement[: many.start()]}{many[1]} = ANY(?::bigint[]){statement[many.end() :]}"
+    whole = f"{statement[: match.start()]}{match[1]} = ANY(?::bigint[]){statement[match.end() :]}"
     return whole, (*parameters[:before], numbers, *parameters[after:])
 
 
 @lru_cache(2_048)
 def qualify_statement(statement: str, schema: str) -> str:
-    """A statement as the server wants it: with the schema of each table, and its own signs for parameters."""
-    whole = _TABLE_REFERENCE.sub(rf'\1 "{schema}".\2', statement.replace("%", "%%"))
-    return whole.replace("?", "%s")
+    """Qualify table names with the schema and use the driver's parameter style."""
+    qualified = _TABLE_REFERENCE.sub(rf'\1 "{schema}".\2', statement.replace("%", "%%"))
+    return qualified.replace("?", "%s")
 
 
 def _leave_transaction(db: PostgresSession) -> bool:
-    """Whether a connection is out of its transaction, and may be used again."""
+    """Roll back an open transaction; return False if the connection cannot be used again."""
     connection = db.connection
     if connection.closed or connection.broken:
         return False

@@ -1,9 +1,8 @@
-"""What is in the database, and how did it come to be so?
+"""Define the PostgreSQL schema and migrate databases to it.
 
 All tables lie in one schema of the database, by default `omoide`. Each migration is a number and the
-statements that lead to it; whoever opens the store first carries it forward, in one transaction that others
-who start at the same time wait for. Nothing but bookkeeping is in the log: no content.
-
+statements that lead to it; the first client that opens the store migrates it in one transaction, while others
+wait for a lock. The change log contains no content.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ VERSION = len(MIGRATIONS)
 
 
 def version(db: Database, schema: str) -> int:
-    """The number of the last migration that the schema has seen; 0 if it is empty or not there."""
+    """Return the number of the last migration; 0 if the schema is empty or missing."""
     columns = db.execute(
         "SELECT a.attname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid"
         " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
@@ -144,13 +143,15 @@ def version(db: Database, schema: str) -> int:
     )
     if [column for (column,) in columns] != ["name", "value"]:
         return 0  # there is none, or it is another program's
-    noted = dict(db.execute("SELECT name, value FROM settings WHERE name IN ('schema', 'life')").fetchall())
-    number = str(noted.get("schema"))
-    return int(number) if "life" in noted and number.isascii() and number.isdigit() else 0
+    settings = dict(
+        db.execute("SELECT name, value FROM settings WHERE name IN ('schema', 'life')").fetchall()
+    )
+    number = str(settings.get("schema"))
+    return int(number) if "life" in settings and number.isascii() and number.isdigit() else 0
 
 
 def check_version(found: int, name: str) -> None:
-    """Raise where a schema is one of the future."""
+    """Raise `WrongVersion` for a schema of a newer Omoide."""
     if found > VERSION:
         raise WrongVersion(
             name,
@@ -160,15 +161,15 @@ def check_version(found: int, name: str) -> None:
 
 
 def check_tables(db: Database, schema: str, name: str) -> None:
-    """Raise where somebody has dropped a table."""
-    there = db.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = ?", (schema,))
-    gone = sorted({*TABLES} - {table for (table,) in there})
-    if gone:
-        raise Corrupted(name, f"lacks its tables {', '.join(gone)}", "restore a backup")
+    """Raise `Corrupted` if a table is missing."""
+    cursor = db.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = ?", (schema,))
+    missing = sorted({*TABLES} - {table for (table,) in cursor})
+    if missing:
+        raise Corrupted(name, f"lacks its tables {', '.join(missing)}", "restore a backup")
 
 
 def check_encoding(db: Database, name: str) -> None:
-    """Raise where the database cannot hold every letter."""
+    """Raise `StoreFailed` if the database cannot store all of Unicode."""
     (encoding,) = db.execute("SELECT current_setting('server_encoding')").fetchone()
     if encoding not in ("UTF8", "SQL_ASCII"):  # the latter keeps whatever it is given
         problem = f"keeps text as {encoding}, which lacks most letters"
@@ -176,22 +177,22 @@ def check_encoding(db: Database, name: str) -> None:
 
 
 def migrate(db: Database, schema: str, name: str) -> None:
-    """Carry the schema forward to the newest, inside the caller's transaction."""
+    """Migrate the schema inside the caller's transaction."""
     db.lock(MIGRATION_LOCK)  # whoever starts at the same time waits, and finds it done
-    found = version(db, schema)
-    check_version(found, name)
-    if found == 0:
+    old = version(db, schema)
+    check_version(old, name)
+    if old == 0:
         _check_no_foreign_tables(db, schema, name)
-        there = db.execute("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ?", (schema,))
-        if not there.fetchone()[0]:  # a role that may not make schemas can be given one
+        cursor = db.execute("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ?", (schema,))
+        if not cursor.fetchone()[0]:  # a role that may not make schemas can be given one
             db.execute(f'CREATE SCHEMA "{schema}"')
-    for number in range(found, VERSION):
+    for number in range(old, VERSION):
         for statement in MIGRATIONS[number].split(";"):
             if statement.strip():
                 db.execute(statement)
-    if found < VERSION:
+    if old < VERSION:
         rows.put_setting(db, "schema", str(VERSION))
-    if found == 0:
+    if old == 0:
         # No two stores number their owners alike: a number remembered from one that was dropped is nobody's.
         db.execute(f"ALTER TABLE owners ALTER COLUMN no RESTART WITH {1 + randbelow(1 << 52)}")
         rows.put_setting(db, "life", ids.uuid7())
@@ -199,14 +200,14 @@ def migrate(db: Database, schema: str, name: str) -> None:
 
 
 def _check_no_foreign_tables(db: Database, schema: str, name: str) -> None:
-    """Raise where the schema holds tables of somebody else's."""
-    taken = db.execute(
+    """Raise `StoreFailed` if the schema contains tables of another program."""
+    existing = db.execute(
         "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = ? ORDER BY tablename", (schema,)
     ).fetchall()
-    theirs = sorted({table for (table,) in taken} & {*TABLES})
-    if theirs:
+    foreign = sorted({table for (table,) in existing} & {*TABLES})
+    if foreign:
         raise StoreFailed(
             name,
-            f"has tables of another program in schema {schema!r}: {', '.join(theirs)}",
+            f"has tables of another program in schema {schema!r}: {', '.join(foreign)}",
             "choose another one with ?schema=name",
         )

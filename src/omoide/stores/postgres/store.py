@@ -1,8 +1,8 @@
-"""PostgresStore: open, LISTEN/NOTIFY.
+"""Store entries in a PostgreSQL schema: open, notify (LISTEN/NOTIFY), check and scrub it.
 
-One connection of the store listens, while anybody waits, and rings for whoever waits for that namespace. A
-message may be lost, with its server or in a pooler that does not pass it on: whoever waits looks from time to
-time by himself.
+While clients wait, one connection of the store listens and wakes those who wait for a namespace. A
+notification may be lost, with its server or in a pooler that does not forward it, so waiting clients also
+poll.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from omoide.stores.url import StoreURL, embedder_for
 from omoide.stores.validation import StoreSettings
 
 POLL_INTERVAL_S = 2.0
-"""How often who waits looks by himself."""
+"""Seconds between polls of a waiting client."""
 
 _LISTEN_TIMEOUT_S = 0.2  # that the listener waits before it sees whether it is still needed
 _IDLE_S = 30.0  # that it stays when nobody waits
@@ -60,7 +60,7 @@ WakeCallback = Callable[[], object]
 
 
 class ChangeListener:
-    """Rings for those who wait for a change."""
+    """Wakes clients that wait for a change."""
 
     def __init__(self, connections: PostgresConnections) -> None:
         self._connections = connections
@@ -71,7 +71,7 @@ class ChangeListener:
 
     @contextmanager
     def subscribe(self, namespace: str, wake: WakeCallback) -> Iterator[None]:
-        """Ring inside the block when a namespace changes, and sometimes without need."""
+        """Call `wake` inside the block when a namespace changes; it may also be called without a change."""
         key = notify_payload(self._connections.schema, namespace)
         with self._lock:
             self._subscribers.setdefault(key, []).append(wake)
@@ -87,7 +87,7 @@ class ChangeListener:
                     del self._subscribers[key]
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with self._lock:
             self._closed, thread = True, self._thread
         if thread is not None:
@@ -107,60 +107,60 @@ class ChangeListener:
                 time.sleep(_RETRY_DELAY_S)
 
     def _receive(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
-        """Ring for what is heard; whether nobody has waited for long."""
-        used = time.monotonic()
+        """Wake clients for each notification; return when no client has waited for some time."""
+        last_used = time.monotonic()
         while not self._closed:
-            for told in connection.notifies(timeout=_LISTEN_TIMEOUT_S, stop_after=1):
-                self._wake(told.payload)
+            for notification in connection.notifies(timeout=_LISTEN_TIMEOUT_S, stop_after=1):
+                self._wake(notification.payload)
             if self._subscribers:
-                used = time.monotonic()
-            elif self._stop_if_idle(used + _IDLE_S):
+                last_used = time.monotonic()
+            elif self._stop_if_idle(last_used + _IDLE_S):
                 return True
         return True
 
     def _stop_if_idle(self, until: float) -> bool:
-        """Whether nobody waits, and a time has passed; then the next one starts another listener."""
+        """End the listener if no client waits and a time has passed; the next client starts another one."""
         with self._lock:
-            over = not self._subscribers and time.monotonic() >= until
-            if over:
+            idle = not self._subscribers and time.monotonic() >= until
+            if idle:
                 self._thread = None
-            return over
+            return idle
 
     def _wake(self, key: str | None) -> None:
         with self._lock:
-            chosen = self._subscribers.values() if key is None else [self._subscribers.get(key, [])]
-            rings = [ring for some in chosen for ring in some]
-        for ring in rings:
+            groups = self._subscribers.values() if key is None else [self._subscribers.get(key, [])]
+            callbacks = [wake for subscribers in groups for wake in subscribers]
+        for wake in callbacks:
             with suppress(RuntimeError):  # whose event loop is over waits no more
-                ring()
+                wake()
 
 
 class AsyncPostgresStore(AsyncStore):
-    """A store whose users can wait for a change."""
+    """The async interface of a PostgreSQL store, whose clients can wait for changes."""
 
     def __init__(self, sync: PostgresStore, url: str) -> None:
         super().__init__(sync, url)
         self._postgres = sync
 
     async def wait(self, namespace: str, *, after: int, timeout: float) -> bool:
-        """Wait for a change after a sequence number, at most so many seconds; whether there is one."""
+        """Wait up to `timeout` seconds for a change after a sequence number; return whether there is one."""
         deadline = time.monotonic() + timeout
         token = current_token()
-        rung = anyio.Event()
+        changed = anyio.Event()
 
-        def ring() -> None:
-            from_thread.run_sync(rung.set, token=token)
+        def wake() -> None:
+            from_thread.run_sync(changed.set, token=token)
 
-        with self._postgres.listener.subscribe(namespace, ring):
+        with self._postgres.listener.subscribe(namespace, wake):
             while True:
                 if await run_in_thread(self._postgres.last_seq, namespace) > after:
                     return True
-                left = deadline - time.monotonic()
-                if left <= 0:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
                     return False
-                with anyio.move_on_after(min(left, POLL_INTERVAL_S)):
-                    await rung.wait()
-                rung = anyio.Event()
+                with anyio.move_on_after(min(remaining, POLL_INTERVAL_S)):
+                    await changed.wait()
+                changed = anyio.Event()
 
 
 PENDING_SCRUB = "the space of deleted rows, until the server uses it again: scrub() has the tables rewritten"
@@ -169,7 +169,7 @@ _UNREACHABLE = ("the server's write-ahead log and its archives", "replicas that 
 
 
 class PostgresStore(SQLStore):
-    """Memories in a schema of a PostgreSQL database, for many machines at once."""
+    """A store in a schema of a PostgreSQL database, for many machines at once."""
 
     _db: PostgresConnections
 
@@ -179,27 +179,29 @@ class PostgresStore(SQLStore):
         """Ring for those who wait for a change."""
 
     def last_seq(self, namespace: str) -> int:
-        """The number of the newest change in a namespace, or 0."""
+        """Return the newest sequence number of a namespace, or 0."""
         return self._db.read_once(lambda db: rows.latest_change(db, namespace))[1]
 
     def close(self) -> None:
-        """Write what is buffered and let go of the server."""
+        """Flush buffered access counts and close all connections."""
         self.listener.close()
         super().close()
 
     def findings(self) -> list[Finding]:
-        """What there is to know about the server."""
+        """Return findings about the server."""
         with self._db.read_transaction() as db:
-            found = {name: db.execute(statement).fetchone()[0] for name, statement in _SERVER_QUERIES.items()}
-        return [*_server_findings(found)]
+            answers = {
+                name: db.execute(statement).fetchone()[0] for name, statement in _SERVER_QUERIES.items()
+            }
+        return [*_server_findings(answers)]
 
     def scrub(self) -> EraseReceipt:
-        """Write every table anew without what was erased; others wait for each of them meanwhile."""
+        """Rewrite every table without erased rows; each table is locked meanwhile."""
         receipt = super().scrub()
         if self.settings.read_only:
             raise ReadOnly(self._db.name, "was opened for reading only", "open it without mode=ro")
-        left = self._db.rewrite_tables(schema.TABLES)
-        return receipt.replace(scrubbed=not left, pending=tuple(left))
+        remaining = self._db.rewrite_tables(schema.TABLES)
+        return receipt.replace(scrubbed=not remaining, pending=tuple(remaining))
 
     def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
         return receipt.replace(pending=(PENDING_SCRUB,), unreachable=(*receipt.unreachable, *_UNREACHABLE))
@@ -223,22 +225,22 @@ _SERVER_QUERIES: dict[str, str] = {
 }
 
 
-def _server_findings(found: dict[str, Any]) -> list[Finding]:
-    told = [
-        Finding("server", "ok", f"PostgreSQL {found['version']}"),
+def _server_findings(answers: dict[str, Any]) -> list[Finding]:
+    findings = [
+        Finding("server", "ok", f"PostgreSQL {answers['version']}"),
         Finding("version", "ok", f"schema {schema.VERSION}, the newest known"),
     ]
-    if found["fsync"] == "off":
+    if answers["fsync"] == "off":
         remedy = "set fsync = on in postgresql.conf"
-        told.append(Finding("durability", "problem", f"a power cut may damage everything; {remedy}"))
+        findings.append(Finding("durability", "problem", f"a power cut may damage everything; {remedy}"))
     else:
-        told.append(Finding("durability", "ok", "what was acknowledged is on the server's disk"))
-    if found["replica"]:
-        told.append(Finding("role", "note", "a replica, which can only be read; open it with mode=ro"))
-    if found["pgvector"]:
-        told.append(Finding("pgvector", "ok", f"version {found['pgvector']}"))
+        findings.append(Finding("durability", "ok", "what was acknowledged is on the server's disk"))
+    if answers["replica"]:
+        findings.append(Finding("role", "note", "a replica, which can only be read; open it with mode=ro"))
+    if answers["pgvector"]:
+        findings.append(Finding("pgvector", "ok", f"version {answers['pgvector']}"))
     else:
-        told.append(
+        findings.append(
             Finding(
                 "pgvector",
                 "note",
@@ -246,7 +248,7 @@ def _server_findings(found: dict[str, Any]) -> list[Finding]:
                 " in a scope; above that, CREATE EXTENSION vector and make an index as the docs say",
             )
         )
-    return told
+    return findings
 
 
 _STORE_OPTIONS = ("schema", "pool", "prepare")
@@ -256,18 +258,18 @@ _DRIVER_OPTIONS = ("application_name", "connect_timeout", "host", "hostaddr", "k
            "sslcrl", "sslkey", "sslmode", "sslrootcert", "target_session_attrs",
            "tcp_user_timeout", "user")  # fmt: skip
 OPTIONS = (*_STORE_OPTIONS, *_DRIVER_OPTIONS)
-"""What a URL may say beside the settings that all stores have."""
+"""URL options beside the settings that all stores have."""
 
 DEFAULT_SCHEMA = "omoide"
 DEFAULT_POOL_SIZE = 16
-"""Connections that one store has at most."""
+"""Maximum number of connections of a store."""
 
 _CONNECT_TIMEOUT_S = 10
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncStore:
-    """The store in a schema of a database; whoever opens it first makes its tables."""
+    """Open the store in a schema of a database; the first client creates its tables."""
     options = dict(address.options)
     schema = _parse_schema(options.pop("schema", DEFAULT_SCHEMA))
     size = _parse_pool_size(options.pop("pool", str(DEFAULT_POOL_SIZE)))
@@ -283,26 +285,26 @@ def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncS
         read_only=settings.read_only,
     )
     try:
-        kept = _prepare(connections, settings)
-        core = PostgresStore(connections, embedder_for(connections.name, embedder, kept), settings)
+        stored = _prepare(connections, settings)
+        sync = PostgresStore(connections, embedder_for(connections.name, embedder, stored), settings)
     except BaseException:
         connections.close()
         raise
-    return AsyncPostgresStore(core, address.url)
+    return AsyncPostgresStore(sync, address.url)
 
 
 def _prepare(connections: PostgresConnections, settings: StoreSettings) -> str | None:
-    """See that the tables are there and of our version; the embedder whose vectors they hold."""
+    """Check and migrate the tables; return the embedder whose vectors they contain."""
     schema, name = connections.schema, connections.name
     with connections.read_transaction() as db:
-        found = tables.version(db, schema)
+        version = tables.version(db, schema)
         tables.check_encoding(db, name)
-        tables.check_version(found, name)
-        if found == tables.VERSION:
+        tables.check_version(version, name)
+        if version == tables.VERSION:
             tables.check_tables(db, schema, name)
-    if found != tables.VERSION:
+    if version != tables.VERSION:
         if settings.read_only:
-            problem = "has an older schema" if found else f"holds no memories in schema {schema!r}"
+            problem = "has an older schema" if version else f"holds no memories in schema {schema!r}"
             raise ReadOnly(name, problem, "open it once without mode=ro")
         with connections.write_transaction() as db:
             tables.migrate(db, schema, name)
@@ -321,11 +323,11 @@ def _prepare(connections: PostgresConnections, settings: StoreSettings) -> str |
 
 
 def _check_advisory_locks(connections: PostgresConnections) -> None:
-    """Raise where the server, being another than PostgreSQL itself, only pretends to hold anything."""
+    """Raise `StoreFailed` if the server ignores advisory locks, as some imitations of PostgreSQL do."""
     number = lock_key(connections.schema, tables.MIGRATION_LOCK.name)
-    with connections.connect_outside_pool() as beside:
-        (taken,) = beside.execute(f"SELECT pg_try_advisory_xact_lock({number})").fetchone() or (True,)
-    if taken:
+    with connections.connect_outside_pool() as other:
+        (acquired,) = other.execute(f"SELECT pg_try_advisory_xact_lock({number})").fetchone() or (True,)
+    if acquired:
         raise StoreFailed(
             connections.name,
             "lets two hold an advisory lock, so that changes would not be told in the order of their commits",
@@ -334,7 +336,7 @@ def _check_advisory_locks(connections: PostgresConnections) -> None:
 
 
 def _distance_expression(db: PostgresSession, schema: str) -> str:
-    """How codes are compared by an index of pgvector's, where somebody made one."""
+    """Return the expression that compares codes by a pgvector index, or an empty one if there is none."""
     row = db.execute(
         "SELECT n.nspname FROM pg_catalog.pg_extension e"
         " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace"
@@ -348,13 +350,13 @@ def _distance_expression(db: PostgresSession, schema: str) -> str:
 
 
 def _conninfo(address: StoreURL, options: dict[str, Any], timeout: float) -> str:
-    given = {
+    parameters = {
         "connect_timeout": str(min(_CONNECT_TIMEOUT_S, ceil(timeout))),
         "application_name": "omoide",
         **options,
         "client_encoding": "utf8",  # whatever the database is in
     }
-    parts = address.parts._replace(scheme="postgresql", query=urlencode(given, quote_via=quote))
+    parts = address.parts._replace(scheme="postgresql", query=urlencode(parameters, quote_via=quote))
     try:
         if parts.netloc.count("@") > 1 or "@" in parts.path:
             raise psycopg.ProgrammingError("an @ that ends neither user nor password")

@@ -143,26 +143,26 @@ class SQLStore:
         return self._write_many(requests)
 
     def _write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
-        asked = [self.settings.guard_request(request) for request in requests]
-        return self._write_all(asked, index_entries([request.entry for request in asked], self.embedder))
+        guarded = [self.settings.guard_request(request) for request in requests]
+        return self._write_all(guarded, index_entries([request.entry for request in guarded], self.embedder))
 
     def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
         """Write an entry with a vector computed elsewhere."""
         check_arguments(write_request=request)
-        asked = self.settings.guard_request(request)
-        found = index_with_vector(request.entry, asked.entry, vector, self.embedder)
-        return self._write_all([asked], [found])[0]
+        guarded = self.settings.guard_request(request)
+        indexed = index_with_vector(request.entry, guarded.entry, vector, self.embedder)
+        return self._write_all([guarded], [indexed])[0]
 
-    def _write_all(self, asked: Sequence[WriteRequest], found: Sequence[IndexData]) -> list[WriteResult]:
+    def _write_all(self, requests: Sequence[WriteRequest], indexed: Sequence[IndexData]) -> list[WriteResult]:
         now = clock.now()
-        namespaces = {request.entry.namespace for request in asked}
+        namespaces = {request.entry.namespace for request in requests}
         locks = (*self._vector_locks(), *map(entries_lock, sorted(namespaces)))
         with self._access.drain() as access, self._db.write_transaction(*locks) as db:
             model = rows.claim_model(db, self.embedder)
-            if model is None and any(one.given for one in found):
+            if model is None and any(data.given for data in indexed):
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
             batch = writes.WriteBatch(db, model=model, limit=self.settings.session_limit, now=now)
-            results = [batch.write(*pair) for pair in zip(asked, found, strict=True)]
+            results = [batch.write(*pair) for pair in zip(requests, indexed, strict=True)]
             batch.flush_postings()
             writes.save_access(db, access)  # in the same transaction, which costs no commit of its own
             return batch.with_current_status(results)
@@ -211,22 +211,22 @@ class SQLStore:
     ) -> int:
         """Store entries of another store unchanged; return how many were new."""
         check_arguments(imported_entries=entries, imported_links=links, access=access)
-        given = validation.prepare_import(entries, links, access, self.settings)
-        if not given:
+        guarded = validation.prepare_import(entries, links, access, self.settings)
+        if not guarded:
             return 0
         with self._db.read_transaction() as db:
-            fresh = writes.not_stored(db, given)
-        found = index_entries(fresh, self.embedder)
+            fresh = writes.not_stored(db, guarded)
+        indexed = index_entries(fresh, self.embedder)
         now = clock.now()
-        with self._db.write_transaction(*self._vector_locks(), entries_lock(given[0].namespace)) as db:
+        with self._db.write_transaction(*self._vector_locks(), entries_lock(guarded[0].namespace)) as db:
             model, limit = rows.claim_model(db, self.embedder), self.settings.session_limit
             batch = writes.WriteBatch(db, model=model, limit=limit, now=now)
-            new = writes.import_entries(db, batch, [*zip(fresh, found, strict=True)], access)
-            writes.import_links(db, given[0].namespace, links, now)
-            left = writes.insert_missing_tombstones(
-                db, given[0].namespace, validation.missing_premises(entries), now
+            new = writes.import_entries(db, batch, [*zip(fresh, indexed, strict=True)], access)
+            writes.import_links(db, guarded[0].namespace, links, now)
+            missing = writes.insert_missing_tombstones(
+                db, guarded[0].namespace, validation.missing_premises(entries), now
             )
-            writes.propagate_import(db, given[0].namespace, new, links, left, now)
+            writes.propagate_import(db, guarded[0].namespace, new, links, missing, now)
             writes.check_sessions(db, new, limit)
             return len(new)
 
@@ -309,8 +309,8 @@ class SQLStore:
             return
         now = clock.now()
         with self._db.read_transaction() as db:
-            found = [rows.find(db, scope.namespace, id) for id in ids]
-        for match in found:
+            matches = [rows.find(db, scope.namespace, id) for id in ids]
+        for match in matches:
             if match is not None and scope.contains(match[1]):
                 self._access.add((match[0], match[1].id), 1, now)
         if len(self._access) >= _ACCESS_BUFFER_SIZE:
@@ -338,8 +338,8 @@ class SQLStore:
         """Erase an entry, or everything in a scope, permanently."""
         check_arguments(scope=scope, optional_id=id, reason=reason)
         reason = self.settings.guard_reason(reason)
-        holds = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
-        with self._db.write_transaction(*holds) as db:
+        locks = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
+        with self._db.write_transaction(*locks) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
         self._access.discard({*receipt.ids})
         return self._scrub_files(receipt)

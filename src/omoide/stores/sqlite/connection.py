@@ -1,9 +1,8 @@
-"""Connections and error mapping.
+"""Connect to a SQLite file and map its errors.
 
-Every `sqlite3` error is turned into one of ours here, and nowhere else.
-
-One connection writes, behind a lock; as many read as there are readers at once. Both see whole transactions
-only. A process that was forked opens its own.
+Every `sqlite3` error becomes one of ours here, and nowhere else. One connection writes, behind a lock; any
+number of connections read. All of them see whole transactions only. A forked process opens connections of its
+own.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _WRITE_ERRORS = {
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else holds the file, so that trying again may help."""
+    """Return True if another connection holds the file, so that a retry may help."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
-    """Our error for one of SQLite's."""
+    """Return our error for one of SQLite."""
     full, code = getattr(error, "sqlite_errorcode", 0) or 0, _code(error)
     if is_busy(error):
         return Busy(name, "is held by another process", "try again, or open it with a longer timeout")
@@ -60,7 +59,7 @@ def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
 
 @contextmanager
 def map_errors(name: str) -> Iterator[None]:
-    """A block in which SQLite's errors become ours."""
+    """Map SQLite errors raised in the block to ours."""
     try:
         yield
     except sqlite3.Error as error:
@@ -74,7 +73,7 @@ def _code(error: sqlite3.Error) -> int:
 T = TypeVar("T")
 
 _INHERITED: list[object] = []
-"""Connections that came across a fork: never used, and never closed, which would touch the parent's files."""
+"""Connections inherited through a fork: never used and never closed, which would touch the parent's files."""
 
 _BUSY_TIMEOUT = 5.0  # seconds that SQLite itself waits for others; ours is above it
 
@@ -88,7 +87,7 @@ _DIALECT = Dialect(
 
 
 class SQLiteConnection(sqlite3.Connection):
-    """A connection that remembers the numbers of owners, which never change once they are committed."""
+    """A connection with a cache of owner numbers, which never change once committed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -96,18 +95,18 @@ class SQLiteConnection(sqlite3.Connection):
 
     @property
     def dialect(self) -> Dialect:
-        """What SQLite says differently."""
+        """SQL dialect of SQLite."""
         return _DIALECT
 
     def lock(self, *locks: AdvisoryLock) -> None:
-        """Keep others from something; nobody else writes meanwhile."""
+        """Do nothing: a SQLite write transaction is exclusive anyway."""
 
     def prepare_search(self, count: int) -> None:
-        """Prepare an index; there is none."""
+        """Do nothing: there is no vector index."""
 
 
 class SQLiteConnections:
-    """The connections of one store to its file."""
+    """The connections of a store to its file."""
 
     def __init__(
         self,
@@ -152,14 +151,14 @@ class SQLiteConnections:
             self._release(db)
             return
         with self.write_transaction() as db:
-            found = schema.migrate(db, self.name)
-            rows.migrate_staleness(db, found)
-            if found == 0:
+            version = schema.migrate(db, self.name)
+            rows.migrate_staleness(db, version)
+            if version == 0:
                 db.execute("INSERT INTO settings VALUES ('features', ?)", (str(FEATURES_VERSION),))
 
     @contextmanager
     def read_transaction(self) -> Iterator[SQLiteConnection]:
-        """A block that sees the store as it is at one moment."""
+        """Open a read transaction that sees one snapshot."""
         db = self._acquire()
         try:
             self._execute_with_retry(db, "BEGIN")
@@ -172,7 +171,7 @@ class SQLiteConnections:
                 self._release(db)
 
     def read_once(self, read: Callable[[SQLiteConnection], T]) -> T:
-        """What one statement finds, which needs no transaction of its own."""
+        """Run a single read statement without a transaction."""
         db = self._acquire()
         try:
             return read(db)
@@ -183,7 +182,7 @@ class SQLiteConnections:
 
     @contextmanager
     def write_transaction(self, *locks: AdvisoryLock) -> Iterator[SQLiteConnection]:
-        """A block that changes the store as a whole, or not at all."""
+        """Open a write transaction that commits when the block succeeds."""
         self._check_open()
         if self.read_only:
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
@@ -202,7 +201,7 @@ class SQLiteConnections:
 
     @contextmanager
     def exclusive_writer(self) -> Iterator[SQLiteConnection]:
-        """The writer outside of a transaction, for what SQLite only does there."""
+        """Yield the writer outside a transaction, for statements that SQLite allows only there."""
         self._check_open()
         with self._lock, map_errors(self.name):
             self._check_open()
@@ -210,7 +209,7 @@ class SQLiteConnections:
             yield self._writer
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close all connections."""
         self.closed = True
         if self._process != os.getpid():
             return
@@ -223,7 +222,7 @@ class SQLiteConnections:
                 self._writer = None
 
     def _execute_with_retry(self, db: sqlite3.Connection, statement: str) -> None:
-        """Run a statement that others may hold up, until our own patience ends."""
+        """Execute a statement, retrying while the file is busy until the timeout ends."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -309,7 +308,7 @@ class SQLiteConnections:
 
 
 def _leave_transaction(db: SQLiteConnection) -> bool:
-    """Whether a connection is out of its transaction; one that cannot leave it is closed, which undoes it."""
+    """Roll back an open transaction; return False if that failed and the connection was closed."""
     if not db.in_transaction:
         return True
     db.owners.clear()  # one of them may just have been undone
@@ -322,7 +321,7 @@ def _leave_transaction(db: SQLiteConnection) -> bool:
 
 
 def create_private_file(path: Path) -> None:
-    """Make a new file that nobody but its owner can read; what SQLite puts beside it gets the same rights."""
+    """Create a file that only its owner can read; SQLite gives its side files the same permissions."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:

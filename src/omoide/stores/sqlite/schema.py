@@ -1,8 +1,7 @@
-"""What is in the file, and how did it come to be so?
+"""Define the SQLite schema and migrate files to it.
 
-Each migration is a number and the statements that lead to it; a file is carried forward to the newest one
-when it is opened, in one transaction. Nothing but bookkeeping is in the log: no content.
-
+Each migration is a number and the statements that lead to it; a file is migrated when it is opened, in one
+transaction. The change log contains no content.
 """
 
 from __future__ import annotations
@@ -95,13 +94,13 @@ VERSION = len(MIGRATIONS)
 
 
 def version(db: sqlite3.Connection) -> int:
-    """The number of the last migration that a file has seen, if it is a file of ours."""
-    found: int = db.execute("PRAGMA user_version").fetchone()[0]
-    return found
+    """Return the number of the last migration of a file."""
+    number: int = db.execute("PRAGMA user_version").fetchone()[0]
+    return number
 
 
 def check_application(db: sqlite3.Connection, name: str) -> None:
-    """Raise for somebody else's database, and for one that a newer Omoide made."""
+    """Raise `StoreFailed` for another program's database, and `WrongVersion` for one of a newer Omoide."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         raise StoreFailed(name, "is another program's database", "choose another path")
@@ -114,14 +113,14 @@ def check_application(db: sqlite3.Connection, name: str) -> None:
 
 
 def migrate(db: sqlite3.Connection, name: str) -> int:
-    """Carry a file forward to the newest schema, inside the caller's transaction; which one it had, or 0."""
+    """Migrate a file inside the caller's transaction; return the version it had, or 0 if it was new."""
     check_application(db, name)  # again: another process may have been faster
-    found = version(db)
-    for number in range(found, VERSION):
+    old = version(db)
+    for number in range(old, VERSION):
         for statement in MIGRATIONS[number].split(";"):
             if statement.strip():
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {number + 1}")
-    if found < VERSION:
+    if old < VERSION:
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    return found
+    return old

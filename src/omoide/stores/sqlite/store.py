@@ -1,4 +1,4 @@
-"""SQLiteStore: open, backup, check."""
+"""Store entries in a SQLite file: open, back up, check and scrub it."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from omoide.stores.validation import StoreSettings
 _CHECKPOINT_TIMEOUT_MS = 300  # for readers; whoever reads longer leaves something for scrub()
 
 
-def integrity_errors(db: sqlite3.Connection) -> list[str]:
-    """What SQLite itself finds wrong with a file."""
-    return [text for (text,) in db.execute("PRAGMA integrity_check(20)") if text != "ok"]
+def integrity_errors(db: sqlite3.Connection, limit: int = 20) -> list[str]:
+    """Return the errors that SQLite's integrity check finds."""
+    return [text for (text,) in db.execute(f"PRAGMA integrity_check({limit})") if text != "ok"]
 
 
 def size_bytes(db: sqlite3.Connection) -> int:
-    """How large the file is."""
+    """Return the size of the file."""
     pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     return int(pages * size)
 
 
 def backup(connections: SQLiteConnections, target: Path, progress: ProgressCallback | None) -> None:
-    """Copy the whole store to another file while it is in use."""
+    """Copy the store to another file while it is in use."""
     if target.exists():
         raise StoreFailed(str(target), "exists already", "choose another path, or remove it first")
     part = target.with_name(f"{target.name}.{ids.uuid7()[-8:]}.part")
@@ -70,16 +70,16 @@ def _copy(db: sqlite3.Connection, target: Path, progress: ProgressCallback | Non
 
 
 def restore_backup(connections: SQLiteConnections, source: Path, progress: ProgressCallback | None) -> None:
-    """Put a backup in the place of everything that the store holds, at one stroke."""
+    """Replace the content of the store by a backup, atomically."""
     if not source.is_file():
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
     if source.samefile(connections.path):
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
     fresh = connections.path.with_name(f"{connections.path.name}.{ids.uuid7()[-8:]}.restored")
     try:
-        with map_errors(str(source)), closing(_open_read_only(source)) as kept:
-            _check_backup(kept, source)
-            _copy(kept, fresh, None)
+        with map_errors(str(source)), closing(_open_read_only(source)) as backup_file:
+            _check_backup(backup_file, source)
+            _copy(backup_file, fresh, None)
         # What others hold in memory must not outlive the copy: the copy is another life of the file.
         with map_errors(str(fresh)), closing(_open_exclusive(fresh)) as copy:
             copy.execute("BEGIN")
@@ -97,9 +97,9 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
 
 def _check_backup(db: sqlite3.Connection, source: Path) -> None:
     schema.check_application(db, str(source))
-    damage = [text for (text,) in db.execute("PRAGMA integrity_check(5)") if text != "ok"]
-    if damage or not schema.version(db):
-        problem = "; ".join(damage) or "it is empty"
+    errors = integrity_errors(db, limit=5)
+    if errors or not schema.version(db):
+        problem = "; ".join(errors) or "it is empty"
         raise Corrupted(str(source), f"is no sound backup ({problem})", "use another")
 
 
@@ -118,23 +118,18 @@ def _open_exclusive(path: Path) -> SQLiteConnection:
 
 
 def truncate_wal(db: sqlite3.Connection) -> bool:
-    """Empty the write-ahead log, outside of a transaction; whether nobody stood in the way."""
-    (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
+    """Truncate the write-ahead log, outside a transaction; return False if a reader prevented it."""
+    (timeout,) = db.execute("PRAGMA busy_timeout").fetchone()
     db.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_TIMEOUT_MS}")
     try:
         busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
-        db.execute(f"PRAGMA busy_timeout = {int(patience)}")
+        db.execute(f"PRAGMA busy_timeout = {int(timeout)}")
     return not busy
 
 
-upkeep_damage = integrity_errors
-upkeep_backup = backup
-upkeep_restore_backup = restore_backup
-
-
 class SQLiteStore(SQLStore):
-    """Memories in one SQLite file, for several threads and processes at once."""
+    """A store in one SQLite file, safe for several threads and processes at once."""
 
     _db: SQLiteConnections
 
@@ -150,30 +145,30 @@ class SQLiteStore(SQLStore):
         super().__init__(connections, embedder, settings)
 
     def findings(self) -> list[Finding]:
-        """What there is to know about the file's upkeep."""
+        """Return findings about the file."""
         return [Finding("version", "ok", f"schema {schema.VERSION}, the newest known")]
 
     def check(self) -> list[str]:
-        """What is wrong with the file; empty when it is sound."""
+        """Return the inconsistencies of the file; empty if it is sound."""
         with self._db.read_transaction() as db:
-            damage = upkeep_damage(db)
-        return damage or super().check()
+            errors = integrity_errors(db)
+        return errors or super().check()
 
     def backup(self, target: Path | str, progress: ProgressCallback | None = None) -> None:
         """Copy the store to another file while it is in use."""
-        upkeep_backup(self._db, Path(target), progress)
+        backup(self._db, Path(target), progress)
 
     def restore_backup(self, source: Path | str, progress: ProgressCallback | None = None) -> None:
-        """Put a backup in the place of everything that is here."""
-        upkeep_restore_backup(self._db, Path(source), progress)
+        """Replace the content of the store by a backup."""
+        restore_backup(self._db, Path(source), progress)
 
     def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
         try:
             with self._db.exclusive_writer() as db:
-                done = truncate_wal(db)
+                truncated = truncate_wal(db)
         except StoreFailed as error:  # what was erased stays erased
             return receipt.replace(pending=(f"the write-ahead log ({error}): call scrub() later",))
-        if done:
+        if truncated:
             return receipt.replace(scrubbed=True, pending=())
         return receipt.replace(pending=("the write-ahead log, which somebody reads: call scrub() later",))
 
@@ -182,7 +177,7 @@ class SQLiteStore(SQLStore):
 
 
 OPTIONS: tuple[str, ...] = ()
-"""What a URL may say beside the settings that all stores have."""
+"""URL options beside the settings that all stores have."""
 
 _NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -203,12 +198,12 @@ _log = logging.getLogger("omoide")
 
 
 def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncStore:
-    """The store in a file."""
+    """Open the store in the file that a URL names."""
     return AsyncStore(_open_file(path_of(address.url), embedder, settings), address.url)
 
 
 def path_of(url: str) -> Path:
-    """The file that a `sqlite:` URL names."""
+    """Return the file that a `sqlite:` URL names."""
     parts = parse_url(url).parts
     if parts.netloc:
         raise Invalid("url", f"{mask_url(url)!r} names a host", "use three slashes: sqlite:///file.db")
@@ -244,12 +239,12 @@ def _open_file(path: Path, embedder: Any, settings: StoreSettings) -> SQLiteStor
             path,
             kind,
         )
-    kept = stored_embedder(path) if embedder == "auto" and path.exists() else None
-    return SQLiteStore(path, embedder_for(str(path), embedder, kept), settings)
+    stored = stored_embedder(path) if embedder == "auto" and path.exists() else None
+    return SQLiteStore(path, embedder_for(str(path), embedder, stored), settings)
 
 
 def stored_embedder(path: Path) -> str | None:
-    """The name of the embedder whose vectors a file holds, if it is a file of ours and holds any."""
+    """Return the name of the embedder whose vectors a file contains, or None."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as db:
             row = db.execute(
@@ -261,18 +256,18 @@ def stored_embedder(path: Path) -> str | None:
 
 
 def network_file_system(path: Path) -> str | None:
-    """The kind of network file system that a path lies on, if it does and the system tells."""
+    """Return the kind of network file system that a path is on, or None if it is local or unknown."""
     try:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     best, kind = "", ""
-    where = os.path.realpath(path.parent)
+    folder = os.path.realpath(path.parent)
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) > 2:
             mount = fields[1].replace("\\040", " ")
-            inside = where == mount or where.startswith(mount.rstrip("/") + "/")
+            inside = folder == mount or folder.startswith(mount.rstrip("/") + "/")
             if inside and len(mount) >= len(best):
                 best, kind = mount, fields[2]
     return kind if kind in _NETWORK_FILE_SYSTEMS else None
