@@ -235,12 +235,12 @@ def main() -> Told:
             told = anyio.run(story, url, time)
         heading("Read on")
         say(
-            "docs/index.md starts the tour of the concepts, docs/architecture.md shows how the code is built, and "
-            "examples/ has more: greenhouse, weather, bdi, blackboard, react, character, pool and rag for agents as "
-            "values; durable, chatlog, own_store and knowledge for memory that lasts; coding_session for a "
-            "session that learns; support, tenants, refund and streaming for agents that answer with a "
-            "model; monitoring, orchestrator and rag_agent for agents that live, and laptop_to_fleet for "
-            "many machines."
+            "docs/index.md starts the tour of the concepts, docs/architecture.md shows how the code is "
+            "built, and examples/ has more: greenhouse, weather, bdi, blackboard, react, character, pool "
+            "and rag for agents as values; durable, chatlog, own_store and knowledge for memory that "
+            "lasts; coding_session for a session that learns; support, tenants, refund and streaming for "
+            "agents that answer with a model; monitoring, orchestrator and rag_agent for running agents, "
+            "and laptop_to_fleet for many machines."
         )
         if sys.stdout.isatty() and os.environ.get("SERVE") != "0":
             serve(url)

@@ -377,15 +377,15 @@ def rank(
     """Return the agents that fit, best first, each with the reason."""
     if action is not None:
         check_text(action, "action")
-    wanted = check_texts(tags, "tags")
-    needed = freeze_map(limits, "limits")
+    required_tags = check_texts(tags, "tags")
+    required_limits = freeze_map(limits, "limits")
     if isinstance(agents, Agent) or not isinstance(agents, Iterable):
         raise WrongType("agents", "a list of Agents", agents)
     candidates = []
     for agent in agents:
         if not isinstance(agent, Agent):
             raise WrongType("agents", "Agents only", agent)
-        candidate = _evaluate_candidate(agent, action, wanted, needed)
+        candidate = _evaluate_candidate(agent, action, required_tags, required_limits)
         if candidate is not None:
             candidates.append(candidate)
     return sorted(candidates, key=lambda candidate: experience_sort_key(candidate.age))

@@ -163,13 +163,15 @@ def restore(checkpoint: Checkpoint, definition: Definition) -> Agent:
 
 def mount_missing_plugins(agent: Agent, checkpoint: Checkpoint) -> Agent:
     """Mount the plugins of a restored agent that have no slice: dropped ones, and new ones."""
-    pointed = {checkpoint.state_key(key) for key in checkpoint.externalized}
-    lost = sorted(key for key in pointed if key not in agent.state and key not in SLOTS)
-    if lost:
+    externalized = {checkpoint.state_key(key) for key in checkpoint.externalized}
+    unrestored = sorted(key for key in externalized if key not in agent.state and key not in SLOTS)
+    if unrestored:
         raise RestoreFailed(
-            f"slice {lost[0]!r} of agent {checkpoint.id!r}", "its plugin has no on_restore for it"
+            f"slice {unrestored[0]!r} of agent {checkpoint.id!r}", "its plugin has no on_restore for it"
         )
-    absent = {plugin.key for plugin in agent.definition.plugins} - {*checkpoint.state} - pointed - {*SLOTS}
+    absent = (
+        {plugin.key for plugin in agent.definition.plugins} - {*checkpoint.state} - externalized - {*SLOTS}
+    )
     return mount_plugins(agent, absent) if absent else agent
 
 

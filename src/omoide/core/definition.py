@@ -267,18 +267,18 @@ def select_default_plugins(overrides: DefaultPluginOverrides = None) -> list[Plu
             raise InvalidDefinition(
                 f"default_plugins[{key!r}]", "is not a default plugin", f"use {', '.join(known)}"
             )
-    chosen = []
+    plugins = []
     for key, kind in known.items():
-        wanted = overrides.get(key, True)
-        if wanted is False:
+        override = overrides.get(key, True)
+        if override is False:
             continue
-        plugin = kind() if wanted is True else as_plugin(wanted)
+        plugin = kind() if override is True else as_plugin(override)
         if plugin.key != key:
             raise InvalidDefinition(
                 f"default_plugins[{key!r}]", f"would own {plugin.key!r}", f"give it state_key = {key!r}"
             )
-        chosen.append(plugin)
-    return chosen
+        plugins.append(plugin)
+    return plugins
 
 
 _ABSENT = object()

@@ -207,7 +207,7 @@ class Entry(Record, frozen=True, kw_only=True):
     @classmethod
     def new(
         cls,
-        given: Self | Mapping[str, Any] | None = None,
+        source: Self | Mapping[str, Any] | None = None,
         /,
         *,
         id_generator: Callable[[str], str] | None = None,
@@ -222,10 +222,10 @@ class Entry(Record, frozen=True, kw_only=True):
             InvalidRecord: if a field is wrong.
         """
         if id_generator is not None:
-            has_id = isinstance(given, cls) or (isinstance(given, Mapping) and "id" in given)
+            has_id = isinstance(source, cls) or (isinstance(source, Mapping) and "id" in source)
             if not has_id and "id" not in fields:
                 fields["id"] = _generate_id(id_generator)
-        return super().new(given, **fields)
+        return super().new(source, **fields)
 
     @property
     def scope(self) -> Scope:

@@ -63,8 +63,8 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         """Return the identity after some simulated time; days that make no whole year are carried over."""
         for field, amount in (("years", years), ("days", days)):
             check_count(amount, field)
-        whole, rest = divmod(self.days + days, DAYS_PER_YEAR)
-        profile = self.profile.set("age", (self.age or 0) + years + whole)
+        full_years, rest = divmod(self.days + days, DAYS_PER_YEAR)
+        profile = self.profile.set("age", (self.age or 0) + years + full_years)
         return self._with_changes(now, expected_rev, profile=profile, days=rest)
 
     # Profile

@@ -280,8 +280,8 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
 
     def get_in_space(self, space: str, key: str, default: Any = None) -> Any:
         """Return the value for a key of a map space, or the default."""
-        found = self.space(space)
-        return default if found is None else found._map_data(space).get(freeze_key(key), default)
+        existing = self.space(space)
+        return default if existing is None else existing._map_data(space).get(freeze_key(key), default)
 
     def put_in_space(self, space: str, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Self:
         """Return the memory with a value set for a key of a map space."""

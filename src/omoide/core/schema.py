@@ -113,19 +113,19 @@ class Schema:
     @cached_property
     def _cached_json_schema(self) -> dict[str, Any]:
         if self._pydantic:
-            described: dict[str, Any] = self.model_type.model_json_schema()
-            return described
-        found = msgspec.json.schema_components(
+            schema: dict[str, Any] = self.model_type.model_json_schema()
+            return schema
+        schemas = msgspec.json.schema_components(
             [self.model_type], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
         )
         # A default may be a tuple, which JSON does not have: encoding turns it into a list.
-        (described,), components = msgspec.json.decode(msgspec.json.encode(found))
+        (schema,), components = msgspec.json.decode(msgspec.json.encode(schemas))
         own: dict[str, Any]
-        if "$ref" not in described:
-            return described | ({"$defs": components} if components else {})
-        root = described["$ref"].rpartition("/")[2]
+        if "$ref" not in schema:
+            return schema | ({"$defs": components} if components else {})
+        root = schema["$ref"].rpartition("/")[2]
         own = components.pop(root)
-        if described["$ref"] in str(own) or described["$ref"] in str(components):
+        if schema["$ref"] in str(own) or schema["$ref"] in str(components):
             components[root] = own  # a recursive schema refers to itself
         return own | ({"$defs": components} if components else {})
 

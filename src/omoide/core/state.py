@@ -225,8 +225,8 @@ class ReplaceState(StateOp, frozen=True, kw_only=True):
     def apply(self, state: State) -> State:
         """Return the new state."""
         slots = {key: state[key] for key in SLOTS if key in state}
-        whole: State = map_of(slots).update(self.state)
-        return whole
+        new_state: State = map_of(slots).update(self.state)
+        return new_state
 
 
 class DeleteKeys(StateOp, frozen=True, kw_only=True):

@@ -125,8 +125,8 @@ class Thread(RevisionedValue, frozen=True, kw_only=True):
 
     def filter_by_kind(self, kinds: str | Iterable[str]) -> list[ThreadEntry]:
         """Return the entries of one kind, or of several."""
-        wanted = check_texts([kinds] if isinstance(kinds, str) else kinds, "kinds")
-        return [entry for entry in self.entries if entry.kind in wanted]
+        names = check_texts([kinds] if isinstance(kinds, str) else kinds, "kinds")
+        return [entry for entry in self.entries if entry.kind in names]
 
 
 def _to_list(entries: object) -> list[Any]:

@@ -238,7 +238,7 @@ class Record(Value, frozen=True, kw_only=True):
         """Check what annotations cannot express; subclasses override it."""
 
     @classmethod
-    def new(cls, given: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
+    def new(cls, source: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
         """Build a record from a mapping, another record of its kind, or keywords.
 
         Scalars become text where text is required, and mappings become the records that they describe.
@@ -247,7 +247,7 @@ class Record(Value, frozen=True, kw_only=True):
             InvalidRecord: if a field is wrong, unknown or missing.
         """
         try:
-            fields = {**_to_fields(given, cls), **fields}
+            fields = {**_to_fields(source, cls), **fields}
             known = _field_infos(cls)
             for name in fields:
                 if name not in known:
@@ -264,14 +264,14 @@ class Record(Value, frozen=True, kw_only=True):
             raise InvalidRecord(cls.LABEL, error) from error
 
 
-def _to_fields(given: Any, cls: type[Record]) -> dict[str, Any]:
-    if given is None:
+def _to_fields(source: Any, cls: type[Record]) -> dict[str, Any]:
+    if source is None:
         return {}
-    if isinstance(given, cls):
-        return {name: getattr(given, name) for name in cls.__struct_fields__}
-    if isinstance(given, Mapping):
-        return dict(given)
-    raise WrongType(cls.LABEL, f"a mapping or a {cls.__name__}", given)
+    if isinstance(source, cls):
+        return {name: getattr(source, name) for name in cls.__struct_fields__}
+    if isinstance(source, Mapping):
+        return dict(source)
+    raise WrongType(cls.LABEL, f"a mapping or a {cls.__name__}", source)
 
 
 @cache

@@ -266,13 +266,15 @@ class Vector(Generic[T]):
     def _id_index(self) -> Index:
         index = self._index
         if index is None:
-            found: dict[Hashable, list[tuple[int, int]]] = {}
+            positions_by_id: dict[Hashable, list[tuple[int, int]]] = {}
             for number in (*self._chunk_numbers(), self._last):
                 for at, item in enumerate(self._chunk(number)):
                     item_id = self.id_of(item)
                     if item_id is not None:
-                        found.setdefault(item_id, []).append((number, at))
-            index = self._index = Map({item_id: tuple(positions) for item_id, positions in found.items()})
+                        positions_by_id.setdefault(item_id, []).append((number, at))
+            index = self._index = Map(
+                {item_id: tuple(positions) for item_id, positions in positions_by_id.items()}
+            )
         return index
 
     def _replace_chunk(self, number: int, chunk: Chunk, index: Index | None) -> Self:
