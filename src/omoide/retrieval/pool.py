@@ -127,16 +127,9 @@ class CandidatePool:
     def append(self, row: PoolRow) -> int:
         """Append one row and return its index."""
         self._extend(
-            [row.features],
-            [row.time],
-            [row.thread],
-            [row.seq],
-            [row.role],
-            [row.speaker],
-            [row.confidence],
-            [row.importance],
-            [row.vectors],
-        )
+            [row.features], [row.time], [row.thread], [row.seq], [row.role], [row.speaker], [row.confidence],
+            [row.importance], [row.vectors],
+        )  # fmt: skip
         return self.size - 1
 
     def drop(self, index: int) -> None:
