@@ -144,7 +144,7 @@ def mem0_qdrant(folder: Path, vectors: Vectors, kind: str = "qdrant") -> tuple[A
     found = load("mem0").Memory.from_config(
         {
             "embedder": nobody,
-            "llm": nobody,
+            "model": nobody,
             "vector_store": {"provider": kind, "config": config},
             "history_db_path": str(folder / "history.db"),
         }

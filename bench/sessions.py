@@ -49,7 +49,7 @@ async def _idle(report: Report) -> None:
 
 
 async def _opened(stack: AsyncExitStack, store: object, id: str) -> None:
-    session = await stack.enter_async_context(Session.open(SPEC, id, store=store, llm=_answer))
+    session = await stack.enter_async_context(Session.open(SPEC, id, store=store, model=_answer))
     await session.chat("We use Phoenix 1.7 for the shop.")
     session.context.put("framework", "Phoenix 1.7", source="tool")
 

@@ -21,7 +21,7 @@ from bench import corpus
 from bench.both import AGENT, Both, within
 from bench.measure import Report, side_by_side
 from omoide import Entry, Session, WriteRequest, turn
-from omoide.turns.messages import Exchange, Message
+from omoide.turns import Exchange, Message
 from omoide.turns.prompt import assemble
 from omoide.turns.spec import AgentSpec
 
@@ -88,10 +88,10 @@ async def _rounds(both: Both, contenders: Callable[[Both], Awaitable[Steps]]) ->
 
 async def _everything(both: Both) -> Steps:
     """Over all that the agent knows; the session is a new one each time, for its conversation grows."""
-    kept = await Session.start(SPEC, store=both.store, llm=_answer)
+    kept = await Session.start(SPEC, store=both.store, model=_answer)
     return {
         BARE: partial(_bare, both),
-        "a turn": partial(turn, SPEC, llm=_answer, memory_store=both.store),
+        "a turn": partial(turn, SPEC, model=_answer, store=both.store),
         f"a turn of a Session, the first {CALLS}": kept.run,
     }
 
@@ -99,7 +99,7 @@ async def _everything(both: Both) -> Steps:
 async def _in_session(both: Both) -> Steps:
     """Over what one session holds."""
     place = both.sample[0].session
-    asking = partial(turn, OF_SESSION, llm=_answer, memory_store=both.store, session_id=place)
+    asking = partial(turn, OF_SESSION, model=_answer, store=both.store, session_id=place)
     return {BARE: partial(_bare, both, session=place), "a turn": asking}
 
 

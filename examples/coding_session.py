@@ -43,7 +43,7 @@ from omoide import (
 from omoide.core import DELETED, ThreadEntry
 from omoide.errors import NotFound, SessionBusy
 from omoide.promotion import extract
-from omoide.sessions.memory import PromotionStats
+from omoide.sessions import PromotionStats
 from omoide.testing import FrozenClock
 from omoide.tools import memory_tools
 from omoide.turns import Journal, Request
@@ -207,7 +207,7 @@ async def play(url: str, turns: Sequence[Turn], kill_at: str | None = None) -> N
                     store=store,
                     project_id=PROJECT,
                     extractor=extract,
-                    llm=Coder(turns, kill_at),
+                    model=Coder(turns, kill_at),
                     lease_ms=LEASE_MS,
                 ) as session:
                     await spend(session, day, time)

@@ -113,7 +113,7 @@ async def talk(session: Session, *lines: str) -> None:
 async def monday(store: Store) -> Promotion:
     """A preference, a fact and a decision that rests on it."""
     heading("Monday: what is said, and what the agent makes of it")
-    async with opened(store, "monday", llm=model) as session:
+    async with opened(store, "monday", model=model) as session:
         await talk(session, "I prefer to be called Alex.", "We run on Postgres 14.")
         session.context.put("framework", "Flask 3.0", source="tool", confidence=0.9)
         fact = await session.remember("The shop runs on Postgres 14.", type="fact", confidence=0.95)
@@ -133,7 +133,7 @@ async def monday(store: Store) -> Promotion:
 async def corrected(store: Store) -> dict[str, str]:
     """The fact was wrong: it is replaced, and what rests on it no longer counts."""
     heading("Monday, later: a correction")
-    async with opened(store, "monday", llm=model) as session:
+    async with opened(store, "monday", model=model) as session:
         await talk(session, "I was wrong: we moved from Postgres to SQLite last week.")
         old = [one for one in await queries.query_all(store, SCOPE) if "Postgres 14" in one.content]
         new = await session.remember("The shop runs on SQLite.", type="fact", confidence=0.95)
@@ -164,7 +164,7 @@ async def shown_stale(store: Store) -> list[str]:
 
 async def dying(url: str) -> None:
     """What the other process does: answer, and be killed on the way."""
-    async with open_store(url, embedder="static") as store, opened(store, "monday", llm=killed) as session:
+    async with open_store(url, embedder="static") as store, opened(store, "monday", model=killed) as session:
         await session.chat(KILLED)
 
 
@@ -176,7 +176,7 @@ async def resumed(store: Store, url: str, time: FrozenClock) -> str:
     died = await anyio.run_process(command, check=False)
     show("process", f"killed by signal {-died.returncode}, before it could answer")
     time.advance(HOUR)  # a dead process holds its session for a while
-    async with await Session.load("monday", SPEC, store=store, llm=model, extractor=True) as session:
+    async with await Session.load("monday", SPEC, store=store, model=model, extractor=True) as session:
         show("status", session.record.status)
         result = await session.resume()
     show("helper", result.content)
@@ -196,7 +196,7 @@ async def tuesday(store: Store) -> tuple[list[str], Preflight, str]:
         show(f"#{hit.rank}  {hit.score:5.2f}", hit.entry.content)
         show("", f"because {hit.why}")
     heading("The exact prompt")
-    async with opened(store, "tuesday", llm=model) as session:
+    async with opened(store, "tuesday", model=model) as session:
         seen = await session.preflight(QUESTION)
         for message in seen.prompt.messages:
             for line in f"{message.role}: {message.content}".splitlines():

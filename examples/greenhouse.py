@@ -279,11 +279,11 @@ def answers() -> str:
     with open_store("memory://", embedder="static") as store:
         for content, kind, confidence in LEARNED:
             blocking.remember(store, content, KEEPERS, type=kind, confidence=confidence)
-        seen = blocking.preflight(GUIDE, QUESTION, memory_store=store)
+        seen = blocking.preflight(GUIDE, QUESTION, store=store)
         say("Before a model is asked, one can see what it would be told:")
         for line in seen.prompt.messages[0].content.splitlines():
             print(textwrap.fill(line, WIDTH, initial_indent="    | ", subsequent_indent="    |   "))
-        result = blocking.turn(GUIDE, QUESTION, memory_store=store, llm=stand_in)
+        result = blocking.turn(GUIDE, QUESTION, store=store, model=stand_in)
     show("question", QUESTION)
     show("answer", result.content)
     show("events", ", ".join(event.kind for event in result.events))

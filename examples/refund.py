@@ -64,7 +64,7 @@ async def ask(url: str) -> tuple[str, str]:
     """The first program: the customer asks. It ends while the turn waits for a yes."""
     async with (
         open_store(url, embedder="none") as store,
-        Session.open(CASHIER, "case-7", store=store, llm=model) as session,
+        Session.open(CASHIER, "case-7", store=store, model=model) as session,
     ):
         result = await session.run("My lamp arrived broken. The order is A-7.", request_id="lamp")
         return session.status, result.reviews[0].question
@@ -74,7 +74,7 @@ async def agree(url: str) -> None:
     """The second program: a person says yes, the refund begins, and the power goes."""
     async with (
         open_store(url, embedder="none") as store,
-        Session.open(CASHIER, "case-7", store=store, llm=model) as session,
+        Session.open(CASHIER, "case-7", store=store, model=model) as session,
     ):
         await session.approve(session.pending_reviews[0].id)
         await session.resume(secrets={"power": "fails"})
@@ -84,7 +84,7 @@ async def clear_up(url: str) -> tuple[str, str, str, list[str]]:
     """The third program: nobody knows whether the money has moved, so somebody looks."""
     async with (
         open_store(url, embedder="none") as store,
-        Session.open(CASHIER, "case-7", store=store, llm=model) as session,
+        Session.open(CASHIER, "case-7", store=store, model=model) as session,
     ):
         found = session.status
         review = (await session.resume()).reviews[0]

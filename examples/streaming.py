@@ -66,7 +66,7 @@ async def talk(model: Model | str, lines: Iterable[str]) -> Chat:
     async with open_store("memory://", embedder="static") as store:
         for number, line in enumerate(lines):
             async with (
-                Session.open(SPEC, f"evening-{number}", store=store, llm=model) as session,
+                Session.open(SPEC, f"evening-{number}", store=store, model=model) as session,
                 session.stream(line) as answer,
             ):
                 print("< ", end="", flush=True)

@@ -59,7 +59,7 @@ async def morning(url: str) -> None:
     """The first program: the customer tells a story."""
     async with (
         open_store(url, embedder="static") as store,
-        Session.open(SUPPORT, "alex", store=store, llm=answer) as session,
+        Session.open(SUPPORT, "alex", store=store, model=answer) as session,
     ):
         for line in MORNING:
             await session.chat(line)
@@ -68,11 +68,11 @@ async def morning(url: str) -> None:
 async def evening(url: str) -> Talk:
     """The second program: the same customer asks, and then another one."""
     async with open_store(url, embedder="static") as store:
-        async with Session.open(SUPPORT, "alex", store=store, llm=answer) as session:
+        async with Session.open(SUPPORT, "alex", store=store, model=answer) as session:
             preview = await session.preflight(EVENING[0])
             answers = [await session.chat(line) for line in EVENING]
             turns = session.record.turns
-        async with Session.open(SUPPORT, "sam", store=store, llm=answer) as session:
+        async with Session.open(SUPPORT, "sam", store=store, model=answer) as session:
             other = await session.chat(EVENING[0])
     said = [message.content for message in preview.prompt.messages if message.role == "user"]
     return Talk(answers, other, turns, len(said) - 1, preview)

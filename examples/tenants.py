@@ -49,11 +49,11 @@ async def serve(store: Store) -> Served:
     """Two tenants, and one who does not say who they are."""
     for tenant, rule in RULES.items():
         where = {"tenant_id": tenant}
-        await omoide.write(DESK, rule, memory_store=store, context=where, metadata={"kind": "rule"})
+        await omoide.write(DESK, rule, store=store, context=where, metadata={"kind": "rule"})
     answers = {}
     for tenant in (*RULES, "new"):
         where = {"tenant_id": tenant}
-        async with Session.open(DESK, "monday", store=store, context=where, llm=answer) as session:
+        async with Session.open(DESK, "monday", store=store, context=where, model=answer) as session:
             answers[tenant] = await session.chat(QUESTION)
     refusal = await refused(store)
     kept = await count(store)
@@ -64,7 +64,7 @@ async def serve(store: Store) -> Served:
 async def refused(store: Store) -> MissingNamespace | None:
     """What a turn is told that does not say whose it is."""
     try:
-        await omoide.turn(DESK, QUESTION, memory_store=store, llm=answer)
+        await omoide.turn(DESK, QUESTION, store=store, model=answer)
     except MissingNamespace as error:
         return error
     return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from omoide.longterm.relations import Related
     from omoide.turns.options import TurnKwargs
     from omoide.turns.preview import Preflight
-    from omoide.turns.result import Snapshot, TurnResult
+    from omoide.turns.runner import Snapshot, TurnResult
     from omoide.turns.spec import AgentSpec
 
 

@@ -243,7 +243,7 @@ class EmbedderChanged(Invalid):
 class MissingStore(Invalid):
     """Memory is requested and no store is given; there is no default store."""
 
-    def __init__(self, field: str = "memory_store") -> None:
+    def __init__(self, field: str = "store") -> None:
         super().__init__(field, "is missing", f"pass {field}=, for example open_store(…)")
 
 

@@ -26,7 +26,7 @@ def words(text: str) -> int:
 async def started(store: Any, **options: Any) -> Session:
     """A new session."""
     spec = options.pop("spec", a_spec(memory=True))
-    return await Session.start(spec, "s1", store=store, llm=talker(), **options)
+    return await Session.start(spec, "s1", store=store, model=talker(), **options)
 
 
 async def test_a_message_is_added_to_the_transcript(store: Any) -> None:
@@ -66,7 +66,7 @@ async def test_details_cannot_pass_for_the_message(store: Any) -> None:
     session = await started(store)
     await session.add_message("user", "Aside.", request_id="r1", final=True)
     model = talker("Hi.")
-    await session.run("Hello.", llm=model)
+    await session.run("Hello.", model=model)
     assert shown(model.prompts[0]) == ["user: Hello."]
 
 
@@ -151,7 +151,7 @@ async def test_what_left_once_does_not_leave_again(store: Any) -> None:
     first = {one.id for one in session.short_term.pending.list_implicit()}
     await session.promote(threshold=0.0)
     assert len(first) == 2
-    later = await again(session, token_budget=TINY, count_tokens=words, llm=talker())
+    later = await again(session, token_budget=TINY, count_tokens=words, model=talker())
     assert later.short_term.pending.size == 0
     await later.add_message("user", "Short.")
     assert later.short_term.pending.size == 0

@@ -32,7 +32,7 @@ SENTENCES = st.lists(TEXT, min_size=1, max_size=4).map(". ".join)
 def opened(store: Any, id: str = "s1", **options: Any) -> Session:
     """A session to be entered."""
     spec = options.pop("spec", a_spec(memory=True))
-    return Session.open(spec, id, **{"store": store, "llm": talker(), **options})
+    return Session.open(spec, id, **{"store": store, "model": talker(), **options})
 
 
 def message(at: int, content: str, role: str = "user") -> BufferMessage:

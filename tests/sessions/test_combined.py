@@ -45,7 +45,7 @@ def bump(ctx: Any) -> Any:
 async def started(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec())
-    return await Session.start(spec, "s1", store=store, llm=talker(*replies), **options)
+    return await Session.start(spec, "s1", store=store, model=talker(*replies), **options)
 
 
 def state_of(agent: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Depot:
             await session.resume()
         self.dark = False
         seen = {one.call.name: one.call.params["sum"] for one in first.reviews if one.call}
-        return await again(session, llm=talker("Done."), controls=controls), seen
+        return await again(session, model=talker("Done."), controls=controls), seen
 
 
 @pytest.mark.parametrize("controls", [(), (Rising,)], ids=["plain", "rewritten"])
@@ -133,7 +133,7 @@ async def test_a_session_that_waits_always_says_for_what(store: Any) -> None:
     """Another process that looks at it finds the open question, and cannot go on without its answer."""
     session, _ = await Depot().cut(store)
     assert (await session.resume()).status == "waiting"
-    other = await again(session, llm=talker("Done."))
+    other = await again(session, model=talker("Done."))
     assert (other.status, [one.unknown for one in other.pending_reviews]) == ("waiting", [True])
     with pytest.raises(ReviewNeeded):
         await other.resume()
@@ -149,7 +149,7 @@ async def test_what_was_denied_before_a_crash_stays_denied(store: Any) -> None:
     with pytest.raises(PowerCut):
         await session.resume()
     depot.dark = False
-    later = await again(session, llm=talker("Done."))
+    later = await again(session, model=talker("Done."))
     for review in (await later.resume()).reviews:
         await later.settle(review.id, "was paid")
     assert (await later.resume()).status == "finished"
@@ -201,7 +201,7 @@ async def test_a_turn_without_a_store_is_never_captured(store: Any) -> None:
     silent = await session.run("I am ill", memory_store=None)
     assert (silent.memory, silent.recalled, session.record.captures) == (None, None, ())
     model = talker()
-    await session.run("hello", llm=model)
+    await session.run("hello", model=model)
     assert [one.content for one in await captured(store)] == ["User: hello\nAssistant: You said hello"]
     assert shown(model.prompts[0]) == [*talk("I am ill"), "user: hello"]
 
@@ -284,9 +284,9 @@ async def test_what_a_turn_says_comes_over_what_its_session_says(store: Any) -> 
     session = await started(store, spec=spec, **own)
     model = [wants(("look", {})), "Seen."]
     await session.run(
-        "one", llm=talker(*model), context={"lang": "ja", "order": 7}, secrets={"key": "k-turn"}
+        "one", model=talker(*model), context={"lang": "ja", "order": 7}, secrets={"key": "k-turn"}
     )
-    await session.run("two", llm=talker(*model))
+    await session.run("two", model=talker(*model))
     assert met == [
         ({"tenant": "t1", "lang": "ja", "order": 7}, {"key": "k-turn", "pin": "p-session"}),
         (own["context"], own["secrets"]),
@@ -333,7 +333,7 @@ async def test_a_plugin_that_is_new_to_a_session_is_mounted(store: Any) -> None:
     """Who adds one to the spec finds its slice in the sessions that were there before, and keeps it."""
     await (await started(store)).run("one")
     spec = a_spec(plugins=[Box()], tools=["add"])
-    session = await Session.load("s1", spec, store=store, llm=talker(ADD, "Added."))
+    session = await Session.load("s1", spec, store=store, model=talker(ADD, "Added."))
     assert state_of(session.agent) == {"box": {"n": 0}}
     await session.run("two")
     assert state_of((await again(session)).agent) == {"box": {"n": 1}}
@@ -354,7 +354,7 @@ async def test_a_slice_that_nobody_can_bring_back_is_an_error(store: Any) -> Non
     session = await started(store, spec=a_spec(plugins=[Away()]))
     model = talker()
     with pytest.raises(RestoreFailed, match="'box'"):
-        await session.run("one", llm=model)
+        await session.run("one", model=model)
     assert model.requests == []
 
 
@@ -368,7 +368,7 @@ async def test_a_shape_that_cannot_be_checked_leaves_the_session_alone(store: An
     """It is refused before the model is asked, and nothing is kept of the turn."""
     model = talker('{"a": 1}')
     with pytest.raises(InvalidDefinition):
-        await (await Session.start(a_spec(result=UNCHECKABLE), "s1", store=store, llm=model)).run("one")
+        await (await Session.start(a_spec(result=UNCHECKABLE), "s1", store=store, model=model)).run("one")
     kept = await Session.load("s1", a_spec(), store=store)
     assert (kept.status, kept.requests, model.requests) == ("new", [], [])
 
@@ -407,14 +407,14 @@ async def test_a_stream_that_nobody_reads_lets_go_of_its_session(store: Any) -> 
     session = await started(store)
 
     async def body() -> AsyncIterator[str]:
-        async with session.stream("one", llm=Speaker()) as answer:
+        async with session.stream("one", model=Speaker()) as answer:
             async for piece in answer.text():
                 yield piece
 
     held: Any = body()
     with anyio.fail_after(20):
         assert await anext(held) == "x"
-        other = await again(session, llm=talker())
+        other = await again(session, model=talker())
 
         async def over() -> bool:
             return (await again(session)).status == "finished"
@@ -437,7 +437,7 @@ async def test_a_turn_that_was_approved_can_be_streamed(store: Any) -> None:
     till = Till()
     session = await started(store, PAY, spec=till.spec(approve=["pay"]))
     await session.approve((await session.run("pay")).reviews[0].id)
-    async with session.stream(llm=Speaker()) as answer:
+    async with session.stream(model=Speaker()) as answer:
         pieces = [piece async for piece in answer.text()]
     assert (pieces, till.log) == (["x"] * 100, ["pay 5"])
     assert (answer.result.status, session.status, len(session.requests)) == ("finished", "finished", 1)
@@ -494,7 +494,7 @@ async def test_an_input_is_rewritten_once_whatever_happens_then(store: Any) -> N
     with pytest.raises(StoreFailed):
         await session.run("one")
     before.broken = False
-    later = await again(session, llm=talker(), controls=[Polite()])
+    later = await again(session, model=talker(), controls=[Polite()])
     assert (await later.resume()).content == "You said please: one"
 
 
@@ -515,9 +515,9 @@ async def test_a_session_goes_on_only_under_the_controls_its_turn_began_with(sto
     await session.approve((await session.run("pay")).reviews[0].id)
     model = talker("the secret")
     with pytest.raises(Invalid, match="controls lack Masked"):
-        await (await again(session, llm=model)).resume()
+        await (await again(session, model=model)).resume()
     assert (till.log, model.requests, (await again(session)).status) == ([], [], "waiting")
-    done = await (await again(session, llm=model, controls=[Masked()])).resume()
+    done = await (await again(session, model=model, controls=[Masked()])).resume()
     assert (done.content, till.log) == ("the ***", ["pay 5"])
     assert "secret" not in (await captured(store))[0].content
 
@@ -573,7 +573,7 @@ async def test_what_ends_a_turn_late_does_not_speak_for_the_new_one(store: Any) 
 async def _follows(session: Session, store: Any) -> None:
     """Check that a second turn sees the first, and that both are remembered, each once."""
     model = talker()
-    await session.run("two", llm=model)
+    await session.run("two", model=model)
     assert shown(model.prompts[0]) == [*talk("one"), "user: two"]
     assert (session.record.turns, session.status) == (2, "finished")
     said = sorted(one.content for one in await captured(store))

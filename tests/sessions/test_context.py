@@ -30,7 +30,7 @@ def words(text: str) -> int:
 async def started(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec(memory=True))
-    return await Session.start(spec, options.pop("id", "s1"), store=store, llm=talker(*replies), **options)
+    return await Session.start(spec, options.pop("id", "s1"), store=store, model=talker(*replies), **options)
 
 
 # Values

@@ -28,12 +28,12 @@ MANY = 100
 def opened(store: Any, id: str = "s1", **options: Any) -> Session:
     """A session to be entered."""
     spec = options.pop("spec", a_spec(memory=True))
-    return Session.open(spec, id, **{"store": store, "llm": talker(), **options})
+    return Session.open(spec, id, **{"store": store, "model": talker(), **options})
 
 
 async def begun(store: Any, **options: Any) -> Session:
     """A session that nobody will close."""
-    return await Session.start(a_spec(memory=True), "s1", **{"store": store, "llm": talker(), **options})
+    return await Session.start(a_spec(memory=True), "s1", **{"store": store, "model": talker(), **options})
 
 
 def learn(session: Session, value: Any = "Phoenix", key: str = "framework") -> None:
@@ -238,7 +238,7 @@ async def test_what_could_not_be_saved_is_saved_by_the_next_try(store: Any) -> N
 async def test_what_two_programs_note_is_all_there(store: Any) -> None:
     """Whoever saves second reads what the first one wrote, and adds its own."""
     one = await begun(store)
-    other = await again(one, llm=talker())
+    other = await again(one, model=talker())
     one.context.put("a", 1)
     one.propose("One.", importance=0.3)
     other.context.put("b", 2)
@@ -259,7 +259,7 @@ async def test_two_programs_promote_a_value_once(store: Any) -> None:
     learn(one)
     item = one.propose("Waiting.", importance=0.9)
     await one.add_message("user", "Hello.")
-    other = await again(one, llm=talker())
+    other = await again(one, model=talker())
     await one.promote()
     await other.promote()
     assert await live(store) == ["Waiting.", "framework: Phoenix"]
@@ -272,7 +272,7 @@ async def test_two_programs_that_change_a_value_leave_one(store: Any) -> None:
     one = await begun(store)
     learn(one, "A")
     await one.promote()
-    other = await again(one, llm=talker())
+    other = await again(one, model=talker())
     learn(other, "B")
     await other.promote()
     learn(one, "C")

@@ -30,7 +30,7 @@ def words(text: str) -> int:
 def opened(store: Any, id: str = "s1", **options: Any) -> Session:
     """A session to be entered."""
     spec = options.pop("spec", a_spec(memory=True))
-    return Session.open(spec, id, **{"store": store, "llm": talker(), **options})
+    return Session.open(spec, id, **{"store": store, "model": talker(), **options})
 
 
 async def contents(store: Any) -> list[str]:

@@ -52,14 +52,14 @@ async def test_nothing_is_lost_or_done_twice_when_the_disk_fills_up(tmp_path: Pa
     for pages in ROOM:
         async with open_store(url, embedder="none", max_pages=pages) as store:
             try:
-                async with Session.open(spec, "s", store=store, llm=model) as session:
+                async with Session.open(spec, "s", store=store, model=model) as session:
                     await filled(session, errors)
             except DiskFull as error:
                 errors.append(error)
     assert {type(error) for error in errors} == {DiskFull}
     async with (
         open_store(url, embedder="none") as store,
-        Session.open(spec, "s", store=store, llm=model) as session,
+        Session.open(spec, "s", store=store, model=model) as session,
     ):
         while session.status not in ("new", "finished"):
             await gone_on(session)
@@ -78,9 +78,9 @@ async def test_a_session_that_finds_no_room_at_all_is_not_begun(pages: int, tmp_
     spec = AgentSpec(id="a", instructions="x" * 200_000)
     with pytest.raises(OmoideError):
         async with open_store(url, embedder="none", max_pages=pages) as store:
-            await Session.start(spec, "s", store=store, llm=lambda request, journal: "Hi.")
+            await Session.start(spec, "s", store=store, model=lambda request, journal: "Hi.")
     async with (
         open_store(url, embedder="none") as store,
-        Session.open(spec, "s", store=store, llm=lambda request, journal: "Hi.") as session,
+        Session.open(spec, "s", store=store, model=lambda request, journal: "Hi.") as session,
     ):
         assert (session.status, await session.chat("hello")) == ("new", "Hi.")

@@ -54,7 +54,7 @@ class Asks(Control):
 async def waiting(store: Any, till: Till, *replies: Any, **fields: Any) -> Session:
     """A session that waits for somebody to let it pay."""
     spec = till.spec(**{"approve": ["pay"], **fields})
-    session = await Session.start(spec, "s1", store=store, llm=talker(*(replies or (PAY, "Paid."))))
+    session = await Session.start(spec, "s1", store=store, model=talker(*(replies or (PAY, "Paid."))))
     assert (await session.run("pay", request_id="r1")).status == "waiting"
     return session
 
@@ -65,14 +65,14 @@ async def waiting(store: Any, till: Till, *replies: Any, **fields: Any) -> Sessi
 async def test_a_turn_rests_after_its_prompt(store: Any) -> None:
     """The model is asked when somebody resumes; then the turn ends as any other, and is captured once."""
     watched, model = Watched(store), talker()
-    session = await Session.start(a_spec(), "s1", store=watched, llm=model)
+    session = await Session.start(a_spec(), "s1", store=watched, model=model)
     await session.remember("Tea is at five.")
     watched.calls.clear()
     result = await session.run("When is tea?", checkpoint="after_prompt")
     assert (result.status, session.status, len(model.requests)) == ("hibernated", "hibernated", 0)
     assert kinds_of(result)[-1] == "hibernated"
     assert (await captured(store), watched.calls.count("recall")) == ([], 1)
-    other = await again(session, store=watched, llm=model)
+    other = await again(session, store=watched, model=model)
     assert (other.status, other.record.snapshots[0].asked.input) == ("hibernated", "When is tea?")
     done = await other.resume()
     assert (done.content, done.status, done.request_id) == (
@@ -91,7 +91,7 @@ async def test_a_turn_rests_after_its_prompt(store: Any) -> None:
 async def test_what_was_recalled_is_kept_while_the_turn_rests(store: Any) -> None:
     """What is remembered meanwhile does not change the prompt of a turn that rests."""
     model = talker()
-    session = await Session.start(a_spec(), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(), "s1", store=store, model=model)
     await session.remember("Tea is at five.")
     asleep = await session.run("When is tea?", checkpoint="after_prompt")
     await session.remember("When is tea? At six.")
@@ -104,7 +104,7 @@ async def test_what_was_recalled_is_kept_while_the_turn_rests(store: Any) -> Non
 async def test_what_was_erased_is_not_shown_when_the_turn_goes_on(store: Any) -> None:
     """A memory erased while the turn rested reaches no model, or the receipt says where it still is."""
     model = talker()
-    session = await Session.start(a_spec(), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(), "s1", store=store, model=model)
     kept = await session.remember("Tea is at five.")
     await session.run("When is tea?", checkpoint="after_prompt")
     receipt = await store.erase(Scope(agent_id="ada"), id=kept.entry.id)
@@ -116,12 +116,12 @@ async def test_what_was_erased_is_not_shown_when_the_turn_goes_on(store: Any) ->
 async def test_a_turn_rests_before_its_tools(store: Any) -> None:
     """What the model wants is kept, no tool has begun, and whoever resumes runs each of them once."""
     till = Till()
-    session = await Session.start(till.spec(), "s1", store=store, llm=talker(BOTH))
+    session = await Session.start(till.spec(), "s1", store=store, model=talker(BOTH))
     result = await session.run("pay", checkpoint="before_tool")
     assert (result.status, till.log) == ("hibernated", [])
     assert lines((await again(session)).thread.entries) == ["user: pay", "wants pay look"]
     model = talker("Paid.")
-    done = await (await again(session, llm=model)).resume()
+    done = await (await again(session, model=model)).resume()
     assert (done.content, sorted(till.log), len(model.requests)) == ("Paid.", ["look", "pay 5"], 1)
     assert shown(model.prompts[0]) == ["user: pay", "assistant: ", "tool: paid 5", "tool: 12 left"]
     assert done.usage.requests == 2
@@ -129,15 +129,15 @@ async def test_a_turn_rests_before_its_tools(store: Any) -> None:
 
 async def test_a_turn_without_tools_does_not_rest_before_them(store: Any) -> None:
     """A checkpoint that is never reached stops nothing."""
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker())
+    session = await Session.start(a_spec(), "s1", store=store, model=talker())
     assert (await session.run("hello", checkpoint="before_tool")).status == "finished"
 
 
 async def test_a_resting_session_takes_nothing_new(store: Any) -> None:
     """Before the turn is resumed or given up, no other may begin, in no handle."""
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker())
+    session = await Session.start(a_spec(), "s1", store=store, model=talker())
     await session.run("one", checkpoint="after_prompt")
-    for one in (session, await again(session, llm=talker())):
+    for one in (session, await again(session, model=talker())):
         with pytest.raises(TurnPending, match="hibernated"):
             await one.run("two")
     await session.cancel()
@@ -148,7 +148,7 @@ async def test_a_resting_session_takes_nothing_new(store: Any) -> None:
 
 async def test_chat_says_that_the_turn_rests(store: Any) -> None:
     """Who only wants the answer is told that there is none yet."""
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker())
+    session = await Session.start(a_spec(), "s1", store=store, model=talker())
     with pytest.raises(TurnFailed, match="resume it"):
         await session.chat("one", checkpoint="after_prompt")
     assert (await session.resume()).content == "You said one"
@@ -157,11 +157,11 @@ async def test_chat_says_that_the_turn_rests(store: Any) -> None:
 async def test_resuming_what_is_over_gives_the_last_answer(store: Any) -> None:
     """Nothing is called again, and a session in which nothing was said has nothing to resume."""
     model = talker()
-    session = await Session.start(a_spec(), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(), "s1", store=store, model=model)
     with pytest.raises(Invalid, match="s1"):
         await session.resume()
     await session.run("one")
-    result = await (await again(session, llm=model)).resume()
+    result = await (await again(session, model=model)).resume()
     assert (result.content, result.status, len(model.requests)) == ("You said one", "finished", 1)
     assert len(await captured(store)) == 1
 
@@ -177,9 +177,9 @@ async def test_beliefs_of_a_turn_are_there_when_it_goes_on(store: Any) -> None:
 
     model = talker(wants(("count", {})), PAY, "Paid.")
     spec = till.spec(tools=[count, till.pay], approve=["pay"])
-    session = await Session.start(spec, "s1", store=store, llm=model)
+    session = await Session.start(spec, "s1", store=store, model=model)
     await session.run("count and pay")
-    other = await again(session, llm=model)
+    other = await again(session, model=model)
     assert memory.world_get(other.agent, "n") is None
     await other.approve(other.pending_reviews[0].id)
     result = await other.resume()
@@ -195,7 +195,7 @@ async def test_a_tool_waits_for_a_yes(store: Any) -> None:
     """The question names the tool and its parameters; after the yes anybody may resume, and it runs once."""
     till = Till()
     session = await waiting(store, till)
-    other = await again(session, llm=talker("Paid."))
+    other = await again(session, model=talker("Paid."))
     [review] = other.pending_reviews
     assert review.call is not None
     assert (review.boundary, review.call.name, dict(review.call.params)) == ("tool", "pay", {"sum": 5})
@@ -204,7 +204,7 @@ async def test_a_tool_waits_for_a_yes(store: Any) -> None:
         await other.resume()
     assert till.log == []
     await other.approve(review.id)
-    third = await again(session, llm=talker("Paid."))
+    third = await again(session, model=talker("Paid."))
     assert (await third.resume()).content == "Paid."
     assert (till.log, third.pending_reviews, third.status) == (["pay 5"], (), "finished")
     assert lines(third.thread.entries) == PAID
@@ -216,7 +216,7 @@ async def test_a_tool_that_is_denied_does_not_run(store: Any) -> None:
     till, model = Till(), talker("Then not.")
     session = await waiting(store, till)
     await session.deny(session.pending_reviews[0].id, "too much")
-    assert (await (await again(session, llm=model)).resume()).content == "Then not."
+    assert (await (await again(session, model=model)).resume()).content == "Then not."
     assert till.log == []
     assert "too much" in shown(model.prompts[0])[-1]
     assert lines((await again(session)).thread.entries)[2].startswith("error pay")
@@ -227,7 +227,7 @@ async def test_a_tool_that_is_settled_does_not_run(store: Any) -> None:
     till, model = Till(), talker("Good.")
     session = await waiting(store, till)
     await session.settle(session.pending_reviews[0].id, {"paid": 5})
-    assert (await session.resume(llm=model)).content == "Good."
+    assert (await session.resume(model=model)).content == "Good."
     assert till.log == []
     assert shown(model.prompts[0])[-1] == 'tool: {"paid":5}'
 
@@ -249,10 +249,10 @@ async def test_every_question_needs_its_answer(store: Any) -> None:
     first, second = (review.id for review in session.pending_reviews)
     await session.approve(first)
     with pytest.raises(ReviewNeeded) as caught:
-        await (await again(session, llm=talker())).resume()
+        await (await again(session, model=talker())).resume()
     assert (caught.value.reviews, till.log) == ((second,), [])
     await (await again(session)).deny(second)
-    assert (await session.resume(llm=talker("Done."))).content == "Done."
+    assert (await session.resume(model=talker("Done."))).content == "Done."
     assert till.log == ["pay 1"]
 
 
@@ -263,7 +263,7 @@ async def test_the_last_decision_counts(store: Any) -> None:
     review = session.pending_reviews[0].id
     await session.approve(review)
     await session.deny(review, "on second thought")
-    await session.resume(llm=talker("Then not."))
+    await session.resume(model=talker("Then not."))
     assert till.log == []
 
 
@@ -287,14 +287,14 @@ async def test_only_what_is_asked_can_be_decided(store: Any) -> None:
 async def test_a_person_may_be_asked_at_every_boundary(store: Any, boundary: str, asked: list[str]) -> None:
     """The turn stops there with what was done so far, and after a yes ends as if nobody had been asked."""
     till, model, control = Till(), talker(PAY, "Paid."), Asks(boundary)
-    session = await Session.start(till.spec(), "s1", store=store, llm=model, controls=[control])
+    session = await Session.start(till.spec(), "s1", store=store, model=model, controls=[control])
     result = await session.run("pay")
     assert (result.status, [review.boundary for review in result.reviews]) == ("waiting", [boundary])
-    other = await again(session, llm=model, controls=[control])
+    other = await again(session, model=model, controls=[control])
     assert lines(other.thread.entries) == asked
     assert await captured(store) == []
     await other.approve(other.pending_reviews[0].id)
-    done = await (await again(session, llm=model, controls=[control])).resume()
+    done = await (await again(session, model=model, controls=[control])).resume()
     assert (done.content, done.status, till.log, len(model.requests)) == ("Paid.", "finished", ["pay 5"], 2)
     assert lines((await again(session)).thread.entries) == PAID
     assert done.usage.requests == 2
@@ -305,7 +305,7 @@ async def test_a_person_may_be_asked_at_every_boundary(store: Any, boundary: str
 async def test_a_no_at_the_input_or_the_output_ends_the_turn(store: Any, boundary: str) -> None:
     """The turn is blocked, nothing of it is remembered, and the conversation goes on without it."""
     model = talker()
-    session = await Session.start(a_spec(), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(), "s1", store=store, model=model)
     await session.run("one", controls=[Asks(boundary)])
     await session.deny(session.pending_reviews[0].id, "not today")
     with pytest.raises(Blocked, match="not today"):
@@ -318,7 +318,7 @@ async def test_a_no_at_the_input_or_the_output_ends_the_turn(store: Any, boundar
 
 async def test_an_answer_can_be_given_in_place_of_the_models(store: Any) -> None:
     """Settling a draft says what is answered instead; the user's own words cannot be settled."""
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker(), controls=[Asks("output")])
+    session = await Session.start(a_spec(), "s1", store=store, model=talker(), controls=[Asks("output")])
     await session.run("one")
     await session.settle(session.pending_reviews[0].id, "Something else.")
     assert (await session.resume()).content == "Something else."
@@ -331,23 +331,25 @@ async def test_an_answer_can_be_given_in_place_of_the_models(store: Any) -> None
 async def test_the_draft_that_was_approved_is_the_answer(store: Any) -> None:
     """The model is not asked again for an answer that somebody has read and let pass."""
     model = talker("The draft.", "Something else.")
-    session = await Session.start(a_spec(), "s1", store=store, llm=model, controls=[Asks("output")])
+    session = await Session.start(a_spec(), "s1", store=store, model=model, controls=[Asks("output")])
     await session.run("one")
     assert session.pending_reviews[0].draft == "The draft."
     await session.approve(session.pending_reviews[0].id)
-    other = await again(session, llm=model, controls=[Asks("output")])
+    other = await again(session, model=model, controls=[Asks("output")])
     assert ((await other.resume()).content, len(model.requests)) == ("The draft.", 1)
 
 
 async def test_a_waiting_turn_can_be_given_up(store: Any) -> None:
     """Its tool never runs, and what was said before stays."""
     till = Till()
-    session = await Session.start(till.spec(approve=["pay"]), "s1", store=store, llm=talker(echo, PAY, echo))
+    session = await Session.start(
+        till.spec(approve=["pay"]), "s1", store=store, model=talker(echo, PAY, echo)
+    )
     await session.run("hello")
     await session.run("pay")
     await (await again(session)).cancel("never mind")
     model = talker()
-    await session.run("bye", llm=model)
+    await session.run("bye", model=model)
     assert shown(model.prompts[-1]) == [*talk("hello"), "user: bye"]
     assert (till.log, session.pending_reviews, session.record.turns) == ([], (), 2)
 
@@ -358,18 +360,18 @@ async def test_a_waiting_turn_can_be_given_up(store: Any) -> None:
 async def test_a_failed_turn_goes_on_where_it_failed(store: Any) -> None:
     """Tools that have answered do not run again; the model is asked what it was asked when it failed."""
     till, fails = Till(), ModelFailed("m", "is off", "wait")
-    session = await Session.start(till.spec(), "s1", store=store, llm=talker(BOTH, fails))
+    session = await Session.start(till.spec(), "s1", store=store, model=talker(BOTH, fails))
     with pytest.raises(ModelFailed):
         await session.run("pay", request_id="r1")
     assert (session.status, sorted(till.log)) == ("error", ["look", "pay 5"])
     model = talker("Paid.")
-    other = await again(session, llm=model)
+    other = await again(session, model=model)
     result = await other.resume()
     assert (result.content, result.request_id, sorted(till.log)) == ("Paid.", "r1", ["look", "pay 5"])
     assert shown(model.prompts[0]) == ["user: pay", "assistant: ", "tool: paid 5", "tool: 12 left"]
     assert (other.status, other.error, other.record.turns, other.requests) == ("finished", None, 1, ["r1"])
     assert len(await captured(store)) == 1
-    await other.run("thanks", llm=(model := talker()))
+    await other.run("thanks", model=(model := talker()))
     assert shown(model.prompts[0]) == [
         *("user: pay", "assistant: ", "tool: paid 5", "tool: 12 left", "assistant: Paid.", "user: thanks")
     ]
@@ -378,7 +380,7 @@ async def test_a_failed_turn_goes_on_where_it_failed(store: Any) -> None:
 async def test_a_turn_may_fail_more_than_once(store: Any) -> None:
     """Each attempt is written down, and the one that succeeds ends the turn."""
     fails = ModelFailed("m", "is off", "wait")
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker(fails, fails, echo))
+    session = await Session.start(a_spec(), "s1", store=store, model=talker(fails, fails, echo))
     with pytest.raises(ModelFailed):
         await session.run("one")
     with pytest.raises(ModelFailed):
@@ -392,12 +394,12 @@ async def test_a_turn_may_fail_more_than_once(store: Any) -> None:
 async def test_a_new_input_leaves_a_failed_turn_behind(store: Any) -> None:
     """After an error one may say something else; what failed cannot be resumed any more."""
     fails, model = ModelFailed("m", "is off", "wait"), talker()
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker(fails))
+    session = await Session.start(a_spec(), "s1", store=store, model=talker(fails))
     with pytest.raises(ModelFailed):
         await session.run("one")
-    assert await session.chat("two", llm=model) == "You said two"
+    assert await session.chat("two", model=model) == "You said two"
     assert shown(model.prompts[0]) == ["user: two"]
-    result = await session.resume(llm=model)
+    result = await session.resume(model=model)
     assert (result.content, len(model.requests)) == ("You said two", 1)
     assert [entry.content for entry in await captured(store)] == ["User: two\nAssistant: You said two"]
 
@@ -414,7 +416,7 @@ async def answered_and_not_committed(store: Any) -> Session:
         broken[0] = True
         return echo(request)
 
-    session = await Session.start(a_spec(), "s1", store=Watched(store, before), llm=model)
+    session = await Session.start(a_spec(), "s1", store=Watched(store, before), model=model)
     with pytest.raises(Exception, match="the disk is away"):
         await session.run("one")
     broken[0] = False
@@ -425,9 +427,9 @@ async def test_an_answer_that_could_not_be_committed_is_not_said_twice(store: An
     """Where the header fails after the answer was written, resume ends the turn, and it is said once."""
     session = await answered_and_not_committed(store)
     later = talker()
-    assert (await session.resume(llm=later)).content == "You said one"
+    assert (await session.resume(model=later)).content == "You said one"
     assert (later.requests, session.record.turns) == ([], 1)
-    await session.run("two", llm=later)
+    await session.run("two", model=later)
     assert shown(later.prompts[-1]) == [*talk("one"), "user: two"]
     assert len(await captured(store)) == 2
 
@@ -438,7 +440,7 @@ async def test_what_is_given_up_after_its_answer_is_no_part_of_the_conversation(
     await session.cancel()
     assert (session.status, session.record.turns) == ("new", 0)
     later = talker()
-    other = await again(session, llm=later)
+    other = await again(session, model=later)
     await other.run("two")
     assert shown(later.prompts[-1]) == ["user: two"]
     assert (await other.fork("s2")).requests == other.requests[-1:]
@@ -458,11 +460,11 @@ async def test_a_yes_to_repeat_a_tool_is_good_for_one_time(store: Any) -> None:
         return "never"
 
     spec = till.spec(tools=[crash], limits={"tool_timeout_ms": 500})
-    session = await Session.start(spec, "s1", store=store, llm=talker(wants(("crash", {})), "Done."))
+    session = await Session.start(spec, "s1", store=store, model=talker(wants(("crash", {})), "Done."))
     with anyio.CancelScope() as scope:
         await session.run("go")
     for n in (1, 2):
-        other = await again(session, llm=talker("Done."))
+        other = await again(session, model=talker("Done."))
         result = await other.resume()
         assert (result.status, [one.unknown for one in result.reviews]) == ("waiting", [True])
         assert len(till.log) == n

@@ -104,7 +104,7 @@ async def lived(steps: Sequence[tuple[str, Step]]) -> tuple[dict[str, list[Any]]
     with clock.override(FrozenClock(START)) as time:
         async with open_store("memory://", embedder="none") as store, AsyncExitStack() as stack:
             sessions = {
-                id: await stack.enter_async_context(Session.open(spec, id, store=store, llm=talker()))
+                id: await stack.enter_async_context(Session.open(spec, id, store=store, model=talker()))
                 for id in sorted(seen)
             }
             for id, step in steps:
@@ -128,7 +128,7 @@ async def test_the_same_name_in_two_namespaces_is_two_sessions(store: Any) -> No
     """Tenants may use the same ids, and share nothing."""
     for name, value in (("a", "Phoenix"), ("b", "Rails")):
         spec = a_spec(memory={"namespace": name})
-        async with Session.open(spec, "s1", store=store, llm=talker()) as session:
+        async with Session.open(spec, "s1", store=store, model=talker()) as session:
             assert session.context.to_dict() == {}
             session.context.put("framework", value, source="tool", confidence=0.9)
     for name, value in (("a", "Phoenix"), ("b", "Rails")):
@@ -142,7 +142,7 @@ async def test_a_new_session_begins_with_nothing(store: Any) -> None:
     """What an earlier one of the same agent and project noted is not in its short-term memory."""
     for id in ("s1", "s2"):
         async with Session.open(
-            a_spec(memory=True), id, store=store, llm=talker(), project_id="shop"
+            a_spec(memory=True), id, store=store, model=talker(), project_id="shop"
         ) as session:
             memory = session.short_term
             assert (memory.context.size, memory.pending.size, memory.conversation.size) == (0, 0, 0)

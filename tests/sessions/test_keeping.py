@@ -51,7 +51,7 @@ async def test_a_session_is_data(store: Any) -> None:
     """The record says all there is to say about the session, and survives JSON."""
     till = Till()
     session = await Session.start(
-        till.spec(approve=["pay"]), "s1", store=store, llm=talker(PAY), metadata={"who": "me"}
+        till.spec(approve=["pay"]), "s1", store=store, model=talker(PAY), metadata={"who": "me"}
     )
     await session.run("pay", request_id="r1", context={"day": "Monday"})
     record = session.record
@@ -68,7 +68,7 @@ async def test_a_session_is_data(store: Any) -> None:
 async def test_the_record_is_the_one_that_is_kept(store: Any) -> None:
     """After every step the handle that took it and one that reads it now have the same record."""
     session = await Session.start(
-        a_spec(), "s1", store=store, llm=talker(echo, ModelFailed("m", "is off", "w"))
+        a_spec(), "s1", store=store, model=talker(echo, ModelFailed("m", "is off", "w"))
     )
     assert (await again(session)).record == session.record
     await session.run("hello")
@@ -81,7 +81,7 @@ async def test_the_record_is_the_one_that_is_kept(store: Any) -> None:
 @pytest.mark.parametrize("version", [2, 0, None, "1"])
 async def test_a_record_of_another_version_is_refused(store: Any, version: Any) -> None:
     """What another version wrote is neither guessed at nor overwritten."""
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker())
+    session = await Session.start(a_spec(), "s1", store=store, model=talker())
     body, kept = await document(store)
     await store.save(kept.replace(body={**body, "schema_version": version}))
     for make in (again(session), Session.load("s1", store=store), session.run("hello")):
@@ -107,7 +107,7 @@ async def test_a_damaged_record_is_refused(store: Any, change: dict[str, Any]) -
 
 async def test_a_session_without_its_transcript_is_refused(store: Any) -> None:
     """A transcript that was lost, or is none, is not replaced by an empty one."""
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker())
+    session = await Session.start(a_spec(), "s1", store=store, model=talker())
     await session.run("hello")
     _, kept = await document(store, "thread", session.thread.id)
     await store.save(kept.replace(log=(*kept.log[:1], {"kind": ""})))
@@ -117,7 +117,7 @@ async def test_a_session_without_its_transcript_is_refused(store: Any) -> None:
 
 async def test_the_header_does_not_grow_with_the_conversation(store: Any) -> None:
     """What was said is in the transcript alone, so that each step writes little."""
-    session = await Session.start(a_spec(memory=None), "s1", store=store, llm=talker())
+    session = await Session.start(a_spec(memory=None), "s1", store=store, model=talker())
     sizes = []
     for said in range(12):
         await session.run(f"Number {said} " + "tea " * 50)
@@ -132,7 +132,7 @@ async def test_sessions_are_listed(store: Any) -> None:
     """All of a store, or those of one agent, by their ids, each with its status."""
     for agent, id in (("ada", "b"), ("bob", "c"), ("ada", "a")):
         await Session.start(a_spec(id=agent), id, store=store)
-    await (await Session.load("a", a_spec(), store=store)).run("hello", llm=talker())
+    await (await Session.load("a", a_spec(), store=store)).run("hello", model=talker())
     assert [(one.session_id, one.status) for one in await sessions(store)] == [
         ("a", "finished"),
         ("b", "new"),
@@ -145,9 +145,9 @@ async def test_sessions_are_listed(store: Any) -> None:
 
 async def test_a_project_stays_with_its_session(store: Any) -> None:
     """What is captured or remembered belongs to the session's project, also after it was opened again."""
-    session = await Session.start(a_spec(), "s1", store=store, project_id="p1", llm=talker())
+    session = await Session.start(a_spec(), "s1", store=store, project_id="p1", model=talker())
     await session.run("one")
-    other = await again(session, llm=talker())
+    other = await again(session, model=talker())
     await other.run("two")
     await other.remember("Three.")
     assert other.record.project_id == "p1"
@@ -168,10 +168,10 @@ async def test_the_session_id_is_used_for_recall_and_for_capture(store: Any) -> 
 
     watched = Watched(store, before)
     for id in ("s1", "s2"):
-        session = await Session.start(spec, id, store=watched, llm=talker())
+        session = await Session.start(spec, id, store=watched, model=talker())
         await session.run(f"My cat is called {id}.")
         model = talker()
-        await session.run("What is my cat called?", llm=model)
+        await session.run("What is my cat called?", model=model)
     assert asked == ["s1", "s1", "s2", "s2"]
     for id in ("s1", "s2"):
         kept = await captured(store, session_id=id)
@@ -183,7 +183,7 @@ async def test_remember_knows_its_session(store: Any) -> None:
     """A memory kept by hand names the session it was kept in, whatever the policy's scope."""
     for scope in ("session", "agent"):
         session = await Session.start(
-            a_spec(memory={"scope": scope}, id=scope), "s1", store=store, llm=talker()
+            a_spec(memory={"scope": scope}, id=scope), "s1", store=store, model=talker()
         )
         receipt = await session.remember("Ada likes tea.", metadata={"by": "hand"}, confidence=0.5)
         assert (receipt.status, receipt.entry.session_id, receipt.entry.confidence) == ("ok", "s1", 0.5)
@@ -204,7 +204,7 @@ async def test_remember_needs_a_memory(store: Any) -> None:
 async def test_memory_may_lie_elsewhere_than_the_session(store: Any) -> None:
     """With a memory store of its own, a session's words are remembered there and its transcript here."""
     async with open_store("memory://", embedder="none") as elsewhere:
-        session = await Session.start(a_spec(), "s1", store=store, memory_store=elsewhere, llm=talker())
+        session = await Session.start(a_spec(), "s1", store=store, memory_store=elsewhere, model=talker())
         await session.run("hello")
         assert len(await captured(elsewhere)) == 1
         assert await captured(store) == []
@@ -217,7 +217,7 @@ async def test_memory_may_lie_elsewhere_than_the_session(store: Any) -> None:
 async def test_what_is_captured_points_at_the_transcript(store: Any) -> None:
     """The evidence of a captured turn names the places of the user's words and of the answer."""
     till = Till()
-    session = await Session.start(till.spec(), "s1", store=store, llm=talker(echo, PAY, "Paid."))
+    session = await Session.start(till.spec(), "s1", store=store, model=talker(echo, PAY, "Paid."))
     await session.run("hello")
     await session.run("pay five")
     kept = await captured(store)
@@ -239,7 +239,7 @@ async def test_a_replay_calls_nothing(store: Any) -> None:
     usage = {"input_tokens": 3, "output_tokens": 4}
     final = {"type": "final", "content": "Paid.", "usage": usage}
     model = talker(PAY, final, echo)
-    session = await Session.start(till.spec(), "s1", store=watched, llm=model)
+    session = await Session.start(till.spec(), "s1", store=watched, model=model)
     first = await session.run("pay", request_id="r1")
     await session.run("thanks", request_id="r2")
     before, record = [*watched.calls], session.record
@@ -255,7 +255,9 @@ async def test_a_replay_calls_nothing(store: Any) -> None:
 
 async def test_only_what_was_answered_can_be_replayed(store: Any) -> None:
     """An unknown request is not found, and one that failed says what its journal lacks."""
-    session = await Session.start(a_spec(), "s1", store=store, llm=talker(ModelFailed("m", "is off", "wait")))
+    session = await Session.start(
+        a_spec(), "s1", store=store, model=talker(ModelFailed("m", "is off", "wait"))
+    )
     with pytest.raises(NotFound):
         await session.replay()
     with pytest.raises(ModelFailed):
@@ -269,7 +271,7 @@ async def test_only_what_was_answered_can_be_replayed(store: Any) -> None:
 async def test_a_fork_has_the_same_past_and_a_future_of_its_own(store: Any) -> None:
     """Both go on from the same words and beliefs, and neither hears what is said to the other."""
     model = talker(wants(("believe", {"key": "sky", "value": "grey"})), "So it is.", echo)
-    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, model=model)
     await session.run("The sky is grey.")
     past, before = lines(session.thread.entries), await document(store)
     fork = await session.fork("s2")
@@ -295,7 +297,7 @@ async def test_a_fork_can_leave_the_end_out(store: Any) -> None:
         "Two.",
         echo,
     )
-    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, model=model)
     await session.run("first", request_id="r1")
     with pytest.raises(ModelFailed):
         await session.run("broken", request_id="r2")
@@ -318,7 +320,9 @@ async def test_a_fork_can_leave_the_end_out(store: Any) -> None:
 async def test_an_unfinished_turn_is_not_forked(store: Any) -> None:
     """A fork of a session that waits holds the turns before, and can be used at once."""
     till = Till()
-    session = await Session.start(till.spec(approve=["pay"]), "s1", store=store, llm=talker(echo, PAY, echo))
+    session = await Session.start(
+        till.spec(approve=["pay"]), "s1", store=store, model=talker(echo, PAY, echo)
+    )
     await session.run("hello")
     await session.run("pay")
     fork = await session.fork("s2")
@@ -334,7 +338,7 @@ async def test_tenants_have_sessions_of_their_own_under_one_id(file: Any, tmp_pa
     """The same session id in two namespaces is two conversations that know nothing of each other."""
     spec, model = a_spec(memory=IN_CONTEXT), talker()
     opened = {
-        tenant: await Session.start(spec, "s1", store=file, llm=model, context={"tenant": tenant})
+        tenant: await Session.start(spec, "s1", store=file, model=model, context={"tenant": tenant})
         for tenant in ("acme", "Acme")
     }
     for said in ("one", "two"):
@@ -391,13 +395,13 @@ async def test_no_secret_is_written_down(file: Any, tmp_path: Path) -> None:
     hidden = [f"{name}-secret-{digit * 4}" for name, digit in (("link", "0"), ("key", "1"), ("word", "2"))]
     hidden += ["deep-secret-word", "list-secret-4444", "abcdefghijklmnopqrstuvwx5555", "pin-secret-6666"]
     spec = a_spec(tools=[call], approve=["call"])
-    session = await Session.start(spec, "s1", store=file, llm=talker(wants(("call", {})), "Done."))
+    session = await Session.start(spec, "s1", store=file, model=talker(wants(("call", {})), "Done."))
     result = await session.run("go", context=context, secrets={"pin": "pin-secret-6666"})
     assert (result.status, [word for word in hidden if word.encode() in everything_in(tmp_path)]) == (
         "waiting",
         [],
     )
-    other = await again(session, llm=talker("Done."))
+    other = await again(session, model=talker("Done."))
     await other.approve(other.pending_reviews[0].id)
     await other.resume(secrets={"pin": "pin-secret-6666"}, context={"api_key": "key-secret-1111"})
     assert got == [("pin-secret-6666", "key-secret-1111", "Monday", type(None))]
@@ -410,8 +414,8 @@ async def test_an_erased_session_leaves_nothing(tmp_path: Path) -> None:
     """Header, transcript and the lease are gone, in the file as well; an open handle finds nothing."""
     async with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as store:
         spec = a_spec(memory={"scope": "session", "capture": "conversation"})
-        session = await Session.start(spec, "s1", store=store, llm=talker())
-        other = await Session.start(spec, "s2", store=store, llm=talker())
+        session = await Session.start(spec, "s1", store=store, model=talker())
+        other = await Session.start(spec, "s2", store=store, model=talker())
         await session.run("The word is xylophone.")
         await other.run("The word is trombone.")
         receipt = await erase(store, Scope(agent_id="ada", session_id="s1"))
@@ -423,7 +427,7 @@ async def test_an_erased_session_leaves_nothing(tmp_path: Path) -> None:
             with pytest.raises(NotFound, match="s1"):
                 await attempt
         assert await other.chat("and you?") == "You said and you?"
-        anew = await Session.start(spec, "s1", store=store, llm=talker())
+        anew = await Session.start(spec, "s1", store=store, model=talker())
         assert (anew.status, len(anew.thread.entries)) == ("new", 0)
         await store.scrub()
     assert b"xylophone" not in everything_in(tmp_path)
@@ -437,7 +441,7 @@ async def test_a_session_erased_while_it_runs_is_not_brought_back(store: Any) ->
         await erase(store, Scope(agent_id="ada"))
         return "Too late."
 
-    session = await Session.start(a_spec(), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(), "s1", store=store, model=model)
     with anyio.fail_after(10), pytest.raises((NotFound, Invalid)):
         await session.run("hello")
     assert await sessions(store) == []

@@ -91,7 +91,7 @@ async def taken_up(lives: Path, name: str, folder: Path, n: int = 9) -> AsyncIte
         async with open_store(life.url, embedder="none") as opened:
             assert opened.sync.check() == []
             store = Watched(opened)
-            yield After(life, await Session.load("s1", life.spec(), store=store, llm=life.model), store)
+            yield After(life, await Session.load("s1", life.spec(), store=store, model=life.model), store)
 
 
 def only(found: Iterable[str], *starts: str) -> list[str]:
@@ -137,7 +137,7 @@ async def check(after: After) -> None:
 async def check_next(after: After) -> None:
     """The conversation goes on, and the model sees all of it once."""
     model = talker("Bye.")
-    await after.session.run("bye", llm=model)
+    await after.session.run("bye", model=model)
     paid = only(lines(after.session.thread.entries), "ok pay")[0].removeprefix("ok pay")
     assert shown(model.prompts[0]) == [
         *("user: hello", "assistant: Done.", "user: pay", "assistant: ", f"tool{paid}", "tool: 12 left"),
@@ -259,7 +259,7 @@ async def test_a_killed_turn_can_be_given_up(lives: Path, tmp_path: Path, point:
         await after.session.cancel("killed")
         assert (after.session.status, after.session.record.turns) == ("finished", 1)
         model = talker("Bye.")
-        await after.session.run("bye", llm=model)
+        await after.session.run("bye", model=model)
         assert shown(model.prompts[0]) == ["user: hello", "assistant: Done.", "user: bye"]
         assert memory.world_get(after.session.agent, "n") is None
         kept = [entry.content for entry in await captured(after.store)]

@@ -97,8 +97,8 @@ class Sessions(RuleBasedStateMachine):
 
         async def work() -> str:
             if not streamed:
-                return await session.chat(said, llm=talker())
-            async with session.stream(said, llm=talker()) as events:
+                return await session.chat(said, model=talker())
+            async with session.stream(said, model=talker()) as events:
                 async for _ in events:
                     pass
             return events.result.content
@@ -116,7 +116,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(at=HANDLES)
     def pay(self, at: int) -> None:
         said = self._input()
-        now(lambda: self.handles[at].run(said, llm=talker(PAY, "Paid.")))
+        now(lambda: self.handles[at].run(said, model=talker(PAY, "Paid.")))
         self.paid += 1
         self._stopped("", [f"user: {said}", "assistant: ", "tool: paid 5"], ["assistant: Paid."])
         self._ended()
@@ -127,7 +127,7 @@ class Sessions(RuleBasedStateMachine):
         said = self._input()
         model = talker(PAY, OFF) if late else talker(OFF)
         try:
-            now(lambda: self.handles[at].run(said, llm=model))
+            now(lambda: self.handles[at].run(said, model=model))
             raise AssertionError("it did not fail")
         except ModelFailed:
             self.paid += late
@@ -147,7 +147,7 @@ class Sessions(RuleBasedStateMachine):
                 return "never"
 
             with anyio.CancelScope() as scope:
-                await self.handles[at].run(said, llm=hang)
+                await self.handles[at].run(said, model=hang)
 
         now(work)
         self._stopped("error", [f"user: {said}"], ["assistant: Better."])
@@ -156,7 +156,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(at=HANDLES)
     def hibernate(self, at: int) -> None:
         said = self._input()
-        result = now(lambda: self.handles[at].run(said, llm=talker(), checkpoint="after_prompt"))
+        result = now(lambda: self.handles[at].run(said, model=talker(), checkpoint="after_prompt"))
         assert result.status == "hibernated"
         self._stopped("hibernated", [f"user: {said}"], ["assistant: Better."])
 
@@ -166,7 +166,7 @@ class Sessions(RuleBasedStateMachine):
         """The model wants something that a person has to allow."""
         said = self._input()
         wanted = {"type": "operation", "name": "look", "id": "call_1"}
-        result = now(lambda: self.handles[at].run(said, llm=talker(wanted)))
+        result = now(lambda: self.handles[at].run(said, model=talker(wanted)))
         assert result.status == "waiting"
         self._stopped("waiting", [f"user: {said}"], [])
 
@@ -187,7 +187,7 @@ class Sessions(RuleBasedStateMachine):
     def resume(self, at: int) -> None:
         model = talker("Better.")
         try:
-            result = now(lambda: self.handles[at].resume(llm=model))
+            result = now(lambda: self.handles[at].resume(model=model))
         except ReviewNeeded:
             assert (self.status, self.verdict) == ("waiting", None)
             return
@@ -232,7 +232,7 @@ class Sessions(RuleBasedStateMachine):
             after = [turn.request_id for turn in session._state.history][count - 1]
             fork = await session.fork(f"fork {self.said}", after=after, memory_store=None)
             model = talker(echo)
-            await fork.run("fork", llm=model)
+            await fork.run("fork", model=model)
             await self.opened.erase(Scope(agent_id="ada", session_id=fork.id))
             return shown(model.prompts[0])
 

@@ -47,7 +47,7 @@ async def test_many_sessions_at_once_do_not_mix(store: Any) -> None:
         return f"{request.session_id} heard {len(shown(request.prompt))}"
 
     async def converse(id: str) -> None:
-        async with Session.open(spec, id, store=store, llm=model) as session:
+        async with Session.open(spec, id, store=store, model=model) as session:
             for n in range(2):
                 await session.run(f"{id} says {n}")
             await session.run(f"{id} wants a tag", request_id="tag")
@@ -92,7 +92,7 @@ class Race:
 
     async def enter(self, at: int) -> None:
         try:
-            await self.handles[at].run(f"{self.name}: I am {at}", llm=self.model)
+            await self.handles[at].run(f"{self.name}: I am {at}", model=self.model)
             self.won.append(at)
         except SessionBusy:
             self.busy.append(at)
@@ -140,7 +140,7 @@ async def test_threads_claim_a_session_like_tasks(tmp_path: Path) -> None:
     async def work(name: int) -> None:
         async with (
             open_store(url, embedder="none") as store,
-            Session.open(a_spec(), "s1", store=store, llm=model) as session,
+            Session.open(a_spec(), "s1", store=store, model=model) as session,
         ):
             met.wait()
             for n in range(10):
@@ -173,14 +173,14 @@ async def test_many_may_open_a_session_that_nobody_began(store: Any) -> None:
     opened: list[Session] = []
 
     async def open_it() -> None:
-        async with Session.open(a_spec(), "s1", store=store, llm=talker()) as session:
+        async with Session.open(a_spec(), "s1", store=store, model=talker()) as session:
             opened.append(session)
 
     async with anyio.create_task_group() as group:
         for _ in range(RACERS):
             group.start_soon(open_it)
     assert {session.thread.id for session in opened} == {opened[0].thread.id}
-    other = await again(opened[0], llm=talker())
+    other = await again(opened[0], model=talker())
     assert await other.chat("hello") == "You said hello"
 
 
@@ -198,7 +198,7 @@ async def test_two_decisions_at_once_are_both_kept(store: Any) -> None:
     till = Till()
     calls = [("pay", {"sum": n}) for n in range(6)]
     session = await Session.start(
-        till.spec(approve=["pay"]), "s1", store=store, llm=talker(wants(*calls), "Done.")
+        till.spec(approve=["pay"]), "s1", store=store, model=talker(wants(*calls), "Done.")
     )
     await session.run("pay")
     heard: list[str] = []
@@ -227,7 +227,7 @@ async def test_tools_at_once_are_all_written_down(store: Any) -> None:
     """Thirty calls of one reply that end in any order have one beginning and one end each."""
     till, watched = Till(), Watched(store)
     calls = [("pay", {"sum": n}) for n in range(30)]
-    session = await Session.start(till.spec(), "s1", store=watched, llm=talker(wants(*calls), "Done."))
+    session = await Session.start(till.spec(), "s1", store=watched, model=talker(wants(*calls), "Done."))
     await session.run("pay")
     said = lines((await again(session)).thread.entries)
     assert (said[:2], said[-1]) == (["user: pay", "wants " + " ".join(["pay"] * 30)], "assistant: Done.")
@@ -243,7 +243,7 @@ async def test_a_session_under_load_ends_in_order(file: Any) -> None:
     first = await Session.start(a_spec(), "s1", store=file)
 
     async def insist(name: str) -> None:
-        session = await again(first, llm=talker())
+        session = await again(first, model=talker())
         for n in range(3):
             while True:
                 try:
@@ -269,7 +269,7 @@ def _told(request: Any) -> str:
 async def test_more_than_a_thousand_sessions_live_at_once(file: Any) -> None:
     """There is no limit of a thousand: each of them answers, remembers its own, and ends well."""
     spec, model = a_spec(memory=True), ScriptedModel(_told, repeat=True)
-    conversations = SessionPool(file, llm=model)
+    conversations = SessionPool(file, model=model)
     answers: dict[str, str] = {}
 
     async def converse(id: str) -> None:
@@ -296,7 +296,7 @@ async def test_more_than_a_thousand_sessions_live_at_once(file: Any) -> None:
 async def test_a_session_takes_little_memory_and_gives_it_back(file: Any) -> None:
     """What is held grows with the sessions that live, not with those that ever lived."""
     spec, model = a_spec(memory=True), talker()
-    conversations = SessionPool(file, llm=model)
+    conversations = SessionPool(file, model=model)
 
     async def converse(first: int, count: int) -> int:
         for at in range(first, first + count):

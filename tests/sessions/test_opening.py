@@ -33,7 +33,7 @@ def words(text: str) -> int:
 
 def options(store: Any, **others: Any) -> dict[str, Any]:
     """What a session is opened with."""
-    return {"store": store, "llm": talker(), **others}
+    return {"store": store, "model": talker(), **others}
 
 
 def opened(store: Any, id: str = "s1", **others: Any) -> Session:

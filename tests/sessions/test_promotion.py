@@ -31,7 +31,7 @@ def words(text: str) -> int:
 def opened(store: Any, id: str = "s1", **options: Any) -> Session:
     """A session to be entered."""
     spec = options.pop("spec", a_spec(memory=True))
-    return Session.open(spec, id, **{"store": store, "llm": talker(), **options})
+    return Session.open(spec, id, **{"store": store, "model": talker(), **options})
 
 
 def learn(session: Session, value: Any = "Phoenix", key: str = "framework", **about: Any) -> None:
@@ -152,7 +152,7 @@ async def test_what_is_promoted_waits_no_more_and_the_rest_does(store: Any) -> N
             name: session.propose(f"This is {name}.", importance=score) for name, score in _SCORES.items()
         }
         decided = [session.propose(f"Decided {at}.", decided=True) for at in range(2)]
-        real, session._options["memory_store"] = store, Refusing(store, "This is b.", "Decided 1.")
+        real, session._options["store"] = store, Refusing(store, "This is b.", "Decided 1.")
         done = await session.promote()
         waiting = session.short_term.pending
         assert [one.id for one in waiting.list_implicit()] == [kinds["b"].id, kinds["low"].id]
@@ -160,7 +160,7 @@ async def test_what_is_promoted_waits_no_more_and_the_rest_does(store: Any) -> N
         assert done.run is not None
         assert {one.id for one in done.run.failed} == {kinds["b"].id, decided[1].id}
         assert sum("disk is full" in one for one in session.notices) == 2
-        session._options["memory_store"] = real
+        session._options["store"] = real
         again_done = await session.promote()
         assert again_done.run is not None
         assert {one.id for one in again_done.run.promoted} == {kinds["b"].id, decided[1].id}

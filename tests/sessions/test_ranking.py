@@ -28,7 +28,7 @@ EMPTY_WORDS = ("the", "of", "and", "it", "is", "then", "very", "own", "such", "t
 async def taught(store: Any, *memories: tuple[str, float, int]) -> AsyncIterator[Session]:
     """A session with these memories: what they say, how sure, and how many days ago; and with others."""
     with clock.override(FrozenClock(START)):
-        async with Session.open(a_spec(memory=True), "s1", store=store, llm=talker()) as session:
+        async with Session.open(a_spec(memory=True), "s1", store=store, model=talker()) as session:
             for content, confidence, days in memories:
                 await session.remember(content, confidence=confidence, created_at=START - days * DAY)
             for at in range(4):

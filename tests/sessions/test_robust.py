@@ -49,7 +49,7 @@ DOWN = ModelFailed("model", "is down", "try again")
 async def started(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec())
-    return await Session.start(spec, options.pop("id", "s1"), store=store, llm=talker(*replies), **options)
+    return await Session.start(spec, options.pop("id", "s1"), store=store, model=talker(*replies), **options)
 
 
 def failing(trouble: Exception | None, *names: str) -> Any:
@@ -71,11 +71,11 @@ async def test_an_error_in_a_session_keeps_its_cause(store: Any) -> None:
     """What a model raised is the cause of our error, in a session and in its stream."""
     session, trouble = await started(store), ValueError("no network")
     with pytest.raises(ModelFailed) as failed:
-        await session.chat("one", llm=talker(trouble))
+        await session.chat("one", model=talker(trouble))
     assert failed.value.__cause__ is trouble
 
     async def listen() -> None:
-        async with session.stream("two", llm=talker(trouble)) as events:
+        async with session.stream("two", model=talker(trouble)) as events:
             async for _ in events:
                 pass
 
@@ -110,7 +110,7 @@ async def test_a_tool_whose_beginning_cannot_be_kept_does_not_run(store: Any) ->
         await session.run("go")
     assert ran == []
     full[0] = False
-    assert (await session.resume(llm=talker("Done."))).content == "Done."
+    assert (await session.resume(model=talker("Done."))).content == "Done."
     assert sorted(ran) == [0, 1, 2]
 
 
@@ -187,7 +187,7 @@ async def test_a_hiccup_while_the_lease_is_renewed_ends_nothing(store: Any) -> N
 
     spec = a_spec(tools=[wait])
     session = await Session.start(
-        spec, "s1", store=Watched(store, before), llm=talker(wants(("wait", {})), "Done."), lease_ms=600
+        spec, "s1", store=Watched(store, before), model=talker(wants(("wait", {})), "Done."), lease_ms=600
     )
     assert await session.chat("hello") == "Done."
     assert sum(claims) == 1
@@ -218,14 +218,14 @@ async def test_a_claim_that_nobody_heard_of_locks_nobody_out(store: Any, how: st
         await anyio.lowlevel.checkpoint()
 
     await started(store)
-    session = await Session.load("s1", a_spec(), store=Interrupted(store, instead), llm=talker())
+    session = await Session.load("s1", a_spec(), store=Interrupted(store, instead), model=talker())
     with anyio.CancelScope() as scope:
         try:
             await session.run("one")
         except StoreFailed:
             scope.cancel()
     assert scope.cancel_called
-    assert await (await again(session, store=store, llm=talker())).chat("two") == "You said two"
+    assert await (await again(session, store=store, model=talker())).chat("two") == "You said two"
 
 
 async def test_only_who_has_the_session_writes_its_transcript(store: Any) -> None:
@@ -239,7 +239,7 @@ async def test_only_who_has_the_session_writes_its_transcript(store: Any) -> Non
 
     async def take_over() -> None:
         with clock.override(FrozenClock(clock.now() + LATER)):
-            result = await (await again(session, llm=successor)).resume()
+            result = await (await again(session, model=successor)).resume()
         answers.append(result.content)
 
     async def slow(request: Any, journal: Any) -> str:
@@ -248,7 +248,7 @@ async def test_only_who_has_the_session_writes_its_transcript(store: Any) -> Non
         return "Old."
 
     answers: list[str] = []
-    session = await Session.start(a_spec(), "s1", store=store, llm=slow)
+    session = await Session.start(a_spec(), "s1", store=store, model=slow)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             with pytest.raises((Conflict, SessionBusy)):
@@ -269,7 +269,7 @@ async def test_what_is_captured_after_a_failed_turn_points_at_its_words(store: A
     for _ in range(2):
         with pytest.raises(ModelFailed):
             await session.run("one")
-    result = await session.run("two", llm=talker())
+    result = await session.run("two", model=talker())
     entry = (await captured(store))[0]
     assert entry.message is not None
     places = [entry.message.seq, *(int(one.ref.rpartition(":")[2]) for one in entry.evidence)]
@@ -289,12 +289,12 @@ async def test_an_input_that_was_refused_leaves_nothing_to_resume(store: Any) ->
     model = talker(DOWN, "Too late.")
     session = await started(store, controls=[Refuses()])
     with pytest.raises(ModelFailed):
-        await session.run("first", llm=model)
+        await session.run("first", model=model)
     with pytest.raises(Blocked):
         await session.run("bad")
     assert (session.status, session.error) == ("new", None)
     with pytest.raises(Invalid, match="nothing to resume"):
-        await session.resume(llm=model)
+        await session.resume(model=model)
     assert len(model.requests) == 1
     await session.run("good")
     with pytest.raises(Blocked):
@@ -330,7 +330,7 @@ async def test_a_stream_left_early_does_not_block_the_session(store: Any) -> Non
                     break
     assert (session.status, (session.error or {})["kind"]) == ("error", "Cancelled")
     model = talker()
-    assert await (await again(session, llm=model)).chat("two") == "You said two"
+    assert await (await again(session, model=model)).chat("two") == "You said two"
     assert shown(model.prompts[0]) == ["user: two"]
 
 
@@ -343,7 +343,7 @@ async def test_a_session_that_was_erased_while_it_ran_says_so(store: Any) -> Non
 
     session = await started(store)
     with pytest.raises((NotFound, Conflict)):
-        await session.run("hello", llm=model)
+        await session.run("hello", model=model)
     for attempt in (session.run, session.preflight, lambda _: session.resume(), lambda _: session.fork()):
         with pytest.raises(NotFound, match="erased"):
             await attempt("still there?")
@@ -368,11 +368,11 @@ async def test_erasing_a_session_erases_what_was_captured_from_it(store: Any) ->
 async def test_a_handle_sees_what_others_wrote(store: Any) -> None:
     """Preflight, replay and fork of a handle that was opened long ago know what was said since."""
     old = await started(store)
-    await (await again(old, llm=talker())).run("one")
+    await (await again(old, model=talker())).run("one")
     assert shown((await old.preflight("two")).prompt) == [*talk("one"), "user: two"]
-    await (await again(old, llm=talker())).run("three")
+    await (await again(old, model=talker())).run("three")
     assert (await old.replay()).content == "You said three"
-    await (await again(old, llm=talker())).run("four")
+    await (await again(old, model=talker())).run("four")
     assert (await old.fork("s2")).record.turns == 3
 
 
@@ -382,7 +382,7 @@ async def test_a_fork_has_the_state_that_the_actions_made(store: Any) -> None:
     @action
     def note(ctx: Any) -> Any:
         """Take notes."""
-        return {"heard": ctx.asked.input, "where": ctx.session_id, "who": ctx.data.get("user")}
+        return {"heard": ctx.request.input, "where": ctx.session_id, "who": ctx.data.get("user")}
 
     wish = wants(("note", {}))
     session = await started(store, wish, "One.", wish, "Two.", spec=a_spec(tools=[note]))
@@ -421,7 +421,8 @@ async def test_a_fork_looks_at_each_entry_a_few_times(monkeypatch: pytest.Monkey
 async def test_a_session_is_found_when_memory_is_switched_off(store: Any, spec: Any) -> None:
     """Without its memory an agent still has its conversation, where it was or where it is said to be."""
     await (await started(store, spec=a_spec(memory={"namespace": "team"}))).run("one")
-    places = [{"namespace": "team"}] if spec["memory"] is None else [{}, {"namespace": "team"}]
+    team: dict[str, Any] = {"namespace": "team"}
+    places = [team] if spec["memory"] is None else [{}, team]
     for place in places:
         async with Session.open(a_spec(**spec), "s1", store=store, **place) as session:
             assert (session.record.turns, session.result) == (1, "You said one")
@@ -430,7 +431,7 @@ async def test_a_session_is_found_when_memory_is_switched_off(store: Any, spec: 
 async def test_a_namespace_that_is_given_needs_no_context(store: Any) -> None:
     """With memory off, a session whose place is named does not ask the context for it."""
     spec = a_spec(memory={"namespace": ["context", "tenant"], "enabled": False})
-    async with Session.open(spec, "s1", store=store, namespace="acme", llm=talker()) as session:
+    async with Session.open(spec, "s1", store=store, namespace="acme", model=talker()) as session:
         assert await session.chat("one") == "You said one"
 
 
@@ -445,7 +446,7 @@ async def test_what_was_decided_is_no_longer_pending(store: Any) -> None:
         assert len(session.pending_reviews) == left
         await session.approve(session.pending_reviews[0].id)
     assert (session.pending_reviews, (await again(session)).pending_reviews) == ((), ())
-    assert (await session.resume(llm=talker("Paid."))).content == "Paid."
+    assert (await session.resume(model=talker("Paid."))).content == "Paid."
 
 
 async def test_one_session_that_cannot_be_read_does_not_hide_the_others(store: Any) -> None:

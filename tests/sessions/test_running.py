@@ -32,7 +32,7 @@ from omoide.testing import FrozenClock, eventually
 async def started(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec())
-    return await Session.start(spec, options.pop("id", "s1"), store=store, llm=talker(*replies), **options)
+    return await Session.start(spec, options.pop("id", "s1"), store=store, model=talker(*replies), **options)
 
 
 async def test_a_session_is_running_before_anything_is_done(file: Any) -> None:
@@ -59,7 +59,7 @@ async def test_a_session_is_running_before_anything_is_done(file: Any) -> None:
 
     spec = a_spec(tools=[peek])
     watched = Watched(file, before)
-    async with Session.open(spec, "s1", store=watched, llm=model) as session:
+    async with Session.open(spec, "s1", store=watched, model=model) as session:
         await session.run("hello")
     assert seen == {
         "recall": "running hello",
@@ -76,7 +76,7 @@ async def test_a_running_session_is_busy_for_everybody_else(store: Any) -> None:
     @action(effectful=True)
     async def intrude(ctx: Any) -> str:
         """Try to use the same session."""
-        other = await again(session, llm=talker())
+        other = await again(session, model=talker())
         for attempt in (other.run("me too"), other.resume(), other.cancel(), other.approve("r")):
             with pytest.raises(SessionBusy, match="s1"):
                 await attempt
@@ -84,10 +84,10 @@ async def test_a_running_session_is_busy_for_everybody_else(store: Any) -> None:
         return "went away"
 
     spec = a_spec(tools=[intrude])
-    session = await Session.start(spec, "s1", store=store, llm=talker(wants(("intrude", {})), "Done."))
+    session = await Session.start(spec, "s1", store=store, model=talker(wants(("intrude", {})), "Done."))
     assert await session.chat("hello") == "Done."
     assert len(busy) == 4
-    other = await again(session, llm=talker())
+    other = await again(session, model=talker())
     assert await other.chat("and now") == "You said and now"
 
 
@@ -100,7 +100,7 @@ async def test_a_session_cannot_run_inside_itself(store: Any) -> None:
         return await session.chat("again")
 
     spec = a_spec(tools=[loop])
-    session = await Session.start(spec, "s1", store=store, llm=talker(wants(("loop", {})), "Done."))
+    session = await Session.start(spec, "s1", store=store, model=talker(wants(("loop", {})), "Done."))
     with anyio.fail_after(20):
         result = await session.run("hello")
     assert result.content == "Done."
@@ -112,8 +112,8 @@ async def test_a_session_cannot_run_inside_itself(store: Any) -> None:
 async def test_handles_see_what_others_said(store: Any) -> None:
     """Two handles that take turns have one conversation, without being opened again."""
     model = talker()
-    one = await Session.start(a_spec(), "s1", store=store, llm=model)
-    other = await again(one, llm=model)
+    one = await Session.start(a_spec(), "s1", store=store, model=model)
+    other = await again(one, model=model)
     for session, said in ((one, "a"), (other, "b"), (one, "c"), (other, "d")):
         await session.run(said)
     assert shown(model.prompts[-1]) == [*talk("a", "b", "c"), "user: d"]
@@ -130,12 +130,12 @@ async def test_who_lost_the_session_writes_no_more(store: Any) -> None:
         if not till.log:
             till.log.append("late")
             with clock.override(FrozenClock(clock.now() + LATER)):
-                other = await again(session, llm=talker("Taken over."))
+                other = await again(session, model=talker("Taken over."))
                 assert (await other.resume()).content == "Taken over."
         return "done"
 
     spec = a_spec(tools=[dawdle])
-    session = await Session.start(spec, "s1", store=store, llm=talker(wants(("dawdle", {})), "Mine."))
+    session = await Session.start(spec, "s1", store=store, model=talker(wants(("dawdle", {})), "Mine."))
     with pytest.raises((Conflict, SessionBusy)):
         await session.run("hello", request_id="r1")
     kept = await again(session)
@@ -143,7 +143,7 @@ async def test_who_lost_the_session_writes_no_more(store: Any) -> None:
     assert (kept.status, kept.result, kept.requests) == ("finished", "Taken over.", ["r1"])
     assert len(await captured(store)) == 1
     with clock.override(FrozenClock(clock.now() + 2 * LATER)):
-        assert await session.chat("next", request_id="r2", llm=talker()) == "You said next"
+        assert await session.chat("next", request_id="r2", model=talker()) == "You said next"
 
 
 async def test_a_late_commit_is_refused(store: Any) -> None:
@@ -164,7 +164,7 @@ async def test_a_late_commit_is_refused(store: Any) -> None:
     assert (kept.status, kept.result, kept.record.turns) == ("new", None, 0)
     assert await captured(store) == []
     model = talker()
-    await session.run("two", llm=model)
+    await session.run("two", model=model)
     assert shown(model.prompts[0]) == ["user: two"]
 
 
@@ -178,12 +178,12 @@ async def test_a_long_turn_keeps_its_lease(store: Any) -> None:
         first = watched.calls.count("claim")
         await eventually(lambda: watched.calls.count("claim") >= first + 4)
         with pytest.raises(SessionBusy):
-            await (await again(session, store=store, llm=talker())).run("me")
+            await (await again(session, store=store, model=talker())).run("me")
         return "waited"
 
     spec = a_spec(tools=[wait])
     model = talker(wants(("wait", {})), "Done.")
-    session = await Session.start(spec, "s1", store=watched, llm=model, lease_ms=900)
+    session = await Session.start(spec, "s1", store=watched, model=model, lease_ms=900)
     assert await session.chat("hello") == "Done."
 
 
@@ -200,7 +200,7 @@ async def test_a_runner_that_cannot_renew_stops(store: Any) -> None:
         return "never"
 
     model = talker(wants(("lose", {})), "Done.")
-    session = await Session.start(a_spec(tools=[lose]), "s1", store=watched, llm=model, lease_ms=60)
+    session = await Session.start(a_spec(tools=[lose]), "s1", store=watched, model=model, lease_ms=60)
     with anyio.fail_after(20), pytest.raises(SessionBusy):
         await session.run("hello")
     assert lines((await again(session)).thread.entries) == ["user: hello", "wants lose", "began lose"]
@@ -209,13 +209,13 @@ async def test_a_runner_that_cannot_renew_stops(store: Any) -> None:
 async def test_who_stops_listening_stops_the_turn(store: Any) -> None:
     """A stream that is left early gives the lease back, and the turn can be resumed."""
     model = talker(" ".join(["word"] * 100))
-    session = await Session.start(a_spec(), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(), "s1", store=store, model=model)
     with anyio.fail_after(20):
         async with session.stream("hello") as events:
             async for event in events:
                 if event.kind == "model_called":
                     break
-        other = await again(session, llm=talker())
+        other = await again(session, model=talker())
         result = await other.resume()
     assert (result.status, other.status, other.requests) == ("finished", "finished", [result.request_id])
     assert len(await captured(store)) == 1
@@ -232,9 +232,9 @@ async def test_what_an_action_writes_into_the_thread_is_kept_once(store: Any) ->
 
     spec = till.spec(tools=[jot, till.pay], approve=["pay"])
     model = talker(wants(("jot", {})), PAY, "Done.", wants(("jot", {})), "Again.")
-    session = await Session.start(spec, "s1", store=store, llm=model)
+    session = await Session.start(spec, "s1", store=store, model=model)
     await session.run("one")
-    other = await again(session, llm=model)
+    other = await again(session, model=model)
     await other.approve(other.pending_reviews[0].id)
     await other.resume()
     assert lines((await again(session)).thread.entries).count("jotting") == 1

@@ -30,7 +30,7 @@ from omoide.sessions import Session, sessions
 async def started(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec())
-    return await Session.start(spec, options.pop("id", "s1"), store=store, llm=talker(*replies), **options)
+    return await Session.start(spec, options.pop("id", "s1"), store=store, model=talker(*replies), **options)
 
 
 # Ids
@@ -107,14 +107,14 @@ async def test_open_begins_a_session_or_takes_it_up(store: Any) -> None:
     """The same call starts the conversation the first time and goes on with it the next."""
     model = talker()
     for said in ("one", "two", "three"):
-        async with Session.open(a_spec(), "s1", store=store, llm=model) as session:
+        async with Session.open(a_spec(), "s1", store=store, model=model) as session:
             assert await session.chat(said) == f"You said {said}"
     assert shown(model.prompts[-1]) == [*talk("one", "two"), "user: three"]
 
 
 async def test_a_session_is_used_while_it_is_open(store: Any) -> None:
     """Before `async with` and after the block nothing runs, and the error says what to do."""
-    session = Session.open(a_spec(), "s1", store=store, llm=talker())
+    session = Session.open(a_spec(), "s1", store=store, model=talker())
     with pytest.raises(Invalid, match="async with"):
         await session.run("too early")
     async with session:
@@ -152,7 +152,7 @@ async def test_a_session_can_be_loaded_without_its_spec(store: Any) -> None:
 async def test_the_transcript_is_carried_from_turn_to_turn(store: Any) -> None:
     """The model sees what was said before, with tools and results, and so does the agent's thread."""
     till, model = Till(), talker(PAY, "Paid.", echo)
-    session = await Session.start(till.spec(), "s1", store=store, llm=model)
+    session = await Session.start(till.spec(), "s1", store=store, model=model)
     await session.run("pay five")
     result = await session.run("thanks")
     assert shown(model.prompts[-1]) == [
@@ -175,7 +175,7 @@ async def test_the_transcript_is_carried_from_turn_to_turn(store: Any) -> None:
 async def test_what_the_agent_came_to_believe_stays(store: Any) -> None:
     """Pure actions change the agent, and the next turn, here or elsewhere, starts from that."""
     model = talker(wants(("believe", {"key": "sky", "value": "grey"})), "So it is.")
-    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, model=model)
     await session.run("The sky is grey.")
     for one in (session, await again(session)):
         assert memory.world_get(one.agent, "sky") == "grey"
@@ -236,7 +236,7 @@ async def test_a_stream_is_a_turn(store: Any) -> None:
 async def test_a_preflight_leaves_no_trace(store: Any) -> None:
     """What the model would see has the conversation in it; nothing is called or written."""
     model = talker()
-    session = await Session.start(a_spec(), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(), "s1", store=store, model=model)
     await session.run("one")
     before = (await again(session)).record
     seen = await session.preflight("two")
@@ -253,7 +253,7 @@ async def test_a_failed_turn_is_not_part_of_the_conversation(store: Any) -> None
     model = talker(
         echo, wants(("believe", {"key": "sky", "value": "green"})), ModelFailed("m", "is off", "wait"), echo
     )
-    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, llm=model)
+    session = await Session.start(a_spec(tools=[believe]), "s1", store=store, model=model)
     await session.run("one", request_id="r1")
     with pytest.raises(ModelFailed, match="is off"):
         await session.run("two", request_id="r2")
@@ -274,7 +274,7 @@ async def test_without_a_model_nothing_begins(store: Any) -> None:
     session = await Session.start(a_spec(), "s1", store=store)
     with pytest.raises(Invalid, match="model"):
         await session.run("hello")
-    assert await session.chat("hello", llm=talker()) == "You said hello"
+    assert await session.chat("hello", model=talker()) == "You said hello"
 
 
 async def test_a_cancelled_task_leaves_the_conversation_as_it_was(store: Any) -> None:
@@ -288,12 +288,12 @@ async def test_a_cancelled_task_leaves_the_conversation_as_it_was(store: Any) ->
     session = await started(store)
     await session.run("one")
     with anyio.CancelScope() as scope:
-        await session.run("two", llm=hang)
+        await session.run("two", model=hang)
     assert scope.cancelled_caught
     other = await again(session)
     assert (other.status, (other.error or {})["kind"], other.result) == ("error", "Cancelled", "You said one")
     model = talker()
-    assert await session.chat("three", llm=model) == "You said three"
+    assert await session.chat("three", model=model) == "You said three"
     assert shown(model.prompts[-1]) == [*talk("one"), "user: three"]
 
 
@@ -307,8 +307,8 @@ async def test_a_cancelled_task_can_be_resumed(store: Any) -> None:
 
     session = await started(store)
     with anyio.CancelScope() as scope:
-        await session.run("one", llm=hang)
-    result = await (await again(session, llm=talker())).resume()
+        await session.run("one", model=hang)
+    result = await (await again(session, model=talker())).resume()
     assert (result.content, lines((await again(session)).thread.entries)) == ("You said one", talk("one"))
 
 

@@ -20,7 +20,7 @@ NEVER = PromotionPolicy(enabled=False)
 
 def opened(store: Any, **options: Any) -> Session:
     """A session to be entered."""
-    return Session.open(a_spec(memory=True), "s1", **{"store": store, "llm": talker(), **options})
+    return Session.open(a_spec(memory=True), "s1", **{"store": store, "model": talker(), **options})
 
 
 def learn(session: Session, value: Any = "Phoenix", key: str = "framework") -> None:
@@ -101,7 +101,7 @@ async def test_leaving_while_the_other_runs_loses_nothing(store: Any) -> None:
         return "Done."
 
     async with opened(store) as one:
-        other = await again(one, llm=ScriptedModel(slowly))
+        other = await again(one, model=ScriptedModel(slowly))
         async with anyio.create_task_group() as group:
             group.start_soon(other.run, "Take your time.")
             await asked.wait()

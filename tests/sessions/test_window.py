@@ -32,7 +32,7 @@ async def opened(store: Any, room: int, *replies: Any, **fields: Any) -> Session
     """A session that counts words and has room for so many."""
     window = fields.pop("window", a_window(room))
     spec = fields.pop("spec", None) or a_spec(window=window, **{**NO_MEMORY, **fields})
-    return await Session.start(spec, "s1", store=store, llm=talker(*replies), count_tokens=words)
+    return await Session.start(spec, "s1", store=store, model=talker(*replies), count_tokens=words)
 
 
 async def test_the_oldest_turns_leave_first(store: Any) -> None:
@@ -84,11 +84,11 @@ async def test_what_cannot_fit_is_not_sent(store: Any) -> None:
     session = await opened(store, 20)
     model = talker()
     with pytest.raises(OverBudget) as caught:
-        await session.run("too long " * 20, llm=model)
+        await session.run("too long " * 20, model=model)
     assert (caught.value.needed, caught.value.allowed) == (44, 20)
     assert model.requests == []
     assert (session.status, session.requests) == ("new", [])
-    assert await session.chat("short", llm=model) == "You said short"
+    assert await session.chat("short", model=model) == "You said short"
     assert shown(model.prompts[0]) == ["user: short"]
 
 
@@ -160,7 +160,7 @@ async def test_the_prompt_is_the_newest_of_the_transcript(
         for asked, answered, tools in sizes:
             said, answer = " ".join(["in"] * asked), " ".join(["out"] * answered)
             calls = [wants(*[("look", {})] * tools)] if tools else []
-            result = await session.run(said, llm=talker(*calls, answer))
+            result = await session.run(said, model=talker(*calls, answer))
             assert result.prompt is not None
             own = [f"user: {said}", *(["assistant: ", *["tool: 12 left"] * tools] if tools else [])]
             seen = shown(result.prompt)

@@ -31,7 +31,7 @@ from omoide.sessions import Session
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock
-from omoide.turns.result import TurnResult
+from omoide.turns import TurnResult
 from omoide.turns.spec import AgentSpec
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +182,7 @@ async def settled(session: Session) -> TurnResult:
 async def begin(life: Life) -> None:
     """A session with one turn that is over."""
     async with open_store(life.url, embedder="none") as store:
-        session = await Session.start(life.spec(), "s1", store=store, llm=life.model)
+        session = await Session.start(life.spec(), "s1", store=store, model=life.model)
         await session.run("hello", request_id="r1")
 
 
@@ -190,7 +190,7 @@ async def live(life: Life) -> None:
     """Take the session up where it is, and bring its turn to an end."""
     async with open_store(life.url, embedder="none") as opened:
         store = Mortal(opened, life)
-        await finish(await Session.load("s1", life.spec(), store=store, llm=life.model))
+        await finish(await Session.load("s1", life.spec(), store=store, model=life.model))
 
 
 def child(work: Any, life: Life) -> int:

@@ -29,7 +29,7 @@ async def told(store: Any, *calls: tuple[str, dict[str, Any]], **options: Any) -
     """What a model is told that asks for these tools in one turn, in order."""
     spec = options.pop("spec", None) or a_spec(options.pop("tools", None))
     talker = Talker(wants(*calls), "Done.")
-    result = await turn(spec, options.pop("input", "Hello."), llm=talker, memory_store=store, **options)
+    result = await turn(spec, options.pop("input", "Hello."), model=talker, store=store, **options)
     assert result.content == "Done."
     return [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
 

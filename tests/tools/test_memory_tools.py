@@ -69,7 +69,7 @@ def test_schemas_name_the_choices() -> None:
 async def test_a_model_is_shown_the_tools(store: Any) -> None:
     """What a turn tells its model about the tools is what they are."""
     talker = Talker("Done.")
-    await turn(a_spec(), "Hello.", llm=talker, memory_store=store)
+    await turn(a_spec(), "Hello.", model=talker, store=store)
     shown = {operation.name: operation.schema for operation in talker.prompts[0].operations}
     assert shown == {tool.name: tool.json_schema() for tool in memory_tools()}
 
@@ -124,9 +124,9 @@ async def test_a_plain_context_has_no_memory_to_use() -> None:
 async def test_off_the_record_nothing_is_remembered(store: Any) -> None:
     """A session that is told to leave its memory out of a turn has none for the tools either."""
     talker = Talker(wants(("remember", {"content": "A secret."})), "Done.")
-    session = await Session.start(a_spec(), "conv", store=store, llm=talker)
-    await session.chat("Between us.", memory_store=None)
-    assert "memory_store is missing" in talker.prompts[-1].messages[-1].content
+    session = await Session.start(a_spec(), "conv", store=store, model=talker)
+    await session.chat("Between us.", store=None)
+    assert "store is missing" in talker.prompts[-1].messages[-1].content
     assert await store.list_entries(ADA) == []
 
 

@@ -35,8 +35,8 @@ async def test_what_is_remembered_is_kept_before_the_answer(store: Any) -> None:
     result = await turn(
         a_spec(),
         "I like tea.",
-        llm=talker,
-        memory_store=store,
+        model=talker,
+        store=store,
         session_id="conv",
         project_id="shop",
         on_event=look,
@@ -135,11 +135,11 @@ async def test_a_crash_between_keeping_and_saying_so_keeps_one_memory(store: Any
 
     talker = Talker(wants(("remember", {"content": "Alex likes tea."})), "Noted.")
     broken = Watched(store, die)
-    session = await Session.start(a_spec(), "conv", store=broken, llm=talker)
+    session = await Session.start(a_spec(), "conv", store=broken, model=talker)
     with pytest.raises(StoreFailed):
         await session.chat("I like tea.")
     (entry,) = await store.list_entries(ADA)
-    resumed = await (await Session.load("conv", a_spec(), store=store, llm=talker)).resume()
+    resumed = await (await Session.load("conv", a_spec(), store=store, model=talker)).resume()
     assert resumed.content == "Noted."
     assert await store.list_entries(ADA) == [entry]
 
@@ -163,7 +163,7 @@ async def test_two_calls_of_one_turn_are_two_memories(store: Any) -> None:
 async def test_a_memory_leads_back_to_what_the_user_said(store: Any) -> None:
     """In a session, the evidence is the message in which it was asked for, and it can be read again."""
     talker = Talker("Hello.", wants(("remember", {"content": "Alex likes tea."})), "Noted.")
-    session = await Session.start(a_spec(), "conv", store=store, llm=talker, project_id="shop")
+    session = await Session.start(a_spec(), "conv", store=store, model=talker, project_id="shop")
     await session.chat("Good morning.")
     await session.chat("Remember that I like tea.")
     (entry,) = [one for one in await store.list_entries(ADA) if one.source == "agent"]
@@ -195,7 +195,7 @@ async def test_a_store_that_fails_is_not_a_success() -> None:
 
 async def test_without_a_store_or_a_memory_the_model_is_told() -> None:
     """A turn without a store, and an agent without a memory, have nothing to remember in."""
-    assert "memory_store" in await refused(None, "remember", {"content": "x"})
+    assert "store" in await refused(None, "remember", {"content": "x"})
     spec = a_spec(memory=None)
     assert "is off" in await refused(Spy(), "remember", {"content": "x"}, spec=spec)
 

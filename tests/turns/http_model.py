@@ -12,7 +12,7 @@ from select import select
 from threading import Event, Lock, Thread
 from typing import Any
 
-from omoide.turns.messages import Message
+from omoide.turns import Message
 from omoide.turns.model import Request
 from omoide.turns.prompt import Prompt
 

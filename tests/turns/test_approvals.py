@@ -9,9 +9,8 @@ from tests.turns.given import Talker, a_spec, wants
 
 from omoide.core.action import action
 from omoide.errors import Blocked, Invalid, ReviewNeeded, TurnFailed
-from omoide.turns import chat, turn
+from omoide.turns import Snapshot, chat, turn
 from omoide.turns.controls import Control, Decision, Interrupt, Refuse, Rewrite
-from omoide.turns.result import Snapshot
 
 APPROVE = Decision(verdict="approve")
 BOUNDARIES = ("input", "tool", "output")
@@ -69,7 +68,7 @@ class Bank:
         """A turn with these replies; a snapshot goes on under the controls that it began with."""
         self.asked.append(Talker(*replies))
         self.controls = options.setdefault("controls", self.controls if isinstance(input, Snapshot) else [])
-        return await turn(options.pop("spec", self.spec), input, llm=self.asked[-1], **options)
+        return await turn(options.pop("spec", self.spec), input, model=self.asked[-1], **options)
 
     async def waiting(self, at: str, *controls: Control, **options: Any) -> Any:
         """A turn that waits at a boundary."""
@@ -238,7 +237,7 @@ async def test_nothing_is_no_answer_by_hand(result: Any) -> None:
 async def test_chat_says_that_a_turn_was_put_aside() -> None:
     """A turn that was told to stop needs nobody's decision, and the error does not speak of one."""
     with pytest.raises(TurnFailed, match="put aside") as aside:
-        await chat(a_spec(memory=None), "hello", llm=Talker(), checkpoint="after_prompt")
+        await chat(a_spec(memory=None), "hello", model=Talker(), checkpoint="after_prompt")
     assert not isinstance(aside.value, ReviewNeeded)
     assert "resume" in str(aside.value)
     assert "approve" not in str(aside.value)

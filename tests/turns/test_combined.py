@@ -12,10 +12,8 @@ from tests.turns.given import Spy, Talker, a_spec, system_of, wants
 from omoide.core.action import action
 from omoide.errors import Invalid, InvalidDefinition, ModelMisbehaved, OverBudget
 from omoide.stores.factory import open_store
-from omoide.turns import capture_turn, preflight, turn, write
+from omoide.turns import Exchange, Message, Snapshot, capture_turn, preflight, turn, write
 from omoide.turns.controls import Control, Decision, Interrupt, Rewrite
-from omoide.turns.messages import Exchange, Message
-from omoide.turns.result import Snapshot
 
 APPROVE = Decision(verdict="approve")
 
@@ -47,7 +45,7 @@ class Three:
 
     async def wait(self) -> Any:
         """A turn that waits for all three."""
-        return await turn(self.spec, "go", llm=Talker(wants(("a", {}), ("b", {}), ("c", {}))))
+        return await turn(self.spec, "go", model=Talker(wants(("a", {}), ("b", {}), ("c", {}))))
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3)))[::2])
@@ -61,7 +59,7 @@ async def test_what_was_decided_stays_decided_from_snapshot_to_snapshot(order: A
         assert three.log == []
         assert [one.id for one in waits.reviews] == left
         saved = Snapshot.from_json(waits.snapshot.to_json())
-        waits = await turn(three.spec, saved, llm=Talker("Done."), decisions={ids[at]: APPROVE})
+        waits = await turn(three.spec, saved, model=Talker("Done."), decisions={ids[at]: APPROVE})
         left.remove(ids[at])
     assert (waits.status, waits.content, sorted(three.log)) == ("finished", "Done.", ["a", "b", "c"])
 
@@ -71,9 +69,9 @@ async def test_a_later_decision_replaces_the_one_in_the_snapshot() -> None:
     three = Three()
     waits: Any = await three.wait()
     a, b, c = (review.id for review in waits.reviews)
-    waits = await turn(three.spec, waits.snapshot, llm=Talker("x"), decisions={a: APPROVE, b: APPROVE})
+    waits = await turn(three.spec, waits.snapshot, model=Talker("x"), decisions={a: APPROVE, b: APPROVE})
     no = Decision(verdict="deny", reason="not that")
-    done = await turn(three.spec, waits.snapshot, llm=Talker("Done."), decisions={a: no, c: APPROVE})
+    done = await turn(three.spec, waits.snapshot, model=Talker("Done."), decisions={a: no, c: APPROVE})
     assert (done.status, sorted(three.log)) == ("finished", ["b", "c"])
 
 
@@ -86,7 +84,7 @@ async def test_what_a_snapshot_says_cannot_be_said_otherwise(option: str) -> Non
     model = Talker("Done.")
     other: Any = {option: "another"}
     with pytest.raises(Invalid, match=option):
-        await turn(three.spec, waits.snapshot, llm=model, decisions=decisions, **other)
+        await turn(three.spec, waits.snapshot, model=model, decisions=decisions, **other)
     assert (three.log, model.requests) == ([], [])
 
 
@@ -100,12 +98,12 @@ async def test_a_settled_action_is_not_computed_from_a_snapshot(verdict: str) ->
         return {"n": ctx.state.get("n", 0) + 1}
 
     spec = a_spec(memory=None, tools=[bump], approve=["bump"])
-    waits: Any = await turn(spec, "go", llm=Talker(wants(("bump", {}))))
+    waits: Any = await turn(spec, "go", model=Talker(wants(("bump", {}))))
     first = Decision(verdict=verdict, result="not done" if verdict == "settle" else None)
     again = Talker(wants(("bump", {}), prefix="more_"))
-    waits = await turn(spec, waits.snapshot, llm=again, decisions={waits.reviews[0].id: first})
+    waits = await turn(spec, waits.snapshot, model=again, decisions={waits.reviews[0].id: first})
     decisions = {waits.reviews[0].id: Decision(verdict="settle", result="not done")}
-    done = await turn(spec, waits.snapshot, llm=Talker("Done."), decisions=decisions)
+    done = await turn(spec, waits.snapshot, model=Talker("Done."), decisions=decisions)
     assert done.agent is not None
     assert (done.content, done.agent.state.get("n", 0)) == ("Done.", 0 if verdict == "settle" else 1)
 
@@ -122,8 +120,8 @@ class Masked(Control):
 
 async def test_a_snapshot_needs_the_controls_that_it_was_made_under() -> None:
     """A turn that stopped at one boundary is still watched at the others when it goes on."""
-    waits = await turn(a_spec(), "hello", llm=Talker(), controls=[Masked()])
-    options: Any = {"llm": Talker("the secret"), "decisions": {waits.reviews[0].id: APPROVE}}
+    waits = await turn(a_spec(), "hello", model=Talker(), controls=[Masked()])
+    options: Any = {"model": Talker("the secret"), "decisions": {waits.reviews[0].id: APPROVE}}
     assert waits.snapshot is not None
     with pytest.raises(Invalid, match="controls lack Masked"):
         await turn(a_spec(), waits.snapshot, **options)
@@ -156,7 +154,7 @@ SAID = {
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID.keys())
 async def test_data_is_found_in_what_models_say_around_it(said: str, shape: Any) -> None:
     """Fences, words before and after, and fields nobody asked for do not fail a turn."""
-    done = await turn(a_spec(memory=None, result=shape), "which?", llm=Talker(said))
+    done = await turn(a_spec(memory=None, result=shape), "which?", model=Talker(said))
     assert done.value == (Label("x") if shape is Label else {"label": "x"})
 
 
@@ -164,7 +162,7 @@ async def test_data_is_found_in_what_models_say_around_it(said: str, shape: Any)
 async def test_what_is_not_the_data_that_was_asked_for_is_still_refused(said: str) -> None:
     """Reading leniently makes no value up."""
     with pytest.raises(ModelMisbehaved):
-        await turn(a_spec(memory=None, result=LABEL), "which?", llm=Talker(said))
+        await turn(a_spec(memory=None, result=LABEL), "which?", model=Talker(said))
 
 
 ODD = [
@@ -179,7 +177,7 @@ async def test_a_shape_that_cannot_be_checked_is_found_out_first(verb: Any, shap
     """Neither memory nor the model is asked for an answer that nobody could check."""
     model, store = Talker('{"a": "x"}'), Spy()
     with pytest.raises(InvalidDefinition):
-        await verb(a_spec(result=shape), "which?", llm=model, memory_store=store)
+        await verb(a_spec(result=shape), "which?", model=model, store=store)
     assert (model.requests, store.log) == ([], [])
 
 
@@ -190,8 +188,8 @@ async def test_a_shape_that_cannot_be_checked_is_found_out_first(verb: Any, shap
 async def test_an_agent_brings_its_conversation_along(verb: Any) -> None:
     """Who passes the agent of the last result goes on with what was said."""
     spec = a_spec(memory=None)
-    first = await turn(spec, "I am Bob.", llm=Talker("Hello, Bob."))
-    again = await verb(spec, "Who am I?", llm=Talker("Bob."), agent=first.agent)
+    first = await turn(spec, "I am Bob.", model=Talker("Hello, Bob."))
+    again = await verb(spec, "Who am I?", model=Talker("Bob."), agent=first.agent)
     assert said_in(again.prompt) == ["user: I am Bob.", "assistant: Hello, Bob.", "user: Who am I?"]
 
 
@@ -200,10 +198,10 @@ async def test_a_conversation_goes_on_over_several_turns_and_a_pause() -> None:
     spec = a_spec(memory=None)
     agent = None
     for word in ("one", "two"):
-        rests = await turn(spec, word, llm=Talker(), agent=agent, checkpoint="after_prompt")
+        rests = await turn(spec, word, model=Talker(), agent=agent, checkpoint="after_prompt")
         assert rests.snapshot is not None
-        agent = (await turn(spec, rests.snapshot, llm=Talker(word.upper()))).agent
-    last = await turn(spec, "three", llm=Talker("THREE"), agent=agent)
+        agent = (await turn(spec, rests.snapshot, model=Talker(word.upper()))).agent
+    last = await turn(spec, "three", model=Talker("THREE"), agent=agent)
     assert last.prompt is not None
     talk = ["user: one", "assistant: ONE", "user: two", "assistant: TWO", "user: three"]
     assert said_in(last.prompt) == talk
@@ -213,9 +211,9 @@ async def test_a_conversation_goes_on_over_several_turns_and_a_pause() -> None:
 async def test_a_history_that_is_given_stands_for_the_agents_own(verb: Any) -> None:
     """Plain mappings are messages, and what a program passes is what is shown."""
     spec = a_spec(memory=None)
-    first = await turn(spec, "I am Bob.", llm=Talker("Hello, Bob."))
+    first = await turn(spec, "I am Bob.", model=Talker("Hello, Bob."))
     history: Any = [{"role": "user", "content": "I am Ann."}, {"role": "assistant", "content": "Hello, Ann."}]
-    again = await verb(spec, "Who am I?", llm=Talker("Ann."), agent=first.agent, history=history)
+    again = await verb(spec, "Who am I?", model=Talker("Ann."), agent=first.agent, history=history)
     assert said_in(again.prompt) == ["user: I am Ann.", "assistant: Hello, Ann.", "user: Who am I?"]
 
 
@@ -228,7 +226,7 @@ async def test_a_mapping_that_is_no_message_is_refused(odd: Any) -> None:
     """It is told as an error of ours, before the model is asked."""
     model = Talker()
     with pytest.raises(Invalid):
-        await turn(a_spec(memory=None), "x", llm=model, history=[odd])
+        await turn(a_spec(memory=None), "x", model=model, history=[odd])
     assert model.requests == []
 
 
@@ -243,10 +241,10 @@ async def test_a_long_conversation_is_not_dragged_along_as_memories(monkeypatch:
     spec = a_spec(memory={"capture": "conversation", "max_entries": 3})
     history, asked = [], []
     async with open_store("memory://", embedder="none") as store:
-        await write(spec, HOST, memory_store=store)
+        await write(spec, HOST, store=store)
         for at in range(150):
             said, answer = f"Tell me about the database host {at}.", "The database host, again."
-            await capture_turn(spec, said, answer, request_id=f"r{at}", memory_store=store)
+            await capture_turn(spec, said, answer, request_id=f"r{at}", store=store)
             words = (Message(role="user", content=said), Message(role="assistant", content=answer))
             history.append(Exchange(request_id=f"r{at}", messages=words))
         recall = store.recall
@@ -256,7 +254,7 @@ async def test_a_long_conversation_is_not_dragged_along_as_memories(monkeypatch:
             return await recall(request)
 
         monkeypatch.setattr(store, "recall", counted)
-        options: Any = {"memory_store": store, "history": history, "llm": Talker("db7.")}
+        options: Any = {"store": store, "history": history, "model": Talker("db7.")}
         done = await turn(spec, "Tell me about the database host.", **options)
         preview = await preflight(spec, "Tell me about the database host.", **options)
     assert done.recalled is not None
@@ -271,7 +269,7 @@ async def test_memory_is_asked_with_the_beginning_of_a_long_input() -> None:
     """An input that fits the window and is long all the same does not become a query of its length."""
     store = Spy()
     said = "lamp order " * 5_000
-    done = await turn(a_spec(), said, llm=Talker("Yes."), memory_store=store)
+    done = await turn(a_spec(), said, model=Talker("Yes."), store=store)
     assert [request.query for request in store.recalls] == [said[:8_000]]
     assert done.prompt is not None
     assert done.prompt.messages[-1].content == said
@@ -282,7 +280,7 @@ async def test_an_input_that_can_never_fit_is_refused_before_memory_is_asked(ver
     """Nobody waits for a recall whose result cannot be sent."""
     model, store = Talker(), Spy()
     with pytest.raises(OverBudget):
-        await verb(a_spec(), "lamp order " * 100_000, llm=model, memory_store=store)
+        await verb(a_spec(), "lamp order " * 100_000, model=model, store=store)
     assert (model.requests, store.log) == ([], [])
 
 
@@ -290,8 +288,8 @@ async def test_memories_and_the_conversation_of_an_agent_do_not_repeat_each_othe
     """What was captured from a turn that the agent brings along is shown once, as conversation."""
     spec = a_spec(memory={"capture": "conversation"})
     async with open_store("memory://", embedder="none") as store:
-        first = await turn(spec, "I am Bob.", llm=Talker("Hello, Bob."), memory_store=store)
-        again = await turn(spec, "Am I Bob?", llm=Talker("Yes."), memory_store=store, agent=first.agent)
+        first = await turn(spec, "I am Bob.", model=Talker("Hello, Bob."), store=store)
+        again = await turn(spec, "Am I Bob?", model=Talker("Yes."), store=store, agent=first.agent)
     assert again.prompt is not None
     assert "Hello, Bob." not in system_of(again.prompt)
     assert said_in(again.prompt)[:2] == ["user: I am Bob.", "assistant: Hello, Bob."]

@@ -10,9 +10,8 @@ from tests.turns.given import ALEX, Spy, Talker, a_spec, kinds_of, wants
 from omoide import directives
 from omoide.core.action import action
 from omoide.errors import Blocked, Invalid, OmoideError, ReviewNeeded
-from omoide.turns import chat, turn, write
+from omoide.turns import Snapshot, chat, turn, write
 from omoide.turns.controls import Control, Decision, Interrupt, Refuse, Rewrite
-from omoide.turns.result import Snapshot
 
 CONVERSATION = {"capture": "conversation"}
 APPROVE = Decision(verdict="approve")
@@ -59,7 +58,7 @@ class Shop:
         self.spec = a_spec(**{"memory": CONVERSATION, "tools": [sell], **fields})
 
     async def turn(self, input: Any = "One tea.", **options: Any) -> Any:
-        return await turn(self.spec, input, llm=self.talker, memory_store=self.store, **options)
+        return await turn(self.spec, input, model=self.talker, store=self.store, **options)
 
     @property
     def told(self) -> list[str]:
@@ -226,14 +225,14 @@ async def test_chat_says_that_somebody_has_to_decide() -> None:
     """Where only text was asked for, a turn that waits is an error that names the reviews."""
     shop = Shop(approve=["sell"])
     with pytest.raises(ReviewNeeded) as needed:
-        await chat(shop.spec, "One tea.", llm=shop.talker)
+        await chat(shop.spec, "One tea.", model=shop.talker)
     assert len(needed.value.reviews) == 1
 
 
 async def test_an_input_may_wait_for_approval() -> None:
     """Until it is approved nobody sees the input; then the turn remembers, answers and captures as ever."""
     shop, control = Shop("Fine."), Says(input=Interrupt("May they?"))
-    await write(shop.spec, ALEX, memory_store=shop.store)
+    await write(shop.spec, ALEX, store=shop.store)
     shop.store.log.clear()
     waiting = await shop.turn(controls=[control])
     assert (waiting.status, waiting.reviews[0].boundary) == ("waiting", "input")
@@ -312,7 +311,7 @@ async def test_an_answer_may_be_denied() -> None:
 async def test_a_snapshot_outlives_the_program() -> None:
     """Written as JSON and read again, a snapshot resumes the same turn."""
     shop = Shop(approve=["sell"])
-    await write(shop.spec, ALEX, memory_store=shop.store)
+    await write(shop.spec, ALEX, store=shop.store)
     waiting = await shop.turn(session_id="conv-1", context={"locale": "fr"})
     snapshot = Snapshot.from_json(waiting.snapshot.to_json())
     assert snapshot == waiting.snapshot
@@ -360,12 +359,12 @@ async def test_a_pure_action_counts_once_however_often_the_turn_sleeps() -> None
     shop = Shop()
     spec = a_spec(tools=[count, *shop.spec.actions], approve=["sell"], memory=None)
     talker = Talker(wants(("count", {})), wants(("sell", {"item": "tea"}), ("count", {})), "Done.")
-    result: Any = await turn(spec, "hello", llm=talker)
+    result: Any = await turn(spec, "hello", model=talker)
     for _ in range(2):
         assert (result.status, result.agent.state["count"], len(result.directives)) == ("waiting", 1, 1)
-        result = await turn(spec, Snapshot.from_json(result.snapshot.to_json()), llm=talker)
+        result = await turn(spec, Snapshot.from_json(result.snapshot.to_json()), model=talker)
     decision = {result.reviews[0].id: APPROVE}
-    result = await turn(spec, result.snapshot, llm=talker, decisions=decision)
+    result = await turn(spec, result.snapshot, model=talker, decisions=decision)
     assert (result.status, result.agent.state["count"], len(result.directives)) == ("finished", 2, 2)
     assert (shop.sold, len(talker.requests)) == (["tea"], 3)
 
@@ -396,12 +395,12 @@ async def test_secrets_do_not_sleep() -> None:
     talker = Talker(wants(("pay", {})), "Paid.")
     spec = a_spec(tools=[pay], approve=["pay"], memory=None)
     context = {"locale": "fr", "api_key": "sk-hunter2hunter2hunter2hunter2"}
-    waiting: Any = await turn(spec, "Pay.", llm=talker, secrets={"key": "hunter2"}, context=context)
+    waiting: Any = await turn(spec, "Pay.", model=talker, secrets={"key": "hunter2"}, context=context)
     assert b"hunter2" not in waiting.snapshot.to_json()
     await turn(
         spec,
         waiting.snapshot,
-        llm=talker,
+        model=talker,
         secrets={"key": "swordfish"},
         decisions={waiting.reviews[0].id: APPROVE},
     )

@@ -37,7 +37,7 @@ def calling(what: Any, *, pure: bool = False) -> Any:
 async def told(tool: Any, **options: Any) -> tuple[Any, str]:
     """A turn with the tool, and what the model was told by it."""
     talker = Talker(CALL, "Done.")
-    result = await turn(a_spec(memory=None, tools=[tool]), "hello", llm=talker, **options)
+    result = await turn(a_spec(memory=None, tools=[tool]), "hello", model=talker, **options)
     return result, talker.prompts[-1].messages[-1].content
 
 
@@ -92,7 +92,7 @@ async def test_a_model_gets_no_secrets() -> None:
         seen.append((dict(context.data), dict(context.secrets)))
         return "Done."
 
-    await turn(a_spec(memory=None), "hello", llm=model, context={"day": "Monday"}, secrets={"key": SECRET})
+    await turn(a_spec(memory=None), "hello", model=model, context={"day": "Monday"}, secrets={"key": SECRET})
     assert seen == [({"day": "Monday"}, {})]
 
 
@@ -103,8 +103,8 @@ async def test_a_secret_is_in_no_notice() -> None:
     result = await turn(
         a_spec(memory={"capture": "conversation"}),
         "hello",
-        llm=Talker("Done."),
-        memory_store=store,
+        model=Talker("Done."),
+        store=store,
         secrets={"key": SECRET},
     )
     assert len(result.notices) == 1
@@ -184,7 +184,7 @@ async def test_a_secret_is_in_no_question() -> None:
     asked = await turn(
         a_spec(memory=None, tools=[tool]),
         "hello",
-        llm=Talker(CALL),
+        model=Talker(CALL),
         controls=[Asks()],
         secrets={"key": SECRET},
     )
@@ -225,7 +225,7 @@ async def test_what_a_control_takes_out_of_the_input_does_not_sleep(at: str) -> 
     replies = ("Done.",) if at == "output" else (CALL, "Done.")
     spec = a_spec(memory=None, tools=[calling(lambda ctx: "called")])
     controls = [Redacts(), Stops(at, Interrupt("Sure?"))]
-    result = await turn(spec, f"My card is {CARD}.", llm=Talker(*replies), controls=controls)
+    result = await turn(spec, f"My card is {CARD}.", model=Talker(*replies), controls=controls)
     assert result.status == "waiting"
     assert result.snapshot is not None
     assert "[card]" in str(result.snapshot.to_json())
@@ -236,7 +236,7 @@ async def test_what_a_control_takes_out_is_nowhere_in_the_result() -> None:
     """Prompt, journal, events and capture of a finished turn hold the words that the control left."""
     store, talker = Spy(), Talker("Done.")
     spec = a_spec(memory={"capture": "conversation"})
-    result = await turn(spec, f"My card is {CARD}.", llm=talker, memory_store=store, controls=[Redacts()])
+    result = await turn(spec, f"My card is {CARD}.", model=talker, store=store, controls=[Redacts()])
     assert text_of(talker.prompts[0]).endswith("My card is [card].")
     assert CARD not in str(result.to_json())
     assert [entry.content for entry in store.kept] == ["User: My card is [card].\nAssistant: Done."]
@@ -248,7 +248,7 @@ async def test_an_input_that_is_refused_is_not_in_the_error() -> None:
         await turn(
             a_spec(memory=None),
             f"My card is {CARD}.",
-            llm=Talker(),
+            model=Talker(),
             controls=[Stops("input", Refuse("No cards."))],
         )
     assert CARD not in str(blocked.value)
@@ -275,10 +275,10 @@ async def test_a_secret_that_is_given_away_is_in_no_file(tmp_path: Path) -> None
     model = Talker(wants(("call", {"fail": True}), ("call", {"fail": False}), ("note", {})), "Done.")
     spec = a_spec(tools=[call, note])
     async with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as file:
-        session = await Session.start(spec, "s1", store=file, llm=model, secrets={"key": SECRET})
+        session = await Session.start(spec, "s1", store=file, model=model, secrets={"key": SECRET})
         await session.run("one")
         with pytest.raises(ModelFailed):
-            await session.run("two", llm=Talker(ValueError(f"no {SECRET}")))
+            await session.run("two", model=Talker(ValueError(f"no {SECRET}")))
         assert session.error is not None
         assert "[removed]" in session.error["message"]
         assert session.agent.state.get("key") is None
@@ -303,7 +303,7 @@ async def test_what_a_control_takes_out_of_the_input_is_in_no_file(end: str, tmp
     model = Talker(ValueError("no network") if end == "error" else "Done.")
     async with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as file:
         spec, store = a_spec(memory={"capture": "conversation"}), Watched(file, before)
-        session = await Session.start(spec, "s1", store=store, llm=model, controls=controls)
+        session = await Session.start(spec, "s1", store=store, model=model, controls=controls)
         with suppress(ModelFailed, Blocked):
             await session.run(f"My card is {CARD}.")
         assert session.status == {"refused": "new", "not-captured": "finished"}.get(

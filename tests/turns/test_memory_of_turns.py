@@ -24,7 +24,7 @@ async def put(store: Any, content: str = ALEX, /, **fields: Any) -> None:
 
 
 async def recalled(store: Any, memory: Any = True, **options: Any) -> list[str]:
-    result = await turns.recall(a_spec(memory=memory), "hello", memory_store=store, **options)
+    result = await turns.recall(a_spec(memory=memory), "hello", store=store, **options)
     assert result is not None
     return sorted(entry.content for entry in result.entries)
 
@@ -34,16 +34,16 @@ async def test_what_was_written_comes_back_into_the_prompt_and_the_answer(kind: 
     """A fact written for a session is recalled, is in its prompt, and the turn is answered with it."""
     spec = a_spec(memory={"scope": "session", "capture": "conversation", "max_entries": 5})
     async with a_store(kind, tmp_path) as store:
-        receipt = await write(spec, ALEX, memory_store=store, session_id="conv-1")
+        receipt = await write(spec, ALEX, store=store, session_id="conv-1")
         assert (receipt.status, receipt.entry.agent_id, receipt.entry.session_id) == (
             "ok",
             "memory_agent",
             "conv-1",
         )
-        seen = await preflight(spec, "hello", memory_store=store, session_id="conv-1")
+        seen = await preflight(spec, "hello", store=store, session_id="conv-1")
         assert "prefers the name Alex" in system_of(seen.prompt)
         talker = Talker()
-        result = await turn(spec, "hello", llm=talker, memory_store=store, session_id="conv-1")
+        result = await turn(spec, "hello", model=talker, store=store, session_id="conv-1")
         assert "Alex" in result.content
         assert "prefers the name Alex" in system_of(talker.prompts[0])
         assert [entry.content for entry in await kept(store, session_id="conv-1")] == [
@@ -57,8 +57,8 @@ async def test_an_agent_without_memory_recalls_nothing(memory: Any) -> None:
     """Without a policy, or with a disabled one, the answer is None and the store is not asked."""
     store = Spy()
     await put(store)
-    assert await turns.recall(a_spec(memory=memory), "hello", memory_store=store) is None
-    result: Any = await turn(a_spec(memory=memory), "hello", llm=Talker(), memory_store=store)
+    assert await turns.recall(a_spec(memory=memory), "hello", store=store) is None
+    result: Any = await turn(a_spec(memory=memory), "hello", model=Talker(), store=store)
     assert result.recalled is None
     assert result.prompt.memory is None
     assert store.recalls == []
@@ -74,7 +74,7 @@ async def test_the_store_is_asked_what_the_policy_says() -> None:
     """Agent, query, limit and metadata of the request are those of the spec, the input and the policy."""
     store = Spy()
     policy = MemoryPolicy(max_entries=3, metadata={"purpose": "greeting"})
-    await turns.recall(a_spec(memory=policy), "hello there", memory_store=store)
+    await turns.recall(a_spec(memory=policy), "hello there", store=store)
     request = store.recalls[0]
     assert (request.agent_id, request.query, request.limit) == ("memory_agent", "hello there", 3)
     assert (request.scope, request.session_id, request.namespace) == ("agent", None, "default")
@@ -84,23 +84,23 @@ async def test_the_store_is_asked_what_the_policy_says() -> None:
 async def test_a_session_is_named_to_the_store_only_when_memory_is_of_the_session() -> None:
     """The request carries the session id under scope session, and none under scope agent."""
     store = Spy()
-    await turns.recall(a_spec(memory=SESSION), "hello", memory_store=store, session_id="conv-1")
-    await turns.recall(a_spec(), "hello", memory_store=store, session_id="conv-1")
+    await turns.recall(a_spec(memory=SESSION), "hello", store=store, session_id="conv-1")
+    await turns.recall(a_spec(), "hello", store=store, session_id="conv-1")
     assert [(one.scope, one.session_id) for one in store.recalls] == [("session", "conv-1"), ("agent", None)]
 
 
 async def test_a_turn_asks_its_store_once_and_for_the_same() -> None:
     """What a turn asks of the store is what `recall` asks."""
     store = Spy()
-    await turn(a_spec(memory=SESSION), "hello", llm=Talker(), memory_store=store, session_id="conv-1")
-    await turns.recall(a_spec(memory=SESSION), "hello", memory_store=store, session_id="conv-1")
+    await turn(a_spec(memory=SESSION), "hello", model=Talker(), store=store, session_id="conv-1")
+    await turns.recall(a_spec(memory=SESSION), "hello", store=store, session_id="conv-1")
     first, second = (request.replace(at=0) for request in store.recalls)
     assert first == second
 
 
 async def test_writing_needs_a_store() -> None:
     """Without a store nothing can be kept, and the error says what to pass."""
-    with pytest.raises(MissingStore, match="memory_store"):
+    with pytest.raises(MissingStore, match="store"):
         await write(a_spec(), ALEX)
 
 
@@ -111,7 +111,7 @@ async def test_an_entry_belongs_to_the_session_only_when_memory_does(
     """What is written carries the session under scope session alone, and the metadata as given."""
     store = Spy()
     receipt = await write(
-        a_spec(memory=memory), ALEX, memory_store=store, session_id="conv-1", metadata={"kind": "preference"}
+        a_spec(memory=memory), ALEX, store=store, session_id="conv-1", metadata={"kind": "preference"}
     )
     entry = receipt.entry
     assert (entry.agent_id, entry.session_id, entry.content) == ("memory_agent", session, ALEX)
@@ -123,7 +123,7 @@ async def test_fields_of_an_entry_go_with_a_write() -> None:
     """Type, confidence, project and an id of one's own reach the store."""
     store = Spy()
     fields: dict[str, Any] = {"type": "fact", "confidence": 0.83, "id": "name-1"}
-    receipt = await write(a_spec(), ALEX, memory_store=store, project_id="shop", **fields)
+    receipt = await write(a_spec(), ALEX, store=store, project_id="shop", **fields)
     entry = receipt.entry
     assert (entry.type, entry.confidence, entry.id, entry.project_id) == ("fact", 0.83, "name-1", "shop")
 
@@ -133,9 +133,9 @@ async def test_fields_of_an_entry_go_with_a_write() -> None:
 async def test_memory_of_a_session_needs_the_session(verb: str, session_id: str | None) -> None:
     """Under scope session, no verb takes a missing or empty session id, and nothing is asked or kept."""
     store, talker, spec = Spy(), Talker(), a_spec(memory=SESSION)
-    given: dict[str, Any] = {"memory_store": store, "session_id": session_id}
+    given: dict[str, Any] = {"store": store, "session_id": session_id}
     if verb == "turn":
-        given["llm"] = talker
+        given["model"] = talker
     with pytest.raises((MissingScope, Invalid), match="session_id"):
         await getattr(turns, verb)(spec, "hello", **given)
     assert (store.recalls, store.writes, talker.requests) == ([], [], [])
@@ -146,7 +146,7 @@ async def test_memory_that_is_off_takes_no_writes(memory: Any) -> None:
     """Writing for an agent whose memory is absent or disabled is refused, and nothing is kept."""
     store = Spy()
     with pytest.raises(Invalid, match="memory") as refused:
-        await write(a_spec(memory=memory), ALEX, memory_store=store)
+        await write(a_spec(memory=memory), ALEX, store=store)
     assert refused.value.field == "memory"
     assert (store.writes, store.kept) == ([], [])
 
@@ -155,7 +155,7 @@ async def test_memory_that_is_off_takes_no_writes(memory: Any) -> None:
 async def test_an_explicit_write_works_whatever_is_captured(capture: str) -> None:
     """The capture mode is about what the runtime writes by itself, not about `write`."""
     store = Spy()
-    await write(a_spec(memory={"capture": capture}), ALEX, memory_store=store)
+    await write(a_spec(memory={"capture": capture}), ALEX, store=store)
     assert [entry.content for entry in store.kept] == [ALEX]
 
 
@@ -213,7 +213,7 @@ async def test_no_more_than_max_entries_come_back(kind: str, tmp_path: Path) -> 
         for at in range(7):
             await put(store, f"fact {at}")
         talker = Talker()
-        await turn(a_spec(memory={"max_entries": 3}), "hello", llm=talker, memory_store=store)
+        await turn(a_spec(memory={"max_entries": 3}), "hello", model=talker, store=store)
         memory = talker.prompts[0].memory
         assert memory is not None
         assert (memory["count"], len(memory["entries"])) == (3, 3)
@@ -224,8 +224,8 @@ async def test_a_namespace_comes_from_the_context(given: Any, namespace: str) ->
     """What the context holds under the key, as text, is the namespace of recall and write."""
     store = Spy()
     context = {"tenant_id": given}
-    receipt = await write(a_spec(memory=TENANT), ALEX, memory_store=store, context=context)
-    result = await turns.recall(a_spec(memory=TENANT), "hello", memory_store=store, context=context)
+    receipt = await write(a_spec(memory=TENANT), ALEX, store=store, context=context)
+    result = await turns.recall(a_spec(memory=TENANT), "hello", store=store, context=context)
     assert receipt.entry.namespace == store.recalls[0].namespace == namespace
     assert result is not None
     assert [entry.content for entry in result.entries] == [ALEX]
@@ -238,9 +238,9 @@ async def test_a_missing_namespace_is_an_error_and_never_the_default(
 ) -> None:
     """Where the context lacks the key, the error names it, and no store and no model is asked."""
     store, talker, spec = Spy(), Talker(), a_spec(memory=TENANT)
-    given: dict[str, Any] = {"memory_store": store, "context": context}
+    given: dict[str, Any] = {"store": store, "context": context}
     if verb == "turn":
-        given["llm"] = talker
+        given["model"] = talker
     with pytest.raises(MissingNamespace, match="tenant_id") as missing:
         await getattr(turns, verb)(spec, "hello", **given)
     assert missing.value.key == "tenant_id"
@@ -251,8 +251,8 @@ async def test_a_namespace_may_be_fixed() -> None:
     """A namespace that is text is used as it stands, for reading and writing."""
     store = Spy()
     spec = a_spec(memory={"namespace": "shared:team"})
-    receipt = await write(spec, ALEX, memory_store=store)
-    await turn(spec, "hello", llm=Talker(), memory_store=store)
+    receipt = await write(spec, ALEX, store=store)
+    await turn(spec, "hello", model=Talker(), store=store)
     assert receipt.entry.namespace == store.recalls[0].namespace == "shared:team"
 
 
@@ -261,5 +261,17 @@ async def test_recall_that_fails_fails_the_turn() -> None:
     store, talker = Spy(), Talker()
     store.recall_fails = RuntimeError("the disk is on fire")
     with pytest.raises(Exception, match="on fire"):
-        await turn(a_spec(), "hello", llm=talker, memory_store=store)
+        await turn(a_spec(), "hello", model=talker, store=store)
     assert talker.requests == []
+
+
+async def test_the_store_and_the_model_have_other_names() -> None:
+    """`memory_store` and `llm` mean `store` and `model`; two different values are refused."""
+    store, talker = Spy(), Talker("Hi.")
+    await write(a_spec(), ALEX, memory_store=store)
+    result = await turn(a_spec(), "hello", llm=talker, memory_store=store)
+    assert (result.content, [entry.content for entry in store.kept]) == ("Hi.", [ALEX])
+    with pytest.raises(Invalid, match="memory_store"):
+        await write(a_spec(), ALEX, store=store, memory_store=Spy())
+    with pytest.raises(Invalid, match="llm"):
+        await turn(a_spec(), "hello", model=Talker(), llm=talker)

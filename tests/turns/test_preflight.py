@@ -11,8 +11,7 @@ from tests.turns.given import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, k
 from omoide import turns
 from omoide.core.action import action
 from omoide.errors import NotFound, OmoideError
-from omoide.turns import preflight, turn, write
-from omoide.turns.messages import Message
+from omoide.turns import Message, preflight, turn, write
 
 
 @action(effectful=True)
@@ -26,13 +25,13 @@ async def test_a_preflight_shows_the_prompt_and_changes_nothing(kind: str, tmp_p
     """The prompt is that of the turn, and the store holds afterwards what it held before."""
     spec = a_spec(memory={"scope": "session", "capture": "conversation"}, tools=[explode])
     async with a_store(kind, tmp_path) as store:
-        await write(spec, ALEX, memory_store=store, session_id="conv-1")
+        await write(spec, ALEX, store=store, session_id="conv-1")
         before = await kept(store)
-        seen = await preflight(spec, "hello", memory_store=store, session_id="conv-1")
+        seen = await preflight(spec, "hello", store=store, session_id="conv-1")
         assert "prefers the name Alex" in system_of(seen.prompt)
         assert await kept(store) == before
         talker = Talker()
-        await turn(spec, "hello", llm=talker, memory_store=store, session_id="conv-1")
+        await turn(spec, "hello", model=talker, store=store, session_id="conv-1")
         assert talker.prompts[0] == seen.prompt
 
 
@@ -45,7 +44,7 @@ async def test_preflight_is_a_verb_however_it_is_found() -> None:
 async def test_a_preflight_needs_no_model() -> None:
     """A spec without a model, or with one that nobody can reach, is shown all the same."""
     for model in (None, "nobody:knows-it"):
-        seen = await preflight(a_spec(model=model), "hello", memory_store=Spy())
+        seen = await preflight(a_spec(model=model), "hello", store=Spy())
         assert seen.prompt.model == model
         assert seen.prompt.messages[-1].content == "hello"
 
@@ -53,8 +52,8 @@ async def test_a_preflight_needs_no_model() -> None:
 async def test_a_preflight_asks_the_store_what_the_turn_asks() -> None:
     """The same request goes to the store, once."""
     store, spec = Spy(), a_spec(memory={"max_entries": 3})
-    await preflight(spec, "hello", memory_store=store)
-    await turn(spec, "hello", llm=Talker(), memory_store=store)
+    await preflight(spec, "hello", store=store)
+    await turn(spec, "hello", model=Talker(), store=store)
     assert len(store.recalls) == 2
     assert store.recalls[0].replace(at=0) == store.recalls[1].replace(at=0)
     assert store.log == ["recall", "recall"]
@@ -63,9 +62,9 @@ async def test_a_preflight_asks_the_store_what_the_turn_asks() -> None:
 async def test_a_preflight_says_who_asks_what() -> None:
     """Agent, plan, request, prompt, events, timeline and diagnostics are there."""
     store, spec = Spy(), a_spec(tools=[explode])
-    await write(spec, ALEX, memory_store=store)
+    await write(spec, ALEX, store=store)
     seen = await preflight(
-        spec, "hello", memory_store=store, session_id="conv-1", request_id="req_1", context={"locale": "fr"}
+        spec, "hello", store=store, session_id="conv-1", request_id="req_1", context={"locale": "fr"}
     )
     assert "memory_agent" in str(seen.agent)
     assert (seen.request.input, seen.request.id, seen.request.session_id) == ("hello", "req_1", "conv-1")
@@ -80,7 +79,7 @@ async def test_a_preflight_says_who_asks_what() -> None:
 
 async def test_a_preflight_has_no_recall_event_for_nothing() -> None:
     """As in a turn, an empty recall is no event."""
-    seen = await preflight(a_spec(), "hello", memory_store=Spy())
+    seen = await preflight(a_spec(), "hello", store=Spy())
     assert "memory_recalled" not in kinds_of(seen)
     assert seen.prompt.memory == {"entries": [], "count": 0}
 
@@ -89,29 +88,29 @@ async def test_a_forgotten_store_is_pointed_out() -> None:
     """Memory without a store is no error, and the diagnostics say why nothing was remembered."""
     seen = await preflight(a_spec(), "hello")
     assert seen.prompt.memory is None
-    assert any("memory_store" in str(one) for one in seen.diagnostics)
-    assert "memory_store" in str(seen)
+    assert any("No store" in str(one) for one in seen.diagnostics)
+    assert "No store" in str(seen)
 
 
 async def test_nothing_wrong_is_nothing_said() -> None:
     """With a store, and with memory that is off, there is no remark about a store."""
     for memory, store in ((True, Spy()), (None, None), ({"enabled": False}, None)):
-        seen = await preflight(a_spec(memory=memory), "hello", memory_store=store)
-        assert not any("memory_store" in str(one) for one in seen.diagnostics)
+        seen = await preflight(a_spec(memory=memory), "hello", store=store)
+        assert not any("No store" in str(one) for one in seen.diagnostics)
 
 
 async def test_secrets_are_not_shown() -> None:
     """Neither the values nor what is printed holds a secret."""
-    seen = await preflight(a_spec(), "hello", memory_store=Spy(), secrets={"key": "hunter2"})
+    seen = await preflight(a_spec(), "hello", store=Spy(), secrets={"key": "hunter2"})
     assert "hunter2" not in str(seen) + repr(seen)
 
 
 async def test_a_printed_preflight_tells_the_whole_story() -> None:
     """Printed, it has the messages, the memory with its reasons, the tools, the tokens and what was cut."""
     store, spec = Spy(), a_spec(tools=[explode], memory={"max_tokens": 80})
-    await write(spec, ALEX, memory_store=store)
-    await write(spec, "hello " * 500, memory_store=store)
-    seen = await preflight(spec, "hello", memory_store=store)
+    await write(spec, ALEX, store=store)
+    await write(spec, "hello " * 500, store=store)
+    seen = await preflight(spec, "hello", store=store)
     printed = str(seen)
     for part in ("memory_agent", "Greet the user", "prefers the name Alex", "hello", "explode", "tokens"):
         assert part in printed, part
@@ -121,9 +120,9 @@ async def test_a_printed_preflight_tells_the_whole_story() -> None:
 async def test_a_printed_preflight_cannot_steer_a_terminal() -> None:
     """Control characters of a memory or an input are not sent to the terminal as they are."""
     store, spec = Spy(), a_spec()
-    await write(spec, "a\x1b[2Jb\x07\u202ec", memory_store=store)
+    await write(spec, "a\x1b[2Jb\x07\u202ec", store=store)
     history = (Message(role="user", content="x\x1b[31m"), Message(role="assistant", content="y\x9b2J"))
-    seen = await preflight(spec, "hello\x1b[2J", memory_store=store, history=history)
+    seen = await preflight(spec, "hello\x1b[2J", store=store, history=history)
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & {*str(seen)}
 
 
@@ -131,7 +130,7 @@ async def test_what_a_turn_would_refuse_a_preflight_refuses() -> None:
     """A tool without code, and a recall that fails, are errors here as well."""
     store = Spy()
     with pytest.raises(NotFound, match="nowhere"):
-        await preflight(a_spec(tools=["nowhere"]), "hello", memory_store=store)
+        await preflight(a_spec(tools=["nowhere"]), "hello", store=store)
     store.recall_fails = RuntimeError("the disk is on fire")
     with pytest.raises(OmoideError, match="on fire"):
-        await preflight(a_spec(), "hello", memory_store=store)
+        await preflight(a_spec(), "hello", store=store)

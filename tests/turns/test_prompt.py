@@ -10,8 +10,7 @@ from tests.turns.given import ALEX, INSTRUCTIONS, Spy, Talker, a_spec, kinds_of,
 from omoide.core.action import action
 from omoide.errors import OverBudget
 from omoide.retrieval import estimate_tokens
-from omoide.turns import preflight, turn, write
-from omoide.turns.messages import Exchange, Message
+from omoide.turns import Exchange, Message, preflight, turn, write
 from omoide.turns.prompt import Prompt
 
 INJECTS = ("instructions", "context")
@@ -27,8 +26,8 @@ async def shown(input: str = "hello", /, *, facts: tuple[str, ...] = (ALEX,), **
     """The prompt of a turn whose memory holds some facts."""
     store, talker, spec = Spy(), Talker(), a_spec(**fields)
     for fact in facts:
-        await write(spec, fact, memory_store=store)
-    await turn(spec, input, llm=talker, memory_store=store)
+        await write(spec, fact, store=store)
+    await turn(spec, input, model=talker, store=store)
     return talker.prompts[0]
 
 
@@ -79,7 +78,7 @@ async def test_nothing_remembered_adds_nothing(inject: str) -> None:
 async def test_nothing_asked_is_no_memory() -> None:
     """Where no store was given, `prompt.memory` is None and the instructions stand alone."""
     talker = Talker()
-    await turn(a_spec(), "hello", llm=talker)
+    await turn(a_spec(), "hello", model=talker)
     assert talker.prompts[0].memory is None
     assert system_of(talker.prompts[0]) == INSTRUCTIONS
 
@@ -87,17 +86,17 @@ async def test_nothing_asked_is_no_memory() -> None:
 async def test_an_agent_without_instructions_and_memory_has_no_system_message() -> None:
     """An empty system message is left out."""
     talker = Talker()
-    await turn(a_spec(instructions="", memory=None), "hello", llm=talker)
+    await turn(a_spec(instructions="", memory=None), "hello", model=talker)
     assert [message.role for message in talker.prompts[0].messages] == ["user"]
 
 
 async def test_messages_stand_in_the_order_of_the_conversation() -> None:
     """System, what was said before, the input, and what this turn has done so far."""
     store, spec = Spy(), a_spec(tools=[look_up])
-    await write(spec, ALEX, memory_store=store)
+    await write(spec, ALEX, store=store)
     talker = Talker(wants(("look_up", {"city": "Kyoto"})), "Sunny.")
     history = (Message(role="user", content="Hi."), Message(role="assistant", content="Hello!"))
-    await turn(spec, "And Kyoto?", llm=talker, memory_store=store, history=history)
+    await turn(spec, "And Kyoto?", model=talker, store=store, history=history)
     first, second = talker.prompts
     assert [(one.role, one.content) for one in first.messages[1:]] == [
         ("user", "Hi."),
@@ -116,7 +115,7 @@ async def test_a_prompt_says_everything_a_model_is_told() -> None:
     """Model, generation, operations, context and the round are in the prompt as data."""
     talker = Talker(wants(("look_up", {"city": "Kyoto"})), "Sunny.")
     spec = a_spec(model="test:small", tools=[look_up], generation={"temperature": 0.2, "max_tokens": 50})
-    await turn(spec, "hello", llm=talker, context={"locale": "fr"})
+    await turn(spec, "hello", model=talker, context={"locale": "fr"})
     first, second = talker.prompts
     assert (first.model, first.generation) == ("test:small", {"temperature": 0.2, "max_tokens": 50})
     assert first.context == {"locale": "fr"}
@@ -136,7 +135,7 @@ async def test_a_prompt_holds_data_only() -> None:
 async def test_secrets_are_in_no_prompt() -> None:
     """What only tools may see stands nowhere in what a model is shown."""
     talker = Talker()
-    result = await turn(a_spec(), "hello", llm=talker, context={"locale": "fr"}, secrets={"key": "hunter2"})
+    result = await turn(a_spec(), "hello", model=talker, context={"locale": "fr"}, secrets={"key": "hunter2"})
     assert b"hunter2" not in talker.prompts[0].to_json()
     assert "hunter2" not in repr(result.events)
     assert b"hunter2" not in talker.requests[0].to_json()
@@ -146,7 +145,7 @@ async def test_what_looks_like_a_secret_is_not_shown_from_the_context() -> None:
     """A key or a password that a program put into the context is left out of the prompt."""
     talker = Talker()
     context = {"locale": "fr", "api_key": "sk-hunter2hunter2hunter2hunter2", "connection": object()}
-    await turn(a_spec(), "hello", llm=talker, context=context)
+    await turn(a_spec(), "hello", model=talker, context=context)
     assert talker.prompts[0].context == {"locale": "fr"}
 
 
@@ -162,7 +161,7 @@ async def test_what_a_tool_may_see_it_sees() -> None:
 
     talker = Talker(wants(("peek", {})), "Done.")
     await turn(
-        a_spec(tools=[peek]), "hello", llm=talker, context={"locale": "fr"}, secrets={"key": "hunter2"}
+        a_spec(tools=[peek]), "hello", model=talker, context={"locale": "fr"}, secrets={"key": "hunter2"}
     )
     assert seen == [("hunter2", "fr")]
     assert b"hunter2" not in talker.prompts[1].to_json()
@@ -171,10 +170,10 @@ async def test_what_a_tool_may_see_it_sees() -> None:
 async def test_the_same_turn_is_shown_the_same_prompt() -> None:
     """Spec, memory and input decide a prompt: asked twice, it is the same to the byte."""
     store, spec, talker = Spy(), a_spec(), Talker()
-    await write(spec, ALEX, memory_store=store)
+    await write(spec, ALEX, store=store)
     for _ in range(2):
-        await turn(spec, "hello", llm=talker, memory_store=store)
-    seen = await preflight(spec, "hello", memory_store=store)
+        await turn(spec, "hello", model=talker, store=store)
+    seen = await preflight(spec, "hello", store=store)
     first, second = talker.prompts
     assert first.to_json() == second.to_json() == seen.prompt.to_json()
 
@@ -182,7 +181,7 @@ async def test_the_same_turn_is_shown_the_same_prompt() -> None:
 async def test_the_last_prompt_comes_with_the_result() -> None:
     """`result.prompt` is what the model saw when it answered."""
     talker = Talker(wants(("look_up", {"city": "Kyoto"})), "Sunny.")
-    result = await turn(a_spec(tools=[look_up]), "hello", llm=talker)
+    result = await turn(a_spec(tools=[look_up]), "hello", model=talker)
     assert result.prompt == talker.prompts[-1]
 
 
@@ -223,7 +222,7 @@ async def test_the_oldest_turns_leave_whole() -> None:
     ]
     talker = Talker()
     spec = a_spec(memory=None, window={"max_tokens": 800, "reserve_output_tokens": 100})
-    result = await turn(spec, "hello", llm=talker, history=history)
+    result = await turn(spec, "hello", model=talker, history=history)
     prompt = talker.prompts[0]
     said = [message for message in prompt.messages if message.role != "system"]
     assert said[-1].content == "hello"
@@ -243,7 +242,7 @@ async def test_an_input_that_does_not_fit_is_refused() -> None:
     talker = Talker()
     spec = a_spec(window={"max_tokens": 200, "reserve_output_tokens": 100})
     with pytest.raises(OverBudget, match="tokens"):
-        await turn(spec, "word " * 1_000, llm=talker)
+        await turn(spec, "word " * 1_000, model=talker)
     assert talker.requests == []
 
 
@@ -252,4 +251,4 @@ async def test_turns_that_must_stay_are_not_dropped() -> None:
     history = [Message(role="user", content="word " * 500), Message(role="assistant", content="Fine.")]
     window = {"max_tokens": 300, "reserve_output_tokens": 100, "minimum_recent_turns": 1}
     with pytest.raises(OverBudget):
-        await turn(a_spec(window=window), "hello", llm=Talker(), history=history)
+        await turn(a_spec(window=window), "hello", model=Talker(), history=history)

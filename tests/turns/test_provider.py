@@ -27,7 +27,7 @@ from omoide.errors import (
     WrongType,
 )
 from omoide.testing import eventually
-from omoide.turns.messages import Message, ToolCall, Usage
+from omoide.turns import Message, ToolCall, Usage
 from omoide.turns.model import Model, Reply, SupportsStreaming
 from omoide.turns.prompt import Operation
 from omoide.turns.provider import ProviderModel, classify_error, provider_tool_names, to_model_error

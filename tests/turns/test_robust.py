@@ -15,9 +15,18 @@ from omoide.core.signal import Signal
 from omoide.errors import Busy, Invalid, ModelFailed, ModelTimedOut
 from omoide.stores.factory import open_store
 from omoide.stores.records import Access
-from omoide.turns import Preflight, TurnResult, capture_turn, preflight, stream, turn, write
+from omoide.turns import (
+    Exchange,
+    Message,
+    Preflight,
+    TurnResult,
+    capture_turn,
+    preflight,
+    stream,
+    turn,
+    write,
+)
 from omoide.turns.controls import Control, Interrupt
-from omoide.turns.messages import Exchange, Message
 
 CONVERSATION = {"capture": "conversation"}
 
@@ -36,7 +45,7 @@ async def test_an_error_keeps_its_cause_in_a_stream() -> None:
     trouble = ValueError("no network")
 
     async def listen() -> None:
-        async with stream(a_spec(), "hello", llm=Talker(trouble)) as running:
+        async with stream(a_spec(), "hello", model=Talker(trouble)) as running:
             async for _ in running:
                 pass
 
@@ -50,7 +59,7 @@ async def test_an_error_of_the_reader_keeps_its_cause() -> None:
     first = KeyError("inner")
 
     async def fail() -> None:
-        async with stream(a_spec(), "hello", llm=Talker()):
+        async with stream(a_spec(), "hello", model=Talker()):
             raise RuntimeError("outer") from first
 
     with pytest.raises(RuntimeError) as failed:
@@ -68,7 +77,7 @@ async def test_an_error_among_parallel_tools_keeps_its_cause() -> None:
 
     talker = Talker(wants(("look", {}), ("look", {})))
     with pytest.raises(Busy) as failed:
-        await turn(a_spec(memory=None, tools=[look]), "hello", llm=talker, on_event=listen)
+        await turn(a_spec(memory=None, tools=[look]), "hello", model=talker, on_event=listen)
     assert failed.value.__cause__ is first
 
 
@@ -103,7 +112,7 @@ async def test_an_option_of_another_kind_is_named(option: str, value: Any) -> No
     """An option that cannot work is refused by its name before anything happens."""
     talker, options = Talker(), {option: value}
     with pytest.raises(Invalid, match=option):
-        await turn(a_spec(memory=None), "hello", **{"llm": talker, **options})
+        await turn(a_spec(memory=None), "hello", **{"model": talker, **options})
     assert talker.requests == []
 
 
@@ -125,7 +134,7 @@ async def test_a_plain_function_does_not_hold_up_the_loop() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(elsewhere)
-        assert (await turn(a_spec(memory=None), "hello", llm=model)).content == "Done."
+        assert (await turn(a_spec(memory=None), "hello", model=model)).content == "Done."
 
 
 async def test_a_plain_function_has_no_more_time_than_other_models() -> None:
@@ -139,7 +148,7 @@ async def test_a_plain_function_has_no_more_time_than_other_models() -> None:
     spec = a_spec(memory=None, limits={"model_timeout_ms": 20, "retries": 0})
     try:
         with pytest.raises(ModelTimedOut):
-            await turn(spec, "hello", llm=model)
+            await turn(spec, "hello", model=model)
     finally:
         go_on.set()
 
@@ -154,7 +163,7 @@ async def test_a_parameter_with_a_default_is_the_functions_own() -> None:
         return f"{ctx.data['day']}"
 
     for model, said in ((own, "0.5"), (with_context, "Monday")):
-        result = await turn(a_spec(memory=None), "hello", llm=model, context={"day": "Monday"})
+        result = await turn(a_spec(memory=None), "hello", model=model, context={"day": "Monday"})
         assert result.content == said
 
 
@@ -170,7 +179,7 @@ async def test_a_listener_that_fails_after_the_answer_does_not_undo_it() -> None
 
     store = Spy()
     result = await turn(
-        a_spec(memory=CONVERSATION), "hello", llm=Talker("Hi."), memory_store=store, on_event=listen
+        a_spec(memory=CONVERSATION), "hello", model=Talker("Hi."), store=store, on_event=listen
     )
     assert (result.content, len(store.kept)) == ("Hi.", 1)
     assert result.memory is not None
@@ -180,7 +189,9 @@ async def test_a_listener_that_fails_after_the_answer_does_not_undo_it() -> None
 async def test_text_says_in_which_round_it_was_said() -> None:
     """Words beside a tool's call and words of the answer can be told apart while they come."""
     before = {**wants(("look", {})), "content": "Let me look. "}
-    async with stream(a_spec(memory=None, tools=[look]), "hello", llm=Talker(before, "It is 3.")) as running:
+    async with stream(
+        a_spec(memory=None, tools=[look]), "hello", model=Talker(before, "It is 3.")
+    ) as running:
         said = [(event.data["round"], event.data["text"]) async for event in running if event.kind == "text"]
     assert said == [(0, "Let me look. "), (1, "It is 3.")]
     assert running.result.content == "".join(text for round, text in said if round == 1)
@@ -196,9 +207,7 @@ async def test_a_stream_left_at_its_end_is_captured() -> None:
 
     store = Slow()
     with anyio.fail_after(10):
-        async with stream(
-            a_spec(memory=CONVERSATION), "hello", llm=Talker("Hi."), memory_store=store
-        ) as running:
+        async with stream(a_spec(memory=CONVERSATION), "hello", model=Talker("Hi."), store=store) as running:
             async for event in running:
                 if event.kind == "turn_finished":
                     break
@@ -218,12 +227,12 @@ async def test_a_result_can_be_written_and_read(tmp_path: Any) -> None:
     """Through JSON a result is the same, but for the agent and the directives, which are not part of it."""
     async with open_store("memory://", embedder="none") as store:
         spec = a_spec(memory=CONVERSATION, tools=[announce, look])
-        await write(spec, ALEX, memory_store=store)
+        await write(spec, ALEX, store=store)
         result = await turn(
             spec,
             "Who am I?",
-            llm=Talker(wants(("announce", {}), ("look", {})), "Alex."),
-            memory_store=store,
+            model=Talker(wants(("announce", {}), ("look", {})), "Alex."),
+            store=store,
             session_id="s1",
             context={"day": "Monday"},
         )
@@ -235,7 +244,7 @@ async def test_a_result_that_waits_can_be_written_and_read() -> None:
     """With its reviews and its snapshot, from which the turn can go on."""
     spec = a_spec(memory=None, tools=[announce, look], approve=["look"])
     wish = wants(("announce", {}), ("look", {}))
-    result = await turn(spec, "hello", llm=Talker(wish, "Done."))
+    result = await turn(spec, "hello", model=Talker(wish, "Done."))
     read = TurnResult.from_json(result.to_json())
     assert (read.status, read.reviews, read.snapshot) == ("waiting", result.reviews, result.snapshot)
 
@@ -260,7 +269,7 @@ async def test_only_an_answer_is_captured(content: Any) -> None:
     """Without words, or with something that is no text, there is nothing to capture."""
     store = Spy()
     with pytest.raises(Invalid, match="content"):
-        await capture_turn(a_spec(memory=CONVERSATION), "hello", content, request_id="r1", memory_store=store)
+        await capture_turn(a_spec(memory=CONVERSATION), "hello", content, request_id="r1", store=store)
     assert store.writes == []
 
 
@@ -272,9 +281,9 @@ async def test_a_turn_that_waits_is_no_answer() -> None:
             return Interrupt("Sure?")
 
     store, spec = Spy(), a_spec(memory=CONVERSATION)
-    waits: Any = await turn(spec, "hello", llm=Talker("Hi."), controls=[Asks()])
+    waits: Any = await turn(spec, "hello", model=Talker("Hi."), controls=[Asks()])
     with pytest.raises(Invalid):
-        await capture_turn(spec, "hello", waits, request_id=waits.request_id, memory_store=store)
+        await capture_turn(spec, "hello", waits, request_id=waits.request_id, store=store)
     assert store.writes == []
 
 
@@ -299,8 +308,8 @@ class Counts(Spy):
 async def test_counting_that_fails_does_not_fail_the_turn(trouble: Exception) -> None:
     """What was recalled is shown and answered, whether or not the store could count it."""
     store, spec = Counts(trouble), a_spec()
-    await write(spec, ALEX, memory_store=store)
-    result = await turn(spec, "What is the name of the user?", llm=Talker("Alex."), memory_store=store)
+    await write(spec, ALEX, store=store)
+    result = await turn(spec, "What is the name of the user?", model=Talker("Alex."), store=store)
     assert (result.content, "count" in store.log) == ("Alex.", True)
     assert result.prompt is not None
     assert result.prompt.memory is not None
@@ -311,13 +320,13 @@ async def test_what_was_erased_while_a_turn_waited_is_not_shown() -> None:
     """A snapshot that holds an erased memory goes on without it; the others stay."""
     async with open_store("memory://", embedder="none") as store:
         spec = a_spec()
-        first = await write(spec, "Bob has a peanut allergy.", memory_store=store)
-        await write(spec, "Bob has a cat.", memory_store=store)
-        waits = await turn(spec, "What has Bob?", llm=Talker(), memory_store=store, checkpoint="after_prompt")
+        first = await write(spec, "Bob has a peanut allergy.", store=store)
+        await write(spec, "Bob has a cat.", store=store)
+        waits = await turn(spec, "What has Bob?", model=Talker(), store=store, checkpoint="after_prompt")
         await store.erase(first.entry.scope, id=first.entry.id)
         talker = Talker("A cat.")
         assert waits.snapshot is not None
-        await turn(spec, waits.snapshot, llm=talker, memory_store=store)
+        await turn(spec, waits.snapshot, model=talker, store=store)
     shown = talker.prompts[0].messages[0].content
     assert ("peanut" in shown, "cat" in shown) == (False, True)
 
@@ -330,14 +339,14 @@ async def test_a_long_conversation_does_not_crowd_out_what_else_is_remembered(ve
     """However many turns of the conversation match best, what is not in it is found behind them."""
     async with open_store("memory://", embedder="none") as store:
         spec = a_spec(memory={"capture": "conversation", "max_entries": 3})
-        await write(spec, HOST, memory_store=store)
+        await write(spec, HOST, store=store)
         history = []
         for at in range(60):
             said, answer = f"Tell me about the database host {at}.", "The database host, again."
-            await capture_turn(spec, said, answer, request_id=f"r{at}", memory_store=store)
+            await capture_turn(spec, said, answer, request_id=f"r{at}", store=store)
             words = (Message(role="user", content=said), Message(role="assistant", content=answer))
             history.append(Exchange(request_id=f"r{at}", messages=words))
-        options: dict[str, Any] = {"memory_store": store, "history": history, "llm": Talker("db7.")}
+        options: dict[str, Any] = {"store": store, "history": history, "model": Talker("db7.")}
         run: Any = turn if verb == "turn" else preflight
         prompt = (await run(spec, "Tell me about the database host.", **options)).prompt
     assert [entry["content"] for entry in prompt.memory["entries"]] == [HOST]

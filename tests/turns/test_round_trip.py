@@ -55,8 +55,8 @@ async def test_a_turn_goes_over_the_wire_with_its_memory(store: AsyncStore) -> N
     """The server sees instructions, quoted memory, input and tools; the answer is kept and counted."""
     with serving("Welcome back, Alex.") as site:
         spec = agent(site)
-        await write(spec, "User prefers the name Alex.", memory_store=store, session_id="s")
-        result = await turn(spec, "hello", memory_store=store, session_id="s")
+        await write(spec, "User prefers the name Alex.", store=store, session_id="s")
+        result = await turn(spec, "hello", store=store, session_id="s")
     asked = site.requests[0]
     assert [message["role"] for message in asked["messages"]] == ["system", "user"]
     assert '"User prefers the name Alex."' in asked["messages"][0]["content"]
@@ -73,12 +73,12 @@ async def test_tools_run_between_two_requests_on_one_connection(streaming: bool,
     both = wanting(("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"}))
     with serving(both, "Three degrees in both.") as site:
         if streaming:
-            async with stream(agent(site), "How warm is it?", memory_store=store, session_id="s") as events:
+            async with stream(agent(site), "How warm is it?", store=store, session_id="s") as events:
                 said = "".join([piece async for piece in events.text()])
             result = events.result
             assert said == "Three degrees in both."
         else:
-            result = await turn(agent(site), "How warm is it?", memory_store=store, session_id="s")
+            result = await turn(agent(site), "How warm is it?", store=store, session_id="s")
         await eventually(lambda: site.open == 0)
     assert (result.content, result.rounds, site.connections) == ("Three degrees in both.", 2, 1)
     results = [message for message in site.requests[1]["messages"] if message["role"] == "tool"]
@@ -97,7 +97,7 @@ async def test_tools_run_between_two_requests_on_one_connection(streaming: bool,
 async def test_what_passes_is_tried_again(trouble: Answer, store: AsyncStore) -> None:
     """A failure that may pass is followed by another request; the turn tells it and ends well."""
     with serving(trouble, "Here I am.") as site:
-        result = await turn(agent(site), "hello", memory_store=store, session_id="s")
+        result = await turn(agent(site), "hello", store=store, session_id="s")
     assert (result.content, len(site.requests)) == ("Here I am.", 2)
     assert [event.kind for event in result.events].count("model_retried") == 1
     assert len(await store.list_entries(Scope(agent_id="greeter"))) == 1
@@ -121,7 +121,7 @@ async def test_what_stays_is_a_typed_error(
     with serving(*[trouble] * 4) as site:
         spec = agent(site, limits={"model_timeout_ms": 1_000, "retries": 1} if trouble.hang else {})
         with pytest.raises(kind) as failed:
-            await turn(spec, "hello", memory_store=store, session_id="s")
+            await turn(spec, "hello", store=store, session_id="s")
         assert len(site.requests) == requests
         await eventually(lambda: site.open == 0)
     assert failed.value.remedy
@@ -148,5 +148,5 @@ async def test_a_key_of_the_environment_stays_at_home(
     """A spec that points elsewhere does not get the key that is meant for the provider."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-environment")
     with serving("Hi.") as site:
-        await turn(agent(site), "hello", memory_store=store, session_id="s")
+        await turn(agent(site), "hello", store=store, session_id="s")
     assert "secret-of-the-environment" not in str(site.headers)

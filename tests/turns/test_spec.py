@@ -130,8 +130,8 @@ def test_what_is_written_is_data_only() -> None:
     assert plain["memory"]["namespace"] == ["context", "tenant"]
     assert not AgentSpec.EXCLUDED_FIELDS & plain.keys()
     assert made.actions == (look_up,)
-    assert [part.label for part in made.parts] == ["clock", "notes", "notes:old"]
-    assert (made.shape, made.answer) == (State, Answer)
+    assert [part.label for part in made.bound_plugins] == ["clock", "notes", "notes:old"]
+    assert (made.state_class, made.result_class) == (State, Answer)
 
 
 @pytest.mark.parametrize("field", FULL)
@@ -184,7 +184,7 @@ def test_code_does_not_count_in_a_comparison() -> None:
     """A spec is equal to the one that was read from it, and to no other."""
     bare = AgentSpec.from_json(spec(**FULL).to_json())
     assert bare == spec(**FULL)
-    assert bare.actions == bare.parts == ()
+    assert bare.actions == bare.bound_plugins == ()
     assert bare != bare.replace(instructions="Be long.")
     assert bare != "helper"
 
@@ -195,7 +195,11 @@ def test_a_spec_is_made_from_a_mapping_or_another() -> None:
     assert AgentSpec.new({"id": "helper", **FULL}) == AgentSpec.new(id="helper", **FULL) == made
     again = AgentSpec.new(made, instructions="Be long.")
     assert again.instructions == "Be long."
-    assert (again.actions, again.parts, again.shape) == (made.actions, made.parts, made.shape)
+    assert (again.actions, again.bound_plugins, again.state_class) == (
+        made.actions,
+        made.bound_plugins,
+        made.state_class,
+    )
     assert AgentSpec.new(id=7).id == "7"
     assert AgentSpec.new(id="a", limits={"max_rounds": 2}, memory={"retrieve": {"limit": 2}}) == AgentSpec(
         id="a", limits={"max_rounds": 2}, memory={"max_entries": 2}
@@ -207,8 +211,8 @@ def test_code_that_is_not_listed_any_more_is_let_go() -> None:
     made = spec(**FULL)
     assert made.replace(tools=["erase"]).actions == ()
     changed = made.replace(plugins={"notes": {"limit": 9}, "clock": {}})
-    assert [part.label for part in changed.parts] == ["clock"]
-    assert made.replace(state_schema=SCHEMA).shape is None
+    assert [part.label for part in changed.bound_plugins] == ["clock"]
+    assert made.replace(state_schema=SCHEMA).state_class is None
 
 
 @pytest.mark.parametrize(
@@ -300,7 +304,7 @@ def test_what_is_wrong_is_named(wrong: dict[str, Any], field: str) -> None:
         ({"state_schema": int}, "schema of state_schema"),
         ({"state_schema": {"default": datetime(2024, 1, 1)}}, "state_schema.default"),  # noqa: DTZ001
         ({"actions": [5]}, "actions[0]"),
-        ({"parts": [5]}, "parts[0]"),
+        ({"bound_plugins": [5]}, "bound_plugins[0]"),
         ({}, "id"),
     ],
 )
@@ -347,7 +351,11 @@ def test_code_is_attached_by_name() -> None:
     ):
         assert again == made
         assert set(again.actions) == {look_up, erase}
-        assert (again.parts, again.shape, again.answer) == (made.parts, State, Answer)
+        assert (again.bound_plugins, again.state_class, again.result_class) == (
+            made.bound_plugins,
+            State,
+            Answer,
+        )
         assert again.definition() == made.definition()
 
 
@@ -356,11 +364,11 @@ def test_binding_changes_nothing_that_is_written() -> None:
     bare = AgentSpec.from_json(b'{"id": "helper", "plugins": {"notes": null, "notes:old": {"limit": 7}}}')
     bound = bare.bind(plugins=[Notes])
     assert bound.to_json() == bare.to_json()
-    assert [(part.label, part.config.to_python()) for part in bound.parts] == [
+    assert [(part.label, part.config.to_python()) for part in bound.bound_plugins] == [
         ("notes", {"limit": 3}),
         ("notes:old", {"limit": 7}),
     ]
-    assert bare.bind(plugins=[Notes(), Notes({"limit": 7}, alias="old")]).parts == bound.parts
+    assert bare.bind(plugins=[Notes(), Notes({"limit": 7}, alias="old")]).bound_plugins == bound.bound_plugins
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from tests.turns.given import ALEX, Spy, Talker, a_spec, kinds_of, wants
 
 from omoide.core.action import action
 from omoide.errors import Blocked, Invalid, ModelFailed, OmoideError
-from omoide.turns import stream, turn, write
+from omoide.turns import ToolCall, stream, turn, write
 from omoide.turns.controls import Control, Decision, Refuse, Rewrite
-from omoide.turns.messages import ToolCall
 from omoide.turns.model import Reply, Request
 
 CONVERSATION = {"capture": "conversation"}
@@ -55,16 +54,18 @@ class Speaker:
             self.closed += 1
 
 
-async def heard(spec: Any, llm: Any, **options: Any) -> tuple[list[Any], Any]:
+async def heard(spec: Any, model: Any, **options: Any) -> tuple[list[Any], Any]:
     """Every event of a streamed turn, and its result."""
-    async with stream(spec, "hello", llm=llm, **options) as running:
+    async with stream(spec, "hello", model=model, **options) as running:
         events = [event async for event in running]
     return events, running.result
 
 
-async def listen(got: list[str], llm: Any, input: str = "hello", *, spec: Any = None, **options: Any) -> None:
+async def listen(
+    got: list[str], model: Any, input: str = "hello", *, spec: Any = None, **options: Any
+) -> None:
     """Put each piece of text into a list as it comes."""
-    async with stream(spec or a_spec(), input, llm=llm, **options) as running:
+    async with stream(spec or a_spec(), input, model=model, **options) as running:
         async for piece in running.text():
             got.append(piece)  # noqa: PERF401 - what came before an error counts
 
@@ -95,7 +96,7 @@ async def test_text_is_there_before_the_answer_is_complete() -> None:
 
     got: list[str] = []
     with anyio.fail_after(10):
-        async with stream(a_spec(), "hello", llm=Slow()) as running:
+        async with stream(a_spec(), "hello", model=Slow()) as running:
             async for event in running:
                 if event.kind == "text":
                     got.append(event.data["text"])
@@ -108,9 +109,9 @@ async def test_a_streamed_turn_is_the_same_turn() -> None:
     plain, streamed = Spy(), Spy()
     spec = a_spec(memory=CONVERSATION)
     for store in (plain, streamed):
-        await write(spec, ALEX, memory_store=store)
-    whole: Any = await turn(spec, "hello", llm=Talker("Hi there."), memory_store=plain)
-    events, result = await heard(spec, Speaker(["Hi ", "there."]), memory_store=streamed)
+        await write(spec, ALEX, store=store)
+    whole: Any = await turn(spec, "hello", model=Talker("Hi there."), store=plain)
+    events, result = await heard(spec, Speaker(["Hi ", "there."]), store=streamed)
     kinds = [event.kind for event in events]
     assert [kind for kind in kinds if kind != "text"] == kinds_of(whole) == kinds_of(result)
     assert (result.prompt.messages, result.content) == (whole.prompt.messages, whole.content)
@@ -153,7 +154,7 @@ async def test_a_stream_that_breaks_is_an_error_and_captures_nothing() -> None:
     store, got = Spy(), list[str]()
     speaker = Speaker(["Wel", RuntimeError("cut off")], ["Welcome."])
     with pytest.raises(ModelFailed, match="cut off"):
-        await listen(got, speaker, spec=a_spec(memory=CONVERSATION), memory_store=store)
+        await listen(got, speaker, spec=a_spec(memory=CONVERSATION), store=store)
     assert (got, speaker.asked, store.writes) == (["Wel"], 1, [])
 
 
@@ -162,7 +163,7 @@ async def test_who_stops_listening_stops_the_turn() -> None:
     store = Spy()
     endless = Speaker(["more "] * 100_000)
     with anyio.fail_after(10):
-        async with stream(a_spec(memory=CONVERSATION), "hello", llm=endless, memory_store=store) as running:
+        async with stream(a_spec(memory=CONVERSATION), "hello", model=endless, store=store) as running:
             async for event in running:
                 if event.kind == "text":
                     break
@@ -175,7 +176,7 @@ async def test_an_error_of_the_listener_is_the_one_that_is_raised() -> None:
     speaker = Speaker(["more "] * 100_000)
 
     async def fail() -> None:
-        async with stream(a_spec(), "hello", llm=speaker) as running:
+        async with stream(a_spec(), "hello", model=speaker) as running:
             async for _ in running:
                 raise KeyError("mine")
 
@@ -187,9 +188,7 @@ async def test_an_error_of_the_listener_is_the_one_that_is_raised() -> None:
 async def test_who_does_not_listen_gets_the_result_all_the_same() -> None:
     """A block that takes no event leaves the turn to end, or says that it did not."""
     store = Spy()
-    async with stream(
-        a_spec(memory=CONVERSATION), "hello", llm=Speaker(["Hi."]), memory_store=store
-    ) as running:
+    async with stream(a_spec(memory=CONVERSATION), "hello", model=Speaker(["Hi."]), store=store) as running:
         async for _ in running:
             pass
         assert running.result.content == "Hi."
@@ -197,7 +196,7 @@ async def test_who_does_not_listen_gets_the_result_all_the_same() -> None:
 
 async def test_there_is_no_result_before_the_end() -> None:
     """Asking for the result while the turn runs is an error of ours, not a half-made result."""
-    async with stream(a_spec(), "hello", llm=Speaker(["Hi."])) as running:
+    async with stream(a_spec(), "hello", model=Speaker(["Hi."])) as running:
         with pytest.raises(OmoideError):
             _ = running.result
 
@@ -205,7 +204,7 @@ async def test_there_is_no_result_before_the_end() -> None:
 async def test_a_turn_does_not_wait_for_its_reader() -> None:
     """Who reads late, or not at all, holds up nothing: the turn ends, and the events are there."""
     speaker = Speaker(["x"] * 2_000)
-    async with stream(a_spec(), "hello", llm=speaker) as running:
+    async with stream(a_spec(), "hello", model=speaker) as running:
         with anyio.fail_after(20):
             while len(speaker.given) < 2_000:
                 await anyio.lowlevel.checkpoint()
@@ -218,7 +217,7 @@ async def test_an_error_is_raised_where_the_events_are_read(read: str) -> None:
     """After the last event, from `result`, or at the end of the block: the turn's own error and its cause."""
 
     async def streamed() -> None:
-        async with stream(a_spec(), "hello", llm=Talker(RuntimeError("no network"))) as running:
+        async with stream(a_spec(), "hello", model=Talker(RuntimeError("no network"))) as running:
             await anyio.wait_all_tasks_blocked()
             if read == "events":
                 async for _ in running:
@@ -274,7 +273,7 @@ async def test_a_turn_that_waits_ends_the_stream() -> None:
     async with stream(
         a_spec(tools=[add], approve=["add"]),
         result.snapshot,
-        llm=talker,
+        model=talker,
         decisions={result.reviews[0].id: Decision(verdict="approve")},
     ) as running:
         assert [piece async for piece in running.text()] == ["Done."]

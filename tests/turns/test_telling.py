@@ -17,8 +17,7 @@ from omoide.core.agent import Agent
 from omoide.core.entry import Entry, RecallRequest, RecallResult
 from omoide.errors import ModelMisbehaved, OverBudget
 from omoide.retrieval import estimate_tokens
-from omoide.turns import preflight, turn
-from omoide.turns.messages import ToolCall
+from omoide.turns import ToolCall, preflight, turn
 from omoide.turns.model import Reply
 
 TEA = Entry(agent_id="memory_agent", content="Tea is at five.")
@@ -53,7 +52,7 @@ def giving(result: Any, *, pure: bool = False) -> Action:
 async def asked_for(*tools: Action, **fields: Any) -> tuple[Any, list[str]]:
     """A turn in which a model asks for each of the tools, and what it was told."""
     talker = Talker(wants(*[(tool.name, {}) for tool in tools]), "Done.")
-    result = await turn(a_spec(memory=None, tools=[*tools], **fields), "hello", llm=talker)
+    result = await turn(a_spec(memory=None, tools=[*tools], **fields), "hello", model=talker)
     return result, [one.content for one in talker.prompts[-1].messages if one.role == "tool"]
 
 
@@ -165,7 +164,7 @@ async def test_parameters_that_are_no_json_are_counted_and_cut() -> None:
     nonsense = Reply(calls=(ToolCall(id="c1", name="give", invalid="{ broken " * 400_000),))
     talker = Talker(nonsense, "Done.")
     spec = a_spec(memory=None, tools=[giving("x")], limits={"max_observation_tokens": 500})
-    result = await turn(spec, "hello", llm=talker)
+    result = await turn(spec, "hello", model=talker)
     sent = [call.invalid for message in talker.prompts[1].messages for call in message.calls]
     assert sent[0] is not None
     assert estimate_tokens(sent[0]) <= 500
@@ -180,7 +179,7 @@ async def test_the_shape_of_the_answer_is_counted() -> None:
     large = msgspec.defstruct("Large", [(f"field_number_{at}", int) for at in range(2_000)])
     talker = Talker()
     with pytest.raises(OverBudget):
-        await turn(a_spec(memory=None, result=large, window={"max_tokens": 8_000}), "hello", llm=talker)
+        await turn(a_spec(memory=None, result=large, window={"max_tokens": 8_000}), "hello", model=talker)
     assert talker.requests == []
 
 
@@ -201,7 +200,7 @@ async def test_many_long_answers_share_the_room() -> None:
     spec = a_spec(
         memory=None, tools=[read, short], window={"max_tokens": 12_000, "reserve_output_tokens": 1_000}
     )
-    result = await turn(spec, "hello", llm=talker)
+    result = await turn(spec, "hello", model=talker)
     prompt = talker.prompts[-1]
     told = [message.content for message in prompt.messages if message.role == "tool"]
     assert (result.content, len(told), told[-1]) == ("Done.", 31, "It is short.")
@@ -218,7 +217,7 @@ async def test_nothing_is_no_answer(reply: Any) -> None:
     """A model that says nothing and wants nothing has not answered, and nothing is captured."""
     store = Spy()
     with pytest.raises(ModelMisbehaved):
-        await turn(a_spec(memory={"capture": "conversation"}), "hello", llm=Talker(reply), memory_store=store)
+        await turn(a_spec(memory={"capture": "conversation"}), "hello", model=Talker(reply), store=store)
     assert store.writes == []
 
 
@@ -227,7 +226,7 @@ async def test_no_parameters_may_be_said_in_many_ways(params: Any) -> None:
     """Nothing, an empty text and an empty object all mean that a tool is called without parameters."""
     wish = {"type": "operations", "operations": [{"id": "c1", "name": "give", "params": params}]}
     talker = Talker(wish, "Done.")
-    result = await turn(a_spec(memory=None, tools=[giving("given")]), "hello", llm=talker)
+    result = await turn(a_spec(memory=None, tools=[giving("given")]), "hello", model=talker)
     assert (result.content, talker.prompts[1].messages[-1].content) == ("Done.", "given")
 
 
@@ -243,7 +242,7 @@ async def test_parameters_may_come_as_text() -> None:
 
     operations = [{"name": "count", "params": '{"to": 3}'}, {"name": "count", "params": '{"to": '}]
     talker = Talker({"type": "operations", "operations": operations}, "Done.")
-    result = await turn(a_spec(memory=None, tools=[count]), "hello", llm=talker)
+    result = await turn(a_spec(memory=None, tools=[count]), "hello", model=talker)
     told = [one.content for one in talker.prompts[1].messages if one.role == "tool"]
     assert (result.content, got, told[0]) == ("Done.", [3], "counted")
     assert "JSON" in told[1]

@@ -50,7 +50,7 @@ class Office:
         # The same sessions, requests and ids are used by both.
         session = f"conv-{self.chance.randrange(3)}"
         options: dict[str, Any] = {
-            "memory_store": self.store,
+            "store": self.store,
             "session_id": session,
             "context": {"tenant_id": tenant},
         }
@@ -65,7 +65,7 @@ class Office:
                 self.check(tenant, repr(seen) + str(seen))
             case _:
                 result = await turn(
-                    spec, said, llm=self.answering(tenant), request_id=f"req_{self.turns // 2}", **options
+                    spec, said, model=self.answering(tenant), request_id=f"req_{self.turns // 2}", **options
                 )
                 self.check(tenant, repr(result))
 
@@ -109,12 +109,12 @@ async def test_the_same_id_is_another_memory_for_another_tenant(kind: str, tmp_p
     spec = a_spec(memory=POLICY)
     async with a_store(kind, tmp_path) as store:
         for tenant in TENANTS:
-            await write(spec, MARKS[tenant], id="m-1", memory_store=store, context={"tenant_id": tenant})
+            await write(spec, MARKS[tenant], id="m-1", store=store, context={"tenant_id": tenant})
             await turn(
                 spec,
                 f"hello {MARKS[tenant]}",
-                llm=Talker("Hi."),
-                memory_store=store,
+                model=Talker("Hi."),
+                store=store,
                 request_id="req_1",
                 context={"tenant_id": tenant},
             )
@@ -131,10 +131,10 @@ async def test_a_turn_without_a_tenant_does_nothing(kind: str, tmp_path: Path) -
     """Without the tenant in the context nothing is recalled, sent or kept, in any namespace."""
     spec, talker = a_spec(memory=POLICY), Talker()
     async with a_store(kind, tmp_path) as store:
-        await write(spec, MARKS["acme"], memory_store=store, context={"tenant_id": "acme"})
+        await write(spec, MARKS["acme"], store=store, context={"tenant_id": "acme"})
         for context in ({}, {"tenant_id": None}, {"tenant_id": ""}):
             with pytest.raises(MissingNamespace, match="tenant_id"):
-                await turn(spec, "hello", llm=talker, memory_store=store, context=context)
+                await turn(spec, "hello", model=talker, store=store, context=context)
         assert talker.requests == []
         assert len(await store.list_entries(Scope(namespace="acme"))) == 1
         assert await store.list_entries(Scope()) == []
@@ -148,9 +148,9 @@ async def test_a_turn_that_slept_for_one_tenant_is_not_woken_for_another(
     """Whatever the context says when it is resumed, a turn never writes what one tenant said for another."""
     spec = a_spec(memory=POLICY)
     async with a_store(kind, tmp_path) as store:
-        options: dict[str, Any] = {"llm": Talker("Hi."), "memory_store": store}
+        options: dict[str, Any] = {"model": Talker("Hi."), "store": store}
         mine, other = ({"tenant_id": tenant} for tenant in TENANTS)
-        first = options if remembers else {"llm": Talker()}
+        first = options if remembers else {"model": Talker()}
         asleep: Any = await turn(spec, "hello zebra", context=mine, checkpoint="after_prompt", **first)
         try:
             await turn(spec, asleep.snapshot, context=other, **options)

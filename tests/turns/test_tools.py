@@ -16,8 +16,7 @@ from omoide.core.agent import Agent
 from omoide.core.definition import Plugin
 from omoide.errors import NotFound, TooManyRounds
 from omoide.retrieval import estimate_tokens
-from omoide.turns import turn
-from omoide.turns.messages import ToolCall
+from omoide.turns import ToolCall, turn
 from omoide.turns.model import Reply
 
 
@@ -55,7 +54,7 @@ async def hang(ctx: Any) -> str:
 async def observed(*tools: Action, calls: tuple[tuple[str, dict[str, Any]], ...], **fields: Any) -> list[str]:
     """What a model is told after it asked for these tools, in order."""
     talker = Talker(wants(*calls), "Done.")
-    result = await turn(a_spec(memory=None, tools=[*tools], **fields), "hello", llm=talker)
+    result = await turn(a_spec(memory=None, tools=[*tools], **fields), "hello", model=talker)
     assert result.content == "Done."
     return [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
 
@@ -63,7 +62,7 @@ async def observed(*tools: Action, calls: tuple[tuple[str, dict[str, Any]], ...]
 async def test_tools_answer_the_model() -> None:
     """Async and plain tools run, and their answers go back under the ids of their calls."""
     talker = Talker(wants(("add", {"a": 2, "b": 3}), ("shout", {"text": "hi"})), "Done.")
-    result = await turn(a_spec(tools=[add, shout]), "hello", llm=talker)
+    result = await turn(a_spec(tools=[add, shout]), "hello", model=talker)
     told = [message for message in talker.prompts[1].messages if message.role == "tool"]
     assert [(one.call_id, one.name, one.content) for one in told] == [
         ("call_1", "add", "5"),
@@ -161,7 +160,7 @@ async def test_no_more_run_at_once_than_allowed(allowed: int) -> None:
 async def test_a_failing_tool_is_an_answer() -> None:
     """What a tool raises is told to the model, which may do better; the turn goes on."""
     talker = Talker(wants(("fail", {}), ("add", {"a": 1})), "Done.")
-    result = await turn(a_spec(tools=[fail, add]), "hello", llm=talker)
+    result = await turn(a_spec(tools=[fail, add]), "hello", model=talker)
     told = [message.content for message in talker.prompts[1].messages if message.role == "tool"]
     assert "the printer is on fire" in told[0]
     assert told[1] == "2"
@@ -188,7 +187,7 @@ async def test_parameters_that_are_no_object_are_an_answer() -> None:
     """A call whose parameters are not even JSON is answered, and nothing runs."""
     call = ToolCall(id="call_1", name="add", invalid='{"a": 1')
     talker = Talker(Reply(calls=(call,)), "Done.")
-    result = await turn(a_spec(tools=[add]), "hello", llm=talker)
+    result = await turn(a_spec(tools=[add]), "hello", model=talker)
     told = [message for message in talker.prompts[1].messages if message.role == "tool"]
     assert (told[0].call_id, result.content) == ("call_1", "Done.")
     assert "JSON" in told[0].content
@@ -219,7 +218,7 @@ async def test_a_plugin_brings_tools_only_where_the_spec_lists_them() -> None:
     for tools, times in ((["add"], 0), (["add", "open_vault"], 1)):
         talker = Talker(wants(("open_vault", {})), "Done.")
         spec = a_spec(tools=tools, plugins=[Vault]).bind(tools=[add])
-        await turn(spec, "hello", llm=talker)
+        await turn(spec, "hello", model=talker)
         assert [operation.name for operation in talker.prompts[0].operations] == tools
         assert len(opened) == times
 
@@ -228,7 +227,7 @@ async def test_a_tool_without_code_is_an_error_before_anything_happens() -> None
     """A spec whose tool is a name only cannot be run, and the error says what to do."""
     talker = Talker()
     with pytest.raises(NotFound, match="nowhere"):
-        await turn(a_spec(tools=["nowhere"]), "hello", llm=talker, memory_store=Spy())
+        await turn(a_spec(tools=["nowhere"]), "hello", model=talker, store=Spy())
     assert talker.requests == []
 
 
@@ -277,21 +276,21 @@ async def test_rounds_are_bounded(rounds: int) -> None:
     talker, store = Talker(wants(("add", {"a": 1}))), Spy()
     spec = a_spec(tools=[add], memory={"capture": "conversation"}, limits={"max_rounds": rounds})
     with pytest.raises(TooManyRounds, match="max_rounds") as stopped:
-        await turn(spec, "hello", llm=talker, memory_store=store)
+        await turn(spec, "hello", model=talker, store=store)
     assert (stopped.value.rounds, len(talker.requests), store.writes) == (rounds, rounds, [])
 
 
 async def test_an_answer_in_the_last_round_counts() -> None:
     """The answer may come as late as in the last round."""
     talker = Talker(wants(("add", {"a": 1})), wants(("add", {"a": 2})), "Done.")
-    result = await turn(a_spec(tools=[add], limits={"max_rounds": 3}), "hello", llm=talker)
+    result = await turn(a_spec(tools=[add], limits={"max_rounds": 3}), "hello", model=talker)
     assert (result.content, result.rounds) == ("Done.", 3)
 
 
 async def test_the_same_call_id_in_another_round_is_another_call() -> None:
     """Providers that count their calls from one in each reply get every call run and answered."""
     talker = Talker(wants(("add", {"a": 1})), wants(("add", {"a": 10})), "Done.")
-    await turn(a_spec(tools=[add]), "hello", llm=talker)
+    await turn(a_spec(tools=[add]), "hello", model=talker)
     told = [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
     assert told == ["2", "11"]
 
@@ -300,7 +299,7 @@ async def test_the_same_call_id_twice_in_a_reply_is_two_calls() -> None:
     """Two calls under one id are both run, and both are answered."""
     twins = tuple(ToolCall(id="call_1", name="add", params={"a": a}) for a in (1, 10))
     talker = Talker(Reply(calls=twins), "Done.")
-    await turn(a_spec(tools=[add]), "hello", llm=talker)
+    await turn(a_spec(tools=[add]), "hello", model=talker)
     told = [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
     assert told == ["2", "11"]
 
@@ -311,7 +310,7 @@ async def test_a_pure_action_changes_the_agent() -> None:
         wants(("believe", {"key": "a", "value": "1"}), ("believe", {"key": "b", "value": "2"})), "Done."
     )
     spec = a_spec(tools=[believe])
-    result: Any = await turn(spec, "hello", llm=talker)
+    result: Any = await turn(spec, "hello", model=talker)
     assert memory.get_in_space(result.agent, "world", "a") == "1"
     assert memory.get_in_space(result.agent, "world", "b") == "2"
 
@@ -321,7 +320,7 @@ async def test_an_agent_may_be_brought_along() -> None:
     spec = a_spec(tools=[believe])
     before = memory.put_in_space(Agent.new(spec.definition()), "world", "a", "1")
     talker = Talker(wants(("believe", {"key": "b", "value": "2"})), "Done.")
-    result: Any = await turn(spec, "hello", llm=talker, agent=before)
+    result: Any = await turn(spec, "hello", model=talker, agent=before)
     assert memory.get_in_space(result.agent, "world", "a") == "1"
     assert memory.get_in_space(result.agent, "world", "b") == "2"
     assert memory.get_in_space(before, "world", "b") is None
@@ -338,7 +337,7 @@ async def test_a_pure_action_that_fails_changes_nothing() -> None:
     talker = Talker(wants(("refuse", {})), "Done.")
     spec = a_spec(tools=[refuse])
     agent = Agent.new(spec.definition())
-    result: Any = await turn(spec, "hello", llm=talker, agent=agent)
+    result: Any = await turn(spec, "hello", model=talker, agent=agent)
     assert memory.get(result.agent) == memory.get(agent)
     assert "not today" in talker.prompts[1].messages[-1].content
 
@@ -417,7 +416,7 @@ async def test_cancelling_a_turn_cancels_its_tools() -> None:
     async with anyio.create_task_group() as group:
 
         async def run() -> None:
-            await turn(spec, "hello", llm=Talker(wants(*[("wait", {})] * 3)), memory_store=store)
+            await turn(spec, "hello", model=Talker(wants(*[("wait", {})] * 3)), store=store)
 
         group.start_soon(run)
         await started.wait()
@@ -429,7 +428,7 @@ async def test_cancelling_a_turn_cancels_its_tools() -> None:
 async def test_the_journal_names_every_effect() -> None:
     """What was recalled, what the model replied and what each tool answered is there, in order."""
     talker = Talker(wants(("add", {"a": 1}), ("fail", {})), "Done.")
-    result = await turn(a_spec(tools=[add, fail]), "hello", llm=talker, memory_store=Spy())
+    result = await turn(a_spec(tools=[add, fail]), "hello", model=talker, store=Spy())
     assert [(effect.kind, effect.status) for effect in result.journal] == [
         ("recall", "finished"),
         ("model", "finished"),
@@ -448,5 +447,5 @@ async def test_a_model_sees_the_journal_so_far() -> None:
         seen.append([effect.kind for effect in journal])
         return wants(("add", {"a": 1})) if len(seen) == 1 else "Done."
 
-    await turn(a_spec(tools=[add], memory=None), "hello", llm=talk)
+    await turn(a_spec(tools=[add], memory=None), "hello", model=talk)
     assert seen == [[], ["model", "tool"]]

@@ -53,9 +53,9 @@ def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
 
 async def weighed() -> None:
     async with open_store("memory://", embedder="none") as store:
-        await write(SPEC, "The zebra was light.", memory_store=store, session_id="s")
+        await write(SPEC, "The zebra was light.", store=store, session_id="s")
         model = ScriptedModel(ASKS, "It has 3 kg.")
-        await turn(SPEC, "How heavy is the zebra?", memory_store=store, session_id="s", llm=model)
+        await turn(SPEC, "How heavy is the zebra?", store=store, session_id="s", model=model)
 
 
 async def test_a_turn_is_a_tree_of_spans(spans: InMemorySpanExporter) -> None:
@@ -109,7 +109,9 @@ async def test_content_is_told_only_where_it_was_asked_for(
 async def test_what_failed_says_its_kind_and_no_more(spans: InMemorySpanExporter) -> None:
     """An error is told by its class; its words may hold content."""
     with pytest.raises(ModelFailed):
-        await turn(SPEC.replace(memory=None), "Hi.", llm=ScriptedModel(ModelFailed("m", "saw a zebra", "x")))
+        await turn(
+            SPEC.replace(memory=None), "Hi.", model=ScriptedModel(ModelFailed("m", "saw a zebra", "x"))
+        )
     failed = named(spans, "invoke_agent scales")
     assert dict(failed.attributes or {})["error.type"] == "ModelFailed"
     assert "zebra" not in str([(s.attributes, s.events, s.status.description) for s in [failed]])
@@ -119,7 +121,7 @@ async def test_the_turns_of_a_session_are_told_as_well(spans: InMemorySpanExport
     """A session's turn has the same spans, under the session's id."""
     async with (
         open_store("memory://", embedder="none") as store,
-        Session.open(SPEC, "conv", store=store, llm=ScriptedModel("Hello.")) as session,
+        Session.open(SPEC, "conv", store=store, model=ScriptedModel("Hello.")) as session,
     ):
         await session.chat("Hi.")
     assert dict(named(spans, "invoke_agent scales").attributes or {})["gen_ai.conversation.id"] == "conv"

@@ -22,12 +22,10 @@ from omoide.errors import (
     ModelTimedOut,
     OmoideError,
 )
-from omoide.turns import chat, model, replay, turn, write
+from omoide.turns import Snapshot, Usage, chat, model, replay, turn, write
 from omoide.turns.controls import Decision
 from omoide.turns.journal import Journal
-from omoide.turns.messages import Usage
 from omoide.turns.model import Reply, Request
-from omoide.turns.result import Snapshot
 
 CONVERSATION = {"capture": "conversation"}
 
@@ -46,7 +44,7 @@ async def test_a_turn_recalls_then_asks_then_captures() -> None:
         store.log.append("model")
         return "Hi."
 
-    await turn(a_spec(memory=CONVERSATION), "hello", llm=talk, memory_store=store)
+    await turn(a_spec(memory=CONVERSATION), "hello", model=talk, store=store)
     assert store.log == ["recall", "model", "write"]
 
 
@@ -55,7 +53,7 @@ async def test_bad_input_is_refused_before_anything_happens() -> None:
     store, talker = Spy(), Talker()
     for bad in ("", "   ", None, 7, b"hello", "a\0b", "a\ud800b"):
         with pytest.raises(Invalid, match="input"):
-            await turn(a_spec(memory=CONVERSATION), bad, llm=talker, memory_store=store)  # type: ignore[arg-type]
+            await turn(a_spec(memory=CONVERSATION), bad, model=talker, store=store)  # type: ignore[arg-type]
     assert (store.log, talker.requests) == ([], [])
 
 
@@ -64,8 +62,8 @@ async def test_bad_input_is_refused_before_anything_happens() -> None:
     [
         ("context", ["not", "a", "mapping"]),
         ("context", {7: "seven"}),
-        ("llm", 7),
-        ("memory_store", object()),
+        ("model", 7),
+        ("store", object()),
         ("session_id", 7),
         ("request_id", ""),
         ("history", "hello"),
@@ -75,7 +73,7 @@ async def test_bad_input_is_refused_before_anything_happens() -> None:
 async def test_bad_options_are_refused_before_anything_happens(option: str, value: Any) -> None:
     """An option of another kind is an error that names it, and neither store nor model is asked."""
     store, talker = Spy(), Talker()
-    options: dict[str, Any] = {"llm": talker, "memory_store": store, option: value}
+    options: dict[str, Any] = {"model": talker, "store": store, option: value}
     with pytest.raises(Invalid, match=option):
         await turn(a_spec(), "hello", **options)
     assert (store.log, talker.requests) == ([], [])
@@ -84,9 +82,9 @@ async def test_bad_options_are_refused_before_anything_happens(option: str, valu
 async def test_events_tell_what_happened_in_order() -> None:
     """A turn with memory, a tool and capture says so, each thing where it happened."""
     store, spec = Spy(), a_spec(memory=CONVERSATION, tools=[note])
-    await write(spec, ALEX, memory_store=store)
+    await write(spec, ALEX, store=store)
     talker = Talker(wants(("note", {"text": "tea"})), "Done.")
-    result = await turn(spec, "hello", llm=talker, memory_store=store)
+    result = await turn(spec, "hello", model=talker, store=store)
     assert kinds_of(result) == [
         "turn_started",
         "memory_recalled",
@@ -105,7 +103,7 @@ async def test_events_tell_what_happened_in_order() -> None:
 
 async def test_an_empty_recall_is_no_event() -> None:
     """`memory_recalled` is there only when something was."""
-    result = await turn(a_spec(), "hello", llm=Talker(), memory_store=Spy())
+    result = await turn(a_spec(), "hello", model=Talker(), store=Spy())
     assert "memory_recalled" not in kinds_of(result)
     assert "memory_written" not in kinds_of(result)
     assert result.recalled is not None
@@ -115,9 +113,9 @@ async def test_an_empty_recall_is_no_event() -> None:
 async def test_events_say_what_happened_and_not_what_was_said() -> None:
     """Neither input, memory, parameters, results nor the answer stand in an event."""
     store, spec = Spy(), a_spec(memory=CONVERSATION, tools=[note])
-    await write(spec, "the walrus remembers", memory_store=store)
+    await write(spec, "the walrus remembers", store=store)
     talker = Talker(wants(("note", {"text": "walrus tea"})), "The walrus is fine.")
-    result = await turn(spec, "walrus?", llm=talker, memory_store=store, context={"about": "walrus"})
+    result = await turn(spec, "walrus?", model=talker, store=store, context={"about": "walrus"})
     assert "walrus" not in repr(result.events)
 
 
@@ -130,7 +128,7 @@ async def test_a_listener_that_fails_ends_the_turn() -> None:
             raise trouble
 
     with pytest.raises(OmoideError) as failed:
-        await turn(a_spec(memory=CONVERSATION), "hello", llm=Talker(), memory_store=store, on_event=listen)
+        await turn(a_spec(memory=CONVERSATION), "hello", model=Talker(), store=store, on_event=listen)
     assert failed.value.__cause__ is trouble
     assert store.writes == []
 
@@ -139,7 +137,7 @@ async def test_a_model_that_stumbles_is_asked_again(monkeypatch: pytest.MonkeyPa
     """After a passing failure the same prompt is sent again, and the events say so."""
     monkeypatch.setattr(model, "backoff", lambda tried: 0.0)
     talker = Talker(ModelOverloaded("test", "is busy", "wait"), "Hi.")
-    result = await turn(a_spec(), "hello", llm=talker)
+    result = await turn(a_spec(), "hello", model=talker)
     assert (result.content, result.rounds, len(talker.requests)) == ("Hi.", 1, 2)
     assert talker.prompts[0] == talker.prompts[1]
     assert kinds_of(result).count("model_retried") == 1
@@ -153,14 +151,14 @@ async def test_a_model_that_never_answers_is_not_waited_for() -> None:
         return "never"
 
     with anyio.fail_after(10), pytest.raises(ModelTimedOut, match=r"0\.05 s"):
-        await turn(a_spec(limits={"model_timeout_ms": 50, "retries": 0}), "hello", llm=hang)
+        await turn(a_spec(limits={"model_timeout_ms": 50, "retries": 0}), "hello", model=hang)
 
 
 async def test_an_answer_of_a_shape_comes_as_data() -> None:
     """Where the spec asks for a result of some shape, the prompt says so, and the result has it as data."""
     shape = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     talker = Talker('{"name": "Alex"}')
-    result = await turn(a_spec(result=shape), "hello", llm=talker)
+    result = await turn(a_spec(result=shape), "hello", model=talker)
     assert talker.prompts[0].result is not None
     assert talker.prompts[0].result["properties"] == shape["properties"]
     assert (result.content, result.value) == ('{"name": "Alex"}', {"name": "Alex"})
@@ -172,7 +170,7 @@ async def test_an_answer_of_another_shape_is_none(answer: str) -> None:
     shape = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     store = Spy()
     with pytest.raises(ModelMisbehaved):
-        await turn(a_spec(result=shape, memory=CONVERSATION), "hello", llm=Talker(answer), memory_store=store)
+        await turn(a_spec(result=shape, memory=CONVERSATION), "hello", model=Talker(answer), store=store)
     assert store.writes == []
 
 
@@ -185,7 +183,7 @@ async def test_events_are_told_while_they_happen() -> None:
         during.append(len(heard))
         return "Hi."
 
-    result = await turn(a_spec(), "hello", llm=talk, on_event=heard.append)
+    result = await turn(a_spec(), "hello", model=talk, on_event=heard.append)
     assert heard == list(result.events)
     assert during[0] > 0
 
@@ -202,7 +200,7 @@ async def test_events_are_told_while_they_happen() -> None:
 )
 async def test_a_function_may_answer_in_several_forms(reply: Any) -> None:
     """Text, a reply, a mapping, and a mapping marked as fine all are an answer."""
-    assert await chat(a_spec(), "hello", llm=Talker(reply)) == "Hi."
+    assert await chat(a_spec(), "hello", model=Talker(reply)) == "Hi."
 
 
 async def test_a_model_may_take_the_request_the_journal_and_the_context() -> None:
@@ -221,7 +219,7 @@ async def test_a_model_may_take_the_request_the_journal_and_the_context() -> Non
         heard.append(context.data["locale"])
         return "3"
 
-    told = [await chat(a_spec(), "hello", llm=llm, context={"locale": "fr"}) for llm in (one, two, three)]
+    told = [await chat(a_spec(), "hello", model=llm, context={"locale": "fr"}) for llm in (one, two, three)]
     assert (told, heard) == (["1", "2", "3"], [0, True, "fr"])
 
 
@@ -229,7 +227,7 @@ async def test_an_operation_is_a_wish_for_a_tool() -> None:
     """One operation, or several, are run, and the model is asked again."""
     single = {"type": "operation", "name": "note", "params": {"text": "a"}}
     talker = Talker(single, wants(("note", {"text": "b"}), ("note", {"text": "c"})), "Done.")
-    result: Any = await turn(a_spec(tools=[note]), "hello", llm=talker)
+    result: Any = await turn(a_spec(tools=[note]), "hello", model=talker)
     answers = [message.content for message in result.prompt.messages if message.role == "tool"]
     assert [answer for answer in answers if "noted" in answer] == answers
     assert (len(answers), result.rounds, result.content) == (3, 3, "Done.")
@@ -243,7 +241,7 @@ async def test_an_answer_that_is_none_is_said_to_be(reply: Any) -> None:
     """What cannot be read as an answer is a typed error, and the turn is not captured."""
     store = Spy()
     with pytest.raises(ModelMisbehaved):
-        await turn(a_spec(memory=CONVERSATION), "hello", llm=Talker(reply), memory_store=store)
+        await turn(a_spec(memory=CONVERSATION), "hello", model=Talker(reply), store=store)
     assert store.writes == []
 
 
@@ -251,7 +249,7 @@ async def test_an_answer_that_is_none_is_said_to_be(reply: Any) -> None:
 async def test_a_model_that_fails_is_our_error_with_its_cause(reply: Any) -> None:
     """Whatever a function raises or reports comes out as `ModelFailed`, with the original as its cause."""
     with pytest.raises(ModelFailed, match="no network") as failed:
-        await turn(a_spec(), "hello", llm=Talker(reply))
+        await turn(a_spec(), "hello", model=Talker(reply))
     assert isinstance(failed.value, OmoideError)
     if isinstance(reply, Exception):
         assert failed.value.__cause__ is reply
@@ -262,7 +260,7 @@ async def test_a_store_that_fails_is_our_error_with_its_cause() -> None:
     store = Spy()
     store.recall_fails = trouble = RuntimeError("the disk is on fire")
     with pytest.raises(OmoideError) as failed:
-        await turn(a_spec(), "hello", llm=Talker(), memory_store=store)
+        await turn(a_spec(), "hello", model=Talker(), store=store)
     assert failed.value.__cause__ is trouble
 
 
@@ -271,7 +269,7 @@ async def test_our_own_errors_keep_their_type() -> None:
     store = Spy()
     store.recall_fails = trouble = MissingStore()
     with pytest.raises(MissingStore) as failed:
-        await turn(a_spec(), "hello", llm=Talker(), memory_store=store)
+        await turn(a_spec(), "hello", model=Talker(), store=store)
     assert failed.value is trouble
 
 
@@ -279,14 +277,14 @@ async def test_a_turn_needs_a_model() -> None:
     """With neither a function nor a model in the spec there is nobody to ask, and the error says so."""
     store = Spy()
     with pytest.raises(Invalid, match=r"llm|model"):
-        await turn(a_spec(), "hello", memory_store=store)
+        await turn(a_spec(), "hello", store=store)
     assert store.log == []
 
 
 async def test_a_result_says_what_became_of_the_turn() -> None:
     """Status, ids, rounds and usage are those of the turn."""
     reply = Reply(content="Hi.", usage=Usage(input_tokens=10, output_tokens=2, requests=1))
-    result = await turn(a_spec(), "hello", llm=Talker(reply), session_id="conv-1", request_id="req_7")
+    result = await turn(a_spec(), "hello", model=Talker(reply), session_id="conv-1", request_id="req_7")
     assert (result.content, result.status, result.rounds) == ("Hi.", "finished", 1)
     assert (result.request_id, result.session_id) == ("req_7", "conv-1")
     assert (result.usage.input_tokens, result.usage.output_tokens) == (10, 2)
@@ -297,15 +295,15 @@ async def test_usage_is_that_of_all_rounds() -> None:
     """Tokens of every request of the turn are added up."""
     usage = {"input_tokens": 10, "output_tokens": 2, "requests": 1}
     talker = Talker({**wants(("note", {"text": "a"})), "usage": usage}, {"content": "Hi.", "usage": usage})
-    result = await turn(a_spec(tools=[note]), "hello", llm=talker)
+    result = await turn(a_spec(tools=[note]), "hello", model=talker)
     assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.requests) == (20, 4, 2)
 
 
 async def test_a_request_has_an_id_of_its_own() -> None:
     """Where none is given, each turn gets a new request id, and the model is told it."""
     talker = Talker()
-    first = await turn(a_spec(), "hello", llm=talker)
-    second = await turn(a_spec(), "hello", llm=talker)
+    first = await turn(a_spec(), "hello", model=talker)
+    second = await turn(a_spec(), "hello", model=talker)
     assert first.request_id.startswith("req_")
     assert first.request_id != second.request_id
     assert [request.request_id for request in talker.requests] == [first.request_id, second.request_id]
@@ -316,7 +314,7 @@ async def test_a_turn_leaves_the_spec_alone() -> None:
     """A spec is data: the same before and after."""
     spec = a_spec(memory=CONVERSATION, tools=[note])
     before = spec.to_json()
-    await turn(spec, "hello", llm=Talker(wants(("note", {"text": "a"})), "Hi."), memory_store=Spy())
+    await turn(spec, "hello", model=Talker(wants(("note", {"text": "a"})), "Hi."), store=Spy())
     assert spec.to_json() == before
 
 
@@ -362,14 +360,14 @@ class Machine:
     async def ran(self, *calls: tuple[str, dict[str, Any]]) -> tuple[Talker, Any]:
         """A model that asked for these, and what came of the turn."""
         talker = Talker(wants(*calls), "Done.")
-        return talker, await turn(self.spec, "hello", llm=talker, memory_store=self.store, request_id="req_1")
+        return talker, await turn(self.spec, "hello", model=talker, store=self.store, request_id="req_1")
 
     async def crashed(self, tool: str) -> tuple[Talker, Any]:
         """A turn whose program ended while the tool ran: it began, and nobody knows how it ended."""
         talker = Talker(wants((tool, {"text": "tea"})), "Done.")
-        options: dict[str, Any] = {"llm": talker, "memory_store": self.store, "request_id": "req_1"}
+        options: dict[str, Any] = {"model": talker, "store": self.store, "request_id": "req_1"}
         asleep: Any = await turn(self.spec, "hello", checkpoint="before_tool", **options)
-        whole = await turn(self.spec, asleep.snapshot, llm=talker, memory_store=Spy())
+        whole = await turn(self.spec, asleep.snapshot, model=talker, store=Spy())
         began = [at for at, entry in enumerate(whole.journal.entries) if entry.kind == "tool_call"]
         known = whole.journal.entries[: began[0] + 1]
         return talker, asleep.snapshot.replace(entries=known).with_digest()
@@ -410,7 +408,7 @@ async def test_an_effect_of_unknown_outcome_is_not_repeated() -> None:
     machine = Machine()
     talker, snapshot = await machine.crashed("once")
     used = [*machine.used]
-    waiting: Any = await turn(machine.spec, snapshot, llm=talker, memory_store=machine.store)
+    waiting: Any = await turn(machine.spec, snapshot, model=talker, store=machine.store)
     assert (waiting.status, machine.used) == ("waiting", used)
     review = waiting.reviews[0]
     assert (review.unknown, review.call.name, review.call.params) == (True, "once", {"text": "tea"})
@@ -430,7 +428,7 @@ async def test_somebody_decides_about_an_unknown_outcome(decision: Decision, tim
     """Approved, it runs again under the same key; otherwise it does not, and the model is told."""
     machine = Machine()
     talker, snapshot = await machine.crashed("once")
-    options: dict[str, Any] = {"llm": talker, "memory_store": machine.store}
+    options: dict[str, Any] = {"model": talker, "store": machine.store}
     waiting: Any = await turn(machine.spec, snapshot, **options)
     result = await turn(
         machine.spec, waiting.snapshot, decisions={waiting.reviews[0].id: decision}, **options
@@ -444,7 +442,7 @@ async def test_what_may_happen_twice_is_repeated_after_a_crash() -> None:
     """An idempotent tool runs again under the same key, and nobody is asked."""
     machine = Machine()
     talker, snapshot = await machine.crashed("often")
-    result = await turn(machine.spec, snapshot, llm=talker, memory_store=machine.store)
+    result = await turn(machine.spec, snapshot, model=talker, store=machine.store)
     assert (result.content, len(machine.used), len({*machine.used})) == ("Done.", 2, 1)
 
 
@@ -465,7 +463,7 @@ ROUNDS = st.lists(st.lists(CALLS, min_size=1, max_size=3), max_size=3)
 
 async def finished(machine: Machine, talker: Talker, **options: Any) -> Any:
     """What comes of a turn in the end, if every pause is written down, and every question approved."""
-    fixed: dict[str, Any] = {"llm": talker, "memory_store": machine.store}
+    fixed: dict[str, Any] = {"model": talker, "store": machine.store}
     result: Any = await turn(machine.spec, "hello", request_id="req_1", **fixed, **options)
     decisions: dict[str, Decision] = {}
     while result.status != "finished":

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from omoide.turns.journal import Journal
     from omoide.turns.model import Request
     from omoide.turns.preview import Preflight
-    from omoide.turns.result import TurnResult
+    from omoide.turns.runner import TurnResult
     from omoide.turns.spec import AgentSpec
 
 
@@ -139,7 +139,7 @@ def turn_options(ctx: CommandContext, spec: AgentSpec) -> dict[str, Any]:
     """Return the keyword arguments of a turn."""
     namespace = None if spec.memory is None else spec.memory.namespace
     context = {namespace[1]: ctx.scope.namespace} if isinstance(namespace, tuple) else {}
-    return {"context": context, "llm": None if spec.model else scripted_model}
+    return {"context": context, "model": None if spec.model else scripted_model}
 
 
 def open_model(spec: AgentSpec) -> AbstractAsyncContextManager[Any]:
@@ -277,7 +277,7 @@ async def _preview(
     return await preflight(
         spec,
         message,
-        memory_store=store,
+        store=store,
         session_id=ctx.settings.session.value or ids.new("sess_"),  # as a new session would get
         project_id=ctx.settings.project.value,
         **turn_options(ctx, spec),
@@ -317,13 +317,13 @@ def chat_command(
 
     with ctx.open_store(create=True, load_embedder=True) as store, event_loop() as loop:
         spec = loop.run(load_spec, ctx, store, options)
-        with loop.enter(open_model(spec)) as llm:  # opened first: if it fails, no session is created
+        with loop.enter(open_model(spec)) as model:  # opened first: if it fails, no session is created
             session = loop.run(_open_session, ctx, store, spec, resume or cancel)
             if not ctx.json:
                 _greet(ctx, session, interactive=message is None)
             if cancel:
                 loop.run(session.cancel, CANCEL_REASON)
-            chat = TerminalChat(session, store, loop, llm, events=events, quiet=ctx.json)
+            chat = TerminalChat(session, store, loop, model, events=events, quiet=ctx.json)
             try:
                 return _run_chat(ctx, chat, message, resume=resume)
             finally:
@@ -426,13 +426,13 @@ class TerminalChat:
         session: Session,
         store: AsyncStore,
         loop: EventLoopThread,
-        llm: Any,
+        model: Any,
         *,
         events: bool = False,
         quiet: bool = False,
     ) -> None:
         self.session = session
-        self._llm = llm
+        self._model = model
         self._store = store
         self._loop = loop
         self._events = events
@@ -445,7 +445,7 @@ class TerminalChat:
 
     def resume(self) -> TurnResult:
         """Resume the pending turn, and return its result."""
-        return self._run_turn(partial(self.session.resume, llm=self._llm))
+        return self._run_turn(partial(self.session.resume, model=self._model))
 
     def cancel(self) -> None:
         """Cancel the pending turn."""
@@ -495,7 +495,7 @@ class TerminalChat:
         return result
 
     async def _stream(self, message: str) -> TurnResult:
-        async with self.session.stream(message, llm=self._llm) as stream:
+        async with self.session.stream(message, model=self._model) as stream:
             async for event in stream:
                 self._show_event(event)
         return stream.result

@@ -1,30 +1,38 @@
-"""How does a conversation go on, after a pause, a crash, or in another process?
+"""Sessions: conversations that go on after a pause, a crash, or in another process.
 
-`Session` is one conversation; `sessions` tells which ones a store keeps, each as a `Header`.
-
+- `session`: `Session`, one conversation; `runner`: its turns, each step persisted.
+- `storage`: `SessionRecord`, the transcript and the lease; `sessions` lists what a store has.
+- `memory`: short-term memory and its promotion; `context`: context assembly for a prompt.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from omoide._lazy import attach
 
 if TYPE_CHECKING:
-    from omoide.sessions.session import Session
+    from omoide.sessions.context import SessionContext
+    from omoide.sessions.memory import PromotionStats, Scratchpad
+    from omoide.sessions.session import Session, SessionKwargs
     from omoide.sessions.storage import SessionRecord, sessions
 
+__all__ = [
+    "PromotionStats",
+    "Scratchpad",
+    "Session",
+    "SessionContext",
+    "SessionKwargs",
+    "SessionRecord",
+    "sessions",
+]
 
-_LAZY = {
-    "SessionRecord": "omoide.sessions.storage",
-    "Session": "omoide.sessions.session",
-    "sessions": "omoide.sessions.storage",
-}
-
-__all__ = ["Session", "SessionRecord", "sessions"]
-
-
-def __getattr__(name: str) -> Any:
-    """What is asked for is loaded then."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+__getattr__, __dir__ = attach(
+    __name__,
+    attributes={
+        "context": ("SessionContext",),
+        "memory": ("PromotionStats", "Scratchpad"),
+        "session": ("Session", "SessionKwargs"),
+        "storage": ("SessionRecord", "sessions"),
+    },
+)

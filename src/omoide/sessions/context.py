@@ -16,12 +16,13 @@ from omoide import clock
 from omoide.core import codec
 from omoide.core.entry import Entry, Filter, RecallRequest, Scope, check_positive
 from omoide.errors import OmoideError
+from omoide.retrieval.text import TokenCounter
 from omoide.shortterm.context import ContextItem
 from omoide.shortterm.memory import BufferMessage, TokenBudget
 from omoide.shortterm.summary import summarize_messages
 from omoide.stores.protocols import Store, SupportsAccess, SupportsQuery
 from omoide.stores.records import Query
-from omoide.turns.prompt import TokenCounter, quote
+from omoide.turns.prompt import quote
 
 # assembling: What should a model know about this session, in so many tokens?
 
@@ -162,11 +163,8 @@ def _conversation_text(summary: str, said: Sequence[BufferMessage]) -> str:
 
 
 def _item_line(item: ContextItem) -> str:
-    return f"- {quote(item.key)}: {_quote_value(item.value)} ({item.source}, {confidence_label(item.confidence)})\n"
-
-
-def _quote_value(value: Any) -> str:
-    return quote(value if isinstance(value, str) else codec.encode(value).decode())
+    value = quote(item.value if isinstance(item.value, str) else codec.encode(item.value).decode())
+    return f"- {quote(item.key)}: {value} ({item.source}, {confidence_label(item.confidence)})\n"
 
 
 def _memory_line(entry: Entry) -> str:

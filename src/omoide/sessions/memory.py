@@ -1,47 +1,276 @@
-"""What does a session learn, and when is that kept?
+"""The short-term memory of a session: working context, pending memories, promotion.
 
-Short-term memory changes in memory at once; it is saved at the end of each turn and of each promotion. A
-change that somebody else made meanwhile is read first, and the own changes are made again on top of it.
-
+The transcript is the conversation, so only the rest is persisted, in the notes document of the session:
+working context, memories that wait for promotion, and past promotions. Changes apply in memory at once and
+are saved at the end of each turn and promotion. A save that conflicts with another writer reads the newer
+document, applies the unsaved changes again on top of it, and retries; so changes are functions, not values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from hashlib import sha256
+from typing import Any, ClassVar
 
 import msgspec
 
 from omoide import clock
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Scope
+from omoide.core import codec
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, MessageRef, Scope
+from omoide.core.frozen import thaw
 from omoide.core.signal import Signal
-from omoide.core.thread import Thread
-from omoide.errors import Conflict, Invalid, NotFound
-from omoide.promotion.plan import PromotionPlan, PromotionPolicy, PromotionRun, build_plan
+from omoide.core.thread import Thread, ThreadEntry
+from omoide.core.value import Count, Id, Millis, Record, Value, check_instance
+from omoide.errors import Conflict, Invalid, NotFound, RestoreFailed
+from omoide.promotion import extraction
+from omoide.promotion.plan import (
+    PromotedEntry,
+    PromotionMark,
+    PromotionPlan,
+    PromotionPolicy,
+    PromotionRun,
+    build_plan,
+    digest,
+    entry_from_item,
+    score_context_item,
+)
 from omoide.promotion.promoter import Promotion, promote, undo
-from omoide.sessions import notes
-from omoide.sessions import notes as hearing
-from omoide.sessions.notes import Extractor, SessionNotes
+from omoide.retrieval.text import TokenCounter
+from omoide.sessions.storage import SessionState
 from omoide.shortterm.context import ContextItem, WorkingContext
-from omoide.shortterm.importance import AccessLog
-from omoide.shortterm.memory import ConversationBuffer, ShortTerm, TokenBudget
+from omoide.shortterm.importance import AccessLog, Weights, score
+from omoide.shortterm.memory import BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
 from omoide.shortterm.pending import PendingItem, PendingMemories
 from omoide.stores.records import Document
-from omoide.turns.prompt import TokenCounter
 
+Extractor = Callable[..., Iterable[PendingItem]]
+"""Proposes memories from a message: called with its text and `role`, `thread`, `seq`, `agent_id`, `at`."""
+SignalListener = Callable[[Signal], Awaitable[Any] | Any]
+
+SOURCES = {**extraction.SOURCES, "tool": "tool"}
+DEFAULT_CONFIDENCE = 0.7
+"""Confidence of a memory that is made from a message as it is."""
 NOTES_KIND = "notes"
+NOTES_VERSION = 1
+MAX_RUNS = 20
+"""Promotions that can be undone."""
+MAX_HELD = 1_000
 MAX_NOTICES = 100
 MAX_ATTEMPTS = 50
-"""How often somebody else may be faster."""
+"""Attempts of a save that conflicts with other writers."""
+
+
+def to_buffer_message(entry: ThreadEntry, count: TokenCounter) -> BufferMessage | None:
+    """Convert a message or a tool result of a thread; return None for other entries."""
+    payload = entry.payload
+    content = payload.get("content")
+    if not isinstance(content, str):
+        return None
+    role = {"message": payload.get("role"), "tool_result": "tool"}.get(entry.kind)
+    if role not in ("user", "assistant", "system", "tool"):
+        return None
+    calls = payload.get("calls")
+    text = content if not calls else f"{content}{thaw(calls)}"
+    return BufferMessage(
+        id=entry.id,
+        role=role,
+        content=content,
+        timestamp=entry.at,
+        token_count=max(1, count(text)),
+        tool_calls=None if not calls else tuple(calls),
+        metadata={name: payload[name] for name in ("request_id", "call_id", "name") if name in payload},
+        seq=entry.seq,
+    )
+
+
+def latest_evidence(thread: Thread, source: str) -> Evidence | None:
+    """Return the last message of a thread as evidence, or for the source `tool` the last tool result."""
+    preferred = ("tool_result",) if source == "tool" else ("message",)
+    for kinds in (preferred, ("message", "tool_result")):
+        for entry in reversed(thread.entries):
+            if entry.kind in kinds:
+                kind = "tool" if entry.kind == "tool_result" else "message"
+                return Evidence(kind=kind, ref=f"{thread.id}:{entry.seq}")
+    return None
+
+
+def evicted_candidates(
+    evicted: Sequence[BufferMessage], thread_id: str, agent_id: str, now: int, weights: Weights
+) -> list[PendingItem]:
+    """Return messages that left the buffer as candidates for promotion."""
+    items = []
+    for message in evicted:
+        if message.role == "system" or not message.content.strip() or message.seq is None:
+            continue
+        importance = score(
+            last_accessed=message.timestamp,
+            access_count=1,
+            confidence=DEFAULT_CONFIDENCE,
+            type=None,
+            now=now,
+            weights=weights,
+        )
+        kind = "tool" if message.role == "tool" else "message"
+        entry = Entry(
+            # The id follows from the message, so a message that is evicted twice is one memory.
+            id="mem_" + sha256(f"{thread_id}\0{message.seq}\0message".encode()).hexdigest()[:32],
+            agent_id=agent_id,
+            content=message.content,
+            confidence=DEFAULT_CONFIDENCE,
+            importance=importance.total,
+            source=SOURCES[message.role],
+            message=MessageRef(thread=thread_id, seq=message.seq, role=message.role),
+            evidence=(Evidence(kind=kind, ref=f"{thread_id}:{message.seq}"),),
+            created_at=message.timestamp,
+        )
+        items.append(PendingItem(entry=entry))
+    return items
+
+
+def extract_items(
+    extractor: Extractor, message: BufferMessage, thread_id: str, agent_id: str
+) -> Iterable[PendingItem]:
+    """Return the memories that an extractor finds in a message of a user or the assistant."""
+    if message.role not in ("user", "assistant") or message.seq is None:
+        return ()
+    return extractor(
+        message.content,
+        role=message.role,
+        thread=thread_id,
+        seq=message.seq,
+        agent_id=agent_id,
+        at=message.timestamp,
+    )
+
+
+class Origin(Value, frozen=True, kw_only=True):
+    """The evidence for a value of the working context."""
+
+    key: str
+    evidence: Evidence
+
+
+class SessionNotes(Record, frozen=True, kw_only=True):
+    """Short-term memory as it is persisted between two turns."""
+
+    LABEL: ClassVar[str] = "session's notes"
+
+    schema_version: int = NOTES_VERSION
+    session_id: Id
+    context: WorkingContext
+    pending: PendingMemories
+    access_log: AccessLog
+    origins: tuple[Origin, ...] = ()
+    marks: tuple[PromotionMark, ...] = ()
+    dropped: tuple[PromotionMark, ...] = ()
+    """Pending items that were values of the working context until it was full."""
+    held: tuple[str, ...] = ()
+    """Ids of memories whose promotion was undone: they are not promoted again automatically."""
+    runs: tuple[PromotionRun, ...] = ()
+    """The last promotions, oldest first."""
+    run_count: Count = 0
+    total_promoted: Count = 0
+    last_run: Millis | None = None
+    evicted: Count = 0
+    """Position in the thread up to which evicted messages were considered."""
+    read: Count = 0
+    """Position in the thread up to which the extractor has read messages."""
+    closed: bool = False
+    saved_at: Millis = msgspec.field(default_factory=clock.now)
+
+    def marks_by_key(self) -> dict[str, PromotionMark]:
+        """Return the promotion marks by the keys of the working context."""
+        return {mark.key: mark for mark in self.marks}
+
+    def evidence_by_key(self) -> dict[str, Evidence]:
+        """Return the evidence of values by their keys."""
+        return {origin.key: origin.evidence for origin in self.origins}
+
+    def with_origin(self, key: str, evidence: Evidence | None) -> SessionNotes:
+        """Return the notes with other evidence for a value, or with none."""
+        rest = tuple(origin for origin in self.origins if origin.key != key)
+        return self.replace(origins=rest if evidence is None else (*rest, Origin(key=key, evidence=evidence)))
+
+    def with_items(self, items: Iterable[PendingItem]) -> SessionNotes:
+        """Return the notes with further items that wait for promotion."""
+        pending = self.pending
+        for item in items:
+            pending, _ = pending.add_implicit(item)
+        return self.replace(pending=pending)
+
+    def without_dropped(self, key: str) -> SessionNotes:
+        """Return the notes without the pending item of a key that has another value now."""
+        old = {mark.id for mark in self.dropped if mark.key == key}
+        if not old:
+            return self
+        rest = tuple(mark for mark in self.dropped if mark.id not in old)
+        return self.replace(pending=self.pending.clear_promoted(old), dropped=rest)
+
+    def with_run(self, run: PromotionRun) -> SessionNotes:
+        """Return the notes after a promotion."""
+        marks = self.marks_by_key()
+        for promoted in run.promoted:
+            if promoted.key is not None and promoted.digest is not None:
+                mark = PromotionMark(key=promoted.key, id=promoted.id, digest=promoted.digest)
+                marks[promoted.key] = mark
+        done = {promoted.item for promoted in run.promoted}
+        return self.replace(
+            pending=self.pending.clear_promoted(done),
+            dropped=tuple(mark for mark in self.dropped if mark.id not in done),
+            marks=tuple(marks.values()),
+            runs=(*self.runs, run)[-MAX_RUNS:] if run.promoted else self.runs,
+            run_count=self.run_count + 1,
+            total_promoted=self.total_promoted + sum(promoted.made for promoted in run.promoted),
+            last_run=run.at,
+        )
+
+    def undone_promotions(self) -> dict[str, PromotedEntry]:
+        """Return what undone runs had promoted, by the ids of the memories."""
+        return {entry.id: entry for run in self.runs if run.undone_at is not None for entry in run.promoted}
+
+    def without_run(self, run: PromotionRun, at: int) -> SessionNotes:
+        """Return the notes after a promotion was undone."""
+        marks, undone = self.marks_by_key(), self.undone_promotions()
+        for promoted in reversed(run.promoted):
+            key = promoted.key
+            if key is not None and key in marks and marks[key].id == promoted.id:
+                previous = promoted.before
+                while previous is not None and previous.id in undone:
+                    previous = undone[previous.id].before
+                del marks[key]
+                if previous is not None:
+                    marks[key] = previous
+        held = (*self.held, *(promoted.id for promoted in run.promoted))[-MAX_HELD:]
+        runs = tuple(other.replace(undone_at=at) if other.id == run.id else other for other in self.runs)
+        return self.replace(marks=tuple(marks.values()), held=held, runs=runs)
+
 
 NotesChange = Callable[[SessionNotes], SessionNotes]
-SignalListener = Callable[[Signal], Awaitable[Any] | Any]
+
+
+def decode_notes(body: object, session_id: str) -> SessionNotes:
+    """Decode the body of a notes document.
+
+    Raises:
+        RestoreFailed: it is damaged, or has another version.
+    """
+    plain: Any = thaw(body)
+    version = plain.get("schema_version") if isinstance(plain, dict) else None
+    if version != NOTES_VERSION:
+        raise RestoreFailed(
+            f"notes of session {session_id!r}",
+            f"they have version {version}, this reads {NOTES_VERSION}; use another Omoide",
+        )
+    try:
+        return codec.from_builtins(plain, SessionNotes)
+    except ValueError as error:
+        raise RestoreFailed(f"notes of session {session_id!r}", error) from error
 
 
 class PromotionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How promotion goes."""
+    """Statistics of a session's promotions."""
 
     enabled: bool
     every_ms: int
@@ -52,7 +281,7 @@ class PromotionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionMemory:
-    """The short-term memory of one session."""
+    """The short-term memory of one session, and its promotion to long-term memory."""
 
     def __init__(
         self,
@@ -61,6 +290,7 @@ class SessionMemory:
         namespace: str = DEFAULT_NAMESPACE,
         *,
         agent_id: str,
+        project_id: str | None = None,
         policy: PromotionPolicy,
         budget: TokenBudget,
         count: TokenCounter,
@@ -71,58 +301,55 @@ class SessionMemory:
         self.policy = policy
         self.budget = budget
         self.count = count
+        self.project_id = project_id
+        self.closed = False
         self._notices: dict[str, None] = {}
-        self.on_drop: Callable[[SessionNotes, ContextItem], SessionNotes] = lambda held, item: held
-        """What becomes of a value for which there is no room any more."""
         self._store = store
         self._scope = Scope(namespace=namespace)
         self._session_id = session_id
         self._agent_id = agent_id
         self._extractor = extractor
         self._propose_evicted = propose_evicted
-        """Whether messages that leave the buffer may become memories: where turns are not captured anyway."""
-        self.closed = False
+        """Whether messages that leave the buffer are proposed; not where turns are captured anyway."""
         self._listener = listener
-        self._notes = self._empty_notes()
+        self._notes = SessionNotes(
+            session_id=session_id,
+            context=WorkingContext.new(budget.context),
+            pending=PendingMemories(),
+            access_log=AccessLog(),
+        )
         self._rev = 0
         self._loaded = False
         self._changes: list[NotesChange] = []
+        """Changes that are not saved yet."""
         self._buffer = ConversationBuffer.new(budget.conversation)
         self._followed_count = 0
         self._last_run_at = clock.now()
         self._idle_runs = 0
+        """Runs that promoted nothing; they are counted here and not saved."""
         self._last_idle_run_at: int | None = None
         self._checked_notes: SessionNotes | None = None
-
-    def _empty_notes(self) -> SessionNotes:
-        return SessionNotes(
-            session_id=self._session_id,
-            context=WorkingContext.new(self.budget.context),
-            pending=PendingMemories(),
-            access_log=AccessLog(),
-        )
-
-    # What is known
+        """The notes of which the last run left nothing to promote."""
 
     @property
     def notes(self) -> SessionNotes:
-        """What is held, with what is not saved yet."""
+        """The notes, with changes that are not saved yet."""
         return self._notes
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the session should tell: what was lost, what failed; each once, and the latest only."""
+        """Losses and failures to report, each once, the latest only."""
         return tuple(self._notices)
 
     def add_notice(self, notice: str) -> None:
-        """Note what somebody should know."""
+        """Add a notice, or move it to the end."""
         self._notices.pop(notice, None)
         self._notices[notice] = None
         if len(self._notices) > MAX_NOTICES:
             del self._notices[next(iter(self._notices))]
 
     def short_term(self, thread: Thread) -> ShortTerm:
-        """Short-term memory as a value."""
+        """Return short-term memory as a value."""
         self.follow(thread)
         return ShortTerm(
             session_id=self._session_id,
@@ -136,87 +363,87 @@ class SessionMemory:
 
     @property
     def stats(self) -> PromotionStats:
-        """How promotion goes."""
-        held = self._notes
+        """Statistics of promotion."""
+        notes, idle_at = self._notes, self._last_idle_run_at
         return PromotionStats(
             enabled=self.policy.enabled,
             every_ms=self.policy.every_ms,
-            last_run=self._last_idle_run_at if self._last_idle_run_at is not None else held.last_run,
-            total_promoted=held.total_promoted,
-            runs=held.run_count + self._idle_runs,
-            waiting=held.pending.size,
+            last_run=notes.last_run if idle_at is None else idle_at,
+            total_promoted=notes.total_promoted,
+            runs=notes.run_count + self._idle_runs,
+            waiting=notes.pending.size,
         )
 
-    # Read, changed, saved
+    # Loading and saving
 
     async def load(self) -> bool:
-        """Read what is kept, and change it again as it was changed here; whether there was anything.
+        """Read the notes and apply unsaved changes to them; return whether there were any.
 
-        The first time, what a session that was not closed may have lost is told.
+        The first time, a notice tells what a session that was not closed may have lost.
         """
         document = await self._store.load(NOTES_KIND, self._session_id, self._scope)
         if document is None:
             return False
         self._rev = document.rev
-        held = self._fit_context(notes.decode_notes(document.body, self._session_id))
+        notes = self._fit_context(decode_notes(document.body, self._session_id))
         for change in self._changes:
-            held = change(held)
-        self._notes = held
-        if not self._loaded and not held.closed:
+            notes = change(notes)
+        self._notes = notes
+        if not self._loaded and not notes.closed:
             self.add_notice(
                 f"session {self._session_id!r} was not closed, or is open elsewhere: working context and"
-                f" pending memories are those of {_format_time(held.saved_at)}; what came after is lost"
+                f" pending memories are those of {_format_time(notes.saved_at)}; what came after is lost"
             )
         self._loaded = True
         return True
 
-    def _fit_context(self, held: SessionNotes) -> SessionNotes:
-        """The notes in the room that this session has, which may be another than when they were saved."""
-        if held.context.max_tokens == self.budget.context:
-            return held
-        context, left = held.context.resize(self.budget.context)
-        held = held.replace(context=context)
-        for item in left:
-            held = self.on_drop(held, item).with_origin(item.key, None)
+    def _fit_context(self, notes: SessionNotes) -> SessionNotes:
+        """Return the notes with the context budget of this session, which may differ from the saved one."""
+        if notes.context.max_tokens == self.budget.context:
+            return notes
+        context, dropped = notes.context.resize(self.budget.context)
+        notes = notes.replace(context=context)
+        for item in dropped:
+            notes = self.drop_context_item(notes, item)
             self.add_notice(f"there is no room for {item.key!r} in the working context any more")
-        return held
+        return notes
 
     async def refresh(self) -> None:
-        """Read again what somebody else may have changed; own changes are made on top of it."""
+        """Read the notes again if another writer changed them."""
         document = await self._store.load(NOTES_KIND, self._session_id, self._scope)
         if document is not None and document.rev != self._rev:
             await self.load()
 
     async def open(self) -> None:
-        """Begin to use it."""
+        """Load the notes and mark the session as open."""
         if not self._loaded:
             await self.load()
-        with suppress(Conflict):  # somebody else opened it just now, and said so
-            await self._save(closed=False, tries=1)
+        with suppress(Conflict):  # another process opened it at the same time and marked it
+            await self._save(closed=False, attempts=1)
 
     def apply(self, change: NotesChange) -> None:
-        """Change it now; it is saved later."""
+        """Apply a change to the notes; it is saved later."""
         if self.closed:
             raise Invalid("session", f"{self._session_id!r} is closed", "open it again")
         self._notes = change(self._notes)
         self._changes.append(change)
 
     async def save(self, *, closed: bool | None = None) -> None:
-        """Keep what was changed, and that the session is closed or open, where that is said."""
+        """Save unsaved changes, and whether the session is closed, if that is given."""
         state = self._notes.closed if closed is None else closed
         if self._changes or state != self._notes.closed or (closed is False and self._rev == 0):
             await self._save(closed=state)
 
-    async def _save(self, *, closed: bool, tries: int = MAX_ATTEMPTS) -> None:
-        for attempt in range(tries):
-            made, held = len(self._changes), self._notes.replace(closed=closed, saved_at=clock.now())
+    async def _save(self, *, closed: bool, attempts: int = MAX_ATTEMPTS) -> None:
+        for attempt in range(attempts):
+            saved, notes = len(self._changes), self._notes.replace(closed=closed, saved_at=clock.now())
             document = Document(
                 kind=NOTES_KIND,
                 id=self._session_id,
                 namespace=self._scope.namespace,
                 agent_id=self._agent_id,
                 session_id=self._session_id,
-                body=notes.encode_notes(held),
+                body=codec.to_builtins(notes),
             )
             try:
                 self._rev = (await self._store.save(document, expected_rev=self._rev)).rev
@@ -225,92 +452,111 @@ class SessionMemory:
                     if self._rev:
                         raise NotFound("session", self._session_id, "it was erased") from None
                     self._rev = 0
-                if attempt + 1 == tries:
+                if attempt + 1 == attempts:
                     raise
                 continue
-            del self._changes[:made]
+            del self._changes[:saved]  # others may have been applied during the save
             if not self._changes:
-                self._notes = held
+                self._notes = notes
             return
 
     # The conversation
 
     def follow(self, thread: Thread) -> None:
-        """Take in what was said since; what leaves the buffer may be worth remembering."""
-        said = [
+        """Read new messages into the buffer; propose what is evicted from it or found by the extractor."""
+        messages = [
             message
             for entry in thread.entries[self._followed_count :]
-            if (message := hearing.to_buffer_message(entry, thread.id, self.count)) is not None
+            if (message := to_buffer_message(entry, self.count)) is not None
         ]
         self._followed_count = len(thread.entries)
-        if not said:
+        if not messages:
             return
-        self._buffer, evicted = self._buffer.add_all(said)
-        fresh = [one for one in evicted if one.seq is not None and one.seq >= self._notes.evicted]
-        if fresh:
-            last = max(one.seq or 0 for one in fresh) + 1
-            now, weights = clock.now(), self.policy.weights
-            items = hearing.evicted_candidates(fresh, thread.id, self._agent_id, now, weights)
-            items = items if self._propose_evicted else []
-            self.apply(lambda held: _add_items(held, items).replace(evicted=max(held.evicted, last)))
+        self._buffer, evicted = self._buffer.add_all(messages)
+        new = [message for message in evicted if (message.seq or 0) >= self._notes.evicted]
+        if new:
+            items: list[PendingItem] = []
+            if self._propose_evicted:
+                now, weights = clock.now(), self.policy.weights
+                items = evicted_candidates(new, thread.id, self._agent_id, now, weights)
+            end = max(message.seq or 0 for message in new) + 1
+            self.apply(lambda notes: notes.with_items(items).replace(evicted=max(notes.evicted, end)))
         if self._extractor is not None:
-            self._extract([one for one in said if (one.seq or 0) >= self._notes.read], thread.id)
+            unread = [message for message in messages if (message.seq or 0) >= self._notes.read]
+            self._extract(self._extractor, unread, thread.id)
 
-    def _extract(self, said: list[Any], thread_id: str) -> None:
-        if not said or self._extractor is None:
+    def _extract(self, extractor: Extractor, messages: list[BufferMessage], thread_id: str) -> None:
+        if not messages:
             return
         items: list[PendingItem] = []
-        for message in said:
+        for message in messages:
             try:
-                items += hearing.extract_items(self._extractor, message, thread_id, self._agent_id)
-            except Exception as error:  # it is somebody's function, and the message is kept
+                items += extract_items(extractor, message, thread_id, self._agent_id)
+            except Exception as error:  # a user's function: it must not end the turn
                 self.add_notice(f"the extractor failed ({type(error).__name__}: {error})")
-        last = max(one.seq or 0 for one in said) + 1
-        self.apply(lambda held: _add_items(held, items).replace(read=max(held.read, last)))
-
-    def latest_evidence(self, thread: Thread, source: str) -> Evidence | None:
-        """Where in the thread what is noted now comes from: the last message, or the last tool result."""
-        return hearing.latest_evidence(thread, source)
+        end = max(message.seq or 0 for message in messages) + 1
+        self.apply(lambda notes: notes.with_items(items).replace(read=max(notes.read, end)))
 
     def record_use(self, memories: Iterable[Entry], now: int) -> None:
-        """Note which memories were used; that is not worth a save of its own."""
+        """Record the use of memories in the access log; it is saved with the next change."""
         log = self._notes.access_log
         for entry in memories:
             log = log.record(("memory", entry.id), "query", now)
         self._notes = self._notes.replace(access_log=log)
 
     def propose(self, item: PendingItem, *, decided: bool = False) -> None:
-        """Let something wait for promotion."""
+        """Add an item that waits for promotion; one that is `decided` is promoted whatever it scores."""
         if decided:
-            for left in self._notes.pending.add_agent_decision(item)[1]:
-                self.add_notice(f"too many decisions wait: {left.id!r} is not promoted; promote more often")
-            self.apply(lambda held: held.replace(pending=held.pending.add_agent_decision(item)[0]))
+            for dropped in self._notes.pending.add_agent_decision(item)[1]:
+                self.add_notice(
+                    f"too many decisions wait: {dropped.id!r} is not promoted; promote more often"
+                )
+            self.apply(lambda notes: notes.replace(pending=notes.pending.add_agent_decision(item)[0]))
         else:
-            self.apply(lambda held: _add_items(held, [item]))
-        # Whoever proposes it again wants it promoted, though that was once undone.
-        self.apply(lambda held: held.replace(held=tuple(one for one in held.held if one != item.id)))
+            self.apply(lambda notes: notes.with_items([item]))
+        # Proposing it again overrides an earlier undo.
+        self.apply(lambda notes: notes.replace(held=tuple(id for id in notes.held if id != item.id)))
+
+    def drop_context_item(self, notes: SessionNotes, item: ContextItem) -> SessionNotes:
+        """Return the notes after a value left the full working context: it may still become a memory."""
+        if item.suggested_type is not None:
+            notes = self._propose_dropped(notes, item)
+        return notes.with_origin(item.key, None)
+
+    def _propose_dropped(self, notes: SessionNotes, item: ContextItem) -> SessionNotes:
+        weights, now = self.policy.weights, clock.now()
+        importance = score_context_item(item, notes.access_log, now, weights).total
+        scope = Scope(agent_id=self._agent_id, session_id=self._session_id, project_id=self.project_id)
+        mark, origin = notes.marks_by_key().get(item.key), notes.evidence_by_key().get(item.key)
+        entry = entry_from_item(item, self._session_id, scope, importance, mark, origin)
+        notes = notes.without_dropped(item.key)
+        pending_item = PendingItem(entry=entry, access_count=item.access_count)
+        pending, evicted = notes.pending.add_implicit(pending_item)
+        gone = {other.id for other in evicted}
+        new = PromotionMark(key=item.key, id=entry.id, digest=digest(item.value))
+        dropped = tuple(other for other in (*notes.dropped, new) if other.id not in gone)
+        return notes.replace(pending=pending, dropped=dropped)
 
     # Promotion
 
     def due_trigger(self, now: int) -> str | None:
-        """Why it is time to promote, if it is."""
+        """Return the trigger of a promotion that is due, or None."""
         if not self.policy.enabled or self._checked_notes is self._notes:
             return None
-        held = self._notes
-        if held.pending.list_agent_decisions():
+        notes, capacity = self._notes, self.policy.capacity
+        if notes.pending.list_agent_decisions():
             return "turn"
-        full = self.policy.capacity
-        crowded = len(held.pending.list_implicit()) >= full * held.pending.max_items
-        if crowded or held.context.current_tokens >= full * held.context.max_tokens:
+        crowded = len(notes.pending.list_implicit()) >= capacity * notes.pending.max_items
+        if crowded or notes.context.current_tokens >= capacity * notes.context.max_tokens:
             return "capacity"
-        last = max(held.last_run or 0, self._last_run_at)
+        last = max(notes.last_run or 0, self._last_run_at)
         return "interval" if now - last >= self.policy.every_ms else None
 
     def plan(
         self, thread: Thread, scope: Scope, trigger: str, threshold: float | None = None
     ) -> PromotionPlan:
-        """What a promotion would do now."""
-        held = self._notes
+        """Return what a promotion would do now."""
+        notes = self._notes
         return build_plan(
             self.short_term(thread),
             scope,
@@ -318,68 +564,69 @@ class SessionMemory:
             now=clock.now(),
             trigger=trigger,
             threshold=threshold,
-            marks=held.marks_by_key(),
-            origins=held.evidence_by_key(),
-            evicted={one.id: one for one in held.dropped},
-            undone_ids=held.held,
+            marks=notes.marks_by_key(),
+            origins=notes.evidence_by_key(),
+            evicted={mark.id: mark for mark in notes.dropped},
+            undone_ids=notes.held,
         )
 
     async def promote(
         self, store: Any, thread: Thread, scope: Scope, trigger: str, threshold: float | None = None
     ) -> Promotion:
-        """Promote, keep what that changed, and tell it."""
+        """Promote, save the changed notes, and emit the signals of it."""
         await self.refresh()
         plan = self.plan(thread, scope, trigger, threshold)
-        standing = [run for run in self._notes.runs if run.undone_at is None]
-        earlier = frozenset(one.id for run in standing for one in run.promoted)
-        done = await promote(store, plan, strict=self.policy.strict, promoted_ids=earlier)
-        run, self._last_run_at = done.run, plan.at
+        active = [run for run in self._notes.runs if run.undone_at is None]
+        known = frozenset(promoted.id for run in active for promoted in run.promoted)
+        promotion = await promote(store, plan, strict=self.policy.strict, promoted_ids=known)
+        run, self._last_run_at = promotion.run, plan.at
         if run is not None and run.promoted:
             self._last_idle_run_at = None
-            self.apply(lambda held: held.with_run(run))
-        else:  # not worth a save
+            self.apply(lambda notes: notes.with_run(run))
+        else:
             self._idle_runs, self._last_idle_run_at = self._idle_runs + 1, plan.at
         for failure in () if run is None else run.failed:
             self.add_notice(f"memory {failure.id!r} waits: {failure.problem}")
         before = self._notes
         await self.save()
-        left = any(one.verdict == "later" for one in done.plan.candidates)
-        whole = not self._changes and not left and (run is None or not run.failed)
-        self._checked_notes = self._notes if whole and before.context is self._notes.context else None
-        await self.emit_signals(done.signals)
-        return done
+        postponed = any(candidate.verdict == "later" for candidate in promotion.plan.candidates)
+        complete = not self._changes and not postponed and (run is None or not run.failed)
+        self._checked_notes = self._notes if complete and before.context is self._notes.context else None
+        await self._emit_signals(promotion.signals)
+        return promotion
 
     async def undo(self, store: Any, scope: Scope, run_id: str | None) -> PromotionRun:
-        """Take a promotion back: the last, or the one that is named."""
+        """Undo a promotion: the last, or the one with an id."""
         await self.refresh()
-        known = [one for one in self._notes.runs if one.undone_at is None]
-        run = next((one for one in reversed(known) if run_id in (None, one.id)), None)
+        active = [run for run in self._notes.runs if run.undone_at is None]
+        run = next((run for run in reversed(active) if run_id in (None, run.id)), None)
         if run is None:
-            there = ", ".join(one.id for one in known) or "none"
-            raise NotFound("promotion", run_id or "last", f"what can be undone: {there}")
-        signals, taken = await undo(store, run, scope, undone=self._notes.undone_promotions())
-        keyed, now = {one.id for one in run.promoted if one.key is not None}, clock.now()
-        items = [PendingItem(entry=_reset_entry(entry)) for entry in taken if entry.id not in keyed]
-        self.apply(lambda held: _add_items(held.without_run(run, now), items))
+            known = ", ".join(run.id for run in active) or "none"
+            raise NotFound("promotion", run_id or "last", f"what can be undone: {known}")
+        signals, entries = await undo(store, run, scope, undone=self._notes.undone_promotions())
+        keyed, now = {promoted.id for promoted in run.promoted if promoted.key is not None}, clock.now()
+        # Values of the working context are still there; the others wait for promotion again.
+        items = [PendingItem(entry=_reset_entry(entry)) for entry in entries if entry.id not in keyed]
+        self.apply(lambda notes: notes.without_run(run, now).with_items(items))
         await self.save()
-        await self.emit_signals(signals)
+        await self._emit_signals(signals)
         return run.replace(undone_at=now)
 
-    async def emit_signals(self, signals: Iterable[Signal]) -> None:
-        """Pass signals on; what a listener raises is told, and stops nothing."""
+    async def _emit_signals(self, signals: Iterable[Signal]) -> None:
+        """Pass signals to the listener; one that fails only causes a notice."""
         if self._listener is None:
             return
         for signal in signals:
             try:
-                answer = self._listener(signal)
-                if isinstance(answer, Awaitable):
-                    await answer
+                pending = self._listener(signal)
+                if isinstance(pending, Awaitable):
+                    await pending
             except Exception as error:
                 self.add_notice(f"a listener failed ({type(error).__name__}: {error})")
 
 
 def _reset_entry(entry: Entry) -> Entry:
-    """A memory as it was before it was kept."""
+    """Return a memory as it was before it was written."""
     return entry.replace(superseded_by=None, superseded_at=None, superseded_reason=None, rev=0)
 
 
@@ -387,8 +634,100 @@ def _format_time(at: int) -> str:
     return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _add_items(held: SessionNotes, items: Iterable[PendingItem]) -> SessionNotes:
-    pending = held.pending
-    for item in items:
-        pending, _ = pending.add_implicit(item)
-    return held.replace(pending=pending)
+class Scratchpad:
+    """The working context of a session as a mutable mapping; reads count as access."""
+
+    def __init__(self, memory: SessionMemory, state: SessionState) -> None:
+        self._memory = memory
+        self._state = state
+
+    @property
+    def value(self) -> WorkingContext:
+        """The working context as a value."""
+        return self._memory.notes.context
+
+    def put(
+        self,
+        key: str,
+        value: Any,
+        *,
+        source: str = "inferred",
+        confidence: float = 0.7,
+        memory_type: str | None = None,
+        evidence: Evidence | None = None,
+    ) -> None:
+        """Put a value under a key.
+
+        Args:
+            key: the key.
+            value: data.
+            source: where it comes from: `user`, `tool`, `inferred` …
+            confidence: from 0 to 1.
+            memory_type: the type of memory that it becomes if promoted.
+            evidence: default: the last message, or for the source `tool` the last tool result.
+        """
+        now, memory = clock.now(), self._memory
+        if evidence is None:
+            evidence = latest_evidence(self._state.thread, source)
+        else:
+            check_instance(evidence, "evidence", kind=Evidence)
+
+        def change(notes: SessionNotes) -> SessionNotes:
+            context, dropped = notes.context.put(
+                key, value, source=source, confidence=confidence, memory_type=memory_type, now=now,
+                count=memory.count,
+            )  # fmt: skip
+            notes = notes.replace(context=context, access_log=notes.access_log.record(key, "write", now))
+            for item in dropped:
+                notes = memory.drop_context_item(notes, item)
+            return notes.without_dropped(key).with_origin(key, evidence)
+
+        memory.apply(change)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value, or the default; count an access."""
+        now = clock.now()
+        if not self.value.has(key):
+            return default
+        value = self.value.peek(key)
+
+        def change(notes: SessionNotes) -> SessionNotes:
+            context, _ = notes.context.get(key, now=now)
+            return notes.replace(context=context, access_log=notes.access_log.record(key, "read", now))
+
+        self._memory.apply(change)
+        return value
+
+    def peek(self, key: str, default: Any = None) -> Any:
+        """Return a value, or the default, without counting an access."""
+        return self.value.peek(key, default)
+
+    def item(self, key: str) -> ContextItem | None:
+        """Return a value with its source, confidence and access count."""
+        return self.value.item(key)
+
+    def delete(self, key: str) -> bool:
+        """Remove a value and return whether there was one; memories promoted from it stay."""
+        if not self.value.has(key):
+            return False
+        self._memory.apply(
+            lambda notes: notes.replace(context=notes.context.delete(key)).with_origin(key, None)
+        )
+        return True
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._memory.apply(lambda notes: notes.replace(context=notes.context.clear(), origins=()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all values without counting an access."""
+        return self.value.to_dict()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.value.has(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.value.to_dict())
+
+    def __len__(self) -> int:
+        return self.value.size

@@ -1,279 +1,293 @@
-"""How does a session run a turn, and what of it is kept when?
+"""Run the turns of a session and persist each step.
 
-Before anything happens, that the turn was asked; then what was recalled, each message, tool call and result
-as it comes; at the end the answer, with which the turn is part of the conversation; and only then what is to
-be remembered of it.
-
+First the request is persisted, then what was recalled, then each message, tool call and result. The final
+reply makes the turn part of the conversation; only after that it is captured and short-term memory is
+promoted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 from anyio import CancelScope, get_cancelled_exc_class, move_on_after
 
-from omoide import observe
-from omoide.core import codec
+from omoide import clock, observe
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import checkpoint
 from omoide.core.entry import Evidence, MessageRef, RecallResult
-from omoide.core.frozen import EMPTY_MAP, thaw
+from omoide.core.frozen import EMPTY_MAP
+from omoide.core.thread import ThreadEntry
 from omoide.errors import Erased, Invalid, KeyReused, OmoideError, ReviewNeeded, TurnPending
+from omoide.sessions.memory import SessionMemory
 from omoide.sessions.storage import InFlight, PendingCapture, SessionState
 from omoide.stores.protocols import Store
-from omoide.turns import journal, memory, tools
-from omoide.turns.controls import Decision, TurnRequest, check_same_controls, redact
+from omoide.turns import journal, tools
+from omoide.turns.controls import TurnRequest, check_same_controls, decode_decisions, redact
 from omoide.turns.journal import EventEmitter
-from omoide.turns.loop import Turn
-from omoide.turns.memory import memory_policy, resume_context
+from omoide.turns.loop import TurnState
+from omoide.turns.memory import capture_turn, memory_policy, resume_context, scope_of
 from omoide.turns.model import Model
 from omoide.turns.options import TurnOptions
 from omoide.turns.prompt import check_fits
-from omoide.turns.result import TurnResult
-from omoide.turns.runner import capture_result, emit_finished, execute
+from omoide.turns.runner import TurnResult, capture_result, emit_finished, execute
 from omoide.turns.spec import AgentSpec
 
 UNFINISHED_STATUSES = ("running", "hibernated", "waiting")
 CANCEL_TIMEOUT = 5
-"""Seconds to write down that a turn was cancelled."""
+"""Seconds to persist that a turn was cancelled."""
 MAX_PENDING_CAPTURES = 100
-"""How many turns may wait to be remembered, while their store cannot be written to."""
+"""Turns that may wait to be captured while their store cannot be written to."""
 
 
 class TurnRunner:
-    """The turns of one session."""
+    """Runs the turns of one session; it is the `TurnRecorder` of each."""
 
     def __init__(
-        self,
-        spec: AgentSpec,
-        state: SessionState,
-        store: Store | None,
-        on_turn_end: Callable[[], Awaitable[None]],
+        self, spec: AgentSpec, state: SessionState, memory: SessionMemory, store: Store | None
     ) -> None:
         self._spec = spec
         self._state = state
-        self._on_turn_end = on_turn_end
-        """What is to be done at the end of each turn."""
+        self._memory = memory
         self._store = store
-        """The store that the session's memory lies in, unless a turn says otherwise."""
+        """The store of the session's memory; a turn may use another."""
 
     async def begin(self, input: str, options: TurnOptions, *, streaming: bool) -> TurnResult:
-        """A new turn."""
-        asked, model = options.build_request(self._spec, input), options.resolve_model(self._spec)
-        check_fits(self._spec, asked.input, tools.operations(self._spec), options.count_tokens)
+        """Run a new turn."""
+        request, model = options.build_request(self._spec, input), options.resolve_model(self._spec)
+        check_fits(self._spec, request.input, tools.operations(self._spec), options.count_tokens)
         async with self._state.lock():
-            header = self._state.record
-            if header.status in UNFINISHED_STATUSES:
-                raise TurnPending(header.session_id, header.status)
-            if self._state.has_request(asked.id):
-                raise Invalid("request_id", f"{asked.id!r} was asked here before", "choose another")
+            record = self._state.record
+            if record.status in UNFINISHED_STATUSES:
+                raise TurnPending(record.session_id, record.status)
+            if self._state.has_request(request.id):
+                raise Invalid("request_id", f"{request.id!r} was asked here before", "choose another")
             notices = await self._capture_pending(options)
             await self._close_previous_turn(options, model)
-            flight = InFlight(asked=asked)
-            result = await self._run(
-                flight, self._state.agent, options, model, resumed=False, streaming=streaming
-            )
+            turn = InFlight(asked=request)
+            result = await self._run(turn, self._state.agent, options, model, streaming=streaming)
             return result.replace(notices=(*notices, *result.notices))
 
     async def resume(self, options: TurnOptions, *, streaming: bool = False) -> TurnResult | None:
-        """The turn that did not finish, from where it stopped; None where there is none."""
+        """Resume the turn that did not finish; return None if there is none."""
         async with self._state.lock():
             notices = await self._capture_pending(options)
-            header, flight = self._state.record, self._state.record.turn
-            if flight is None:
+            reviews, turn = self._state.record.pending_reviews, self._state.record.turn
+            if turn is None:
                 return None
-            check_same_controls(flight.asked, options.controls)
-            options.decisions = {**decode_decisions(flight), **options.decisions}
-            options.reviews = header.pending_reviews
-            undecided = [one.id for one in header.pending_reviews if one.id not in options.decisions]
+            check_same_controls(turn.asked, options.controls)
+            options.decisions = {**decode_decisions(turn.decisions), **options.decisions}
+            options.reviews = reviews
+            undecided = [review.id for review in reviews if review.id not in options.decisions]
             if undecided:
-                raise ReviewNeeded(flight.asked.id, undecided)
-            options.context = resume_context(self._spec, flight.asked, options.context)
-            if flight.asked.off_record:
-                options.memory_store = None
+                raise ReviewNeeded(turn.asked.id, undecided)
+            options.context = resume_context(self._spec, turn.asked, options.context)
+            if turn.asked.off_record:
+                options.store = None
             model = options.resolve_model(self._spec)
-            # A runner that lost the session finds the transcript changed, and can write no more.
-            await self._state.append([journal.resumed_entry(flight.asked.id)])
+            # A process that lost its lease finds the transcript changed by this, and can no longer write.
+            await self._state.append([journal.resumed_entry(turn.asked.id)])
             agent = self._state.agent
             await self._state.save(status="running", error=None)
-            result = await self._run(flight, agent, options, model, resumed=True, streaming=streaming)
+            result = await self._run(turn, agent, options, model, resumed=True, streaming=streaming)
             return result.replace(notices=(*notices, *result.notices))
 
-    async def _capture_pending(self, given: TurnOptions) -> list[str]:
-        """Remember the turns that were over before they could be captured; what is to be told about it."""
+    async def _capture_pending(self, options: TurnOptions) -> list[str]:
+        """Capture earlier turns whose capture failed; return notices."""
         waiting = [*self._state.record.captures]
-        told: list[str] = []
+        notices: list[str] = []
         while waiting:
-            one = waiting[0]
+            capture = waiting[0]
             try:
-                await self._capture_one(one, given)
-            except (Invalid, KeyReused, Erased) as error:  # what is wrong with it will stay wrong
-                told.append(f"turn {one.asked.id!r} is not captured ({type(error).__name__})")
-            except OmoideError as error:  # this may pass: the next turn tries again
-                told.append(f"{len(waiting)} earlier turns wait to be captured ({type(error).__name__})")
+                await self._capture_one(capture, options)
+            except (Invalid, KeyReused, Erased) as error:  # these will not pass with time
+                notices.append(f"turn {capture.asked.id!r} is not captured ({type(error).__name__})")
+            except OmoideError as error:
+                notices.append(f"{len(waiting)} earlier turns wait to be captured ({type(error).__name__})")
                 break
             waiting.pop(0)
-        if len(waiting) > MAX_PENDING_CAPTURES:
-            told.append(
-                f"{len(waiting) - MAX_PENDING_CAPTURES} earlier turns will not be captured: too many wait"
-            )
-            waiting = waiting[-MAX_PENDING_CAPTURES:]
+        excess = len(waiting) - MAX_PENDING_CAPTURES
+        if excess > 0:
+            notices.append(f"{excess} earlier turns will not be captured: too many wait")
+            waiting = waiting[excess:]
         if len(waiting) != len(self._state.record.captures):
             await self._state.save(captures=tuple(waiting))
-        return told
+        return notices
 
-    async def _capture_one(self, one: PendingCapture, given: TurnOptions) -> None:
-        await memory.capture_turn(
+    async def _capture_one(self, capture: PendingCapture, options: TurnOptions) -> None:
+        request = capture.asked
+        await capture_turn(
             self._spec,
-            one.input,
-            one.content,
-            request_id=one.asked.id,
-            memory_store=given.memory_store,
-            session_id=one.asked.session_id,
-            project_id=one.asked.project_id,
-            context=resume_context(self._spec, one.asked, given.context),
-            at=one.asked.at,
-            **self._message_source(one.first, one.last),
+            capture.input,
+            capture.content,
+            request_id=request.id,
+            store=options.store,
+            session_id=request.session_id,
+            project_id=request.project_id,
+            context=resume_context(self._spec, request, options.context),
+            at=request.at,
+            **self._message_source(capture.first, capture.last),
         )
 
-    async def _close_previous_turn(self, given: TurnOptions, model: Model) -> None:
-        """Something else is asked: a turn that failed will not be gone on with, unless it has its answer."""
-        left = self._state.record.turn
-        if left is None:
+    async def _close_previous_turn(self, options: TurnOptions, model: Model) -> None:
+        """Finish a failed turn that has its answer, and abandon one that has not."""
+        turn = self._state.record.turn
+        if turn is None:
             return
-        done = journal.progress_of(self._state.entries_of(left.asked.id), left.asked.id)
-        if done.final_reply is not None:
-            quiet = msgspec.structs.replace(
-                given,
-                on_event=None,
-                decisions=EMPTY_MAP,
-                context=resume_context(self._spec, left.asked, given.context),
-                memory_store=None if left.asked.off_record else self._store,
-            )
-            await self._run(left, self._state.agent, quiet, model, resumed=True, streaming=False)
-        else:
-            await self._state.append([journal.abandoned_entry(left.asked.id, "something else was asked")])
-            status = "finished" if self._state.record.turns else "new"
-            await self._state.save(turn=None, status=status, error=None)
+        request = turn.asked
+        progress = journal.progress_of(self._state.entries_of(request.id), request.id)
+        if progress.final_reply is None:
+            await self._state.abandon_turn(request.id, "something else was asked")
+            return
+        quiet = msgspec.structs.replace(
+            options,
+            on_event=None,
+            decisions=EMPTY_MAP,
+            context=resume_context(self._spec, request, options.context),
+            store=None if request.off_record else self._store,
+        )
+        await self._run(turn, self._state.agent, quiet, model, resumed=True)
 
     async def _run(
         self,
-        flight: InFlight,
+        turn: InFlight,
         agent: Agent,
-        given: TurnOptions,
+        options: TurnOptions,
         model: Model,
         *,
-        resumed: bool,
-        streaming: bool,
+        resumed: bool = False,
+        streaming: bool = False,
     ) -> TurnResult:
-        world = given.build_environment(
+        request = turn.asked
+        environment = options.build_environment(
             self._spec,
-            events=EventEmitter(given.on_event),
+            events=EventEmitter(options.on_event),
             model=model,
-            begin=self._record_start,
-            record=self._state.append,
-            remember=self._record_recall,
+            recorder=self,
             streaming=streaming,
-            sizes=self._state.token_counts(given.count_tokens),
+            token_counts=self._state.token_counts(options.count_tokens),
         )
-        run = Turn(
-            world,
-            flight.asked,
+        state = TurnState(
+            environment,
+            request,
             agent,
             history=self._state.history,
-            entries=self._state.entries_of(flight.asked.id) if resumed else (),
-            recalled=flight.recalled,
-            has_recalled=flight.remembered,
+            entries=self._state.entries_of(request.id) if resumed else (),
+            recalled=turn.recalled,
+            has_recalled=turn.remembered,
             resumed=resumed,
         )
-        spec, session_id = self._spec, flight.asked.session_id
-        with observe.span("invoke_agent", name=spec.id, agent_id=spec.id, conversation_id=session_id):
+        agent_id, session_id = self._spec.id, request.session_id
+        with observe.span("invoke_agent", name=agent_id, agent_id=agent_id, conversation_id=session_id):
             try:
-                result = await execute(run)
+                result = await execute(state)
             except Exception as error:
-                await self._record_failure(flight.asked.id, error, redact(str(error), world.hidden))
+                await self._record_failure(request.id, error, redact(str(error), environment.hidden))
                 raise
             except get_cancelled_exc_class():
                 with move_on_after(CANCEL_TIMEOUT, shield=True):
-                    await self._record_cancellation(flight.asked.id)
+                    await self._record_cancellation(request.id)
                 raise
-            # What is answered is kept, also for a program that does not wait for it any more.
+            # An answer is persisted even if the caller is cancelled now.
             with CancelScope(shield=True):
                 if result.status == "finished":
-                    await self._commit(run, result)
-                    result = await self._capture_result(run, await emit_finished(run, result))
+                    await self._commit(state, result)
+                    result = await self._capture_result(state, await emit_finished(state, result))
                 else:
-                    await self._suspend(run, result)
-                learned = await self._save_short_term()
-            return result.replace(notices=(*result.notices, *learned)) if learned else result
+                    await self._suspend(state, result)
+                notices = await self._update_memory(options, request)
+            return result.replace(notices=(*result.notices, *notices)) if notices else result
 
-    async def _save_short_term(self) -> list[str]:
-        """Keep what short-term memory has of the turn; where that fails, the turn is over all the same."""
+    async def _update_memory(self, options: TurnOptions, request: TurnRequest) -> list[str]:
+        """Read the turn into short-term memory, promote what is due, and save; return notices."""
         try:
-            await self._on_turn_end()
-        except Exception as error:
+            memory, policy = self._memory, memory_policy(self._spec)
+            await memory.refresh()
+            memory.follow(self._state.thread)
+            trigger = memory.due_trigger(clock.now())
+            if trigger is not None and self._store is not None and policy is not None:
+                scope = scope_of(
+                    self._spec,
+                    policy,
+                    session_id=request.session_id,
+                    project_id=request.project_id,
+                    context=options.context,
+                    include_session=True,
+                )
+                await memory.promote(self._store, self._state.thread, scope, trigger)
+            await memory.save(closed=False)
+        except Exception as error:  # the turn has its answer, whatever happens here
             return [f"short-term memory was not saved ({type(error).__name__}: {error})"]
         return []
 
-    async def _record_start(self, asked: TurnRequest) -> None:
-        """Keep what was asked, as the controls left it."""
-        await self._state.save(status="running", turn=InFlight(asked=asked), error=None, pending_reviews=())
+    # TurnRecorder
 
-    async def _record_recall(self, recalled: RecallResult | None) -> None:
-        """Keep what was recalled, so that a turn which is taken up again does not recall twice."""
-        flight = self._state.record.turn
-        if flight is not None:
-            await self._state.save(turn=flight.replace(recalled=recalled, remembered=True))
+    async def record_start(self, request: TurnRequest) -> None:
+        """Persist the request, as the controls left it."""
+        await self._state.save(status="running", turn=InFlight(asked=request), error=None, pending_reviews=())
 
-    async def _suspend(self, run: Turn, result: TurnResult) -> None:
-        """Put the turn aside; one that waits at its input has not begun before."""
-        flight = self._state.record.turn
-        if flight is None or flight.asked.id != run.request.id:
-            await self._record_start(run.request)
-            flight = InFlight(asked=run.request)
-        # What was decided and has not happened yet stays as it was shown; a new question needs a new answer.
-        open_ones = {one.id: one for one in self._state.record.pending_reviews if not run.is_resolved(one)}
-        decisions = {key: one for key, one in flight.decisions.items() if key in open_ones}
-        flight = (self._state.record.turn or flight).replace(decisions=decisions)
-        reviews = open_ones | {one.id: one for one in result.reviews}
-        await self._state.save(status=result.status, pending_reviews=tuple(reviews.values()), turn=flight)
+    async def record_recall(self, recalled: RecallResult | None) -> None:
+        """Persist the recalled memories, so that a resumed turn does not recall again."""
+        turn = self._state.record.turn
+        if turn is not None:
+            await self._state.save(turn=turn.replace(recalled=recalled, remembered=True))
 
-    async def _record_failure(self, request_id: str, error: Exception, words: str) -> None:
-        """Keep what went wrong; the turn stays, so that it can be resumed or left behind."""
-        flight = self._state.record.turn
-        if flight is None or flight.asked.id != request_id:
-            return  # it was refused before it began: nothing of it is kept
+    async def record_entries(self, entries: Sequence[ThreadEntry]) -> None:
+        """Append entries to the transcript."""
+        await self._state.append(entries)
+
+    # The end of a turn
+
+    async def _suspend(self, state: TurnState, result: TurnResult) -> None:
+        """Persist a turn that waits or hibernates; one that waits at its input was not persisted before."""
+        turn = self._state.record.turn
+        if turn is None or turn.asked.id != state.request.id:
+            await self.record_start(state.request)
+            turn = InFlight(asked=state.request)
+        # Decisions that did not take effect yet stay; a new question needs a new decision.
+        unresolved = {
+            review.id: review
+            for review in self._state.record.pending_reviews
+            if not state.is_resolved(review)
+        }
+        decisions = {key: decision for key, decision in turn.decisions.items() if key in unresolved}
+        turn = (self._state.record.turn or turn).replace(decisions=decisions)
+        reviews = unresolved | {review.id: review for review in result.reviews}
+        await self._state.save(status=result.status, pending_reviews=tuple(reviews.values()), turn=turn)
+
+    async def _record_failure(self, request_id: str, error: Exception, message: str) -> None:
+        """Persist the error; the turn stays, so that it can be resumed or abandoned."""
+        turn = self._state.record.turn
+        if turn is None or turn.asked.id != request_id:
+            return  # it was refused before anything of it was persisted
         if self._state.lease_lost:
-            return  # somebody else has the session now
-        told = {"kind": type(error).__name__, "message": words, "request_id": request_id}
-        with suppress(OmoideError):  # the first error is the one to hear about
-            await self._state.append([journal.error_entry(request_id, told["kind"], told["message"])])
-            await self._state.save(status="error", error=told)
+            return  # another process runs the session
+        kind = type(error).__name__
+        details = {"kind": kind, "message": message, "request_id": request_id}
+        with suppress(OmoideError):  # the first error is the one to raise
+            await self._state.append([journal.error_entry(request_id, kind, message)])
+            await self._state.save(status="error", error=details)
 
     async def _record_cancellation(self, request_id: str) -> None:
-        """Keep that nobody waits for the turn any more: it can be resumed, or left behind."""
-        flight = self._state.record.turn
-        if flight is not None and flight.asked.id == request_id and not self._state.lease_lost:
-            told = {"kind": "Cancelled", "message": "the program stopped waiting", "request_id": request_id}
+        """Persist that the turn was cancelled; it can be resumed or abandoned."""
+        turn = self._state.record.turn
+        if turn is not None and turn.asked.id == request_id and not self._state.lease_lost:
+            message = "the program stopped waiting"
+            details = {"kind": "Cancelled", "message": message, "request_id": request_id}
             with suppress(OmoideError):
-                await self._state.save(status="error", error=told)
+                await self._state.save(status="error", error=details)
 
-    async def _commit(self, run: Turn, result: TurnResult) -> None:
-        """From here on the turn is part of the conversation."""
-        done, policy = run.progress, memory_policy(self._spec)
+    async def _commit(self, state: TurnState, result: TurnResult) -> None:
+        """Persist the end of the turn: from here on it is part of the conversation."""
+        progress, policy = state.progress, memory_policy(self._spec)
         captures = self._state.record.captures
-        if policy is not None and policy.capture == "conversation" and run.environment.store is self._store:
-            first = 0 if done.user is None else done.user.seq
+        if policy is not None and policy.capture == "conversation" and state.environment.store is self._store:
+            first, last = _positions(state)
             captures += (
                 PendingCapture(
-                    asked=run.request,
-                    input=run.input,
-                    content=result.content,
-                    first=first,
-                    last=done.final_seq or first,
+                    asked=state.request, input=state.input, content=result.content, first=first, last=last
                 ),
             )
         await self._state.save(
@@ -281,33 +295,32 @@ class TurnRunner:
             turn=None,
             pending_reviews=(),
             error=None,
-            checkpoint=checkpoint(run.agent),
+            checkpoint=checkpoint(state.agent),
             turns=self._state.record.turns + 1,
-            last_request_id=run.request.id,
+            last_request_id=state.request.id,
             result=result.content,
             captures=captures,
         )
-        self._state.history.append(journal.to_exchange(done, run.request.id))
+        self._state.history.append(journal.to_exchange(progress, state.request.id))
 
-    async def _capture_result(self, run: Turn, result: TurnResult) -> TurnResult:
+    async def _capture_result(self, state: TurnState, result: TurnResult) -> TurnResult:
         waiting = self._state.record.captures
-        first = 0 if run.progress.user is None else run.progress.user.seq
-        result = await capture_result(
-            run, result, **self._message_source(first, run.progress.final_seq or first)
-        )
-        if result.memory is not None and waiting and waiting[-1].asked.id == run.request.id:
+        result = await capture_result(state, result, **self._message_source(*_positions(state)))
+        if result.memory is not None and waiting and waiting[-1].asked.id == state.request.id:
             await self._state.save(captures=waiting[:-1])
         return result
 
     def _message_source(self, first: int, last: int) -> dict[str, Any]:
-        """Where in the transcript a captured turn is found."""
-        place = self._state.thread.id
+        """Return message and evidence of a memory that is captured from the transcript."""
+        thread_id = self._state.thread.id
         return {
-            "message": MessageRef(thread=place, seq=first),
-            "evidence": tuple(Evidence(kind="message", ref=f"{place}:{seq}") for seq in (first, last)),
+            "message": MessageRef(thread=thread_id, seq=first),
+            "evidence": tuple(Evidence(kind="message", ref=f"{thread_id}:{seq}") for seq in (first, last)),
         }
 
 
-def decode_decisions(flight: InFlight) -> dict[str, Decision]:
-    """What was decided about a turn."""
-    return {key: codec.from_builtins(thaw(one), Decision) for key, one in flight.decisions.items()}
+def _positions(state: TurnState) -> tuple[int, int]:
+    """Return the positions of the input and the answer in the thread."""
+    progress = state.progress
+    first = 0 if progress.user is None else progress.user.seq
+    return first, progress.final_seq or first

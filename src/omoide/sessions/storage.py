@@ -1,11 +1,8 @@
-"""Session record, transcript, lease.
+"""Persist sessions: the record, the transcript, and the lease on both.
 
-The header is one document of the store and the transcript another. What is said goes to the transcript as it
-is said; the header says how far that is settled.
-
-Two documents of a store: the header, saved anew at each step, and the transcript, which is only ever added
-to. One runner at a time holds a lease on the session; every write names the revision it builds on, so that a
-runner which lost its lease cannot write any more.
+A session is two documents of a store: the record, saved anew at each step, and the transcript, which is only
+appended to. One runner at a time holds a lease on the session. Every write names the revision it builds on
+(fencing), so a runner that lost its lease cannot write any more.
 """
 
 from __future__ import annotations
@@ -41,48 +38,45 @@ from omoide.errors import (
     SessionBusy,
     StoreFailed,
 )
+from omoide.retrieval.text import TokenCounter
 from omoide.stores.protocols import SupportsDocuments, SupportsLeases
 from omoide.stores.records import Document
 from omoide.turns import journal as transcript
 from omoide.turns import tools
 from omoide.turns.controls import Review, TurnContext, TurnRequest
-from omoide.turns.messages import Exchange, TokenCounts
-from omoide.turns.prompt import TokenCounter
+from omoide.turns.prompt import Exchange, TokenCounts
 from omoide.turns.runner import restore_with_plugins
 from omoide.turns.spec import AgentSpec
 from omoide.verbs import require
-
-# header: What is known about a session, apart from what was said in it?
-
 
 STATUSES = ("new", "running", "hibernated", "waiting", "finished", "error")
 RECORD_VERSION = 1
 
 
 class InFlight(Value, frozen=True, kw_only=True):
-    """A turn that is not over: what it was asked, what was recalled for it, what was decided about it."""
+    """A turn that is not finished: its request, the recalled memories, and decisions on its reviews."""
 
     asked: TurnRequest
     recalled: RecallResult | None = None
     remembered: bool = False
-    """Whether the store was asked: a turn that is taken up again does not ask twice."""
+    """True after recall, also without a result: a resumed turn does not recall again."""
     decisions: MapField = EMPTY_MAP
 
 
 class PendingCapture(Value, frozen=True, kw_only=True):
-    """A turn that is over and whose words are still to be remembered."""
+    """A finished turn that is not captured yet."""
 
     asked: TurnRequest
     input: str
     content: str
     first: Count
-    """Where in the thread the user's words are."""
+    """Position of the input in the thread."""
     last: Count
-    """Where the answer is."""
+    """Position of the answer in the thread."""
 
 
 class SessionRecord(Record, frozen=True, kw_only=True):
-    """A session as data; no processes, no secrets."""
+    """A session as data, without its transcript and without secrets."""
 
     LABEL: ClassVar[str] = "session"
 
@@ -90,15 +84,15 @@ class SessionRecord(Record, frozen=True, kw_only=True):
     session_id: Id
     agent_id: Id
     namespace: Id = DEFAULT_NAMESPACE
-    """Where the session's own documents lie."""
+    """The namespace of the session's documents."""
     project_id: Id | None = None
     spec: AgentSpec
     status: str = "new"
     thread_id: Id
     checkpoint: Checkpoint
-    """The agent after the last turn that is over, without its thread."""
+    """The agent after the last finished turn, without its thread."""
     turns: Count = 0
-    """How many turns are over."""
+    """The number of finished turns."""
     last_request_id: Id | None = None
     result: str | None = None
     """The last answer."""
@@ -106,7 +100,7 @@ class SessionRecord(Record, frozen=True, kw_only=True):
     pending_reviews: tuple[Review, ...] = ()
     turn: InFlight | None = None
     captures: tuple[PendingCapture, ...] = ()
-    """Turns that are over and not yet remembered, oldest first."""
+    """Finished turns that are not captured yet, oldest first."""
     metadata: MapField = EMPTY_MAP
     created_at: Millis = msgspec.field(default_factory=clock.now)
     updated_at: Millis = msgspec.field(default_factory=clock.now)
@@ -118,17 +112,16 @@ class SessionRecord(Record, frozen=True, kw_only=True):
 
     @property
     def snapshots(self) -> tuple[InFlight, ...]:
-        """The turn at rest, where there is one."""
+        """The unfinished turn, if there is one."""
         return () if self.turn is None else (self.turn,)
 
 
-def encode_record(header: SessionRecord) -> object:
-    """A header as it stands in a document."""
-    return codec.to_builtins(header)
-
-
 def decode_record(body: object, session_id: str) -> SessionRecord:
-    """The header that a document holds; one of another version is refused, and so is a damaged one."""
+    """Decode the body of a session document.
+
+    Raises:
+        RestoreFailed: it is damaged, or has another version.
+    """
     plain = thaw(body)
     version = plain.get("schema_version") if isinstance(plain, dict) else None
     if version != RECORD_VERSION:
@@ -142,15 +135,12 @@ def decode_record(body: object, session_id: str) -> SessionRecord:
         raise RestoreFailed(f"session {session_id!r}", error) from error
 
 
-# keeping: How does a session outlive its process?
-
-
 SESSION_KIND = "session"
 THREAD_KIND = "thread"
 
 
 class SessionStore:
-    """Reads and writes one session."""
+    """Reads and writes the documents of one session."""
 
     def __init__(self, store: Any, session_id: str, namespace: str = DEFAULT_NAMESPACE) -> None:
         require(store, SupportsLeases, "lend a session to one runner at a time")
@@ -163,19 +153,19 @@ class SessionStore:
         self._thread_rev = 0
 
     async def load(self) -> tuple[SessionRecord, Thread] | None:
-        """The session as it is kept, or None."""
+        """Return the record and the thread, or None if there is no session."""
         document = await self._store.load(SESSION_KIND, self.session_id, self._scope)
         if document is None:
             return None
-        header = decode_record(document.body, self.session_id)
-        journal = await self._store.load(THREAD_KIND, header.thread_id, self._scope)
-        if journal is None:
+        record = decode_record(document.body, self.session_id)
+        log = await self._store.load(THREAD_KIND, record.thread_id, self._scope)
+        if log is None:
             raise RestoreFailed(f"session {self.session_id!r}", "its transcript is missing")
-        self._rev, self._thread_rev = document.rev, journal.rev
-        return header, _decode_thread(header, journal)
+        self._rev, self._thread_rev = document.rev, log.rev
+        return record, _decode_thread(record, log)
 
     async def create(self, record: SessionRecord, entries: Sequence[ThreadEntry] = ()) -> None:
-        """Keep a new session; its transcript first, so that no header ever points to nothing."""
+        """Write a new session; its transcript first, so that no record ever points to nothing."""
         if await self._store.load(SESSION_KIND, self.session_id, self._scope) is not None:
             raise IdTaken(self.session_id)
         journal = self._document(THREAD_KIND, record.thread_id, record, None).replace(
@@ -188,19 +178,19 @@ class SessionStore:
             raise IdTaken(self.session_id) from error
 
     async def has_changed(self) -> bool:
-        """Whether somebody else wrote the session since it was read."""
+        """Return whether another process wrote the session since it was read."""
         document = await self._store.load(SESSION_KIND, self.session_id, self._scope)
         if document is None:
             raise NotFound("session", self.session_id, "it was erased")
         return bool(document.rev != self._rev)
 
     async def save(self, record: SessionRecord) -> None:
-        """Keep the header, if nobody else did since."""
+        """Write the record; raise `Conflict` if another process did since."""
         with self._detect_lease_loss():
             await self._save(record, self._rev)
 
     async def append(self, record: SessionRecord, entries: Sequence[ThreadEntry]) -> None:
-        """Add to the transcript, if nobody else did since."""
+        """Append to the transcript; raise `Conflict` if another process did since."""
         plain = [codec.to_builtins(entry) for entry in entries]
         with self._detect_lease_loss():
             self._thread_rev = await self._store.append(
@@ -209,7 +199,7 @@ class SessionStore:
 
     @contextmanager
     def _detect_lease_loss(self) -> Iterator[None]:
-        """A block in which a conflict means that somebody else has the session."""
+        """Note that a conflict means that another process has the session."""
         try:
             yield
         except Conflict:
@@ -218,7 +208,7 @@ class SessionStore:
 
     @asynccontextmanager
     async def lease(self, ttl_ms: int) -> AsyncIterator[None]:
-        """A block in which this runner, and no other, may run the session."""
+        """Hold the lease on the session, renewed in the background; raise `SessionBusy` if it is taken."""
         try:
             if not await self._claim(ttl_ms):
                 raise SessionBusy(self.session_id)
@@ -230,20 +220,20 @@ class SessionStore:
         except BaseExceptionGroup as several:
             raise_first_error(several)
         finally:
-            with CancelScope(shield=True), suppress(StoreFailed):  # it ends by itself, a little later
+            with CancelScope(shield=True), suppress(StoreFailed):  # else the lease expires, a little later
                 await self._store.release(SESSION_KIND, self.session_id, self._scope, owner=self._owner)
 
     async def _renew(self, ttl_ms: int) -> None:
-        """Hold on to the lease; a store that is out of reach for a moment does not end it."""
-        held = current_time()
+        """Renew the lease; a store that is unreachable for less than its length does not end it."""
+        renewed_at = current_time()
         while True:
             await sleep(ttl_ms / 3000)
             try:
                 self.lease_lost = not await self._claim(ttl_ms)
             except StoreFailed:
-                self.lease_lost = current_time() - held >= ttl_ms / 1000
+                self.lease_lost = current_time() - renewed_at >= ttl_ms / 1000
             else:
-                held = current_time()
+                renewed_at = current_time()
             if self.lease_lost:
                 raise SessionBusy(self.session_id)
 
@@ -253,61 +243,60 @@ class SessionStore:
         )
         return lease is not None
 
-    async def _save(self, header: SessionRecord, rev: int) -> None:
-        document = self._document(SESSION_KIND, self.session_id, header, encode_record(header))
+    async def _save(self, record: SessionRecord, rev: int) -> None:
+        document = self._document(SESSION_KIND, self.session_id, record, codec.to_builtins(record))
         self._rev = (await self._store.save(document, expected_rev=rev)).rev
 
-    def _document(self, kind: str, id: str, header: SessionRecord, body: Any) -> Document:
+    def _document(self, kind: str, id: str, record: SessionRecord, body: Any) -> Document:
         return Document(
             kind=kind,
             id=id,
-            namespace=header.namespace,
-            agent_id=header.agent_id,
-            session_id=header.session_id,
+            namespace=record.namespace,
+            agent_id=record.agent_id,
+            session_id=record.session_id,
             body=body,
         )
 
 
-def _decode_thread(header: SessionRecord, journal: Document) -> Thread:
+def _decode_thread(record: SessionRecord, log: Document) -> Thread:
     try:
-        entries = [codec.from_builtins(thaw(item), ThreadEntry) for item in journal.log]
-        return Thread(id=header.thread_id, created_at=header.created_at).append(entries)
+        entries = [codec.from_builtins(thaw(item), ThreadEntry) for item in log.log]
+        return Thread(id=record.thread_id, created_at=record.created_at).append(entries)
     except ValueError as error:
-        raise RestoreFailed(f"session {header.session_id!r}", f"its transcript: {error}") from error
-
-
-# listing: Which sessions are there?
+        raise RestoreFailed(f"session {record.session_id!r}", f"its transcript: {error}") from error
 
 
 async def sessions(
     store: Any, *, agent_id: str | None = None, namespace: str = DEFAULT_NAMESPACE
 ) -> list[SessionRecord]:
-    """The sessions that a store keeps in a namespace, of one agent or of all, by their ids."""
-    able: SupportsDocuments = require(_require_store(store), SupportsDocuments, "list its sessions")
+    """Return the sessions of a namespace, of one agent or of all, ordered by id."""
+    documents: SupportsDocuments = require(_require_store(store), SupportsDocuments, "list its sessions")
     scope = Scope(namespace=namespace, agent_id=agent_id)
     found: list[SessionRecord] = []
     last: str | None = None
-    while page := await able.documents(SESSION_KIND, scope, after=last):
-        for one in page:
+    while page := await documents.documents(SESSION_KIND, scope, after=last):
+        for document in page:
             try:
-                found.append(decode_record(one.body, one.id))
-            except RestoreFailed as error:  # one that cannot be read does not hide the others
+                found.append(decode_record(document.body, document.id))
+            except RestoreFailed as error:  # a damaged session must not hide the others
                 warnings.warn(str(error), stacklevel=2)
         last = page[-1].id
     return found
 
 
 async def spec_of(store: Any, session_id: str, namespace: str = DEFAULT_NAMESPACE) -> AgentSpec:
-    """The spec that a session was begun with, without its code."""
-    able: SupportsDocuments = require(_require_store(store), SupportsDocuments, "keep a session")
-    document = await able.load(SESSION_KIND, ids.check(session_id, "session_id"), Scope(namespace=namespace))
+    """Return the spec that a session was begun with, without its code."""
+    documents: SupportsDocuments = require(_require_store(store), SupportsDocuments, "keep a session")
+    document = await documents.load(
+        SESSION_KIND, ids.check(session_id, "session_id"), Scope(namespace=namespace)
+    )
     if document is None:
         raise session_not_found(session_id)
     return decode_record(document.body, session_id).spec
 
 
 def session_not_found(session_id: str) -> NotFound:
-    """The error for a session that is not there."""
+    """Return the error for a session that does not exist."""
     return NotFound("session", session_id, "start it, or see which there are with sessions()")
 
 
@@ -317,33 +306,28 @@ def _require_store(store: Any) -> Any:
     return store
 
 
-# past: What did the turns that are over make of an agent?
-
-
 def replay_pure_actions(spec: AgentSpec, agent: Agent, past: Thread, session_id: str) -> Agent:
-    """A new agent after the pure actions of past turns; what touched the world is not repeated.
+    """Apply the pure actions of past turns to an agent; effectful actions are not repeated.
 
-    The context that a program gave those turns is not kept, so an action that reads `ctx.data` finds none.
+    The context of those turns is not persisted, so an action that reads `ctx.data` finds none.
     """
-    for request_id, done in transcript.progress_by_request(past.entries).items():
-        if done.user is None:
+    for request_id, progress in transcript.progress_by_request(past.entries).items():
+        user = progress.user
+        if user is None:
             continue
-        said = done.user.payload["content"]
-        asked = TurnRequest(id=request_id, input=said, at=done.user.at, session_id=session_id)
-        for answered in done.results.values():
-            action = tools.find_action(spec, answered.call)
-            ran = answered.ok and answered.call.id in done.started_calls  # and was not settled by somebody
+        request = TurnRequest(id=request_id, input=user.payload["content"], at=user.at, session_id=session_id)
+        for result in progress.results.values():
+            action = tools.find_action(spec, result.call)
+            # A person may have supplied the result of a call that never ran.
+            ran = result.ok and result.call.id in progress.started_calls
             if ran and isinstance(action, Action) and not action.effectful:
-                outcome = tools.run_pure(action, answered.call, TurnContext(agent, asked))
+                outcome = tools.run_pure(action, result.call, TurnContext(agent, request))
                 agent = outcome.agent or agent
     return thread.put(agent, past)
 
 
-# kept: What is kept of a session, and is it still true?
-
-
 class SessionState:
-    """A session's header, its transcript, and the turns that are over, each as the store has it."""
+    """The record, transcript and history of a session, in step with the store."""
 
     def __init__(self, store: SessionStore, spec: AgentSpec, lease_ms: int) -> None:
         self._store = store
@@ -353,7 +337,7 @@ class SessionState:
         self._stale = False
         self._running = False
         self._background_done: Event | None = None
-        """Set when what goes on in the background is over."""
+        """Set at the end of the background work that holds the lock."""
         self._background_task_id: int | None = None
         self._request_ids: set[str] = set()
         self._token_counts: TokenCounts | None = None
@@ -362,33 +346,33 @@ class SessionState:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was read or begun."""
+        """True after the session was loaded or created."""
         return self._record is not None
 
     @property
     def is_background_task(self) -> bool:
-        """Whether whoever asks is what goes on in the background."""
+        """True in the background task that holds the lock."""
         return self._background_task_id is not None and get_current_task().id == self._background_task_id
 
     @property
     def lease_lost(self) -> bool:
-        """Whether somebody else has taken the session over."""
+        """True if another process took the session over."""
         return self._store.lease_lost
 
     @property
     def record(self) -> SessionRecord:
-        """The header as it was kept last."""
+        """The record as it was written last."""
         if self._record is None:
             raise Invalid("session", f"{self._store.session_id!r} is not open", "use it in `async with`")
         return self._record
 
     @property
     def agent(self) -> Agent:
-        """The agent after the last turn that is over."""
+        """The agent after the last finished turn."""
         return thread.put(restore_with_plugins(self.record.checkpoint, self._definition), self.thread)
 
     def agent_at(self, seq: int) -> Agent:
-        """The agent as it was before a place in the transcript."""
+        """Return the agent as it was before a position in the transcript."""
         past = Thread(id=self.thread.id, created_at=self.thread.created_at).append(self.thread.entries[:seq])
         new = Agent.new(self._definition, id=self._spec.id)
         return replay_pure_actions(self._spec, new, past, self._store.session_id)
@@ -398,17 +382,17 @@ class SessionState:
         return self._spec.definition()
 
     async def load(self) -> bool:
-        """Read it; whether there was anything to read."""
-        kept = await self._store.load()
-        if kept is None:
+        """Read the session; return whether it exists."""
+        loaded = await self._store.load()
+        if loaded is None:
             return False
-        header, written = kept
-        if header.agent_id != self._spec.id:
+        record, written = loaded
+        if record.agent_id != self._spec.id:
             raise Invalid(
-                "spec", f"is of agent {self._spec.id!r}, the session of {header.agent_id!r}", "pass its own"
+                "spec", f"is of agent {self._spec.id!r}, the session of {record.agent_id!r}", "pass its own"
             )
-        self._record = header.replace(spec=self._spec)
-        self._set_thread(written, None if header.turn is None else header.turn.asked.id)
+        self._record = record.replace(spec=self._spec)
+        self._set_thread(written, None if record.turn is None else record.turn.asked.id)
         return True
 
     async def create(
@@ -419,7 +403,7 @@ class SessionState:
         past: Sequence[ThreadEntry] = (),
         state: Checkpoint | None = None,
     ) -> None:
-        """Begin it, with a past that another session had or with none; `state` is the agent after that."""
+        """Create the session, with the past of another if one is given; `state` is the agent after it."""
         self._set_thread(Thread().append(past))
         if state is None:
             new = Agent.new(self._definition, id=self._spec.id)
@@ -427,7 +411,7 @@ class SessionState:
         else:
             agent = thread.put(restore_with_plugins(state, self._definition), self.thread)
         last = self.history[-1] if self.history else None
-        header = SessionRecord(
+        record = SessionRecord(
             session_id=self._store.session_id,
             agent_id=self._spec.id,
             namespace=namespace,
@@ -441,20 +425,20 @@ class SessionState:
             result=None if last is None else last.messages[-1].content,
             metadata=metadata,
         )
-        await self._store.create(header, [*self.thread.entries])
-        self._record = header
+        await self._store.create(record, [*self.thread.entries])
+        self._record = record
 
     @asynccontextmanager
     async def lock(self, *, background: bool = False) -> AsyncIterator[None]:
-        """A block in which nobody else runs the session, and what is known of it is true.
+        """Run the session exclusively, with its current state.
 
-        What the session does in the background by itself is waited for, and hinders nobody; whoever is
-        called from there cannot wait for it.
+        Work that the session does in the background is waited for. Another turn is not: it raises
+        `SessionBusy`, as does the lease of another process.
         """
         session_id = self.record.session_id
         while self._background_done is not None and not self.is_background_task:
             await self._background_done.wait()
-        if self._running:  # the lease tells runners apart, not the tasks of one
+        if self._running:  # the lease distinguishes processes, not the tasks of one
             raise SessionBusy(session_id)
         self._running = True
         done = self._background_done = Event() if background else None
@@ -462,7 +446,7 @@ class SessionState:
         try:
             async with self._store.lease(self._lease_ms):
                 await self.refresh()
-                self._stale = True  # until all that is written in the block is known to be kept
+                self._stale = True  # an error in the block leaves open what the store has
                 yield
                 self._stale = False
         finally:
@@ -472,29 +456,29 @@ class SessionState:
                 done.set()
 
     async def refresh(self) -> None:
-        """Read it again, where somebody else wrote it since."""
+        """Read the session again if another process wrote it since."""
         if (self._stale or await self._store.has_changed()) and not await self.load():
             raise NotFound("session", self._store.session_id, "it was erased")
 
     async def refresh_if_idle(self) -> None:
-        """Read it again, unless it is being run here."""
+        """Read the session again, unless it runs here."""
         if not self._running:
             await self.refresh()
             self._stale = False
 
     def token_counts(self, count: TokenCounter) -> TokenCounts:
-        """What the turns take, counted once for each counter."""
+        """Return token counts of the history, which are cached for one counter."""
         if self._token_counts is None or self._token_counts.count is not count:
             self._token_counts = TokenCounts(count)
         return self._token_counts
 
     def has_request(self, request_id: str) -> bool:
-        """Whether this was asked before."""
+        """Return whether the session has had this request."""
         return request_id in self._request_ids
 
     def entries_of(self, request_id: str) -> list[ThreadEntry]:
-        """What a request has led to."""
-        return [one for one in self.thread.entries if one.payload.get("request_id") == request_id]
+        """Return the entries of a request."""
+        return [entry for entry in self.thread.entries if entry.payload.get("request_id") == request_id]
 
     def _set_thread(self, written: Thread, unfinished: str | None = None) -> None:
         self.thread = written
@@ -504,15 +488,21 @@ class SessionState:
         self.history = [turn for turn in turns if turn.request_id != unfinished]
 
     async def save(self, **changes: Any) -> None:
-        """Keep the header with these changes."""
-        header = self.record.replace(updated_at=clock.now(), **changes)
-        await self._store.save(header)
-        self._record = header
+        """Write the record with changes."""
+        record = self.record.replace(updated_at=clock.now(), **changes)
+        await self._store.save(record)
+        self._record = record
 
     async def append(self, entries: Sequence[Any]) -> None:
-        """Add to the transcript."""
-        longer = self.thread.append(entries)
-        added = longer.entries[len(self.thread.entries) :]
+        """Append to the transcript."""
+        extended = self.thread.append(entries)
+        added = extended.entries[len(self.thread.entries) :]
         await self._store.append(self.record, added)
-        self.thread = longer
+        self.thread = extended
         self._request_ids.update(transcript.request_ids(added))
+
+    async def abandon_turn(self, request_id: str, reason: str) -> None:
+        """Give up the unfinished turn, which is then no part of the conversation."""
+        await self.append([transcript.abandoned_entry(request_id, reason)])
+        status = "finished" if self.record.turns else "new"
+        await self.save(status=status, turn=None, pending_reviews=(), error=None)

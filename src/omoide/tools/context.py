@@ -72,7 +72,7 @@ def tool_context(ctx: Any, config: ToolConfig, tool: str, capability: str) -> To
         namespace=scope.namespace,
         agent_id=agent_id,
         session_id=getattr(ctx, "session_id", None) or scope.session_id,
-        project_id=getattr(getattr(ctx, "asked", None), "project_id", None) or scope.project_id,
+        project_id=getattr(getattr(ctx, "request", None), "project_id", None) or scope.project_id,
     )
     seen = _read_scope(config.reach, getattr(ctx, "reach", None) or scope, home)
     return ToolContext(

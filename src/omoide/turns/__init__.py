@@ -1,28 +1,43 @@
-"""How does an agent answer, with what it remembers?
+"""Run turns of an agent: recall, prompt, model and tools, capture.
 
-`turn` recalls, assembles the prompt, calls the model and its tools, and captures; `preflight` shows what the
-model would see; `write`, `recall` and `capture_turn` are the parts that touch memory.
+- `spec`: `AgentSpec` and its parts, from code, JSON or YAML; `json_schema`: classes from JSON Schemas.
+- `runner`: `turn`, `chat`, `stream`, `replay` and their results; `preview`: `preflight`.
+- `options`: keyword arguments of a turn; `loop`: the loop of model and tools; `tools`: tool execution.
+- `prompt`: messages and prompt assembly; `model`: the `Model` protocol; `provider`: models of providers.
+- `memory`: recall, write and capture by the memory policy.
+- `controls`: controls and reviews; `journal`: events, effects and thread entries of a turn.
 
+Names load on first use: a program without turns needs no event loop.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from omoide._lazy import attach
 
 if TYPE_CHECKING:
     from omoide.turns.controls import Control, Decision, Interrupt, Refuse, Review, Rewrite, TurnContext
     from omoide.turns.journal import Effect, Event, Journal
     from omoide.turns.memory import capture_turn, recall, write
-    from omoide.turns.messages import Exchange, Message, ToolCall, Usage
-    from omoide.turns.model import Model, Reply, Request
+    from omoide.turns.model import Model, Reply, Request, SupportsConnection, SupportsStreaming
+    from omoide.turns.options import TurnKwargs
     from omoide.turns.preview import Preflight, preflight
-    from omoide.turns.prompt import Cut, Operation, Prompt, assemble
+    from omoide.turns.prompt import (
+        Cut,
+        Exchange,
+        Message,
+        Operation,
+        Prompt,
+        ToolCall,
+        Usage,
+        assemble,
+        memory_line,
+        quote,
+    )
     from omoide.turns.provider import ProviderModel
-    from omoide.turns.result import Snapshot, TurnResult
-    from omoide.turns.runner import TurnStream, chat, replay, stream, turn
+    from omoide.turns.runner import Snapshot, TurnResult, TurnStream, chat, replay, stream, turn
     from omoide.turns.spec import AgentSpec, Limits, MemoryPolicy, Window
-
 
 __all__ = [
     "AgentSpec",
@@ -48,8 +63,11 @@ __all__ = [
     "Review",
     "Rewrite",
     "Snapshot",
+    "SupportsConnection",
+    "SupportsStreaming",
     "ToolCall",
     "TurnContext",
+    "TurnKwargs",
     "TurnResult",
     "TurnStream",
     "Usage",
@@ -57,7 +75,9 @@ __all__ = [
     "assemble",
     "capture_turn",
     "chat",
+    "memory_line",
     "preflight",
+    "quote",
     "recall",
     "replay",
     "stream",
@@ -65,50 +85,29 @@ __all__ = [
     "write",
 ]
 
-_LAZY = {
-    "AgentSpec": "spec",
-    "Control": "controls",
-    "Cut": "prompt",
-    "Decision": "controls",
-    "Effect": "journal",
-    "Event": "journal",
-    "Exchange": "messages",
-    "Interrupt": "controls",
-    "Journal": "journal",
-    "Limits": "spec",
-    "MemoryPolicy": "spec",
-    "Message": "messages",
-    "Model": "model",
-    "Operation": "prompt",
-    "Preflight": "preview",
-    "Prompt": "prompt",
-    "ProviderModel": "provider",
-    "Refuse": "controls",
-    "Reply": "model",
-    "Request": "model",
-    "Review": "controls",
-    "Rewrite": "controls",
-    "Snapshot": "result",
-    "TurnStream": "runner",
-    "ToolCall": "messages",
-    "TurnContext": "controls",
-    "TurnResult": "result",
-    "Usage": "messages",
-    "Window": "spec",
-    "assemble": "prompt",
-    "capture_turn": "memory",
-    "chat": "runner",
-    "preflight": "preview",
-    "recall": "memory",
-    "replay": "runner",
-    "stream": "runner",
-    "turn": "runner",
-    "write": "memory",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """What is asked for is loaded then: a program without turns needs no event loop."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"omoide.turns.{_LAZY[name]}"), name)
+__getattr__, __dir__ = attach(
+    __name__,
+    attributes={
+        "controls": ("Control", "Decision", "Interrupt", "Refuse", "Review", "Rewrite", "TurnContext"),
+        "journal": ("Effect", "Event", "Journal"),
+        "memory": ("capture_turn", "recall", "write"),
+        "model": ("Model", "Reply", "Request", "SupportsConnection", "SupportsStreaming"),
+        "options": ("TurnKwargs",),
+        "preview": ("Preflight", "preflight"),
+        "prompt": (
+            "Cut",
+            "Exchange",
+            "Message",
+            "Operation",
+            "Prompt",
+            "ToolCall",
+            "Usage",
+            "assemble",
+            "memory_line",
+            "quote",
+        ),
+        "provider": ("ProviderModel",),
+        "runner": ("Snapshot", "TurnResult", "TurnStream", "chat", "replay", "stream", "turn"),
+        "spec": ("AgentSpec", "Limits", "MemoryPolicy", "Window"),
+    },
+)

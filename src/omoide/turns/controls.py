@@ -1,7 +1,7 @@
-"""Controls, reviews, turn context.
+"""Controls and reviews of a turn, and the context that tools and controls receive.
 
-A control looks at what goes in, at each tool before it runs, and at what comes out. It lets it pass, refuses,
-rewrites, or interrupts the turn until a person has decided.
+A control checks the input, each tool call before it runs, and the answer. It lets its subject pass, refuses
+or rewrites it, or interrupts the turn until a person has decided.
 """
 
 from __future__ import annotations
@@ -15,55 +15,53 @@ from typing import Any
 import msgspec
 
 from omoide import clock
+from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.entry import Scope
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze, freeze_map
+from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze, freeze_map, thaw
 from omoide.core.state import Context
 from omoide.core.value import Id, Millis, Name, Value, check_choice
 from omoide.errors import Invalid, Unsupported, WrongType
 from omoide.stores.protocols import Store
 from omoide.stores.redaction import is_secret, is_secret_key
-from omoide.turns.messages import ToolCall, Usage
-
-# context: What do tools and controls know about the turn they are part of?
-
+from omoide.turns.prompt import ToolCall, Usage
 
 REDACTED = "[removed]"
 MIN_SECRET_LENGTH = 6
-"""Shorter texts are too common to be taken out of what a tool says."""
+"""Secrets shorter than this are too common as words to be redacted."""
 
 
 class TurnRequest(Value, frozen=True, kw_only=True):
-    """What a turn was asked, by whom and when: data that may be kept."""
+    """The persisted part of a turn's input and options."""
 
     id: Id
     input: str
     session_id: Id | None = None
     project_id: Id | None = None
     context: MapField = EMPTY_MAP
-    """What the program said about the turn, without what must not be kept."""
+    """The context of the turn, without secrets and what is no data."""
     controls: TextsField = ()
-    """The kinds of controls that watch over it; a turn that is taken up again needs them again."""
+    """Class names of the controls; a resumed turn needs them again."""
     off_record: bool = False
-    """Whether a session was told to leave its memory out of it; that holds however often it is resumed."""
+    """True for a turn of a session without memory; it stays so when resumed."""
     namespace: Id | None = None
-    """Where the turn's memory lies; resolved once, so that a turn taken up again finds it there."""
+    """The namespace of the turn's memory, resolved once, so that a resumed turn has the same."""
     at: Millis
 
 
 class TurnContext(Context):
-    """The agent, what it was asked, and what the program gave it for this turn.
+    """The agent, the request, and the resources that tools and controls may use.
 
-    `scope` is where the turn's memory lies, `reach` what its recall sees. `data` is the whole context,
-    `secrets` what is for tools only; neither is written down. A tool that must not happen twice can pass
+    `scope` is where the turn writes memories, `reach` where it recalls them. `data` is the whole context and
+    `secrets` are for tools only; neither is persisted. A tool that must not happen twice can pass
     `idempotency_key` on: it is the same when the call is repeated after a crash.
     """
 
     def __init__(
         self,
         agent: Agent,
-        asked: TurnRequest,
+        request: TurnRequest,
         *,
         data: Mapping[str, Any] = EMPTY_MAP,
         secrets: Mapping[str, Any] = EMPTY_MAP,
@@ -73,9 +71,9 @@ class TurnContext(Context):
         call: ToolCall | None = None,
     ) -> None:
         super().__init__(agent)
-        self.asked = asked
-        self.request_id = asked.id
-        self.session_id = asked.session_id
+        self.request = request
+        self.request_id = request.id
+        self.session_id = request.session_id
         self.data = data
         self.secrets = secrets
         self.store = store
@@ -85,13 +83,13 @@ class TurnContext(Context):
 
     @property
     def idempotency_key(self) -> str:
-        """What this call is called, today and when it is repeated."""
+        """A key of this tool call that stays the same when it is repeated."""
         call = "" if self.call is None else self.call.id
         return f"{self.session_id or 'direct'}:{self.request_id}:{call}"
 
 
 def check_context(context: object, field: str = "context") -> Mapping[str, Any]:
-    """What a program says about a turn: a mapping whose keys are text."""
+    """Return the context if it is a mapping whose keys are text, or raise."""
     if not isinstance(context, Mapping):
         raise WrongType(field, "a mapping", context, "pass a dict")
     for key in context:
@@ -101,45 +99,45 @@ def check_context(context: object, field: str = "context") -> Mapping[str, Any]:
 
 
 def persistable_context(context: Mapping[str, Any]) -> FrozenMap[str, Any]:
-    """The part of a context that may be kept: data, and no secrets."""
+    """Return the part of a context that may be persisted: data without secrets."""
     return freeze_map(_split_secrets(context, "", [])[1], "context")
 
 
 def secret_texts(context: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[str, ...]:
-    """The texts that must not be written down, as they are and as they stand in JSON, the longest first."""
-    found: list[str] = []
-    _split_secrets(context, "", found)
-    found += _texts(secrets)
-    whole = {text for text in found if len(text) >= MIN_SECRET_LENGTH}
-    written = {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in whole for ascii in (True, False)}
-    return tuple(sorted(whole | written, key=len, reverse=True))
+    """Return texts that must not be persisted, plain and as they appear in JSON, the longest first."""
+    texts: list[str] = []
+    _split_secrets(context, "", texts)
+    texts += _texts(secrets)
+    plain = {text for text in texts if len(text) >= MIN_SECRET_LENGTH}
+    escaped = {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in plain for ascii in (True, False)}
+    return tuple(sorted(plain | escaped, key=len, reverse=True))
 
 
 def redact(text: str, secrets: tuple[str, ...]) -> str:
-    """A text from which what is hidden was taken out."""
+    """Replace secrets in a text."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     return text
 
 
 def _split_secrets(value: Any, key: str, secret: list[str]) -> tuple[bool, Any]:
-    """Whether anything of a value may be kept, and what; the texts of what is secret are collected."""
+    """Return whether a value may be persisted, and what of it; collect the texts of its secrets."""
     if key and is_secret_key(key):
         secret += _texts(value)
         return False, None
     if isinstance(value, Mapping):
-        inner = {str(name): _split_secrets(one, str(name), secret) for name, one in value.items()}
-        return True, {name: kept for name, (some, kept) in inner.items() if some}
+        inner = {str(name): _split_secrets(item, str(name), secret) for name, item in value.items()}
+        return True, {name: plain for name, (allowed, plain) in inner.items() if allowed}
     if isinstance(value, (list, tuple)):
-        several = [_split_secrets(one, key, secret) for one in value]
-        return True, [kept for some, kept in several if some]
+        several = [_split_secrets(item, key, secret) for item in value]
+        return True, [plain for allowed, plain in several if allowed]
     if isinstance(value, (str, int, float)) and not isinstance(value, bool) and is_secret(key, value):
         secret += _texts(value)
         return False, None
     try:
         return True, freeze(value, f"context.{key}")
     except Unsupported:
-        return False, None  # a connection, a function: for tools, not for keeping
+        return False, None  # a connection or a function, for tools only
 
 
 def _texts(value: Any) -> list[str]:
@@ -160,27 +158,24 @@ def _texts(value: Any) -> list[str]:
             return []
 
 
-# controls: May this be said, done or answered?
-
-
 BOUNDARIES = ("input", "tool", "output")
 VERDICTS = ("approve", "deny", "settle")
 
 
 class Refuse(Value, frozen=True, kw_only=False):
-    """It must not be."""
+    """A control's answer: the subject must not pass."""
 
     reason: Name
 
 
 class Rewrite(Value, frozen=True, kw_only=False):
-    """Something else in its place: text for input and output, parameters for a tool."""
+    """A control's answer: another subject instead; text for input and output, parameters for a tool."""
 
     value: Frozen
 
 
 class Interrupt(Value, frozen=True, kw_only=False):
-    """A person has to decide."""
+    """A control's answer: a person has to decide."""
 
     question: Name
 
@@ -189,58 +184,58 @@ ControlAnswer = Refuse | Rewrite | Interrupt | None
 
 
 class Control:
-    """Subclass it and override what is needed; methods may be async. None lets it pass."""
+    """Base class of controls. Methods may be async; None lets the subject pass."""
 
     def at_input(self, text: str, ctx: TurnContext) -> ControlAnswer | Awaitable[ControlAnswer]:
-        """Look at what the user said."""
+        """Check the user's input."""
         return None
 
     def at_tool(self, call: ToolCall, ctx: TurnContext) -> ControlAnswer | Awaitable[ControlAnswer]:
-        """Look at a tool that the model wants to have run."""
+        """Check a tool call before it runs."""
         return None
 
     def at_output(self, text: str, ctx: TurnContext) -> ControlAnswer | Awaitable[ControlAnswer]:
-        """Look at what the model answered."""
+        """Check the model's answer."""
         return None
 
 
 class Approval(Control):
-    """Asks a person before each of these tools."""
+    """A control that asks a person before each call of certain tools."""
 
     def __init__(self, tools: Iterable[str]) -> None:
         self._tools = frozenset(tools)
 
     def at_tool(self, call: ToolCall, ctx: TurnContext) -> ControlAnswer:
-        """Interrupt for the tools named."""
+        """Interrupt before the named tools."""
         return Interrupt(f"Run {call.name}?") if call.name in self._tools else None
 
 
 class Review(Value, frozen=True, kw_only=True):
-    """A question that a person has to answer before a turn can go on."""
+    """A question that a person has to decide before a turn can go on."""
 
     id: Id
     boundary: str
     question: Name
     request_id: Id
     call: ToolCall | None = None
-    """The tool in question."""
+    """The tool call in question."""
     draft: str | None = None
-    """The words in question."""
+    """The text in question."""
     usage: Usage | None = None
     model: str | None = None
-    """What the draft took, and who wrote it."""
+    """Token usage of the draft, and the model that wrote it."""
     unknown: bool = False
-    """Whether the tool began before a crash, and nobody knows whether it took effect."""
+    """True if the tool started before a crash, and may or may not have taken effect."""
     at: Millis = msgspec.field(default_factory=clock.now)
 
 
 class Decision(Value, frozen=True, kw_only=True):
-    """What a person decided: `approve` (for a tool of unknown outcome: run it again), `deny`, or `settle`."""
+    """A person's decision on a review: `approve` (or run a tool again), `deny`, or `settle`."""
 
     verdict: str
     reason: str = ""
     result: Frozen = None
-    """What the tool is to have answered, where it was settled by hand."""
+    """The result to use for `settle`, in place of running the tool or of the draft."""
     at: Millis = msgspec.field(default_factory=clock.now)
 
     def __post_init__(self) -> None:
@@ -248,22 +243,27 @@ class Decision(Value, frozen=True, kw_only=True):
         check_choice(self.verdict, "verdict", VERDICTS)
 
 
+def decode_decisions(decisions: Mapping[str, Any]) -> dict[str, Decision]:
+    """Decode persisted decisions by review id."""
+    return {key: codec.from_builtins(thaw(plain), Decision) for key, plain in decisions.items()}
+
+
 def check_controls(controls: object) -> tuple[Control, ...]:
-    """Several controls, in the order in which they are asked."""
+    """Return controls as a tuple, in the order in which they are applied."""
     if isinstance(controls, Control):
         return (controls,)
     if not isinstance(controls, (list, tuple)):
         raise WrongType("controls", "a list of Controls", controls)
-    for at, one in enumerate(controls):
-        if not isinstance(one, Control):
-            raise WrongType(f"controls[{at}]", "a Control", one, "subclass Control")
+    for at, control in enumerate(controls):
+        if not isinstance(control, Control):
+            raise WrongType(f"controls[{at}]", "a Control", control, "subclass Control")
     return tuple(controls)
 
 
 def check_same_controls(request: TurnRequest, controls: Sequence[Control]) -> None:
-    """Raise unless the controls that watched over a turn do so again."""
-    here = {type(control).__name__ for control in controls}
-    missing = [name for name in request.controls if name not in here]
+    """Raise unless a resumed turn has the controls that it started with."""
+    present = {type(control).__name__ for control in controls}
+    missing = [name for name in request.controls if name not in present]
     if missing:
         raise Invalid("controls", f"lack {', '.join(missing)}, which this turn began with", "pass them again")
 
@@ -271,7 +271,12 @@ def check_same_controls(request: TurnRequest, controls: Sequence[Control]) -> No
 async def apply_controls(
     controls: Sequence[Control], boundary: str, subject: Any, ctx: TurnContext
 ) -> tuple[Any, Refuse | Interrupt | None, bool]:
-    """The subject as the controls leave it, what stops it, if anything does, and whether it was rewritten."""
+    """Apply controls to a subject.
+
+    Returns:
+        The subject as the controls leave it, the answer that stops it (a refusal before an interrupt), and
+        whether it was rewritten.
+    """
     rewritten = False
     question: Interrupt | None = None
     for control in controls:

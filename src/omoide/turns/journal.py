@@ -26,8 +26,8 @@ from omoide.core.frozen import EMPTY_MAP, FrozenList, thaw
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import Id, Millis, Name, Value, check_choice, check_tuple, set_field
 from omoide.errors import Invalid
-from omoide.turns.messages import Exchange, Message, ToolCall, Usage
 from omoide.turns.model import Reply
+from omoide.turns.prompt import Exchange, Message, ToolCall, Usage
 
 # events: What happened in the course of a turn, in one vocabulary?
 

@@ -1,8 +1,7 @@
-"""Recall and capture by the spec's policy.
+"""Recall, write and capture memories as the spec's memory policy says.
 
-The spec's policy says how far memory reaches; the session and the context of the turn say which one it is.
-
-Stores are passed in with each call and never taken from anywhere else.
+The policy says which scope memory has; the session, the project and the context of the turn complete it.
+Stores are passed to each call and never taken from anywhere else.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Any
+from typing import Any, Unpack
 
 from omoide import clock, ids, observe
 from omoide.core.entry import (
@@ -37,16 +36,37 @@ from omoide.errors import (
 )
 from omoide.stores.protocols import Store, SupportsAccess, SupportsGet
 from omoide.turns.controls import TurnRequest
-from omoide.turns.messages import check_non_empty
-from omoide.turns.prompt import CAPTURE_SOURCE, capture_request_id
+from omoide.turns.prompt import CAPTURE_SOURCE, capture_request_id, check_non_empty
 from omoide.turns.spec import AgentSpec, MemoryPolicy
-from omoide.verbs import build_write_request, require
+from omoide.verbs import RememberOptions, build_write_request, require
 
-# routing: Whose memory does a turn read and write?
+ALIASES = {"memory_store": "store", "llm": "model"}
+"""Other names of parameters, accepted by everything that runs a turn or touches its memory."""
+
+MAX_QUERY_LENGTH = 8_000
+"""Characters of an input that are used as the query."""
+MAX_RECALL_LIMIT = 100
+"""Limit of a recall that looks for memories the conversation does not have already."""
+
+
+def resolve_aliases(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with aliases replaced by the names they stand for."""
+    resolved = dict(options)
+    for alias, name in ALIASES.items():
+        if alias in resolved:
+            value = resolved.pop(alias)
+            if resolved.setdefault(name, value) is not value:
+                raise Invalid(alias, f"is another name of {name}, which is given, too", "pass one of them")
+    return resolved
+
+
+def _store_of(store: Store | None, memory_store: Store | None) -> Store | None:
+    stores = {"store": store, "memory_store": memory_store}
+    return resolve_aliases({name: value for name, value in stores.items() if value is not None}).get("store")
 
 
 def memory_policy(spec: AgentSpec) -> MemoryPolicy | None:
-    """The policy, if the agent has memory at all."""
+    """Return the agent's memory policy; None if it has none or memory is switched off."""
     return spec.memory if spec.memory is not None and spec.memory.enabled else None
 
 
@@ -59,9 +79,15 @@ def scope_of(
     context: Mapping[str, Any] = EMPTY_MAP,
     include_session: bool = False,
 ) -> Scope:
-    """The scope of what the agent remembers in this session and context.
+    """Return the scope in which the agent writes memories in this session and context.
 
-    `within` names the session also where memory is the agent's: for what was said in it, which goes with it.
+    Args:
+        spec: the agent.
+        policy: its memory policy.
+        session_id: the session; required where the policy's scope is `session`.
+        project_id: the project; required where the policy's scope is `project`.
+        context: data about the turn, which may name the namespace.
+        include_session: put the session into the scope also where memory belongs to the agent.
     """
     session = None
     if policy.scope == "session" and not session_id:
@@ -79,66 +105,67 @@ def scope_of(
 
 
 def recall_scope(scope: Scope, policy: MemoryPolicy) -> Scope:
-    """What recall sees of it: a project is a label on what an agent knows, unless the policy is about it."""
+    """Return the scope that recall reads: the project is only a label unless the policy is about it."""
     if policy.scope == "project":
         return Scope(namespace=scope.namespace, project_id=scope.project_id)
     return scope.replace(project_id=None)
 
 
 def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
-    """The namespace, said by the policy or by the context; a context that does not say it is refused."""
+    """Return the namespace that the policy names, or that it takes from the context."""
     if policy.namespace is None:
         return DEFAULT_NAMESPACE
     if isinstance(policy.namespace, str):
         return policy.namespace
     key = policy.namespace[1]
-    said = context.get(key)
-    if said is None or said == "":
+    name = context.get(key)
+    if name is None or name == "":
         raise MissingNamespace(key)
-    return ids.check(str(said), f"context.{key}")
+    return ids.check(str(name), f"context.{key}")
 
 
 def resume_context(spec: AgentSpec, request: TurnRequest, context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The context of a turn that is taken up again, whose memory stays in the namespace it had."""
+    """Return the context of a resumed turn, whose memory stays in the namespace it had."""
     policy = memory_policy(spec)
-    whole = {**request.context, **context}
+    merged = {**request.context, **context}
     if policy is None or request.namespace is None:
-        return whole
+        return merged
     if isinstance(policy.namespace, tuple):
-        whole.setdefault(policy.namespace[1], request.namespace)
-    if namespace_of(policy, whole) != request.namespace:
+        merged.setdefault(policy.namespace[1], request.namespace)
+    if namespace_of(policy, merged) != request.namespace:
         raise Invalid("context", "names another namespace than the turn had", "leave it out, or correct it")
-    return whole
-
-
-# remembering: How does an agent remember and recall, as its spec says it should?
-
-
-MAX_QUERY_LENGTH = 8_000
-"""How many characters of an input memory is asked with."""
-MAX_RECALL_LIMIT = 100
-"""How many memories are asked for at most, to find some that the conversation does not hold already."""
+    return merged
 
 
 async def recall(
     spec: AgentSpec,
     input: str,
     *,
-    memory_store: Store | None = None,
+    store: Store | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     extra: int = 0,
+    memory_store: Store | None = None,
 ) -> RecallResult | None:
-    """What the agent's memory says to this; None where it has no memory, or there is no store to ask.
+    """Recall memories for an input; return None if the agent has no memory or no store is given.
 
-    `further` asks for more than the policy's `max_entries`, for a caller that will leave some out.
+    Args:
+        spec: the agent, whose policy says the scope and how many memories.
+        input: the user's message.
+        store: the store that is asked.
+        session_id: the session, for a policy with scope `session`.
+        project_id: the project, for a policy with scope `project`.
+        context: data about the turn, which may name the namespace.
+        extra: how many memories to recall beyond the policy's `max_entries`.
+        memory_store: another name of `store`.
     """
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
-    if policy is None or memory_store is None:
+    store = _store_of(store, memory_store)
+    if policy is None or store is None:
         return None
-    store: Store = require(memory_store, Store, "recall")
-    # A project is a label on what an agent knows, unless the policy makes it what is remembered.
+    require(store, Store, "recall")
+    # A project is a label on an agent's memories, unless the policy makes it their scope.
     project = project_id if policy.scope == "project" else None
     scope = scope_of(spec, policy, session_id=session_id, project_id=project, context=context)
     request = RecallRequest(
@@ -165,19 +192,33 @@ async def write(
     spec: AgentSpec,
     content: str,
     *,
-    memory_store: Store | None = None,
+    store: Store | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
-    metadata: Mapping[str, Any] = EMPTY_MAP,
     include_session: bool = False,
-    **fields: Any,
+    memory_store: Store | None = None,
+    **fields: Unpack[RememberOptions],
 ) -> WriteResult:
-    """Keep a memory for the agent, where its policy says; `fields` are those of `Entry` and of writes.
+    """Write a memory for the agent, in the scope that its policy says.
 
-    `within` names the session on the memory also where the policy makes it the agent's.
+    Args:
+        spec: the agent.
+        content: the text of the memory.
+        store: the store that is written to.
+        session_id: the session, for a policy with scope `session`.
+        project_id: the project, for a policy with scope `project`.
+        context: data about the turn, which may name the namespace.
+        include_session: put the session on the memory also where the policy makes it the agent's.
+        memory_store: another name of `store`.
+        fields: further fields of `Entry`, and of `WriteRequest`.
+
+    Raises:
+        MissingStore: no store is given.
+        Invalid: the agent has no memory, or a field is wrong.
     """
-    if memory_store is None:
+    store = _store_of(store, memory_store)
+    if store is None:
         raise MissingStore()
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
     if policy is None:
@@ -190,8 +231,8 @@ async def write(
         context=context,
         include_session=include_session,
     )
-    request = build_write_request(content, scope, {"metadata": metadata, **fields})
-    return await _write(memory_store, request, "create_memory", session_id)
+    request = build_write_request(content, scope, {**fields})
+    return await _write(store, request, "create_memory", session_id)
 
 
 async def capture_turn(
@@ -200,17 +241,22 @@ async def capture_turn(
     content: str,
     *,
     request_id: str,
-    memory_store: Store | None = None,
+    store: Store | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     at: int | None = None,
     message: MessageRef | None = None,
     evidence: tuple[Evidence, ...] = (),
+    memory_store: Store | None = None,
 ) -> WriteResult | None:
-    """Keep what was said in a turn, if the policy says so: once, however often it is asked for."""
+    """Write the input and the answer of a turn as one memory, if the policy says so.
+
+    The id of the memory follows from the request, so a repeated call changes nothing.
+    """
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
-    if policy is None or policy.capture != "conversation" or memory_store is None:
+    store = _store_of(store, memory_store)
+    if policy is None or policy.capture != "conversation" or store is None:
         return None
     scope = scope_of(
         spec, policy, session_id=session_id, project_id=project_id, context=context, include_session=True
@@ -235,11 +281,11 @@ async def capture_turn(
         created_at=clock.now() if at is None else at,
     )
     request = WriteRequest(entry=entry, idempotency_key=id)
-    return await _write(memory_store, request, "upsert_memory", session_id)
+    return await _write(store, request, "upsert_memory", session_id)
 
 
 def capture_id(agent_id: str, session_id: str | None, request_id: str) -> str:
-    """The id of what is captured from a turn: the same, whoever captures it and however often."""
+    """Return the id of the memory that is captured from a turn; it depends on the arguments alone."""
     parts = (agent_id, session_id or "direct", ids.check(request_id, "request_id"), "conversation")
     return "mem_" + sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -249,46 +295,50 @@ async def recall_unseen(
     input: str,
     seen: Set[str | None],
     *,
-    memory_store: Store | None,
+    store: Store | None,
     session_id: str | None,
     project_id: str | None,
     context: Mapping[str, Any],
 ) -> RecallResult | None:
-    """What memory says beside the turns that are seen anyway; more is asked for where they crowd it."""
-    further = min(len(seen), 20)
+    """Recall memories beside the turns that the prompt shows anyway.
+
+    The captures of those turns match best, being about the same thing, so more is recalled where they crowd
+    out the rest.
+    """
+    extra = min(len(seen), 20)
     while True:
         found = await recall(
             spec,
             input,
-            memory_store=memory_store,
+            store=store,
             session_id=session_id,
             project_id=project_id,
             context=context,
-            extra=further,
+            extra=extra,
         )
         if found is None or not seen:
             return found
         fresh = sum(capture_request_id(entry) not in seen for entry in found.entries)
         limit = found.request.limit
-        if fresh >= limit - further or len(found.entries) < limit or limit >= MAX_RECALL_LIMIT:
-            return _trim(found, seen, limit - further)
-        further = MAX_RECALL_LIMIT
+        if fresh >= limit - extra or len(found.entries) < limit or limit >= MAX_RECALL_LIMIT:
+            return _trim(found, seen, limit - extra)
+        extra = MAX_RECALL_LIMIT
 
 
-def _trim(found: RecallResult, seen: Set[str | None], wanted: int) -> RecallResult:
-    """As much as is wanted of what is new, and of what is seen anyway: that may still leave the window."""
-    room = {True: wanted, False: wanted}
+def _trim(found: RecallResult, seen: Set[str | None], limit: int) -> RecallResult:
+    """Keep so many new memories, and so many that are seen anyway: those may still leave the window."""
+    remaining = {True: limit, False: limit}
     hits = []
     for hit in found.hits:
-        known = capture_request_id(hit.entry) in seen
-        if room[known]:
+        visible = capture_request_id(hit.entry) in seen
+        if remaining[visible]:
             hits.append(hit)
-            room[known] -= 1
+            remaining[visible] -= 1
     return found.replace(hits=tuple(hits), entries=tuple(hit.entry for hit in hits))
 
 
 async def drop_forgotten(store: Store, recalled: RecallResult) -> RecallResult:
-    """What was recalled, without what was forgotten or erased since, in a store that can tell."""
+    """Drop memories that were forgotten or erased since they were recalled, if the store can tell."""
     scope = recalled.request.effective_scope()
     if scope is None or not isinstance(store, SupportsGet):
         return recalled
@@ -303,7 +353,7 @@ async def drop_forgotten(store: Store, recalled: RecallResult) -> RecallResult:
 
 
 async def record_use(store: Store, recalled: RecallResult, shown: list[str]) -> None:
-    """Count the memories that were shown to a model, in a store that counts."""
+    """Record the access to memories that were shown to a model, if the store counts it."""
     scope = recalled.request.effective_scope()
     if shown and scope is not None and isinstance(store, SupportsAccess):
         with map_store_errors(store):
@@ -311,9 +361,9 @@ async def record_use(store: Store, recalled: RecallResult, shown: list[str]) -> 
 
 
 async def _write(
-    memory_store: Store, request: WriteRequest, operation: observe.Operation, session_id: str | None
+    store: Store, request: WriteRequest, operation: observe.Operation, session_id: str | None
 ) -> WriteResult:
-    store: Store = require(memory_store, Store, "write")
+    require(store, Store, "write")
     entry = request.entry
     with observe.span(operation, agent_id=entry.agent_id, conversation_id=session_id) as span:
         with map_store_errors(store):
@@ -324,7 +374,7 @@ async def _write(
 
 @contextmanager
 def map_store_errors(store: object) -> Iterator[None]:
-    """A block in which what a store raises is told as ours."""
+    """Raise foreign exceptions of a store as `StoreFailed`."""
     try:
         yield
     except OmoideError:

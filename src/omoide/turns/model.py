@@ -26,8 +26,7 @@ import msgspec
 
 from omoide.core.value import Count, Value, check_tuple, set_field
 from omoide.errors import Invalid, ModelFailed, ModelMisbehaved, ModelTimedOut, OmoideError, WrongType
-from omoide.turns.messages import ToolCall, Usage
-from omoide.turns.prompt import Prompt
+from omoide.turns.prompt import Prompt, ToolCall, Usage
 
 # model: What can be asked of a language model?
 

@@ -1,9 +1,9 @@
-"""Turn options and environment."""
+"""Options of a turn, validated, and the environment that they make for it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypedDict
 
 import msgspec
 
@@ -14,7 +14,7 @@ from omoide.core.frozen import EMPTY_MAP
 from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Invalid, MissingNamespace, WrongType
-from omoide.retrieval.text import estimate_tokens
+from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.stores.protocols import Store
 from omoide.turns.controls import (
     Approval,
@@ -28,21 +28,14 @@ from omoide.turns.controls import (
     secret_texts,
 )
 from omoide.turns.journal import EventEmitter, EventListener
-from omoide.turns.memory import memory_policy, namespace_of, recall_scope, scope_of
-from omoide.turns.messages import Exchange, Message, TokenCounts, check_non_empty
+from omoide.turns.memory import memory_policy, namespace_of, recall_scope, resolve_aliases, scope_of
 from omoide.turns.model import FunctionModel, Model, ModelFunction
-from omoide.turns.prompt import TokenCounter
-from omoide.turns.result import output_schema
+from omoide.turns.prompt import Exchange, Message, TokenCounts, check_non_empty
 from omoide.turns.spec import AgentSpec
-
-# world: What may a turn use, and who keeps what it does?
-
-
-RecordEntries = Callable[[Sequence[ThreadEntry]], Awaitable[None]]
 
 
 class Paused(Exception):
-    """The turn stops here for now."""
+    """Raised inside a turn to stop it for now; `execute` turns it into a result."""
 
     def __init__(self, status: str, reviews: Sequence[Review] = ()) -> None:
         super().__init__(status)
@@ -50,87 +43,105 @@ class Paused(Exception):
         self.reviews = tuple(reviews)
 
 
+class TurnRecorder(Protocol):
+    """Persists the steps of a turn; the turn goes on when a call returns. A session has one."""
+
+    async def record_start(self, request: TurnRequest) -> None:
+        """Persist the request, before anything is done about it."""
+        ...
+
+    async def record_recall(self, recalled: RecallResult | None) -> None:
+        """Persist the recalled memories, so that a resumed turn has the same."""
+        ...
+
+    async def record_entries(self, entries: Sequence[ThreadEntry]) -> None:
+        """Append entries to the persisted thread."""
+        ...
+
+
 class TurnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn may use."""
+    """The model, store, controls and other resources that a turn uses."""
 
     spec: AgentSpec
     model: Model | None = None
-    """None where nothing may be called: then everything has to be in the journal."""
+    """None in a replay: then everything has to be in the journal."""
     store: Store | None = None
     scope: Scope | None = None
-    """Where the turn's memory lies."""
+    """The scope in which the turn writes memories."""
     reach: Scope | None = None
-    """What recall sees."""
+    """The scope in which it recalls them."""
     data: Mapping[str, Any] = EMPTY_MAP
     secrets: Mapping[str, Any] = EMPTY_MAP
     hidden: tuple[str, ...] = ()
-    """Texts that neither the model nor the thread gets to see, whoever says them."""
+    """Texts that must reach neither the model nor the thread."""
     controls: tuple[Control, ...] = ()
     decisions: Mapping[str, Decision] = EMPTY_MAP
     reviews: tuple[Review, ...] = ()
-    """What the decisions are about."""
+    """The reviews that the decisions answer."""
     count: TokenCounter
     checkpoint: str | None = None
     events: EventEmitter
-    begin: Callable[[TurnRequest], Awaitable[None]] | None = None
-    """Keeps what was asked, before anything is done about it."""
-    record: RecordEntries | None = None
-    """Keeps what the turn writes into the thread, before the turn goes on."""
-    remember: Callable[[RecallResult | None], Awaitable[None]] | None = None
-    """Keeps what was recalled."""
+    recorder: TurnRecorder | None = None
     streaming: bool = False
-    sizes: TokenCounts | None = None
-    """What the turns of the conversation take, where that was counted before."""
+    token_counts: TokenCounts | None = None
+    """Token counts of the conversation that are known already."""
 
     @property
     def model_name(self) -> str | None:
-        """What the model is called: the one that is used, whatever the spec says."""
+        """The name of the model in use, or else the one that the spec names."""
         name: str | None = getattr(self.model, "name", None)
         return name or self.spec.model
 
     @property
     def has_output_control(self) -> bool:
-        """Whether an answer has to pass a control before anybody reads it."""
+        """True if an answer has to pass a control before anybody reads it."""
         return any(type(control).at_output is not Control.at_output for control in self.controls)
-
-
-# options: What can be said about a turn, beside what the agent is asked?
 
 
 CHECKPOINTS = ("after_prompt", "before_tool")
 
 
-class TurnKwargs(TypedDict, total=False):
-    """What every way of running a turn takes."""
+class CommonKwargs(TypedDict, total=False):
+    """Keyword arguments that a turn and a session have in common."""
 
+    model: Model | ModelFunction | str | None
+    """A model, a function, or `provider:model`; default: the spec's model."""
     llm: Model | ModelFunction | str | None
-    """A model, a function, or `provider:model`; the spec's own where it is left out."""
+    """Another name of `model`."""
     memory_store: Store | None
-    session_id: str | None
-    project_id: str | None
+    """The store for memory: for a turn another name of `store`, for a session one beside it."""
     context: Mapping[str, Any]
-    """What is true of this turn: for the namespace of memory, for tools and controls."""
+    """Data about the turn, for the namespace of memory, tools and controls."""
     secrets: Mapping[str, Any]
-    """What only tools and controls get; it is never written down."""
-    request_id: str | None
+    """Data for tools and controls only; it is never persisted."""
     controls: Sequence[Control]
-    agent: Agent | None
-    """The agent to run the turn with, in place of a new one."""
-    history: Sequence[Message | Exchange]
-    """What was said before."""
     count_tokens: TokenCounter
     checkpoint: str | None
-    """Where to stop for now: `after_prompt` or `before_tool`."""
+    """Where to stop and return a snapshot: `after_prompt` or `before_tool`."""
     on_event: EventListener | None
+
+
+class TurnKwargs(CommonKwargs, total=False):
+    """Keyword arguments of `turn`, `chat`, `stream`, `preflight` and the methods of `Session`."""
+
+    store: Store | None
+    """The store for memory; None for a turn without memory."""
+    session_id: str | None
+    project_id: str | None
+    request_id: str | None
+    agent: Agent | None
+    """The agent that runs the turn; default: a new one."""
+    history: Sequence[Message | Exchange]
+    """The conversation so far."""
     decisions: Mapping[str, Decision]
-    """What was decided about the reviews of a turn that waits."""
+    """Decisions on the reviews of a waiting turn, by review id."""
 
 
 class TurnOptions(msgspec.Struct, kw_only=True):
-    """The options of a turn, checked, with their defaults."""
+    """The options of a turn, validated and with defaults."""
 
-    llm: Any = None
-    memory_store: Any = None
+    model: Any = None
+    store: Any = None
     session_id: str | None = None
     project_id: str | None = None
     context: Mapping[str, Any] = EMPTY_MAP
@@ -147,38 +158,45 @@ class TurnOptions(msgspec.Struct, kw_only=True):
     off_record: bool = False
 
     @classmethod
-    def from_kwargs(cls, options: Mapping[str, Any]) -> TurnOptions:
-        """The options, if all of them are known and sound."""
-        for name in options:
+    def from_kwargs(cls, kwargs: Mapping[str, Any]) -> TurnOptions:
+        """Validate keyword arguments.
+
+        Raises:
+            Invalid: an option is unknown or has a wrong value.
+        """
+        for name in kwargs:
             if name not in TurnKwargs.__annotations__:
-                raise Invalid(name, "is no option of a turn", f"use {', '.join(TurnKwargs.__annotations__)}")
-        given = cls(**options)
-        given.controls = check_controls(given.controls)
-        check_context(given.context)
-        check_context(given.secrets, "secrets")
-        if given.checkpoint not in (None, *CHECKPOINTS):
-            raise Invalid("checkpoint", f"is {given.checkpoint!r}", f"use one of {', '.join(CHECKPOINTS)}")
-        if given.memory_store is not None and not isinstance(given.memory_store, Store):
-            raise WrongType("memory_store", "a store", given.memory_store, "pass what open_store(…) gave")
-        if given.agent is not None:
-            check_instance(given.agent, "agent", kind=Agent)
-        if given.request_id is not None:
-            ids.check(given.request_id, "request_id")
-        for field in ("session_id", "project_id"):
-            if getattr(given, field):
-                ids.check(getattr(given, field), field)
-        _check_counter(given.count_tokens)
-        if given.on_event is not None:
-            check_function(given.on_event, "on_event")
-        if not isinstance(given.decisions, Mapping):
-            raise WrongType("decisions", "a mapping of reviews' ids to Decisions", given.decisions)
-        for key, decision in given.decisions.items():
+                known = ", ".join(TurnKwargs.__annotations__)
+                raise Invalid(name, "is no option of a turn", f"use {known}")
+        options = cls(**resolve_aliases(kwargs))
+        options._check()
+        return options
+
+    def _check(self) -> None:
+        self.controls = check_controls(self.controls)
+        check_context(self.context)
+        check_context(self.secrets, "secrets")
+        if self.checkpoint not in (None, *CHECKPOINTS):
+            raise Invalid("checkpoint", f"is {self.checkpoint!r}", f"use one of {', '.join(CHECKPOINTS)}")
+        if self.store is not None and not isinstance(self.store, Store):
+            raise WrongType("store", "a store", self.store, "pass what open_store(…) gave")
+        if self.agent is not None:
+            check_instance(self.agent, "agent", kind=Agent)
+        for field in ("request_id", "session_id", "project_id"):
+            value = getattr(self, field)
+            if value or (field == "request_id" and value is not None):
+                ids.check(value, field)
+        _check_counter(self.count_tokens)
+        if self.on_event is not None:
+            check_function(self.on_event, "on_event")
+        if not isinstance(self.decisions, Mapping):
+            raise WrongType("decisions", "a mapping of reviews' ids to Decisions", self.decisions)
+        for key, decision in self.decisions.items():
             check_instance(decision, f"decisions.{key}", kind=Decision)
-        return given
 
     def build_request(self, spec: AgentSpec, input: object) -> TurnRequest:
-        """What the agent is asked: the part of it that may be kept."""
-        output_schema(spec)  # a shape that no answer can be checked against is found out now
+        """Return the request of the turn: the part of the options that may be persisted."""
+        spec.output_schema()  # a result schema that cannot be checked fails now, not after the answer
         return TurnRequest(
             id=self.request_id or ids.new("req_"),
             input=check_non_empty(input),
@@ -192,7 +210,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         )
 
     def _namespace(self, spec: AgentSpec) -> str | None:
-        """Where the turn's memory lies, or would lie with a store."""
+        """Return the namespace of the turn's memory, also where no store is given."""
         scope = self.memory_scope(spec)
         if scope is not None:
             return scope.namespace
@@ -200,27 +218,34 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         try:
             return None if policy is None else namespace_of(policy, self.context)
         except MissingNamespace:
-            return None  # without a store nobody asks for it
+            return None  # without a store nothing reads it
 
     def memory_scope(self, spec: AgentSpec) -> Scope | None:
-        """Where the turn's memory lies; None where it has none, or nobody to ask."""
+        """Return the scope of the turn's memory; None without a policy or a store."""
         policy = memory_policy(spec)
-        if policy is None or self.memory_store is None:
+        if policy is None or self.store is None:
             return None
         return scope_of(
             spec, policy, session_id=self.session_id, project_id=self.project_id, context=self.context
         )
 
     def build_environment(
-        self, spec: AgentSpec, *, events: EventEmitter, model: Model | None, **more: Any
+        self,
+        spec: AgentSpec,
+        *,
+        events: EventEmitter,
+        model: Model | None,
+        recorder: TurnRecorder | None = None,
+        streaming: bool = False,
+        token_counts: TokenCounts | None = None,
     ) -> TurnEnvironment:
-        """What the turn may use."""
+        """Return the environment of a turn with these options."""
         policy, scope = memory_policy(spec), self.memory_scope(spec)
         approval = (Approval(spec.approve),) if spec.approve else ()
         return TurnEnvironment(
             spec=self.with_named_model(spec),
             model=model,
-            store=self.memory_store,
+            store=self.store,
             scope=scope,
             reach=None if scope is None or policy is None else recall_scope(scope, policy),
             data=self.context,
@@ -232,37 +257,40 @@ class TurnOptions(msgspec.Struct, kw_only=True):
             count=self.count_tokens,
             checkpoint=self.checkpoint,
             events=events,
-            **more,
+            recorder=recorder,
+            streaming=streaming,
+            token_counts=token_counts,
         )
 
     def with_named_model(self, spec: AgentSpec) -> AgentSpec:
-        """The spec with the model that is named in its place, if one is."""
-        return spec.replace(model=self.llm) if isinstance(self.llm, str) else spec
+        """Return the spec with the model that the options name, if they name one."""
+        return spec.replace(model=self.model) if isinstance(self.model, str) else spec
 
     def resolve_model(self, spec: AgentSpec) -> Model:
-        """The model that answers."""
-        return as_model(self.llm if self.llm is not None else spec.model, spec)
+        """Return the model of the options, or else of the spec."""
+        return as_model(self.model if self.model is not None else spec.model, spec)
 
 
 def _check_counter(count: TokenCounter) -> None:
-    """Raise unless it counts; a budget that is counted in anything but whole tokens is none."""
     counted: object = check_function(count, "count_tokens")("one word")
     if type(counted) is not int or counted < 0:
         raise WrongType("count_tokens", "a function from text to an int", counted, "round up what it gives")
 
 
 def as_model(source: object, spec: AgentSpec) -> Model:
-    """A model from a model, a function, or a name."""
+    """Return a model from a model, a function, or a name like `provider:model`."""
     if source is None:
         raise Invalid(
-            "model", f"of agent {spec.id!r} is missing", "name one in the spec, or pass llm= with a function"
+            "model",
+            f"of agent {spec.id!r} is missing",
+            "name one in the spec, or pass model= with a function",
         )
     if isinstance(source, str):
-        from omoide.turns.provider import ProviderModel  # needs packages that not everybody has
+        from omoide.turns.provider import ProviderModel  # needs the extra `models`
 
         return ProviderModel(source, base_url=spec.base_url)
     if isinstance(source, Model):
         return source
     if callable(source):
         return FunctionModel(source)
-    raise WrongType("llm", "a Model, a function, or provider:model", source)
+    raise WrongType("model", "a Model, a function, or provider:model", source)

@@ -1,8 +1,4 @@
-"""What would a model see, and why?
-
-The same recall and the same prompt as in a turn. No model is called, no tool runs, nothing is written.
-
-"""
+"""Preview a turn: the same recall and the same prompt, without calling a model or writing anything."""
 
 from __future__ import annotations
 
@@ -18,30 +14,37 @@ from omoide.turns import tools
 from omoide.turns.controls import TurnRequest
 from omoide.turns.journal import Event, conversation
 from omoide.turns.memory import memory_policy, recall_unseen
-from omoide.turns.messages import Exchange, TokenCounts, as_exchanges
 from omoide.turns.options import TurnKwargs, TurnOptions
-from omoide.turns.prompt import Prompt, assemble, check_fits, render_prompt
-from omoide.turns.prompt import visible_requests as visible
+from omoide.turns.prompt import (
+    Exchange,
+    Prompt,
+    TokenCounts,
+    as_exchanges,
+    assemble,
+    check_fits,
+    render_prompt,
+    visible_requests,
+)
 from omoide.turns.spec import AgentSpec
 
 
 class Preflight(Value, frozen=True, kw_only=True):
-    """A turn up to the point where the model would be called. Printed, it can be read."""
+    """A turn up to the point where the model would be called; `str` renders it as a page."""
 
     EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"agent"})
 
     spec: AgentSpec
     agent: Agent | None = None
     plan: TextsField = ()
-    """What the turn would do, step by step."""
+    """The steps that the turn would take."""
     request: TurnRequest
     prompt: Prompt
     recalled: RecallResult | None = None
     events: tuple[Event, ...] = ()
     timeline: MapField = EMPTY_MAP
-    """How many milliseconds each step took."""
+    """Milliseconds that each step took."""
     diagnostics: TextsField = ()
-    """What may not be as it was meant."""
+    """Hints at likely mistakes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,12 +55,12 @@ class Preflight(Value, frozen=True, kw_only=True):
 
 
 async def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
-    """What the model would be sent for this, with the reason for each memory and what was left out."""
-    given = TurnOptions.from_kwargs(options)
-    said = as_exchanges(given.history)
-    if not said and given.agent is not None:
-        said = tuple(conversation(thread.of(given.agent).entries))
-    return await build_preflight(spec, input, given, said)
+    """Return what the model would be sent, why each memory is in it, and what was left out."""
+    turn_options = TurnOptions.from_kwargs(options)
+    history = as_exchanges(turn_options.history)
+    if not history and turn_options.agent is not None:
+        history = tuple(conversation(thread.of(turn_options.agent).entries))
+    return await build_preflight(spec, input, turn_options, history)
 
 
 async def build_preflight(
@@ -67,39 +70,39 @@ async def build_preflight(
     history: tuple[Exchange, ...],
     agent: Agent | None = None,
 ) -> Preflight:
-    """The same, of a turn that continues a conversation."""
+    """Return the preview of a turn that continues a conversation."""
     spec = options.with_named_model(check_instance(spec, "spec", kind=AgentSpec))
-    asked = options.build_request(spec, input)
-    check_fits(spec, asked.input, tools.operations(spec), options.count_tokens)
-    begun = clock.now()
+    request = options.build_request(spec, input)
+    check_fits(spec, request.input, tools.operations(spec), options.count_tokens)
+    started = clock.now()
     recalled = await recall_unseen(
         spec,
-        asked.input,
-        visible(spec, history, TokenCounts(options.count_tokens)),
-        memory_store=options.memory_store,
+        request.input,
+        visible_requests(spec, history, TokenCounts(options.count_tokens)),
+        store=options.store,
         session_id=options.session_id,
         project_id=options.project_id,
         context=options.context,
     )
-    found = clock.now()
+    recall_done = clock.now()
     prompt = assemble(
         spec,
-        asked.input,
+        request.input,
         recalled=recalled,
         history=history,
         operations=tools.operations(spec),
-        context=asked.context,
+        context=request.context,
         count=options.count_tokens,
     )
     return Preflight(
         spec=spec,
         agent=agent or options.agent or Agent.new(spec.definition(), id=spec.id),
         plan=_plan(spec, options),
-        request=asked,
+        request=request,
         prompt=prompt,
         recalled=recalled,
         events=_events(prompt),
-        timeline={"recall_ms": found - begun, "assemble_ms": clock.now() - found},
+        timeline={"recall_ms": recall_done - started, "assemble_ms": clock.now() - recall_done},
         diagnostics=_diagnostics(spec, options, recalled, prompt),
     )
 
@@ -110,54 +113,57 @@ def _events(prompt: Prompt) -> tuple[Event, ...]:
     return (*recalled, Event(kind="prompt_assembled", data={"tokens": prompt.tokens["total"], "round": 0}))
 
 
-def _plan(spec: AgentSpec, given: TurnOptions) -> list[str]:
+def _plan(spec: AgentSpec, options: TurnOptions) -> list[str]:
     policy = memory_policy(spec)
     steps = []
-    if given.controls:
-        steps.append(f"ask {len(given.controls)} control(s) about the input")
-    if policy is not None and given.memory_store is not None:
+    if options.controls:
+        steps.append(f"ask {len(options.controls)} control(s) about the input")
+    if policy is not None and options.store is not None:
         steps.append(f"recall up to {policy.max_entries} memories of this {policy.scope}")
-    steps.append(f"call {_model_label(spec, given)}")
+    steps.append(f"call {_model_label(spec, options)}")
     if spec.tools:
         rounds = spec.limits.max_rounds - 1
         steps.append(f"run its tools ({', '.join(spec.tools)}), in at most {rounds} rounds")
     if spec.approve:
         steps.append(f"wait for approval of {', '.join(spec.approve)}")
-    if policy is not None and policy.capture == "conversation" and given.memory_store is not None:
+    if policy is not None and policy.capture == "conversation" and options.store is not None:
         steps.append("capture the conversation after the answer")
     return steps
 
 
-def _model_label(spec: AgentSpec, given: TurnOptions) -> str:
-    if given.llm is None or isinstance(given.llm, str):
+def _model_label(spec: AgentSpec, options: TurnOptions) -> str:
+    if options.model is None or isinstance(options.model, str):
         return spec.model or "a model, once one is named"
-    return str(getattr(given.llm, "name", None) or getattr(given.llm, "__name__", type(given.llm).__name__))
+    return str(
+        getattr(options.model, "name", None)
+        or getattr(options.model, "__name__", type(options.model).__name__)
+    )
 
 
 def _diagnostics(
-    spec: AgentSpec, given: TurnOptions, recalled: RecallResult | None, prompt: Prompt
+    spec: AgentSpec, options: TurnOptions, recalled: RecallResult | None, prompt: Prompt
 ) -> list[str]:
-    told = []
+    hints = []
     policy = memory_policy(spec)
-    if given.controls:
-        told.append("Controls were not asked: a turn may refuse this input, or change it.")
+    if options.controls:
+        hints.append("Controls were not asked: a turn may refuse this input, or change it.")
     if spec.memory is None:
-        told.append("The spec declares no memory: nothing is recalled.")
+        hints.append("The spec declares no memory: nothing is recalled.")
     elif policy is None:
-        told.append("Memory is declared and switched off: nothing is recalled.")
-    elif given.memory_store is None:
-        told.append("No memory_store was given: nothing is recalled.")
+        hints.append("Memory is declared and switched off: nothing is recalled.")
+    elif options.store is None:
+        hints.append("No store was given: nothing is recalled.")
     if recalled is not None:
         if not recalled.entries:
-            told.append("Nothing was recalled: check scope, session_id and namespace.")
+            hints.append("Nothing was recalled: check scope, session_id and namespace.")
         elif recalled.weak:
-            told.append("Nothing recalled matches well: these are the best of what does not.")
-        told += recalled.notices
+            hints.append("Nothing recalled matches well: these are the best of what does not.")
+        hints += recalled.notices
         if policy is not None and policy.inject == "context" and recalled.entries:
-            told.append("Memory is in prompt.memory only: the model sees none of it in its messages.")
-    left = sum(cut.count for cut in prompt.cut if cut.part == "history")
-    if left:
-        told.append(f"{left} of the oldest turns do not fit into the window.")
-    if spec.model is None and given.llm is None:
-        told.append("The spec names no model: a turn needs one, or llm=.")
-    return told
+            hints.append("Memory is in prompt.memory only: the model sees none of it in its messages.")
+    dropped = sum(cut.count for cut in prompt.cut if cut.part == "history")
+    if dropped:
+        hints.append(f"{dropped} of the oldest turns do not fit into the window.")
+    if spec.model is None and options.model is None:
+        hints.append("The spec names no model: a turn needs one, or model=.")
+    return hints

@@ -59,9 +59,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from omoide.core.frozen import check_text, thaw
-from omoide.turns.messages import Message, ToolCall, Usage
 from omoide.turns.model import Reply, Request
-from omoide.turns.prompt import Operation, Prompt
+from omoide.turns.prompt import Message, Operation, Prompt, ToolCall, Usage
 
 # failing: What does it mean for a turn when a provider fails?
 

@@ -32,12 +32,13 @@ from omoide.errors import (
     InvalidDefinition,
     InvalidRecord,
     MissingExtra,
+    ModelMisbehaved,
     NotFound,
     OmoideError,
     Unsupported,
     WrongType,
 )
-from omoide.turns.json_schema import type_from_schema as shape_of
+from omoide.turns.json_schema import type_from_schema
 
 # limits: How far may a turn go?
 
@@ -264,10 +265,12 @@ else:
     JsonSchema = dict[str, Any]  # written as it is: `$ref` is no tag of the codec's
     Actions = Plugins = SchemaClass = Any  # code cannot be read, so whatever is read for it is refused
 
-_SCHEMA_CLASSES = {"state_schema": "shape", "result": "answer"}
+_SCHEMA_CLASSES = {"state_schema": "state_class", "result": "result_class"}
 """The fields with a JSON Schema, and where the class that goes with each is."""
 
 _PLUGIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
+_FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
+_BRACES = re.compile(r"\{.*\}", re.DOTALL)
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
 
 
@@ -275,7 +278,9 @@ class AgentSpec(Record, frozen=True, kw_only=True):
     """An agent as data; two specs are equal when what is written of them is."""
 
     LABEL: ClassVar[str] = "agent spec"
-    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"actions", "parts", "shape", "answer"})
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset(
+        {"actions", "bound_plugins", "state_class", "result_class"}
+    )
 
     id: Id
     description: str = ""
@@ -300,9 +305,9 @@ class AgentSpec(Record, frozen=True, kw_only=True):
     window: Window = _WINDOW
     metadata: FrozenMap[str, Any] = EMPTY_MAP
     actions: Actions = ()
-    parts: Plugins = ()
-    shape: SchemaClass = None
-    answer: SchemaClass = None
+    bound_plugins: Plugins = ()
+    state_class: SchemaClass = None
+    result_class: SchemaClass = None
 
     if TYPE_CHECKING:
 
@@ -345,8 +350,8 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             self.tools, check_tuple(self.actions, "actions", Action)
         )
         taken["approve"] = tuple(_name_of(one) for one in _check_sequence(self.approve, "approve"))
-        parts: Any = check_tuple(self.parts, "parts", Plugin)  # type: ignore[arg-type]
-        taken["plugins"], taken["parts"] = _split_plugins(self.plugins, parts)
+        parts: Any = check_tuple(self.bound_plugins, "bound_plugins", Plugin)  # type: ignore[arg-type]
+        taken["plugins"], taken["bound_plugins"] = _split_plugins(self.plugins, parts)
         for field, code in _SCHEMA_CLASSES.items():
             taken[field], taken[code] = _split_schema(getattr(self, field), getattr(self, code), field)
         for field, kind in (("limits", Limits), ("window", Window)):
@@ -401,14 +406,16 @@ class AgentSpec(Record, frozen=True, kw_only=True):
                     f"tools[{at}]", f"is {action.name!r}, {_not_listed(self.tools)}", "list it first"
                 )
             actions[action.name] = action
-        parts = {part.label: part for part in self.parts}
+        bound = {plugin.label: plugin for plugin in self.bound_plugins}
         for at, like in enumerate(_check_sequence(plugins, "plugins")):
-            parts |= self._bind_plugin(like, f"plugins[{at}]")
+            bound |= self._bind_plugin(like, f"plugins[{at}]")
         return self.replace(
             actions=tuple(actions.values()),
-            parts=tuple(parts.values()),
-            shape=self.shape if schema is None else _check_class(schema, self.state_schema, "schema"),
-            answer=self.answer if result is None else _check_class(result, self.result, "result"),
+            bound_plugins=tuple(bound.values()),
+            state_class=self.state_class
+            if schema is None
+            else _check_class(schema, self.state_schema, "schema"),
+            result_class=self.result_class if result is None else _check_class(result, self.result, "result"),
         )
 
     def _bind_plugin(self, like: PluginLike, at: str) -> dict[str, Plugin]:
@@ -430,12 +437,15 @@ class AgentSpec(Record, frozen=True, kw_only=True):
 
     def tool(self, name: str) -> Action:
         """The action of this name: one of its own, or of one of its plugins."""
-        for action in (*self.actions, *(offered for part in self.parts for offered in part.offered_actions)):
+        for action in (
+            *self.actions,
+            *(offered for part in self.bound_plugins for offered in part.offered_actions),
+        ):
             if action.name == name:
                 return action
         listed = "list it in tools first"
         if name in self.tools:
-            attached = {part.label for part in self.parts}
+            attached = {part.label for part in self.bound_plugins}
             missing = [label for label in sorted(self.plugins) if label not in attached]
             what = "plugins" if missing else "tools"
             listed = f"attach its code with bind({what}=[…])"
@@ -445,16 +455,57 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         """The code that all agents of this spec share."""
         for name in self.tools:
             self.tool(name)
-        attached = {part.label for part in self.parts}
+        attached = {part.label for part in self.bound_plugins}
         for label in sorted(self.plugins):
             if label not in attached:
                 raise NotFound("plugin", label, "attach its class with bind(plugins=[…])")
-        schema = self.shape
+        schema = self.state_class
         if schema is None and self.state_schema is not None:
-            schema = _state_class(msgspec.json.encode(self.state_schema.to_python()))
+            schema = _class_for(msgspec.json.encode(self.state_schema.to_python()), "state_schema")
         return Definition.new(
-            self.id, description=self.description, schema=schema, plugins=self.parts, actions=self.actions
+            self.id,
+            description=self.description,
+            schema=schema,
+            plugins=self.bound_plugins,
+            actions=self.actions,
         )
+
+    # Structured output
+
+    def output_schema(self) -> Schema | None:
+        """Return the schema of the answer; None if the spec has no `result`.
+
+        Raises:
+            InvalidDefinition: the JSON Schema has a keyword that no answer can be checked against.
+        """
+        if self.result is None:
+            return None
+        plain = msgspec.json.encode(self.result.to_python())
+        return Schema(self.result_class or _class_for(plain, "result"), "result")
+
+    def parse_output(self, content: str, model: str | None = None) -> Any:
+        """Parse an answer as the spec's `result`; return None if the spec has none.
+
+        Args:
+            content: the answer of the model, with one JSON object in it.
+            model: the name of the model, for the error.
+
+        Raises:
+            ModelMisbehaved: the answer has no JSON object, or one that does not fit.
+        """
+        schema = self.output_schema()
+        if schema is None:
+            return None
+        name = model or self.model or self.id
+        plain = _find_json_object(content)
+        if plain is None:
+            raise ModelMisbehaved(name, "answered with no JSON object", "ask again")
+        known = {key: value for key, value in plain.items() if key in schema.fields}
+        try:
+            value = schema.check(known)
+        except Invalid as error:
+            raise ModelMisbehaved(name, f"answered in another shape ({error})", "ask again") from error
+        return known if self.result_class is None else value
 
     # As text
 
@@ -609,7 +660,9 @@ def _split_schema(given: object, kept: object, field: str) -> tuple[FrozenMap[st
     return schema, kept if kept is not None and _has_fields_of(kept, schema, field) else None
 
 
-def _check_class(kind: type, schema: FrozenMap[str, Any] | None, field: str) -> type:
+def _check_class(kind: type | None, schema: FrozenMap[str, Any] | None, field: str) -> type | None:
+    if kind is None:
+        return None
     if schema is None:
         raise Invalid(field, "is given, and the spec describes none", "put it into the spec")
     if not _has_fields_of(kind, schema, field):
@@ -636,9 +689,23 @@ def _check_json(value: object, path: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _state_class(schema: bytes) -> type:
-    """One class for one schema, so that agents made at different times have the same."""
-    return shape_of(msgspec.json.decode(schema), "state_schema")
+def _class_for(schema: bytes, name: str) -> type:
+    """Return one class for one schema, so that agents made at different times share it."""
+    return type_from_schema(msgspec.json.decode(schema), name)
+
+
+def _find_json_object(content: str) -> dict[str, Any] | None:
+    """Return the object in an answer: all of it, the last fenced block, or the text in braces."""
+    fenced = _FENCED.findall(content)
+    braces = _BRACES.search(content)
+    for text in (content, *fenced[-1:], *([] if braces is None else [braces.group()])):
+        try:
+            plain = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue
+        if isinstance(plain, dict):
+            return plain
+    return None
 
 
 def _check_url(url: str) -> None:

@@ -33,8 +33,7 @@ from omoide.core.state import SLOTS, Context
 from omoide.core.thread import Thread
 from omoide.errors import InvalidParams, NotFound, OmoideError
 from omoide.turns.controls import TurnContext
-from omoide.turns.messages import ToolCall
-from omoide.turns.prompt import Operation
+from omoide.turns.prompt import Operation, ToolCall
 from omoide.turns.spec import AgentSpec
 
 # telling: How is a result told to a model?

@@ -182,7 +182,7 @@ async def _load_session(state: State, memory_scope: Scope, id: str) -> Session:
     namespace = None if spec.memory is None else spec.memory.namespace
     context: dict[str, Any] = {namespace[1]: memory_scope.namespace} if isinstance(namespace, tuple) else {}
     return await Session.load(
-        id, spec, store=state.store, namespace=memory_scope.namespace, context=context, llm=_no_model
+        id, spec, store=state.store, namespace=memory_scope.namespace, context=context, model=_no_model
     )
 
 
