@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import anyio
 
 from omoide import AgentSpec, Evidence, Scope, Session, Store, clock, forget, longterm, open_store, recall
-from omoide.longterm import queries
 from omoide.promotion import Promotion
 from omoide.testing import FrozenClock
 from omoide.turns import Preflight
@@ -135,7 +134,7 @@ async def corrected(store: Store) -> dict[str, str]:
     heading("Monday, later: a correction")
     async with opened(store, "monday", model=model) as session:
         await talk(session, "I was wrong: we moved from Postgres to SQLite last week.")
-        old = [one for one in await queries.query_all(store, SCOPE) if "Postgres 14" in one.content]
+        old = [one for one in await longterm.query_all(store, SCOPE) if "Postgres 14" in one.content]
         new = await session.remember("The shop runs on SQLite.", type="fact", confidence=0.95)
         gone = {}
         for one in old:
@@ -153,7 +152,7 @@ async def corrected(store: Store) -> dict[str, str]:
 
 async def shown_stale(store: Store) -> list[str]:
     """What rested on the old fact, and the chain of reasons."""
-    known = await queries.query_all(store, SCOPE, include_stale=True)
+    known = await longterm.query_all(store, SCOPE, include_stale=True)
     stale = [one for one in known if one.stale]
     for one in stale:
         show("stale", one.content)

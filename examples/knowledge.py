@@ -15,9 +15,6 @@ import anyio
 
 import omoide
 from omoide import Evidence, Scope, graph, longterm, open_store
-from omoide.longterm import queries
-from omoide.longterm.relations import relate
-from omoide.longterm.upkeep import review
 
 SHOP = Scope(agent_id="coder", session_id="monday", project_id="shop")
 
@@ -77,12 +74,12 @@ async def learn(store: omoide.Store) -> None:
     )
     await omoide.remember(store, "Logins hang at noon.", SHOP, id="hang", type="bug")
     await omoide.remember(store, "The pool runs dry.", SHOP, id="dry", type="root_cause", confidence=0.7)
-    await relate(store, "hang", "has_root_cause", "dry", SHOP)
+    await longterm.relate(store, "hang", "has_root_cause", "dry", SHOP)
 
 
 async def ids(store: omoide.Store) -> list[str]:
     """The memories that still hold, newest first."""
-    return [entry.id for entry in await queries.query_all(store, SHOP)]
+    return [entry.id for entry in await longterm.query_all(store, SHOP)]
 
 
 async def tour(folder: Path) -> Known:
@@ -92,7 +89,7 @@ async def tour(folder: Path) -> Known:
         before = await ids(store)
         await omoide.remember(store, "The driver is psycopg 3.2.", SHOP, id="driver-2", type="fact")
         await omoide.forget(store, "driver", SHOP, reason="upgraded", replacement="driver-2")
-        gone = [one.id for one in await queries.query_all(store, SHOP, include_stale=True) if one.stale]
+        gone = [one.id for one in await longterm.query_all(store, SHOP, include_stale=True) if one.stale]
         why = [str(chain) for id in gone for chain in await longterm.why_stale(store, id, SHOP)]
         async with graph.open(store) as view:
             answer = await view.sparql(LIVE, SHOP)
@@ -105,7 +102,7 @@ async def tour(folder: Path) -> Known:
             provenance=str(await longterm.provenance(store, "tests", SHOP)),
             related=[str(one) for one in await longterm.related(store, "dry", SHOP)],
             answer=answer,
-            review=str(await review(store, SHOP)),
+            review=str(await longterm.review(store, SHOP)),
             copied=await copied(folder / "shop.trig"),
         )
 

@@ -212,7 +212,7 @@ class Bookless:
     """A store that finds, lists and links memories, and keeps no documents."""
 
     def __init__(self, store: Any) -> None:
-        self.get, self.query = store.get, store.query
+        self.get, self.query, self.history, self.stats = store.get, store.query, store.history, store.stats
         self.link, self.unlink, self.links = store.link, store.unlink, store.links
 
 

@@ -100,7 +100,7 @@ async def test_superseded_memories_are_left_out_unless_asked_for(store: Any) -> 
     ):
         assert ids(await ask(store, SHOP)) == ["new"]
         assert {*ids(await ask(store, SHOP, include_superseded=True))} == {"old", "new"}
-    old = await queries.querying_get(store, "old", SHOP)
+    old = await queries.get(store, "old", SHOP)
     assert (old.superseded_by, old.superseded_reason) == ("new", "measured again")
 
 
@@ -118,7 +118,7 @@ async def test_superseding_without_a_successor_deletes_softly(store: Any) -> Non
     """A memory replaced by nothing is marked as deleted, stays there by id, and counts as superseded."""
     await keep(store, "one")
     await queries.supersede(store, "one", SHOP)
-    assert (await queries.querying_get(store, "one", SHOP)).superseded_by == "deleted"
+    assert (await queries.get(store, "one", SHOP)).superseded_by == "deleted"
     assert await queries.count(store, SHOP) == 0
     assert await queries.count(store, SHOP, include_superseded=True) == 1
     with pytest.raises(NotFound):
@@ -136,7 +136,7 @@ async def test_what_belongs_to_others_is_not_found(store: Any, other: dict[str, 
     assert await queries.query_by_type(store, "fact", mine) == []
     assert await queries.count(store, mine, include_superseded=True) == 0
     with pytest.raises(NotFound):
-        await queries.querying_get(store, "theirs", mine)
+        await queries.get(store, "theirs", mine)
     with pytest.raises(NotFound):
         await queries.supersede(store, "theirs", mine)
 

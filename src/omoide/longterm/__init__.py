@@ -1,32 +1,65 @@
-"""What does an agent know for good, how does it hang together, and does it still hold?
+"""Query, relate, trace and maintain the memories of an agent.
 
-Functions over a store and a scope: `by_type` and `everything` list, `relate` and `related` follow links,
-`provenance` leads back to what was said, `why_stale` says what no longer holds, `review` shows what needs
-somebody's eyes, and `prune` forgets what nobody needs.
+Functions over a store and a scope:
 
+- `queries`: memories by type and id, counts, links and use.
+- `relations`: the relations of the ontology; relate memories and find related ones.
+- `lineage`: provenance back to what was said, and why a memory is stale.
+- `conflicts`: contradictions, and whether a memory is complete.
+- `upkeep`: review what needs attention, and prune what nobody needs.
 """
 
 from __future__ import annotations
 
-from omoide.longterm.lineage import Chain, Provenance, provenance, why_stale
-from omoide.longterm.queries import count, query_all, query_by_type
-from omoide.longterm.relations import RELATIONS, Related, relate, related
+from omoide.longterm.conflicts import (
+    Disagreement,
+    check_complete,
+    conflicts_of,
+    find_conflicts,
+    link_conflicts,
+    missing_fields,
+    refuse_conflicts,
+)
+from omoide.longterm.lineage import Chain, Provenance, TracedEvidence, provenance, why_stale
+from omoide.longterm.queries import (
+    count,
+    get,
+    iter_entries,
+    query_all,
+    query_by_type,
+    record_access,
+    supersede,
+)
+from omoide.longterm.relations import RELATIONS, Related, Relation, relate, related
 from omoide.longterm.upkeep import PruneReport, ReviewReport, prune, review
 
 __all__ = [
     "RELATIONS",
     "Chain",
+    "Disagreement",
     "Provenance",
     "PruneReport",
     "Related",
+    "Relation",
     "ReviewReport",
+    "TracedEvidence",
+    "check_complete",
+    "conflicts_of",
     "count",
+    "find_conflicts",
+    "get",
+    "iter_entries",
+    "link_conflicts",
+    "missing_fields",
     "provenance",
     "prune",
     "query_all",
     "query_by_type",
+    "record_access",
+    "refuse_conflicts",
     "relate",
     "related",
     "review",
+    "supersede",
     "why_stale",
 ]

@@ -1,7 +1,7 @@
-"""Contradictions and completeness.
+"""Find contradictions between memories, and check that memories are complete.
 
-Those that somebody related by `contradicts`, and those that give the same `key` of the same project and type
-another value. Nothing is guessed from the words.
+Two live memories contradict each other if a `contradicts` link says so, or if they give the same `key` of the
+same project and type different values. Nothing is inferred from their text.
 """
 
 from __future__ import annotations
@@ -22,18 +22,15 @@ from omoide.stores.protocols import SupportsLinks
 from omoide.stores.records import Link
 from omoide.verbs import require
 
-# completeness: Does a memory have everything that the ontology asks of its type?
-
-
 ASSIGNED_TO = "assigned_to"
-"""Where the metadata of a task says which agent has it."""
+"""The metadata key of a task with the agent that it is assigned to."""
 
 
 def missing_fields(entry: Entry) -> tuple[str, ...]:
-    """The fields that a complete memory of this type would have, and this one lacks.
+    """Return the fields that a complete memory of this type has, and this one lacks.
 
-    Content, agent, time and confidence are always there. Where scope and enforcement of a convention or the
-    status of an error are not said, they have their defaults.
+    Content, agent, time and confidence are always set. Scope and enforcement of a convention and the status
+    of an error have defaults.
     """
     check_instance(entry, "entry", kind=Entry)
     wanted = {
@@ -46,13 +43,10 @@ def missing_fields(entry: Entry) -> tuple[str, ...]:
 
 
 def check_complete(entry: Entry) -> None:
-    """Raise where a memory lacks something."""
+    """Raise `Incomplete` if a memory lacks a field."""
     lacking = missing_fields(entry)
     if lacking:
         raise Incomplete(entry.id, lacking)
-
-
-# conflicts: Which memories cannot be true together?
 
 
 KEY = "key"
@@ -61,20 +55,20 @@ DECLARED = "declared"
 
 
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Two live memories that cannot be true together, the older one first."""
+    """Two live memories that contradict each other, the older one first."""
 
     one: Entry
     other: Entry
     key: str | None = None
-    """What both speak of; None where somebody said that they contradict each other."""
+    """The key that both give a value; None if a link says that they contradict each other."""
 
     @property
     def ids(self) -> tuple[str, str]:
-        """The ids of both."""
+        """The ids of both memories."""
         return self.one.id, self.other.id
 
     def of(self, id: str) -> Entry:
-        """The one of both with this id."""
+        """Return the memory with this id."""
         return self.one if self.one.id == id else self.other
 
     def __str__(self) -> str:
@@ -83,10 +77,12 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def conflicts_of(store: Any, entry: Entry, scope: Scope | None = None) -> tuple[Disagreement, ...]:
-    """What a memory contradicts, whether it is kept already or about to be, oldest first.
+    """Return the contradictions of a memory, stored or not, oldest first.
 
-    All memories of its project are compared, or without a project those of its agent and session; a scope
-    leaves out what it does not hold.
+    Memories of the same project are compared, or those of the same agent and session without one.
+
+    Args:
+        scope: Leave out memories outside this scope.
     """
     check_instance(entry, "entry", kind=Entry)
     known = await queries.find(store, entry.id, entry.scope)
@@ -96,39 +92,39 @@ async def conflicts_of(store: Any, entry: Entry, scope: Scope | None = None) -> 
     if known is not None and isinstance(store, SupportsLinks):
         for other in await _declared_conflicts(store, entry):
             found[other.id] = _pair(entry, other)
-    mine = _subject_of(entry)
-    if mine is not None:
-        async for other in queries.iter_entries(store, mine.scope, Filter(types=(mine.type,))):
-            if other.id != entry.id and _subject_of(other) == mine and _value(other) != _value(entry):
-                found[other.id] = _pair(entry, other, mine.key)
-    seen = [one for id, one in found.items() if scope is None or scope.contains(one.of(id))]
-    return tuple(sorted(seen, key=_sort_key))
+    subject = _subject_of(entry)
+    if subject is not None:
+        async for other in queries.iter_entries(store, subject.scope, Filter(types=(subject.type,))):
+            if other.id != entry.id and _subject_of(other) == subject and _value(other) != _value(entry):
+                found[other.id] = _pair(entry, other, subject.key)
+    visible = [pair for id, pair in found.items() if scope is None or scope.contains(pair.of(id))]
+    return tuple(sorted(visible, key=_sort_key))
 
 
 async def refuse_conflicts(store: Any, entry: Entry) -> None:
-    """Raise where a memory that is about to be kept contradicts others."""
+    """Raise `Contradiction` if a memory that is about to be stored contradicts others."""
     found = await conflicts_of(store, entry)
     if found:
-        raise Contradiction(entry.id, [id for one in found for id in one.ids if id != entry.id])
+        raise Contradiction(entry.id, [id for pair in found for id in pair.ids if id != entry.id])
 
 
 async def link_conflicts(store: Any, entry: Entry, scope: Scope) -> tuple[Disagreement, ...]:
-    """Link a memory that is kept to those it contradicts, so that either leads to the other."""
+    """Link a stored memory to those that it contradicts, and return the contradictions."""
     check_instance(scope, "scope", kind=Scope)
-    able: SupportsLinks = require(store, SupportsLinks, "relate memories")
+    linked: SupportsLinks = require(store, SupportsLinks, "relate memories")
     found = await conflicts_of(store, entry, scope)
-    known = {frozenset(_ends(link)) for link in await able.links(entry.id, scope, relation=CONTRADICTS)}
-    for one in found:
-        if frozenset(one.ids) not in known:
-            older, newer = one.ids
-            await able.link(Link(source=newer, relation=CONTRADICTS, target=older), scope)
+    known = {frozenset(_ends(link)) for link in await linked.links(entry.id, scope, relation=CONTRADICTS)}
+    for pair in found:
+        if frozenset(pair.ids) not in known:
+            older, newer = pair.ids
+            await linked.link(Link(source=newer, relation=CONTRADICTS, target=older), scope)
     return found
 
 
 async def find_conflicts(store: Any, scope: Scope, *, limit: int = 100) -> tuple[Disagreement, ...]:
-    """The contradictions among the live memories of a scope, oldest first, up to a limit.
+    """Return the contradictions among the live memories of a scope, oldest first, up to a limit.
 
-    It takes one pass over what is live, and a look at the links.
+    Takes one pass over the live memories and one over their links.
     """
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
@@ -143,7 +139,7 @@ async def find_conflicts(store: Any, scope: Scope, *, limit: int = 100) -> tuple
 
 
 class _Subject(NamedTuple):
-    """What a memory speaks of: two that speak of the same must say the same."""
+    """What a memory gives a value to: two with the same subject must have the same value."""
 
     scope: Scope
     type: str
@@ -167,20 +163,20 @@ def _value(entry: Entry) -> tuple[bool, Any]:
 
 
 def _by_key(entries: Iterable[Entry]) -> Iterator[Disagreement]:
-    """The pairs that give one key different values."""
-    said: dict[_Subject, dict[tuple[bool, Any], list[Entry]]] = {}
+    """Yield the pairs that give one key different values."""
+    by_subject: dict[_Subject, dict[tuple[bool, Any], list[Entry]]] = {}
     for entry in entries:
-        place = _subject_of(entry)
-        if place is not None:
-            said.setdefault(place, {}).setdefault(_value(entry), []).append(entry)
-    for place, values in said.items():
+        subject = _subject_of(entry)
+        if subject is not None:
+            by_subject.setdefault(subject, {}).setdefault(_value(entry), []).append(entry)
+    for subject, values in by_subject.items():
         for mine, theirs in combinations(values.values(), 2):
             for one, other in product(mine, theirs):
-                yield _pair(one, other, place.key)
+                yield _pair(one, other, subject.key)
 
 
 async def _declared_conflicts(store: SupportsLinks, entry: Entry) -> list[Entry]:
-    """The live memories that somebody said it contradicts."""
+    """Return the live memories with a `contradicts` link to this one."""
     around, now = Scope(namespace=entry.namespace), clock.now()
     ids = {id for link in await store.links(entry.id, around, relation=CONTRADICTS) for id in _ends(link)}
     found = [await queries.find(store, id, around) for id in sorted(ids - {entry.id})]

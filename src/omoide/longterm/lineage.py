@@ -1,10 +1,8 @@
-"""Provenance, staleness chains, rendering.
+"""Trace the provenance of memories, and explain why a memory is stale.
 
-From a memory back to the words it rests on: messages of a transcript, results of tools, documents, and other
-memories with their own provenance.
-
-A memory is stale when something it rests on is out: superseded, invalidated, erased, or stale itself. The
-answer is the way from the memory to what is out.
+Provenance follows the evidence of a memory: messages of a transcript, tool results, documents, and other
+memories with their own provenance. A staleness chain leads from a memory along its evidence to a premise that
+was superseded, invalidated or erased. Both are rendered as trees for people.
 """
 
 from __future__ import annotations
@@ -24,18 +22,15 @@ from omoide.stores.protocols import SupportsDocuments
 from omoide.stores.records import Document, Link
 from omoide.stores.semantics import THREAD_KIND
 
-# rendering: How are memories and what they rest on shown to people?
-
-
 MAX_TEXT_LENGTH = 160
-"""How many characters of a text are shown."""
+"""Characters of a text that are shown."""
 
 Branch = tuple[str, "Sequence[Branch]"]
 """A line, and the branches below it."""
 
 
 def render_tree(root: Branch) -> str:
-    """A branch with everything below it, as lines with their stems."""
+    """Render a tree as lines with box-drawing stems."""
     lines: list[str] = []
     left: list[tuple[Branch, str, str]] = [(root, "", "")]
     while left:
@@ -52,53 +47,50 @@ def render_tree(root: Branch) -> str:
 
 
 def render_entry(entry: Entry) -> str:
-    """A memory in one line."""
-    marks = [
+    """Render a memory in one line."""
+    details = [
         entry.type or "memory",
         entry.id,
         f"confidence {entry.confidence:g}",
         format_time(entry.created_at),
     ]
     if entry.source is not None:
-        marks.insert(2, f"from {entry.source}")
+        details.insert(2, f"from {entry.source}")
     if entry.superseded_by is not None:
-        marks.append("superseded")
+        details.append("superseded")
     if entry.stale:
-        marks.append("stale")
-    return f"{quote_text(entry.content)} ({', '.join(marks)})"
+        details.append("stale")
+    return f"{quote_text(entry.content)} ({', '.join(details)})"
 
 
 def render_event(event: str, entry: Entry | None, reason: str | None, at: int | None) -> str:
-    """What happened to which memory, why and when, as far as it is known."""
-    words = "" if entry is None else f" {quote_text(entry.content)}"
-    marks = ", ".join(part for part in (reason, None if at is None else format_time(at)) if part)
-    return f"{event}{words}" + (f" ({marks})" if marks else "")
+    """Render an event with the memory, reason and time that are known."""
+    content = "" if entry is None else f" {quote_text(entry.content)}"
+    details = ", ".join(part for part in (reason, None if at is None else format_time(at)) if part)
+    return f"{event}{content}" + (f" ({details})" if details else "")
 
 
 def escape_unprintable(text: str) -> str:
-    """A text in which what would begin another line or steer a terminal is spelled out."""
+    """Escape line breaks and control characters, which would break the tree or steer a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def quote_text(text: str) -> str:
-    """A text in one line and in quotes, cut where it is long."""
-    words = " ".join(text.split())
-    return f"“{words if len(words) <= MAX_TEXT_LENGTH else words[: MAX_TEXT_LENGTH - 1] + '…'}”"
+    """Return a text in one line and in quotes, truncated where it is long."""
+    line = " ".join(text.split())
+    return f"“{line if len(line) <= MAX_TEXT_LENGTH else line[: MAX_TEXT_LENGTH - 1] + '…'}”"
 
 
 def format_time(at: int) -> str:
-    """A moment as people write it, in UTC."""
+    """Format milliseconds since the epoch as UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-# places: What was said at a place that evidence points at?
 
 
 SESSION_KIND = "session"
 
 
 class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a transcript: who said what, or which tool answered what."""
+    """One entry of a transcript: a message or a tool result."""
 
     thread: str
     seq: int
@@ -113,7 +105,7 @@ class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcripts:
-    """The transcripts that a reader may see; each is read once."""
+    """The transcripts that a scope may read; each is loaded once."""
 
     def __init__(self, store: Any, scope: Scope, documents_in: Scope | None = None) -> None:
         self._store = store if isinstance(store, SupportsDocuments) else None
@@ -123,7 +115,7 @@ class Transcripts:
         self._loaded: dict[str, dict[int, Mapping[str, Any]]] = {}
 
     async def message_at(self, ref: str) -> TranscriptMessage | None:
-        """What stands at `<thread>:<seq>`; None where nothing does, or the reader may not see it."""
+        """Return the message at `<thread>:<seq>`, or None if there is none in the scope."""
         thread, _, place = ref.rpartition(":")
         if self._store is None or not thread or not (place.isascii() and place.isdecimal()):
             return None
@@ -136,7 +128,7 @@ class Transcripts:
         document = await store.load(THREAD_KIND, thread, self._scope)
         if document is None or not await self._is_in_project(store, document):
             return {}
-        return {one["seq"]: one for one in document.log if isinstance(one, Mapping) and "seq" in one}
+        return {item["seq"]: item for item in document.log if isinstance(item, Mapping) and "seq" in item}
 
     async def _is_in_project(self, store: SupportsDocuments, document: Document) -> bool:
         if self._project is None:
@@ -150,8 +142,8 @@ class Transcripts:
 
 def _to_message(thread: str, seq: int, entry: Mapping[str, Any]) -> TranscriptMessage:
     payload = entry.get("payload")
-    told = payload if isinstance(payload, Mapping) else {}
-    role, content, at = told.get("role") or told.get("name"), told.get("content"), entry.get("at")
+    fields = payload if isinstance(payload, Mapping) else {}
+    role, content, at = fields.get("role") or fields.get("name"), fields.get("content"), entry.get("at")
     return TranscriptMessage(
         thread=thread,
         seq=seq,
@@ -162,11 +154,8 @@ def _to_message(thread: str, seq: int, entry: Mapping[str, Any]) -> TranscriptMe
     )
 
 
-# provenance: Where does a memory come from?
-
-
 DEFAULT_DEPTH = 20
-"""How far a chain of memories is followed unless the caller says otherwise."""
+"""Default length of a followed chain of memories."""
 MAX_DEPTH = 100
 
 FOUND = "found"
@@ -178,18 +167,18 @@ NAMED_ONLY = "named only"
 
 
 class Supersession(msgspec.Struct, frozen=True, kw_only=True):
-    """That one memory took the place of another, when and why."""
+    """The replacement of one memory by another, when and why."""
 
     id: str
-    """The other memory, or `deleted` where nothing took the place."""
+    """The id of the other memory, or `deleted` if there is none."""
     at: int | None = None
     reason: str | None = None
     entry: Entry | None = None
-    """The other memory itself, where the scope holds it."""
+    """The other memory, if the scope contains it."""
 
 
 class TracedEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of evidence, followed to where it leads."""
+    """One piece of evidence with what it refers to."""
 
     evidence: Evidence
     status: str = FOUND
@@ -203,25 +192,25 @@ class TracedEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory and everything it comes from."""
+    """A memory with everything that it was derived from."""
 
     entry: Entry
     message: TracedEvidence | None = None
-    """The message that the memory is."""
+    """The message that the memory was made of."""
     evidence: tuple[TracedEvidence, ...] = ()
     supersedes: tuple[Supersession, ...] = ()
     superseded_by: Supersession | None = None
     links: tuple[Link, ...] = ()
 
     def sources(self) -> tuple[TracedEvidence, ...]:
-        """Everything that it rests on in the end, the nearest first: messages, tools, documents."""
-        found: list[TracedEvidence] = []
+        """Return the messages, tool results and documents at the ends of all chains, nearest first."""
+        ends: list[TracedEvidence] = []
         level = [self]
         while level:
-            own = [one for each in level for one in (each.message, *each.evidence) if one is not None]
-            found += [one for one in own if one.evidence.kind != "entry"]
-            level = [one.memory for one in own if one.memory is not None]
-        return tuple(found)
+            traced = [one for each in level for one in (each.message, *each.evidence) if one is not None]
+            ends += [one for one in traced if one.evidence.kind != "entry"]
+            level = [one.memory for one in traced if one.memory is not None]
+        return tuple(ends)
 
     def __str__(self) -> str:
         return render_tree(_to_branch(self))
@@ -230,7 +219,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 async def provenance(
     store: Any, id: str, scope: Scope, *, depth: int = DEFAULT_DEPTH, documents_in: Scope | None = None
 ) -> Provenance:
-    """Where a memory comes from, as far as the scope may see.
+    """Return the provenance of a memory, as far as the scope may see it.
 
     Transcripts are looked for in the scope as well; `documents_in` says where else they lie.
     """
@@ -244,7 +233,7 @@ async def provenance(
 
 
 class _ProvenanceWalk:
-    """One walk: what was seen on it, and what was read for it already."""
+    """One traversal, with what it visited and loaded."""
 
     def __init__(self, store: Any, scope: Scope, places: Transcripts) -> None:
         self._store = store
@@ -292,9 +281,9 @@ class _ProvenanceWalk:
         return TracedEvidence(evidence=evidence, memory=await self.trace(entry, depth - 1))
 
     async def _trace_message(self, evidence: Evidence) -> TracedEvidence:
-        said = await self._transcripts.message_at(evidence.ref)
-        if said is not None:
-            return TracedEvidence(evidence=evidence, said=said)
+        message = await self._transcripts.message_at(evidence.ref)
+        if message is not None:
+            return TracedEvidence(evidence=evidence, said=message)
         return TracedEvidence(
             evidence=evidence, status=OUTSIDE_SCOPE if evidence.kind == "message" else NAMED_ONLY
         )
@@ -311,37 +300,39 @@ def _to_evidence(message: MessageRef) -> Evidence:
     return Evidence(kind="message", ref=f"{message.thread}:{message.seq}")
 
 
-def _to_branch(one: Provenance) -> Branch:
-    """A memory as a branch of a tree that people read."""
-    below = [_evidence_branch(traced) for traced in (one.message, *one.evidence) if traced is not None]
-    if one.superseded_by is not None:
-        by = one.superseded_by
-        said = "forgotten" if by.id == DELETED else f"superseded by {by.id}"
-        below.append((render_event(said, by.entry, by.reason, by.at), []))
-    below += [
-        (render_event(f"supersedes {old.id}", old.entry, old.reason, old.at), []) for old in one.supersedes
+def _to_branch(provenance: Provenance) -> Branch:
+    """Return the branch of a memory in the rendered tree."""
+    below = [
+        _evidence_branch(traced)
+        for traced in (provenance.message, *provenance.evidence)
+        if traced is not None
     ]
-    for link in one.links:
-        out = link.source == one.entry.id
-        said = f"{link.relation} {link.target}" if out else f"{link.source} {link.relation} this"
-        below.append((f"{said} ({format_time(link.created_at)})", []))
-    return render_entry(one.entry), below
+    if provenance.superseded_by is not None:
+        by = provenance.superseded_by
+        label = "forgotten" if by.id == DELETED else f"superseded by {by.id}"
+        below.append((render_event(label, by.entry, by.reason, by.at), []))
+    below += [
+        (render_event(f"supersedes {old.id}", old.entry, old.reason, old.at), [])
+        for old in provenance.supersedes
+    ]
+    for link in provenance.links:
+        out = link.source == provenance.entry.id
+        label = f"{link.relation} {link.target}" if out else f"{link.source} {link.relation} this"
+        below.append((f"{label} ({format_time(link.created_at)})", []))
+    return render_entry(provenance.entry), below
 
 
-def _evidence_branch(one: TracedEvidence) -> Branch:
-    said = f"{one.evidence.kind} {one.evidence.ref}"
-    if one.memory is not None:
-        branch, below = _to_branch(one.memory)
+def _evidence_branch(traced: TracedEvidence) -> Branch:
+    label = f"{traced.evidence.kind} {traced.evidence.ref}"
+    if traced.memory is not None:
+        branch, below = _to_branch(traced.memory)
         return f"entry {branch}", below
-    if one.said is not None:
-        return f"{said}: {one.said}", []
-    quote = "" if not one.evidence.quote else f": {quote_text(one.evidence.quote)}"
-    if one.status == NAMED_ONLY:
-        return said + quote, []
-    return render_event(f"{said} — {one.status}", None, one.reason, one.at) + quote, []
-
-
-# staleness: Why does a memory no longer hold?
+    if traced.said is not None:
+        return f"{label}: {traced.said}", []
+    quote = "" if not traced.evidence.quote else f": {quote_text(traced.evidence.quote)}"
+    if traced.status == NAMED_ONLY:
+        return label + quote, []
+    return render_event(f"{label} — {traced.status}", None, traced.reason, traced.at) + quote, []
 
 
 SUPERSEDED = "superseded"
@@ -351,62 +342,62 @@ UNKNOWN_CAUSE = "outside the scope"
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The way from a stale memory to the premise that is out."""
+    """The path from a stale memory to the premise that made it stale."""
 
     path: tuple[str, ...]
-    """The ids on the way: the memory itself first, what is out last."""
+    """The ids on the path: the stale memory first, the cause last."""
     cause: str
-    """`superseded`, `forgotten`, `invalidated`, `erased`, or that it lies `outside the scope`."""
+    """`superseded`, `forgotten`, `invalidated`, `erased`, or `outside the scope`."""
     by: str | None = None
-    """The memory that superseded or invalidated it."""
+    """The id of the memory that superseded or invalidated it."""
     reason: str | None = None
     at: int | None = None
 
     def __str__(self) -> str:
-        way = " rests on ".join(self.path)
+        path = " rests on ".join(self.path)
         by = "" if self.by is None else f" by {self.by}"
-        said = "no cause is to be seen in the scope" if self.cause == UNKNOWN_CAUSE else f"{self.cause}{by}"
-        return render_event(f"{way}: {said}", None, self.reason, self.at)
+        cause = "no cause is to be seen in the scope" if self.cause == UNKNOWN_CAUSE else f"{self.cause}{by}"
+        return render_event(f"{path}: {cause}", None, self.reason, self.at)
 
 
 async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tuple[Chain, ...]:
-    """Why a memory is stale, the shortest ways first; nothing where it is not stale."""
+    """Return why a memory is stale, shortest chains first; empty if it is not stale."""
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
     first = await queries.get(store, id, scope)
     if not first.stale:
         return ()
-    found: list[Chain] = []
-    came: dict[str, str | None] = {first.id: None}
+    chains: list[Chain] = []
+    parents: dict[str, str | None] = {first.id: None}
     frontier = [first]
-    while frontier and len(found) < limit:
+    while frontier and len(chains) < limit:
         reached: list[Entry] = []
         for entry in frontier:
             invalid = await _invalidation(store, entry, scope)
-            found += () if invalid is None else (_complete_chain(came, entry.id, invalid),)
+            chains += () if invalid is None else (_complete_chain(parents, entry.id, invalid),)
             for premise in queries.premises(entry):
-                if premise in came:
+                if premise in parents:
                     continue
-                came[premise] = entry.id
+                parents[premise] = entry.id
                 other = await queries.find(store, premise, scope)
                 out = await _erasure(store, premise, scope) if other is None else _supersession(other)
-                found += () if out is None else (_complete_chain(came, premise, out),)
+                chains += () if out is None else (_complete_chain(parents, premise, out),)
                 if other is not None and out is None:
                     reached.append(other)
         frontier = [entry for entry in reached if entry.stale]
-    # Whoever may not see the cause may still know that there is one.
-    return tuple(found[:limit]) or (Chain(path=(first.id,), cause=UNKNOWN_CAUSE),)
+    # The scope may not contain the cause; that there is one is no secret.
+    return tuple(chains[:limit]) or (Chain(path=(first.id,), cause=UNKNOWN_CAUSE),)
 
 
-def _complete_chain(came: dict[str, str | None], last: str, end: Chain) -> Chain:
-    return msgspec.structs.replace(end, path=tuple(_walk_back(came, last))[::-1])
+def _complete_chain(parents: dict[str, str | None], last: str, end: Chain) -> Chain:
+    return msgspec.structs.replace(end, path=tuple(_walk_back(parents, last))[::-1])
 
 
-def _walk_back(came: dict[str, str | None], last: str) -> Iterator[str]:
+def _walk_back(parents: dict[str, str | None], last: str) -> Iterator[str]:
     at: str | None = last
     while at is not None:
         yield at
-        at = came[at]
+        at = parents[at]
 
 
 def _supersession(entry: Entry) -> Chain | None:

@@ -1,7 +1,7 @@
-"""Read and list what a scope holds.
+"""Query the memories of a scope: by type, by id, with their links and use counts.
 
-A store that tells everything at once is asked so, as long as that is not far more than was wanted; any other
-is asked for one memory after the other.
+Links and use counts of many memories are read from the change feed of the store, if it has one and that is
+not far more than what is needed; otherwise memory by memory.
 """
 
 from __future__ import annotations
@@ -27,46 +27,49 @@ from omoide.stores.protocols import (
 from omoide.stores.records import Access, Link, Query, Version
 from omoide.verbs import forget, require
 
-# reading: How is what a scope holds read to the end?
-
-
 PAGE_SIZE = 1_000
 LIVE = Filter()
-"""Lets pass what still holds."""
+"""Passes live memories only."""
 ANY_STATUS = Filter(include_superseded=True, include_stale=True, include_expired=True)
-"""Lets everything pass, whether it still holds or not."""
+"""Passes superseded, stale and expired memories as well."""
 
 
 async def iter_entries(
     store: Any, scope: Scope, filter: Filter = LIVE, *, at: int | None = None, page_size: int = PAGE_SIZE
 ) -> AsyncIterator[Entry]:
-    """The entries of a scope that pass a filter, newest first, read page by page."""
-    able: SupportsQuery = require(store, SupportsQuery, "list memories")
-    moment, cursor = clock.resolve(at), None
+    """Yield the entries of a scope that pass a filter, newest first, page by page."""
+    queryable: SupportsQuery = require(store, SupportsQuery, "list memories")
+    now, cursor = clock.resolve(at), None
     while True:
-        found = await able.query(Query(scope=scope, filter=filter, limit=page_size, cursor=cursor, at=moment))
-        for entry in found.entries:
+        page = await queryable.query(
+            Query(scope=scope, filter=filter, limit=page_size, cursor=cursor, at=now)
+        )
+        for entry in page.entries:
             yield entry
-        cursor = found.cursor
+        cursor = page.cursor
         if cursor is None:
             return
 
 
 async def get(store: Any, id: str, scope: Scope) -> Entry:
-    """The entry, whether it still holds or not; `NotFound` where the scope does not hold it."""
-    able: SupportsGet = require(store, SupportsGet, "find a memory by its id")
-    return await able.get(id, scope)
+    """Return a memory, live or not.
+
+    Raises:
+        NotFound: The scope does not contain it.
+    """
+    readable: SupportsGet = require(store, SupportsGet, "find a memory by its id")
+    return await readable.get(id, scope)
 
 
 async def find(store: Any, id: str, scope: Scope) -> Entry | None:
-    """The entry, or None where the scope does not hold it."""
+    """Return a memory, or None if the scope does not contain it."""
     with suppress(NotFound):
         return await get(store, id, scope)
     return None
 
 
 async def tombstone(store: Any, id: str, scope: Scope) -> Version | None:
-    """What an erasure left of an entry, in a store that remembers it."""
+    """Return the tombstone of an erased memory, in a store with history."""
     if isinstance(store, SupportsQuery):
         with suppress(NotFound):
             last = (await store.history(id, scope))[-1]
@@ -75,18 +78,18 @@ async def tombstone(store: Any, id: str, scope: Scope) -> Version | None:
 
 
 async def links(store: Any, id: str, scope: Scope, relation: str | None = None) -> list[Link]:
-    """The links from and to an entry, oldest first."""
-    able: SupportsLinks = require(store, SupportsLinks, "relate memories")
-    return await able.links(id, scope, relation=relation)
+    """Return the links from and to a memory, oldest first."""
+    linked: SupportsLinks = require(store, SupportsLinks, "relate memories")
+    return await linked.links(id, scope, relation=relation)
 
 
 def premises(entry: Entry) -> tuple[str, ...]:
-    """The ids of the entries that an entry rests on."""
-    return tuple(dict.fromkeys(one.ref for one in entry.evidence if one.kind == "entry"))
+    """Return the ids of the memories that are evidence for a memory."""
+    return tuple(dict.fromkeys(evidence.ref for evidence in entry.evidence if evidence.kind == "entry"))
 
 
 class ReverseIndex:
-    """What rests on an entry, and what it replaced: found in one pass over the scope, when first asked."""
+    """Dependents and predecessors of memories, read in one pass over the scope on first use."""
 
     def __init__(self, store: Any, scope: Scope) -> None:
         self._store = store
@@ -94,30 +97,24 @@ class ReverseIndex:
         self._index: tuple[dict[str, list[Entry]], dict[str, list[Entry]]] | None = None
 
     async def dependents(self, id: str) -> list[Entry]:
-        """The entries whose evidence names it, oldest first."""
+        """Return the memories whose evidence names this one, oldest first."""
         return (await self._load())[0].get(id, [])[::-1]
 
     async def predecessors(self, id: str) -> list[Entry]:
-        """The entries that it superseded, oldest first."""
+        """Return the memories that this one superseded, oldest first."""
         return (await self._load())[1].get(id, [])[::-1]
 
     async def _load(self) -> tuple[dict[str, list[Entry]], dict[str, list[Entry]]]:
         if self._index is None:
-            resting: dict[str, list[Entry]] = {}
-            replaced: dict[str, list[Entry]] = {}
+            dependents: dict[str, list[Entry]] = {}
+            predecessors: dict[str, list[Entry]] = {}
             async for entry in iter_entries(self._store, self._scope, ANY_STATUS):
                 for id in premises(entry):
-                    resting.setdefault(id, []).append(entry)
+                    dependents.setdefault(id, []).append(entry)
                 if entry.superseded_by is not None and entry.superseded_by != DELETED:
-                    replaced.setdefault(entry.superseded_by, []).append(entry)
-            self._index = resting, replaced
+                    predecessors.setdefault(entry.superseded_by, []).append(entry)
+            self._index = dependents, predecessors
         return self._index
-
-
-# querying: What does an agent know of a kind?
-
-
-querying_get = get
 
 
 async def query_by_type(
@@ -131,7 +128,11 @@ async def query_by_type(
     include_superseded: bool = False,
     include_stale: bool = False,
 ) -> list[Entry]:
-    """The memories of a type, and of those that refine it unless told otherwise, newest first."""
+    """Return the memories of a type, newest first.
+
+    Args:
+        subtypes: Whether memories of a subtype count, as an `architectural_decision` for `decision`.
+    """
     memory_types.check_memory_type(type)
     filter = Filter(
         types=(type,),
@@ -151,7 +152,7 @@ async def query_all(
     include_superseded: bool = False,
     include_stale: bool = False,
 ) -> list[Entry]:
-    """The memories of all types, newest first."""
+    """Return the memories of all types, newest first."""
     filter = Filter(
         min_confidence=min_confidence, include_superseded=include_superseded, include_stale=include_stale
     )
@@ -173,76 +174,75 @@ async def _query_newest(
 
 
 async def count(store: Any, scope: Scope, *, include_superseded: bool = False) -> int:
-    """How many memories a scope holds: those that still hold, or with what was superseded all of them."""
+    """Return the number of live memories of a scope, or of all with `include_superseded`."""
     check_instance(scope, "scope", kind=Scope)
-    able: SupportsQuery = require(store, SupportsQuery, "count memories")
-    stats = await able.stats(scope)
+    queryable: SupportsQuery = require(store, SupportsQuery, "count memories")
+    stats = await queryable.stats(scope)
     return stats.entries if include_superseded else stats.live
 
 
 async def supersede(
     store: Any, id: str, scope: Scope, by: str | None = None, *, reason: str | None = None
 ) -> Entry:
-    """Replace a memory by another, or by nothing; it stays, and is not recalled."""
+    """Mark a memory as replaced by another, or by nothing; it is kept, and not recalled."""
     return await forget(store, id, scope, replacement=by, reason=reason)
 
 
 async def record_access(store: Any, ids: Iterable[str], scope: Scope) -> None:
-    """Note that memories were used, in a store that counts; ids that the scope does not hold do no harm."""
+    """Count one use of each memory, in a store that counts; ids outside the scope are ignored."""
     if isinstance(store, SupportsAccess):
         await store.record_access(ids, scope)
 
 
-# surveying: How are the links and the use of many memories read without asking for each of them?
-
-
 MAX_SINGLE_READS = 400
-"""Up to so many memories are asked for one by one; everything at once takes as long."""
+"""Memories up to which each is read by itself; the whole feed takes as long."""
 FEED_LIMIT = 10_000
 MAX_READ_FACTOR = 20
-"""How many memories may be read at once in place of asking for one."""
+"""Memories of the feed that may be read in place of one single read."""
 
 
 class FeedSummary(msgspec.Struct):
-    """The links that begin at memories, and how often these were used."""
+    """The links and use counts of the memories of a namespace."""
 
     links: dict[str, list[Link]] = {}
     access: dict[str, Access] = {}
 
 
 async def linked_pairs(store: Any, ids: Collection[str], scope: Scope, relation: str) -> set[tuple[str, str]]:
-    """The ends of the links of a relation between memories of a scope."""
-    able: SupportsLinks = require(store, SupportsLinks, "relate memories")
-    told = await _summarize_feed(store, scope.namespace, len(ids))
-    if told is None:
-        found = [link for id in ids for link in await able.links(id, scope, relation=relation)]
+    """Return source and target of each link of a relation between these memories."""
+    linked: SupportsLinks = require(store, SupportsLinks, "relate memories")
+    summary = await _summarize_feed(store, scope.namespace, len(ids))
+    if summary is None:
+        found = [link for id in ids for link in await linked.links(id, scope, relation=relation)]
     else:
-        found = [link for links in told.links.values() for link in links if link.relation == relation]
-    held = ids if isinstance(ids, (dict, set, frozenset)) else {*ids}
-    return {(one.source, one.target) for one in found if one.source in held and one.target in held}
+        found = [link for links in summary.links.values() for link in links if link.relation == relation]
+    known = ids if isinstance(ids, (dict, set, frozenset)) else {*ids}
+    return {(link.source, link.target) for link in found if link.source in known and link.target in known}
 
 
 async def use_counts(store: Any, ids: Collection[str], scope: Scope) -> dict[str, int]:
-    """How often each of some memories of a scope was used."""
-    able: SupportsAccess = require(store, SupportsAccess, "tell how often a memory was used")
-    told = await _summarize_feed(store, scope.namespace, len(ids))
-    if told is None:
-        return {id: (await able.access(id, scope)).count for id in ids}
-    return {id: told.access.get(id, Access()).count for id in ids}
+    """Return how often each of these memories was used."""
+    counting: SupportsAccess = require(store, SupportsAccess, "tell how often a memory was used")
+    summary = await _summarize_feed(store, scope.namespace, len(ids))
+    if summary is None:
+        return {id: (await counting.access(id, scope)).count for id in ids}
+    return {id: summary.access.get(id, Access()).count for id in ids}
 
 
 async def _summarize_feed(store: Any, namespace: str, count: int) -> FeedSummary | None:
+    """Read the feed of a namespace; None if single reads of `count` memories are cheaper."""
     if count <= MAX_SINGLE_READS or not isinstance(store, SupportsFeed):
         return None
-    found, after, room = FeedSummary(), 0, count * MAX_READ_FACTOR
+    summary, after, budget = FeedSummary(), 0, count * MAX_READ_FACTOR
     while True:
         feed = await store.change_feed(namespace, after=after, limit=FEED_LIMIT)
-        found.links.update({entry.id: [] for entry in feed.entries})  # as they are now, if told before
+        # An entry that comes a second time brings its current links again.
+        summary.links.update({entry.id: [] for entry in feed.entries})
         for link in feed.links:
-            found.links.setdefault(link.source, []).append(link)
-        found.access.update(feed.access)
+            summary.links.setdefault(link.source, []).append(link)
+        summary.access.update(feed.access)
         if not feed.more:
-            return found
-        after, room = feed.seq, room - FEED_LIMIT
-        if room <= 0:
+            return summary
+        after, budget = feed.seq, budget - FEED_LIMIT
+        if budget <= 0:
             return None

@@ -1,7 +1,7 @@
-"""Relations between memories.
+"""Relate memories, and find related ones.
 
-The relations of the Jido ontology as data, each with its property and the types it connects. A store keeps
-links of any name; these are the ones that mean something to everybody.
+`RELATIONS` are the relations of the Jido ontology, each with its property and the types that it connects. A
+store keeps links of any name; these have a defined meaning.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from omoide.stores.protocols import Store, SupportsLinks
 from omoide.stores.records import Link
 from omoide.verbs import forget, require
 
-# relations: How can one memory be related to another?
-
-
 CONTRADICTS = "contradicts"
 DERIVED_FROM = "derived_from"
 INVALIDATED_BY = "invalidated_by"
@@ -34,18 +31,18 @@ SAME_PROJECT = "same_project"
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """A way in which one memory can be related to another."""
+    """A relation from one memory to another."""
 
     name: str
     property: str
-    """The local name of its property in the ontology."""
+    """Local name of its property in the ontology."""
     source: str
-    """The type that the memory it starts from has, or refines."""
+    """Type of the source memory, or a supertype of it."""
     target: str
-    """The type that the memory it leads to has, or refines."""
+    """Type of the target memory, or a supertype of it."""
     meaning: str
     inverted: bool = False
-    """Whether the property leads the other way, from the target to the source."""
+    """Whether the property points from the target to the source."""
 
 
 _ALL = (
@@ -71,25 +68,25 @@ _ALL = (
 
 RELATIONS = MappingProxyType({relation.name: relation for relation in _ALL})
 
-BY_PROPERTY = MappingProxyType({one.property: one for one in _ALL if not one.inverted})
-"""The relation that a property of the ontology stands for."""
+BY_PROPERTY = MappingProxyType({relation.property: relation for relation in _ALL if not relation.inverted})
+"""The relation of each property of the ontology."""
 
 STATUS_RELATIONS = frozenset({DERIVED_FROM, SUPERSEDED_BY, SUPERSEDES, INVALIDATED_BY})
-"""Relations that decide whether a memory still holds."""
+"""Relations that decide whether a memory is live."""
 
 IMPLICIT = (SAME_TYPE, SAME_PROJECT)
-"""What memories can have in common without anybody having said so."""
+"""Relations that follow from fields of the memories."""
 
 
 def get_relation(name: object) -> Relation:
-    """The relation of a name."""
+    """Return the relation with a name, or raise `NotFound`."""
     if not isinstance(name, str) or name not in RELATIONS:
         raise NotFound("relation", name, f"use one of {', '.join(RELATIONS)}")
     return RELATIONS[name]
 
 
 def check_ends(relation: Relation, source: Entry, target: Entry) -> None:
-    """Raise unless both memories are of the types that the ontology says the relation connects."""
+    """Raise `Invalid` unless both memories have the types that the relation connects."""
     for end, entry, wanted in (
         ("source", source, relation.source),
         ("target", target, relation.target),
@@ -103,15 +100,12 @@ def check_ends(relation: Relation, source: Entry, target: Entry) -> None:
 
 
 def is_a(entry: Entry, wanted: str) -> bool:
-    """Whether a memory is of a type, or of one that refines it."""
+    """Return whether a memory has a type or one of its subtypes."""
     return (ROOT_TYPE if entry.type is None else entry.type) in memory_types.with_subtypes(wanted)
 
 
 def _type_label(entry: Entry) -> str:
     return "untyped" if entry.type is None else f"of type {entry.type}"
-
-
-# relating: What happens when somebody says how two memories are related?
 
 
 async def relate(
@@ -124,59 +118,63 @@ async def relate(
     strict: bool = False,
     reason: str | None = None,
 ) -> Relation:
-    """Relate one memory to another, so that it counts wherever memories are looked at.
+    """Relate one memory to another.
 
-    `derived_from` becomes evidence, and `superseded_by` and `supersedes` replace a memory; all others are
-    links. `strict` refuses memories of other types than the ontology connects.
+    `derived_from` adds evidence, `superseded_by` and `supersedes` replace a memory; all others add a link.
+
+    Args:
+        strict: Whether to refuse memories of other types than the relation connects.
+        reason: The reason that is stored with a replacement.
+
+    Raises:
+        NotFound: There is no such relation, or the scope does not contain a memory.
+        Invalid: Source and target are the same memory, or `strict` refuses them.
     """
     check_instance(scope, "scope", kind=Scope)
-    wanted = get_relation(relation)
+    chosen = get_relation(relation)
     if source == target:
         raise Invalid("target", "is the same memory as the source", "name two memories")
-    one, other = await queries.get(store, source, scope), await queries.get(store, target, scope)
+    first, second = await queries.get(store, source, scope), await queries.get(store, target, scope)
     if strict:
-        check_ends(wanted, one, other)
-    match wanted.name:
+        check_ends(chosen, first, second)
+    match chosen.name:
         case "derived_from":
-            await _add_premise(store, one, other)
+            await _add_premise(store, first, second)
         case "superseded_by":
             await forget(store, source, scope, replacement=target, reason=reason)
         case "supersedes":
             await forget(store, target, scope, replacement=source, reason=reason)
         case name:
-            able: SupportsLinks = require(store, SupportsLinks, "relate memories")
-            await able.link(Link(source=source, relation=name, target=target), scope)
-    return wanted
+            linked: SupportsLinks = require(store, SupportsLinks, "relate memories")
+            await linked.link(Link(source=source, relation=name, target=target), scope)
+    return chosen
 
 
 async def _add_premise(store: Any, entry: Entry, premise: Entry) -> None:
-    """Name a premise in the evidence of a memory: when it goes out, the memory does not hold any more."""
+    """Add a premise to the evidence of a memory, which becomes stale with it."""
     if premise.id in queries.premises(entry):
         return
-    able: Store = require(store, Store, "keep memories")
+    writable: Store = require(store, Store, "keep memories")
     evidence = (*entry.evidence, Evidence(kind="entry", ref=premise.id))
-    await able.write(WriteRequest(entry=entry.replace(evidence=evidence), expected_rev=entry.rev))
-
-
-# relatives: What is a memory related to, near and far?
+    await writable.write(WriteRequest(entry=entry.replace(evidence=evidence), expected_rev=entry.rev))
 
 
 DIRECTIONS = ("both", "out", "in")
 MAX_DEPTH = 5
-"""How many steps away from a memory others are looked for at most."""
+"""Largest number of steps from a memory to a related one."""
 
 
 class Related(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that was reached from another."""
+    """A memory that was found through a relation."""
 
     entry: Entry
     relation: str
     via: str
-    """The id of the memory from which it was reached."""
+    """The id of the memory that it is related to."""
     depth: int = 1
-    """How many steps it is away."""
+    """Number of steps from the first memory."""
     direction: str = "out"
-    """`out`: the relation leads to it; `in`: it starts from it."""
+    """`out` if it is the target of the relation, `in` if it is the source."""
 
     def __str__(self) -> str:
         arrow = f"—{self.relation}→" if self.direction == "out" else f"←{self.relation}—"
@@ -193,7 +191,7 @@ async def related(
     direction: str = "both",
     limit: int = 100,
 ) -> list[Related]:
-    """The memories that a memory is related to, the nearest first, each once, whether they still hold or not.
+    """Return the memories that a memory is related to, live or not, nearest first, each once.
 
     `derived_from`, `superseded_by` and `supersedes` are known from the memories themselves; `same_type` and
     `same_project` have to be asked for by name. Any other name is that of links somebody made.
@@ -214,14 +212,14 @@ async def related(
     for step in range(1, depth + 1):
         reached: list[Entry] = []
         for entry in frontier:
-            for name, way, other in await search.neighbours(entry):
+            for name, side, other in await search.neighbours(entry):
                 if other.id in seen:
                     continue
                 if len(found) == limit:
                     return found
                 seen.add(other.id)
                 reached.append(other)
-                found.append(Related(entry=other, relation=name, via=entry.id, depth=step, direction=way))
+                found.append(Related(entry=other, relation=name, via=entry.id, depth=step, direction=side))
         frontier = reached
     return found
 
@@ -229,7 +227,7 @@ async def related(
 async def _implicit_relatives(
     store: Any, first: Entry, scope: Scope, relation: str, limit: int
 ) -> list[Related]:
-    """The newest memories of the same type, or of the same project."""
+    """Return the newest memories of the same type, or of the same project."""
     by_type = relation == SAME_TYPE
     if by_type:
         filter = Filter(types=(first.type or ROOT_TYPE,))
@@ -248,7 +246,7 @@ async def _implicit_relatives(
 
 
 class _RelationSearch:
-    """One search: which relations count, which way, and what was read for it already."""
+    """One search along relations, with what it has loaded."""
 
     def __init__(self, store: Any, scope: Scope, relation: str | None, direction: str) -> None:
         self._store = store
@@ -258,18 +256,18 @@ class _RelationSearch:
         self._reverse = queries.ReverseIndex(store, scope)
 
     async def neighbours(self, entry: Entry) -> list[tuple[str, str, Entry]]:
-        """The memories one step away: what relates them, which way it leads, and what is there."""
+        """Return relation, direction and memory for each neighbour."""
         found: dict[tuple[str, str, str], Entry] = {}
         for link in await queries.links(self._store, entry.id, self._scope, self._relation):
-            for way, other in self._ends(link, entry.id):
-                there = await queries.find(self._store, other, self._scope)
-                if there is not None:
-                    found[link.relation, way, other] = there
+            for side, other in self._ends(link, entry.id):
+                neighbour = await queries.find(self._store, other, self._scope)
+                if neighbour is not None:
+                    found[link.relation, side, other] = neighbour
         for name in (DERIVED_FROM, SUPERSEDED_BY) if self._relation is None else (self._relation,):
-            for way in self._directions:
-                for there in await self._stated_neighbours(entry, name, way):
-                    found.setdefault((name, way, there.id), there)
-        return [(name, way, there) for (name, way, _), there in found.items()]
+            for side in self._directions:
+                for neighbour in await self._stated_neighbours(entry, name, side):
+                    found.setdefault((name, side, neighbour.id), neighbour)
+        return [(name, side, neighbour) for (name, side, _), neighbour in found.items()]
 
     def _ends(self, link: Link, id: str) -> Iterator[tuple[str, str]]:
         if link.source == id and "out" in self._directions:
@@ -278,7 +276,7 @@ class _RelationSearch:
             yield "in", link.source
 
     async def _stated_neighbours(self, entry: Entry, name: str, direction: str) -> list[Entry]:
-        """What memories say about each other themselves."""
+        """Return the neighbours that the fields of the memories name."""
         if name == SUPERSEDES:
             name, direction = SUPERSEDED_BY, "in" if direction == "out" else "out"
         match name, direction:

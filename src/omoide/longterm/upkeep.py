@@ -1,12 +1,11 @@
-"""Review and pruning.
+"""Review the memories of a scope, and prune those that nobody needs.
 
-Pruning forgets, it never erases: what is pruned is superseded with the reason, and `restore` brings it back.
+Pruning forgets and never erases: a pruned memory is superseded with the reason, and can be reinstated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -22,41 +21,38 @@ from omoide.longterm.lineage import Chain, why_stale
 from omoide.stores.protocols import SupportsSupersede
 from omoide.verbs import require
 
-# pruning: Which memories can go, and what would go with them?
-
-
 PROTECTED_TYPES = ("decision", "convention", "lesson_learned")
 DAY_MS = 24 * 3_600_000
 
 
 class PruneCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that can go."""
+    """A memory that meets all criteria of a pruning."""
 
     entry: Entry
     reasons: tuple[str, ...]
     supports: tuple[str, ...] = ()
-    """The memories that rest on it, and would no longer hold."""
+    """The ids of the memories that depend on it, and would become stale."""
 
     @property
     def reason(self) -> str:
-        """The reason that is kept with it."""
+        """The reason that is stored with it."""
         return f"pruned: {', '.join(self.reasons)}"
 
 
 class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What can go, what stays, and what has gone."""
+    """The result of a pruning, or its plan for a dry run."""
 
     candidates: tuple[PruneCandidate, ...] = ()
     """Oldest first."""
     kept: int = 0
-    """How many live memories do not meet the criteria."""
+    """Live memories that do not meet the criteria."""
     protected: int = 0
-    """How many would, and are of a type that is protected."""
+    """Memories that meet the criteria and have a protected type."""
     cut: int = 0
-    """How many more could go than the limit allows."""
+    """Candidates above the limit."""
     pruned: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
-    """What somebody changed in the meantime, and was left alone."""
+    """Candidates that were changed or erased in the meantime."""
     dry_run: bool = True
 
     def __str__(self) -> str:
@@ -64,14 +60,15 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
         shown = len(self.candidates) if self.dry_run else len(self.pruned)
         title = f"{shown} memories {done}, {self.kept} stay, {self.protected} are protected"
         below: list[lineage.Branch] = []
-        for one in self.candidates:
-            resting: list[lineage.Branch] = [(f"{id} rests on it", []) for id in one.supports]
-            below.append((f"{lineage.render_entry(one.entry)}: {', '.join(one.reasons)}", resting))
+        for candidate in self.candidates:
+            dependents: list[lineage.Branch] = [(f"{id} rests on it", []) for id in candidate.supports]
+            line = f"{lineage.render_entry(candidate.entry)}: {', '.join(candidate.reasons)}"
+            below.append((line, dependents))
         return lineage.render_tree((title, below)) + (f"\n{self.cut} more could go." if self.cut else "")
 
 
 class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes a memory one that can go: everything that is given has to hold."""
+    """The criteria of a pruning; a memory has to meet all that are given."""
 
     older_than_ms: int | None
     max_confidence: float | None
@@ -91,7 +88,7 @@ class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
             check_count(self.max_access, "max_access")
 
     def reasons(self, entry: Entry) -> list[str] | None:
-        """Why a memory can go as far as it tells itself; None where it cannot."""
+        """Return the criteria that a memory meets by its own fields; None if it fails one."""
         found = []
         if self.older_than_ms is not None:
             age = self.now - entry.created_at
@@ -118,9 +115,15 @@ async def prune(
     dry_run: bool = True,
     limit: int = 1_000,
 ) -> PruneReport:
-    """Find the memories that meet all criteria given, and with `dry_run=False` forget them.
+    """Find the memories that meet all given criteria, and with `dry_run=False` forget them.
 
-    Protected types, with those that refine them, never go. Each candidate names the memories that rest on it.
+    Args:
+        types: Consider only memories of these types and their subtypes.
+        protected: Never prune memories of these types and their subtypes.
+        limit: The largest number of candidates, oldest first.
+
+    Raises:
+        Invalid: No criterion is given.
     """
     check_instance(scope, "scope", kind=Scope)
     check_instance(dry_run, "dry_run", kind=bool)
@@ -131,24 +134,23 @@ async def prune(
         max_access=max_access,
         now=clock.resolve(now),
     )
-    safe = {name for one in check_texts(protected, "protected") for name in memory_types.with_subtypes(one)}
-    wanted = {name for one in check_texts(types, "types") for name in memory_types.with_subtypes(one)}
-    report = await _plan(store, scope, criteria, wanted, safe, limit)
+    never, only = _with_subtypes(protected, "protected"), _with_subtypes(types, "types")
+    report = await _plan(store, scope, criteria, only, never, limit)
     return report if dry_run else await _apply(store, scope, report)
 
 
 async def _plan(
-    store: Any, scope: Scope, criteria: _Criteria, wanted: set[str], safe: set[str], limit: int
+    store: Any, scope: Scope, criteria: _Criteria, only: set[str], never: set[str], limit: int
 ) -> PruneReport:
     found: list[tuple[Entry, list[str]]] = []
-    resting: dict[str, list[str]] = {}
+    dependents: dict[str, list[str]] = {}
     seen = 0
-    # What is stale can go as well: nobody recalls it.
+    # Stale memories can be pruned as well: nobody recalls them.
     async for entry in queries.iter_entries(store, scope, Filter(include_stale=True), at=criteria.now):
         seen += 1
         for premise in queries.premises(entry):
-            resting.setdefault(premise, []).append(entry.id)
-        reasons = criteria.reasons(entry) if not wanted or _type_of(entry) in wanted else None
+            dependents.setdefault(premise, []).append(entry.id)
+        reasons = criteria.reasons(entry) if not only or _type_of(entry) in only else None
         if reasons is not None:
             found.append((entry, reasons))
     if criteria.max_access is not None:
@@ -158,9 +160,9 @@ async def _plan(
             for entry, reasons in found
             if uses[entry.id] <= criteria.max_access
         ]
-    free = [(entry, reasons) for entry, reasons in reversed(found) if _type_of(entry) not in safe]
+    free = [(entry, reasons) for entry, reasons in reversed(found) if _type_of(entry) not in never]
     candidates = tuple(
-        PruneCandidate(entry=entry, reasons=tuple(reasons), supports=tuple(resting.get(entry.id, ())))
+        PruneCandidate(entry=entry, reasons=tuple(reasons), supports=tuple(dependents.get(entry.id, ())))
         for entry, reasons in free[:limit]
     )
     return PruneReport(
@@ -171,56 +173,59 @@ async def _plan(
     )
 
 
+def _with_subtypes(types: Sequence[str], field: str) -> set[str]:
+    return {name for type in check_texts(types, field) for name in memory_types.with_subtypes(type)}
+
+
 def _type_of(entry: Entry) -> str:
     return entry.type or ROOT_TYPE
 
 
 async def _apply(store: Any, scope: Scope, report: PruneReport) -> PruneReport:
-    able: SupportsSupersede = require(store, SupportsSupersede, "forget")
+    superseding: SupportsSupersede = require(store, SupportsSupersede, "forget")
     pruned: list[str] = []
-    for one in report.candidates:
-        with suppress(Conflict, NotFound):
-            await able.supersede(one.entry.id, scope, reason=one.reason, expected_rev=one.entry.rev)
-            pruned.append(one.entry.id)
-    gone = {*pruned}
-    left = tuple(one.entry.id for one in report.candidates if one.entry.id not in gone)
-    return msgspec.structs.replace(report, pruned=tuple(pruned), passed_over=left, dry_run=False)
-
-
-# reviewing: What in a memory needs somebody's attention?
+    skipped: list[str] = []
+    for candidate in report.candidates:
+        entry = candidate.entry
+        try:
+            await superseding.supersede(entry.id, scope, reason=candidate.reason, expected_rev=entry.rev)
+            pruned.append(entry.id)
+        except (Conflict, NotFound):
+            skipped.append(entry.id)
+    return msgspec.structs.replace(report, pruned=tuple(pruned), passed_over=tuple(skipped), dry_run=False)
 
 
 EXPIRY_WINDOW_MS = 7 * 24 * 3_600_000
 
 
 class StaleEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that rests on something which no longer holds, and why."""
+    """A stale memory with the chains that made it stale."""
 
     entry: Entry
     chains: tuple[Chain, ...] = ()
 
 
 class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What contradicts, what no longer holds, what is not known, and what will soon expire."""
+    """Contradictions, stale memories, open questions, and memories that expire soon."""
 
     conflicts: tuple[Disagreement, ...] = ()
     stale: tuple[StaleEntry, ...] = ()
     open_questions: tuple[Entry, ...] = ()
     expiring: tuple[Entry, ...] = ()
     cut: bool = False
-    """Whether there is more of something than was asked for."""
+    """Whether a list was cut at the limit."""
 
     @property
     def is_clear(self) -> bool:
-        """Whether there is nothing to look at."""
+        """Whether all lists are empty."""
         return not (self.conflicts or self.stale or self.open_questions or self.expiring)
 
     def __str__(self) -> str:
         if self.is_clear:
             return "Nothing needs attention."
         parts = [
-            *_section("Contradictions", [(str(one), []) for one in self.conflicts]),
-            *_section("No longer holds", [_stale_branch(one) for one in self.stale]),
+            *_section("Contradictions", [(str(pair), []) for pair in self.conflicts]),
+            *_section("No longer holds", [_stale_branch(stale) for stale in self.stale]),
             *_section("Open questions", _entry_branches(self.open_questions)),
             *_section("Expires soon", _entry_branches(self.expiring)),
         ]
@@ -230,16 +235,18 @@ class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
 async def review(
     store: Any, scope: Scope, *, limit: int = 50, soon_ms: int = EXPIRY_WINDOW_MS, now: int | None = None
 ) -> ReviewReport:
-    """What needs attention in a scope, at most `limit` of each kind; nothing is changed.
+    """Return what needs attention in a scope; nothing is changed.
 
-    What expires within `soon_ms` counts as expiring.
+    Args:
+        limit: The largest number of items in each list.
+        soon_ms: How far ahead an expiry counts as soon.
     """
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
     check_count(soon_ms, "soon_ms")
     at = clock.resolve(now)
-    contradicting = await find_conflicts(store, scope, limit=limit + 1)
-    asking = await queries.query_by_type(store, "unknown", scope, limit=limit + 1)
+    contradictions = await find_conflicts(store, scope, limit=limit + 1)
+    questions = await queries.query_by_type(store, "unknown", scope, limit=limit + 1)
     stale: list[Entry] = []
     expiring: list[Entry] = []
     async for entry in queries.iter_entries(store, scope, Filter(include_stale=True), at=at):
@@ -249,16 +256,16 @@ async def review(
             expiring.append(entry)
     expiring.sort(key=lambda entry: entry.expires_at or 0)
     return ReviewReport(
-        conflicts=contradicting[:limit],
+        conflicts=contradictions[:limit],
         stale=tuple(
             [
-                StaleEntry(entry=one, chains=await why_stale(store, one.id, scope, limit=3))
-                for one in stale[:limit]
+                StaleEntry(entry=entry, chains=await why_stale(store, entry.id, scope, limit=3))
+                for entry in stale[:limit]
             ]
         ),
-        open_questions=tuple(asking[:limit]),
+        open_questions=tuple(questions[:limit]),
         expiring=tuple(expiring[:limit]),
-        cut=any(len(found) > limit for found in (contradicting, asking, stale, expiring)),
+        cut=any(len(found) > limit for found in (contradictions, questions, stale, expiring)),
     )
 
 
@@ -270,5 +277,5 @@ def _entry_branches(entries: Iterable[Entry]) -> list[lineage.Branch]:
     return [(lineage.render_entry(entry), []) for entry in entries]
 
 
-def _stale_branch(one: StaleEntry) -> lineage.Branch:
-    return lineage.render_entry(one.entry), [(str(chain), []) for chain in one.chains]
+def _stale_branch(stale: StaleEntry) -> lineage.Branch:
+    return lineage.render_entry(stale.entry), [(str(chain), []) for chain in stale.chains]
