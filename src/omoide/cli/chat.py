@@ -8,7 +8,6 @@ everything else to standard error.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -28,7 +27,7 @@ import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from omoide import blocking, ids
-from omoide.cli.output import format_count, sanitize, truncate
+from omoide.cli.output import format_count, sanitize, sanitize_text, truncate
 from omoide.cli.shell import (
     OK,
     REPOSITORY,
@@ -59,7 +58,6 @@ NO_MODEL_NOTICE = "No model is named: a script answers, and only tells what it r
 
 _MAX_CONTENT = 100
 _MAX_LISTED = 5
-_WORD = re.compile(r"[^\n\t ]+")
 
 
 def agent_options(function: Any) -> Any:
@@ -187,11 +185,6 @@ def _memory_line(entry: Entry) -> str:
     if entry.metadata.get("kind") == "conversation":
         content = "you said: " + content.removeprefix("User: ").partition("\nAssistant: ")[0]
     return truncate(content, _MAX_CONTENT)
-
-
-def sanitize_text(text: str) -> str:
-    """Return text with its line breaks and indentation, and everything else sanitized."""
-    return _WORD.sub(lambda word: sanitize(word[0]), text)
 
 
 T = TypeVar("T")

@@ -8,9 +8,15 @@ import click
 
 from omoide import clock
 from omoide.cli import output
-from omoide.cli.chat import sanitize_text
-from omoide.cli.memories import content_with_status
-from omoide.cli.output import ROW_WIDTH, format_count, print_table, sanitize, truncate
+from omoide.cli.output import (
+    ROW_WIDTH,
+    content_with_status,
+    format_count,
+    print_table,
+    sanitize,
+    sanitize_text,
+    truncate,
+)
 from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, apply_options, command, run_async
 from omoide.core.entry import MEMORY_TYPES, Scope, WriteRequest
 from omoide.errors import Invalid, NotFound

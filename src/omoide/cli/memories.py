@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from omoide import clock
 from omoide.cli import output
 from omoide.cli.output import (
     ROW_WIDTH,
+    content_with_status,
     describe_hit,
     explanation_tree,
     format_count,
@@ -20,10 +20,21 @@ from omoide.cli.output import (
     print_table,
     print_tree,
     sanitize,
+    supersession_text,
     truncate,
 )
-from omoide.cli.shell import COUNT, FAILED, NOT_FOUND, OK, REPOSITORY, CommandContext, command, run_async
-from omoide.core.entry import DELETED, MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope
+from omoide.cli.shell import (
+    COUNT,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    REPOSITORY,
+    CommandContext,
+    command,
+    read_stdin,
+    run_async,
+)
+from omoide.core.entry import MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Query, Version
 
@@ -323,19 +334,6 @@ def _entry_time(entry: Entry) -> int:
     return entry.created_at if entry.occurred_at is None else entry.occurred_at
 
 
-def content_with_status(entry: Entry) -> str:
-    """Return the content of a memory, prefixed with its status if it is superseded or stale."""
-    marks = [] if entry.superseded_by is None else [_supersession_text(entry)]
-    if entry.stale:
-        marks.append("stale")
-    return f"({', '.join(marks)}) {entry.content}" if marks else entry.content
-
-
-def _supersession_text(entry: Entry) -> str:
-    text = "forgotten" if entry.superseded_by == DELETED else f"replaced by {entry.superseded_by}"
-    return text if entry.superseded_reason is None else f"{text}: {entry.superseded_reason}"
-
-
 def _version_text(version: Version) -> str:
     if version.entry is None:
         return "erased" if version.reason is None else f"erased: {version.reason}"
@@ -366,7 +364,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
         "expires": format_time(entry.expires_at),
         "forgotten": ""
         if entry.superseded_by is None
-        else f"{format_time(entry.superseded_at)}, {_supersession_text(entry)}",
+        else f"{format_time(entry.superseded_at)}, {supersession_text(entry)}",
         "rev": str(entry.rev),
         "metadata": "" if not entry.metadata else str(dict(entry.metadata)),
     }
@@ -441,14 +439,6 @@ def restore_command(ctx: CommandContext, id: str, **options: Any) -> None:
         entry = blocking.reinstate(store, id, ctx.scope, **_without_none(options))
     outcome = "restored" if entry.rev != before.rev else "unchanged, it was not forgotten"
     ctx.print_result(entry, lambda: _print_change(outcome, entry))
-
-
-def read_stdin() -> str:
-    """Read standard input, without the last line break."""
-    try:
-        return sys.stdin.buffer.read().decode().rstrip("\n")
-    except UnicodeDecodeError as error:
-        raise Invalid("standard input", "is not UTF-8", "convert it first") from error
 
 
 def _without_none(options: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import msgspec
 
 from omoide import clock
 from omoide.core import codec
-from omoide.core.entry import Hit
+from omoide.core.entry import DELETED, Entry, Hit
 from omoide.errors import Invalid
 from omoide.service.reasons import describe_part
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d{1,9})([smhdw])")
+_WORD = re.compile(r"[^\n\t ]+")
 _DURATION = re.compile(r"(?:\d{1,9}[smhdw])+")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _REMEDY = "write a date like 2026-05-08, a time like 2026-05-08T13:56, or a duration like 7d, 12h or 30m"
@@ -100,6 +101,11 @@ def sanitize(text: str) -> str:
         char if category(char) not in UNSAFE_CATEGORIES else char.encode("unicode_escape").decode()
         for char in line
     )
+
+
+def sanitize_text(text: str) -> str:
+    """Return text with its line breaks and indentation, and everything else sanitized."""
+    return _WORD.sub(lambda word: sanitize(word[0]), text)
 
 
 def truncate(text: str, width: int) -> str:
@@ -187,6 +193,20 @@ def progress_bar() -> Iterator[ProgressCallback | None]:
             bars.update(tasks[name], completed=done, total=total)
 
         yield report
+
+
+def content_with_status(entry: Entry) -> str:
+    """Return the content of a memory, prefixed with its status if it is superseded or stale."""
+    marks = [] if entry.superseded_by is None else [supersession_text(entry)]
+    if entry.stale:
+        marks.append("stale")
+    return f"({', '.join(marks)}) {entry.content}" if marks else entry.content
+
+
+def supersession_text(entry: Entry) -> str:
+    """Return how a memory was superseded, and why."""
+    text = "forgotten" if entry.superseded_by == DELETED else f"replaced by {entry.superseded_by}"
+    return text if entry.superseded_reason is None else f"{text}: {entry.superseded_reason}"
 
 
 def describe_hit(hit: Hit) -> str:

@@ -209,9 +209,8 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
     try:
         import uvicorn
 
-        from omoide.web import create_app
-        from omoide.web.inspector import InspectorSessions
-    except ModuleNotFoundError as error:
+        from omoide.web import InspectorSessions, create_app
+    except (MissingExtra, ModuleNotFoundError) as error:
         raise MissingExtra("serving", "server") from error
 
     with ctx.open_store(create=True, load_embedder=True) as store, bind(host, port) as listener:
@@ -279,8 +278,8 @@ def _mount_mcp(
     If the SDK is not installed, the application is returned as it is, with an empty path.
     """
     try:
-        from omoide.integrations.mcp.server import MCP_PATH, create_server, http_app
-    except ModuleNotFoundError:
+        from omoide.integrations.mcp import MCP_PATH, create_server, http_app
+    except MissingExtra:
         return app, ""
     server = create_server(store, ctx.scope)
     return PathDispatcher(

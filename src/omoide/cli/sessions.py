@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omoide.cli.chat import sanitize_text, turn_options
-from omoide.cli.output import format_count, format_time, print_table, sanitize
+from omoide.cli.chat import turn_options
+from omoide.cli.output import format_count, format_time, print_table, sanitize, sanitize_text
 from omoide.cli.shell import (
     COUNT,
     FAILED,

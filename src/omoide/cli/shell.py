@@ -7,6 +7,7 @@ the restriction to one agent, project or session.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -74,6 +75,14 @@ def format_error(error: object) -> str:
     from omoide.service.problems import error_line
 
     return error_line(error)
+
+
+def read_stdin() -> str:
+    """Read standard input, without the last line break."""
+    try:
+        return sys.stdin.buffer.read().decode().rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise Invalid("standard input", "is not UTF-8", "convert it first") from error
 
 
 def report_error(line: str, code: int) -> int:

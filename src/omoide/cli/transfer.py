@@ -18,7 +18,6 @@ import click
 import msgspec
 
 from omoide.cli.maintenance import refuse_store_file
-from omoide.cli.memories import read_stdin
 from omoide.cli.output import (
     UNSAFE_CATEGORIES,
     ProgressCallback,
@@ -28,7 +27,7 @@ from omoide.cli.output import (
     progress_bar,
     sanitize,
 )
-from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, run_async, store_file
+from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, read_stdin, run_async, store_file
 from omoide.errors import Invalid, NotFound
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from omoide._lazy import attach
 if TYPE_CHECKING:
     from omoide.integrations.mcp.server import MemoryServer, create_server, http_app, serve_http, serve_stdio
 
-__all__ = ["MemoryServer", "create_server", "http_app", "serve_http", "serve_stdio"]
+__all__ = ["MCP_PATH", "MemoryServer", "create_server", "http_app", "serve_http", "serve_stdio"]
 
 __getattr__, __dir__ = attach(
     __name__,
