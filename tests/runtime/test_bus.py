@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from omoide import Signal
 from omoide.core import signal as patterns
 from omoide.errors import Dropped, Invalid, MailboxFull, NotRunning
-from omoide.runtime.transport import Bus, BusSubscription, Transport, _PatternNode
+from omoide.runtime import Bus, Transport
+from omoide.runtime.transport import BusSubscription, _PatternNode
 from omoide.testing import TransportSuite
 
 TYPES = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)

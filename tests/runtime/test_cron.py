@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from omoide import clock
 from omoide.errors import Invalid
-from omoide.runtime import scheduler
-from omoide.runtime.scheduler import next_after
+from omoide.runtime import next_after, scheduler
 
 BERLIN, LORD_HOWE, APIA = "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"
 

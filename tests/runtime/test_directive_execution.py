@@ -25,7 +25,7 @@ from omoide import Agent, Context, action
 from omoide.directives import BUILT_IN, Directive, Emit, MemoryQuery, Stop
 from omoide.errors import WrongType
 from omoide.runtime import BlockingWork, Runtime
-from omoide.runtime.executors import BUILT_IN_EXECUTORS as CARRIED_OUT
+from omoide.runtime.executors import BUILT_IN_EXECUTORS
 from omoide.strategy import Direct
 from omoide.testing import eventually
 
@@ -140,7 +140,7 @@ async def test_an_executor_knows_which_signal_it_is_about() -> None:
 
 def test_every_directive_that_ships_has_an_executor() -> None:
     """Built in, so that a runtime without any options knows them all."""
-    assert {*CARRIED_OUT} == {*BUILT_IN}
+    assert {*BUILT_IN_EXECUTORS} == {*BUILT_IN}
 
 
 async def test_a_directive_that_nobody_knows_is_written_down_and_ignored(

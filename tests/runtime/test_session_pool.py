@@ -15,8 +15,7 @@ from tests.support.session_pools import MANUAL, Gate, contents, failing, living,
 
 from omoide import Agent, Context, Signal, action
 from omoide.errors import Invalid, MissingNamespace, MissingStore, NotFound, WrongType
-from omoide.runtime import Runtime
-from omoide.runtime.sessions import SessionPool
+from omoide.runtime import Runtime, SessionPool
 from omoide.sessions import Session, sessions
 from omoide.stores.factory import open_store
 from omoide.testing import eventually

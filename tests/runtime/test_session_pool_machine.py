@@ -13,7 +13,7 @@ from tests.sessions.given import a_spec, lines, talk, talker
 
 from omoide import clock
 from omoide.errors import GaveUp
-from omoide.runtime.sessions import SessionPool
+from omoide.runtime import SessionPool
 from omoide.sessions import Session
 from omoide.stores.factory import open_store
 from omoide.testing import FrozenClock

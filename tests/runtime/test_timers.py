@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from omoide import clock
 from omoide.errors import Invalid
-from omoide.runtime.scheduler import FIRE_BATCH, MAX_CANCELLED, SystemTiming, Timers
+from omoide.runtime import SystemTiming, Timers
+from omoide.runtime.scheduler import FIRE_BATCH, MAX_CANCELLED
 from omoide.testing import FrozenClock, ManualTiming, eventually
 
 

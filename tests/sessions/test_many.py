@@ -18,7 +18,7 @@ from tests.turns.given import wants
 from omoide.core.action import action
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, SessionBusy
-from omoide.runtime.sessions import SessionPool
+from omoide.runtime import SessionPool
 from omoide.sessions import Session, sessions
 from omoide.stores.factory import open_store
 from omoide.testing import ScriptedModel

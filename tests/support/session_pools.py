@@ -10,7 +10,7 @@ import anyio.lowlevel
 from tests.sessions.given import a_spec, talker
 
 from omoide.core.entry import Scope
-from omoide.runtime.sessions import SessionPool
+from omoide.runtime import SessionPool
 from omoide.sessions import Session
 
 MANUAL = a_spec(memory=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from omoide import ids
+from omoide.runtime import Transport
 from omoide.runtime.nats import NatsTransport
-from omoide.runtime.transport import Transport
 from omoide.testing import NatsServer, TransportSuite
 
 
