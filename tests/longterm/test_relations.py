@@ -150,8 +150,10 @@ async def test_a_premise_is_not_written_over_what_somebody_else_wrote(store: Any
     mine = await keep(store, "conclusion")
     await keep(store, "conclusion", "Somebody changed it.")
 
+    read = store.get
+
     async def as_it_was(id: str, scope: Scope) -> Entry:
-        return mine if id == "conclusion" else await type(store).get(store, id, scope)
+        return mine if id == "conclusion" else await read(id, scope)
 
     monkeypatch.setattr(store, "get", as_it_was)
     with pytest.raises(Conflict):

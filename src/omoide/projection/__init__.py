@@ -1,8 +1,8 @@
-"""What does an agent make of what happened to it?
+"""Compile the thread of an agent into its memory, and capture signals as memories.
 
-A projector compiles the thread into memory: a summary, tasks, things to look up later. `project` runs several
-of them over what is new, `Projecting` does so by itself, and `SignalCapture` keeps signals as memories.
-
+- `engine`: the `Projector` protocol, cursors, and `project`, which runs projectors over what is new.
+- `projectors`: summary, next actions, and messages for a memory provider.
+- `plugins`: `ProjectionStrategy` projects by itself; `SignalCapture` stores signals by rules.
 """
 
 from __future__ import annotations

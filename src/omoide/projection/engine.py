@@ -1,12 +1,8 @@
-"""Projector protocol, marks, run.
+"""Run projectors, which compile the thread of an agent into its memory.
 
-Each projector has a mark in the agent's memory, in the space `projection`. It moves together with what was
-projected, in one value, so that neither can be lost without the other.
-
-A projector reads entries of the thread and returns another memory. It is pure: what it wants done elsewhere
-it returns as directives.
-
-Each projector gets what its mark does not cover yet, and the mark moves in the same memory. One that fails is
+A projector is pure: it reads entries of the thread and returns another memory, with directives for what has
+to be done elsewhere. Its cursor lies in the agent's memory, in the space `projection`, and advances in the
+same value as what was projected, so that neither can be lost without the other. A projector that fails is
 reported, and the others run all the same.
 """
 
@@ -31,33 +27,30 @@ from omoide.core.value import Count, Id, Millis, Value, check_count
 from omoide.errors import Invalid, OmoideError, WrongType
 from omoide.shortterm.memory import ROLES
 
-# marks: Which entries of the thread has a projector covered?
-
-
 SPACE = "projection"
-"""The space of the memory that holds the marks, by the names of the projectors."""
+"""The space of the memory with the cursors, by the names of the projectors."""
 
 
 class ProjectionCursor(Value, frozen=True, kw_only=True):
-    """How far a projector has come in one thread."""
+    """The position of a projector in one thread."""
 
     thread: Id
     at: Millis
-    """When it was last written."""
+    """Time of its last change."""
     covers_seq: ListField = EMPTY_LIST
-    """The first and the last position covered; empty where none is."""
+    """The first and the last position covered; empty at the start."""
     pending: MapField = EMPTY_MAP
-    """What was asked and not answered yet: `[first, last, at]` by request id."""
+    """Requests without an answer: `[first, last, at]` by request id."""
     kept: bool = False
-    """Whether a provider kept anything of what is being asked."""
+    """Whether a provider stored anything of the current requests."""
     broken: bool = False
-    """Whether a request of those being asked failed as a whole."""
+    """Whether one of the current requests failed as a whole."""
     missed: ListField = EMPTY_LIST
-    """The keys of those being asked that a provider did not keep."""
+    """The keys of the current requests that a provider did not store."""
     refused: MapField = EMPTY_MAP
-    """How often a provider refused a key while it kept others."""
+    """How often a provider refused each key while it stored others."""
     failures: Count = 0
-    """How often the projection failed since it last came further."""
+    """Failures since the cursor last advanced."""
     failed_at: Millis | None = None
 
     def __post_init__(self) -> None:
@@ -75,47 +68,48 @@ class ProjectionCursor(Value, frozen=True, kw_only=True):
         return int(self.covers_seq[1]) + 1 if self.covers_seq else 0
 
     def advance(self, first: int, last: int, at: int) -> ProjectionCursor:
-        """The mark moved to a position; whatever was under way is done with."""
+        """Return the cursor after a covered span, without pending requests and failures."""
         start = int(self.covers_seq[0]) if self.covers_seq else first
         return ProjectionCursor(thread=self.thread, at=at, covers_seq=[start, last])
 
     def with_requests(self, requests: Mapping[str, list[int]], at: int) -> ProjectionCursor:
-        """The mark with requests under way in place of older ones."""
+        """Return the cursor with these pending requests in place of older ones."""
         return self.replace(pending=requests, at=at, kept=False, broken=False, missed=EMPTY_LIST)
 
     def with_failure(self, at: int) -> ProjectionCursor:
-        """The mark where it was, free to be asked for again."""
-        free = self.with_requests({}, at)
-        return free.replace(failures=self.failures + 1, failed_at=at)
+        """Return the cursor at the same position with one failure more and nothing pending."""
+        return self.with_requests({}, at).replace(failures=self.failures + 1, failed_at=at)
 
     def is_in_flight(self, now: int, retry_ms: int) -> bool:
-        """Whether answers are still to be expected; a clock that was set back expects none."""
+        """Return whether answers are awaited; none are after the clock was set back."""
         return any(0 <= now - span[2] < retry_ms for span in self.pending.values())
 
     def is_backing_off(self, now: int, retry_ms: int) -> bool:
-        """Whether it is too early to try again without being told to."""
+        """Return whether the last failure was less than `retry_ms` ago."""
         return self.failed_at is not None and 0 <= now - self.failed_at < retry_ms
 
 
 def read_cursor(memory: Memory, name: str, thread_id: str, now: int) -> ProjectionCursor:
-    """The mark of a projector for a thread; one for another thread, or an unreadable one, begins anew."""
-    known = _cursors(memory).get(name)
-    mark = None if known is None else _parse_cursor(known)
+    """Return the cursor of a projector for a thread; a new one if there is none that can be read."""
+    value = _cursors(memory).get(name)
+    cursor = None if value is None else _parse_cursor(value)
     return (
-        mark if mark is not None and mark.thread == thread_id else ProjectionCursor(thread=thread_id, at=now)
+        cursor
+        if cursor is not None and cursor.thread == thread_id
+        else ProjectionCursor(thread=thread_id, at=now)
     )
 
 
 def iter_cursors(memory: Memory) -> Iterator[tuple[str, ProjectionCursor]]:
-    """All marks that can be read, with the names of their projectors."""
-    for name, known in _cursors(memory).items():
-        mark = _parse_cursor(known)
-        if mark is not None:
-            yield name, mark
+    """Yield the readable cursors with the names of their projectors."""
+    for name, value in _cursors(memory).items():
+        cursor = _parse_cursor(value)
+        if cursor is not None:
+            yield name, cursor
 
 
 def write_cursor(memory: Memory, name: str, cursor: ProjectionCursor, now: int) -> Memory:
-    """The memory with a mark in it."""
+    """Return the memory with a cursor in it."""
     plain = {
         field.name: getattr(cursor, field.name)
         for field in msgspec.structs.fields(ProjectionCursor)
@@ -129,12 +123,12 @@ def _cursors(memory: Memory) -> FrozenMap[str, Any]:
     return space.data if space is not None and isinstance(space.data, FrozenMap) else EMPTY_MAP
 
 
-def _parse_cursor(known: object) -> ProjectionCursor | None:
-    """A memory is open to whoever writes into it, so a mark may be anything."""
-    if not isinstance(known, FrozenMap):
+def _parse_cursor(value: object) -> ProjectionCursor | None:
+    """Parse a cursor; None for anything else, because anybody may write into the memory."""
+    if not isinstance(value, FrozenMap):
         return None
     try:
-        return ProjectionCursor(**known)
+        return ProjectionCursor(**value)
     except (OmoideError, TypeError):
         return None
 
@@ -148,11 +142,8 @@ def _check_span(span: Any, field: str, size: int) -> None:
         raise Invalid(field, "ends before it begins", "leave it to the projection")
 
 
-# messages: What was said in an entry of the thread, and by whom?
-
-
 MESSAGE_KINDS = ("message",)
-"""The kinds of entries that projectors read unless they are told otherwise."""
+"""Default kinds of thread entries that projectors read."""
 
 _ROLE_ALIASES = {
     "agent": "assistant",
@@ -166,7 +157,7 @@ _ROLE_ALIASES = {
 
 
 class ThreadMessage(NamedTuple):
-    """One message: where it stands, who said it, and what."""
+    """A message of the thread: its entry, role and text."""
 
     entry: ThreadEntry
     role: str
@@ -176,7 +167,7 @@ class ThreadMessage(NamedTuple):
 def messages_in(
     entries: Iterable[ThreadEntry], kinds: tuple[str, ...] = MESSAGE_KINDS
 ) -> Iterator[ThreadMessage]:
-    """The messages among entries that have a text; who gives no role is taken for the user."""
+    """Yield the messages with a text among entries; without a role they are the user's."""
     for entry in entries:
         text = entry.payload.get("content", entry.payload.get("text"))
         if entry.kind in kinds and isinstance(text, str) and text.strip():
@@ -184,22 +175,19 @@ def messages_in(
             yield ThreadMessage(entry, role if role in ROLES else _ROLE_ALIASES.get(role, "user"), text)
 
 
-# projector: How does what happened become what the agent knows?
-
-
 ProjectorResult: TypeAlias = Memory | tuple[Memory, Sequence[Directive]]
 
 
 class ProjectionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a projector knows of the run it is part of."""
+    """The context of one run of a projector."""
 
     agent_id: str
     now: int
-    """The moment of the run, in milliseconds."""
+    """Time of the run in milliseconds."""
     since: int
-    """The position of the first entry that this projector has not covered yet."""
+    """Position of the first entry that this projector has not covered yet."""
     fresh: tuple[ThreadEntry, ...]
-    """The entries to project, from there on; never empty."""
+    """The entries from there on; never empty."""
     config: FrozenMap[str, Any] = EMPTY_MAP
 
 
@@ -207,28 +195,25 @@ class ProjectionContext(msgspec.Struct, frozen=True, kw_only=True):
 class Projector(Protocol):
     """Compiles entries of a thread into a memory.
 
-    Its name says which mark is its own. One with `confirmed = True` has covered entries only when all that it
-    asked memory providers for was done; it may be asked for the same entries again, and so uses the same keys
-    for them each time. `retry_ms` is how long it waits for that, and after a failure.
+    The name identifies its cursor. With `confirmed = True` entries are covered once memory providers have
+    answered all of its requests; it may get the same entries again, and must use the same keys for them.
+    `retry_ms` is how long it waits for answers, and after a failure.
     """
 
     @property
     def name(self) -> str:
-        """What it is called among the projectors of an agent."""
+        """Name that is unique among the projectors of an agent."""
         ...
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> ProjectorResult:
-        """The memory with what the fresh entries add to it, and directives where it needs any."""
+        """Return the memory with the fresh entries projected, optionally with directives."""
         ...
 
 
-# running: How are projectors run, so that each entry counts once?
-
-
 RETRY_MS = 60_000
-"""How long an answer is waited for, unless the projector says otherwise."""
+"""Default time to wait for an answer."""
 MAX_BATCH = 1_000
-"""How many entries a projector that waits for answers gets at once."""
+"""Entries that a projector with `confirmed` gets at once."""
 
 
 def project(
@@ -239,13 +224,17 @@ def project(
     config: Mapping[str, Any] = EMPTY_MAP,
     backoff: bool = False,
 ) -> tuple[Agent, list[Directive]]:
-    """The agent with what is new in its thread projected into its memory, and the directives for the rest.
+    """Project what is new in the thread of an agent into its memory.
 
-    A failure is an `Error` among the directives. With `patient`, a projector that failed is left alone for a
-    while.
+    Args:
+        backoff: Whether to skip projectors that failed less than their `retry_ms` ago.
+
+    Returns:
+        The new agent, and the directives of the projectors. The failure of a projector is an `Error` among
+        them.
     """
     check_agent(agent)
-    known, settings = check_projectors(projectors), freeze_map(config, "config")
+    checked, settings = check_projectors(projectors), freeze_map(config, "config")
     thread = state.THREAD.get(agent)
     if thread is None:
         return agent, []
@@ -253,7 +242,7 @@ def project(
     directives: list[Directive] = []
     with clock_at(now):
         moment = clock.now()
-        for projector in known:
+        for projector in checked:
             span = _due_span(projector, memory, thread, moment, backoff)
             try:
                 if span is None:
@@ -268,14 +257,14 @@ def project(
                 )
                 memory, more = _run(projector, memory, thread, ctx)
                 directives += more
-            except Exception as error:  # noqa: BLE001 - whatever a projector raises is told as ours
+            except Exception as error:  # noqa: BLE001 - whatever a projector raises is reported as ours
                 directives.append(error_directive(error, "projection", projector.name))
                 memory = _record_failure(projector, memory, thread, moment)
     return (agent if memory is before else state.MEMORY.put(agent, memory)), directives
 
 
 def count_pending(agent: Agent, projectors: Iterable[Projector], *, now: int | None = None) -> int:
-    """How many entries wait for the projector that has most to do, those that wait themselves aside."""
+    """Return the largest number of entries that a projector would get now."""
     thread = state.THREAD.get(check_agent(agent))
     if thread is None:
         return 0
@@ -285,19 +274,19 @@ def count_pending(agent: Agent, projectors: Iterable[Projector], *, now: int | N
 
 
 def check_projectors(projectors: object) -> tuple[Projector, ...]:
-    """The projectors themselves, if they are such and have a name of their own each."""
+    """Return the projectors as a tuple, or raise if one is none or names are not unique."""
     if isinstance(projectors, (str, bytes, Mapping)) or not isinstance(projectors, Iterable):
         raise WrongType("projectors", "a list of Projectors", projectors)
-    known: dict[str, Projector] = {}
-    for one in projectors:
-        if isinstance(one, type) or not isinstance(one, Projector):
-            raise WrongType("projectors", "Projectors only", one, "give it a name and project(…)")
-        name = check_text(one.name, "projector name")
-        if name in known:
+    by_name: dict[str, Projector] = {}
+    for projector in projectors:
+        if isinstance(projector, type) or not isinstance(projector, Projector):
+            raise WrongType("projectors", "Projectors only", projector, "give it a name and project(…)")
+        name = check_text(projector.name, "projector name")
+        if name in by_name:
             raise Invalid("projectors", f"has {name!r} twice", "give one of them another name")
-        check_count(_retry_ms(one), f"projector {name!r}: retry_ms")
-        known[name] = one
-    return tuple(known.values())
+        check_count(_retry_ms(projector), f"projector {name!r}: retry_ms")
+        by_name[name] = projector
+    return tuple(by_name.values())
 
 
 def _retry_ms(projector: Projector) -> int:
@@ -312,36 +301,38 @@ def _needs_confirmation(projector: Projector) -> bool:
 def _due_span(
     projector: Projector, memory: Memory, thread: Thread, now: int, backoff: bool
 ) -> tuple[int, int] | None:
-    """The first and the last position that the projector would read now."""
+    """Return the first and the last position that a projector would read now."""
     size, retry_ms = len(thread.entries), _retry_ms(projector)
-    mark = read_cursor(memory, projector.name, thread.id, now)
-    if mark.next_seq >= size or mark.is_in_flight(now, retry_ms):
+    cursor = read_cursor(memory, projector.name, thread.id, now)
+    if cursor.next_seq >= size or cursor.is_in_flight(now, retry_ms):
         return None
-    if backoff and mark.is_backing_off(now, retry_ms):
+    if backoff and cursor.is_backing_off(now, retry_ms):
         return None
     last = size - 1
-    return mark.next_seq, min(last, mark.next_seq + MAX_BATCH - 1) if _needs_confirmation(projector) else last
+    return cursor.next_seq, min(last, cursor.next_seq + MAX_BATCH - 1) if _needs_confirmation(
+        projector
+    ) else last
 
 
 def _run(
     projector: Projector, memory: Memory, thread: Thread, ctx: ProjectionContext
 ) -> tuple[Memory, list[Directive]]:
     first, last = ctx.since, ctx.fresh[-1].seq
-    mark = read_cursor(memory, projector.name, thread.id, ctx.now)
+    cursor = read_cursor(memory, projector.name, thread.id, ctx.now)
     new, directives = _validate_result(projector.project(memory, thread, ctx), projector.name, memory)
-    asked = [one for one in directives if isinstance(one, (MemoryQuery, MemoryUpsert, MemoryDelete))]
-    if _needs_confirmation(projector) and asked:
-        requests = {one.request_id: [first, last, ctx.now] for one in asked}
-        if len(requests) != len(asked):
+    pending = [one for one in directives if isinstance(one, (MemoryQuery, MemoryUpsert, MemoryDelete))]
+    if _needs_confirmation(projector) and pending:
+        requests = {one.request_id: [first, last, ctx.now] for one in pending}
+        if len(requests) != len(pending):
             raise Invalid("request_id", "is the same twice", "leave it out, so that each has its own")
-        mark = mark.with_requests(requests, ctx.now)
+        cursor = cursor.with_requests(requests, ctx.now)
     else:
-        mark = mark.advance(first, last, ctx.now)
-    return write_cursor(new, projector.name, mark, ctx.now), directives
+        cursor = cursor.advance(first, last, ctx.now)
+    return write_cursor(new, projector.name, cursor, ctx.now), directives
 
 
 def _validate_result(result: Any, name: str, before: Memory) -> tuple[Memory, list[Directive]]:
-    """What a projector returned, if it is what it may return."""
+    """Return memory and directives of a result, or raise if it is something else."""
     directives: Any = ()
     if isinstance(result, tuple) and len(result) == 2:
         result, directives = result
@@ -351,17 +342,17 @@ def _validate_result(result: Any, name: str, before: Memory) -> tuple[Memory, li
         raise Invalid(f"the memory of {name!r}", "is another one", "change the one that was given")
     if isinstance(directives, (str, bytes)) or not isinstance(directives, Sequence):
         raise WrongType(f"the directives of {name!r}", "a list", directives)
-    for one in directives:
-        if not isinstance(one, Directive):
-            raise WrongType(f"the directives of {name!r}", "Directives only", one)
+    for directive in directives:
+        if not isinstance(directive, Directive):
+            raise WrongType(f"the directives of {name!r}", "Directives only", directive)
     return result, list(directives)
 
 
 def _clamp_cursor(projector: Projector, memory: Memory, thread: Thread, now: int) -> Memory:
-    """A thread that lost its end, as one from a backup may have, is covered only as far as it goes."""
-    mark = read_cursor(memory, projector.name, thread.id, now)
+    """Move a cursor back to the end of a thread that became shorter, as by a restored backup."""
+    cursor = read_cursor(memory, projector.name, thread.id, now)
     size = len(thread.entries)
-    if mark.next_seq <= size:
+    if cursor.next_seq <= size:
         return memory
     shorter = ProjectionCursor(thread=thread.id, at=now, covers_seq=[0, size - 1] if size else EMPTY_LIST)
     return write_cursor(memory, projector.name, shorter, now)
@@ -369,6 +360,6 @@ def _clamp_cursor(projector: Projector, memory: Memory, thread: Thread, now: int
 
 def _record_failure(projector: Projector, memory: Memory, thread: Thread, now: int) -> Memory:
     with suppress(OmoideError):
-        mark = read_cursor(memory, projector.name, thread.id, now)
-        return write_cursor(memory, projector.name, mark.with_failure(now), now)
+        cursor = read_cursor(memory, projector.name, thread.id, now)
+        return write_cursor(memory, projector.name, cursor.with_failure(now), now)
     return memory

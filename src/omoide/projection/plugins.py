@@ -1,14 +1,14 @@
-"""Auto-projection and signal capture plugins.
+"""Project automatically, handle the answers of memory providers, and capture signals as memories.
 
-Rules say it, by patterns of signal types: the most specific one that matches decides. What is captured goes
-to a memory provider under a key made from the signal, so that one which comes twice is kept once.
+`ProjectionStrategy` wraps another strategy: it projects at every tick, and after a command once enough is new
+in the thread. `projection_action` projects on demand.
 
-They are covered when every answer says that it was done. Otherwise they are free, and asked for at the next
-run. A key that a provider refuses again and again while it keeps others is passed over, and reported: one
-message that may not be kept must not hold up all that come after it.
+Entries of a projector with `confirmed` are covered once every request was answered with success; otherwise
+they are requested again at the next run. A key that a provider refuses repeatedly while it stores others is
+skipped and reported, so that one message does not block all that follow.
 
-`Projecting` is a strategy around another one: it projects at every tick, and after a command once enough is
-new in the thread. `projecting_action` does it on demand.
+`SignalCapture` stores signals by rules: the most specific pattern that matches the type decides. The key is
+made from the signal, so that a signal which arrives twice is stored once.
 """
 
 from __future__ import annotations
@@ -39,17 +39,14 @@ if TYPE_CHECKING:
     from omoide.core.agent import Agent
 
 
-# capturing: Which signals are worth remembering?
-
-
 MAX_CONTENT_LENGTH = 20_000
-"""How many characters of a signal are kept."""
+"""Characters of a signal that are stored."""
 DEFAULT_PROVIDER = "memory"
-"""Where captured signals go unless a rule says otherwise."""
+"""The memory provider of rules without one."""
 IGNORED_TYPES = (MEMORY_RESULT, "jido.agent.error")
-"""Signals that tell what became of a capture: capturing them would go on for ever."""
+"""Results of captures: capturing them would never end."""
 RUNTIME_PREFIX = "jido"
-"""Signals of the runtime itself begin so; only a pattern that begins so, too, captures them."""
+"""First word of the runtime's own signals; only patterns that begin with it capture them."""
 
 Content: TypeAlias = str | Callable[[Signal], str | None]
 
@@ -59,33 +56,33 @@ _SIGNAL_FIELDS = ("type", "id", "source", "subject", "time", "data")
 
 @runtime_checkable
 class SupportsCapture(Protocol):
-    """A plugin that is shown every signal once it was handled."""
+    """A plugin that gets every signal after it was handled."""
 
     def capture(self, signal: Signal, ctx: Context) -> list[Directive]:
-        """What is to be done to keep it."""
+        """Return the directives that store a signal."""
         ...
 
 
 class CaptureRule(Record, frozen=True, kw_only=True):
-    """Which signals are kept, and as what."""
+    """Which signals are stored, and how."""
 
     LABEL: ClassVar[str] = "capture rule"
 
     pattern: Name
     content: Content | None = None
-    """A text with `{data.city}` or `{subject}` in it, or a function of the signal; else what its data says.
+    """A template such as `{data.city}` or `{subject}`, or a function of the signal; default: its data.
 
-    A signal without a field that is named is not kept, nor one for which the function returns None.
+    A signal that lacks a named field is not stored, nor one for which the function returns None.
     """
     type: str | None = None
-    """The type of memory it becomes."""
+    """The memory type of the stored entry."""
     tags: TextsField = ()
     metadata: MapField = EMPTY_MAP
     provider: Name | None = None
     skip: bool = False
-    """Whether these signals are not kept."""
+    """Whether matching signals are not stored."""
     merge: bool = False
-    """Whether what it does not say, and tags and metadata besides, come from the next rule that matches."""
+    """Whether fields that are not set, and more tags and metadata, come from the next rule that matches."""
 
     def _check(self) -> None:
         pattern.check_pattern(self.pattern)
@@ -98,7 +95,7 @@ class CaptureRule(Record, frozen=True, kw_only=True):
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
 
     def with_defaults(self, defaults: CaptureRule) -> CaptureRule:
-        """This rule with what a wider one adds to it."""
+        """Return this rule, completed by a less specific one."""
         return self.replace(
             content=defaults.content if self.content is None else self.content,
             type=self.type or defaults.type,
@@ -110,7 +107,7 @@ class CaptureRule(Record, frozen=True, kw_only=True):
 
 
 class SignalCapture(Plugin):
-    """Keeps signals as memories, once they were handled."""
+    """Stores signals as memories after they were handled."""
 
     name = "signal_capture"
     description = "Keeps signals as memories, by rules"
@@ -123,11 +120,11 @@ class SignalCapture(Plugin):
         alias: str | None = None,
     ) -> None:
         super().__init__(config, alias=alias)
-        given = self.config.get("rules", ()) if rules is None else rules
-        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-            raise WrongType("rules", "a list of CaptureRules", given)
-        known = [CaptureRule.new(rule) for rule in given]
-        self.rules = tuple(sorted(known, key=lambda rule: pattern.specificity(rule.pattern), reverse=True))
+        rules = self.config.get("rules", ()) if rules is None else rules
+        if isinstance(rules, (str, bytes, Mapping)) or not isinstance(rules, Iterable):
+            raise WrongType("rules", "a list of CaptureRules", rules)
+        parsed = [CaptureRule.new(rule) for rule in rules]
+        self.rules = tuple(sorted(parsed, key=lambda rule: pattern.specificity(rule.pattern), reverse=True))
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and isinstance(other, SignalCapture) and other.rules == self.rules
@@ -135,23 +132,23 @@ class SignalCapture(Plugin):
     __hash__ = Plugin.__hash__
 
     def capture(self, signal: Signal, ctx: Context) -> list[Directive]:
-        """The directive that keeps a signal, if a rule says so."""
+        """Return the directive that stores a signal, if a rule asks for it."""
         rule = self.rule_for(signal)
         text = None if rule is None else _render_content(rule.content, signal)
         if rule is None or text is None or not text.strip():
             return []
-        told = {"type": rule.type, "tags": rule.tags, "metadata": rule.metadata}
+        options = {"type": rule.type, "tags": rule.tags, "metadata": rule.metadata}
         item = {"key": self.key_of(signal), "value": text[:MAX_CONTENT_LENGTH]}
         return [
             MemoryUpsert(
                 items=[item],
                 provider=rule.provider or DEFAULT_PROVIDER,
-                opts={name: value for name, value in told.items() if value},
+                opts={name: value for name, value in options.items() if value},
             )
         ]
 
     def rule_for(self, signal: Signal) -> CaptureRule | None:
-        """The rule that decides about a signal, complete; None where it is not kept."""
+        """Return the merged rule for a signal, or None if it is not stored."""
         found = [rule for rule in self.rules if _matches(rule.pattern, signal.type)]
         if not found:
             return None
@@ -163,7 +160,7 @@ class SignalCapture(Plugin):
         return None if rule.skip else rule
 
     def key_of(self, signal: Signal) -> str:
-        """The key of a signal, which is the same whenever it comes."""
+        """Return the key of a signal, the same at every delivery."""
         place = f"{self.label}\0{signal.source}\0{signal.id}"
         return f"signal_{sha256(place.encode()).hexdigest()[:32]}"
 
@@ -203,11 +200,11 @@ def _signal_field(path: str, signal: Signal) -> str | None:
 
 
 def _to_text(data: Any) -> str | None:
-    """Data as text: its own words where it has some, else JSON; bytes have none."""
+    """Return the `text` or `content` of data, else its JSON; None for bytes."""
     if isinstance(data, FrozenMap):
-        words = next((data[key] for key in ("text", "content") if isinstance(data.get(key), str)), None)
-        if words is not None:
-            return str(words)
+        text = next((data[key] for key in ("text", "content") if isinstance(data.get(key), str)), None)
+        if text is not None:
+            return str(text)
     if data is None or isinstance(data, bytes):
         return None
     if isinstance(data, str):
@@ -215,23 +212,20 @@ def _to_text(data: Any) -> str | None:
     return codec.encode(data).decode()
 
 
-# confirming: What becomes of entries whose projection was asked of a provider?
-
-
 MAX_REFUSALS = 3
-"""How often a provider may refuse a key before it is passed over."""
+"""Refusals of a key after which it is skipped."""
 TIMED_OUT = "timed out"
-"""What a provider that was too slow for a key is said to have done."""
+"""Part of the error of a key that timed out."""
 _MAX_NAMED_KEYS = 5
 
 
 class ProviderAnswer(NamedTuple):
-    """What a provider answered to one request."""
+    """The answer of a provider to one request."""
 
     kept: bool
-    """Whether it kept anything."""
+    """Whether it stored anything."""
     missed: list[str]
-    """The keys that it did not keep."""
+    """The keys that it did not store."""
     broken: bool
     """Whether it failed for another reason than these keys."""
 
@@ -240,32 +234,32 @@ class ProviderAnswer(NamedTuple):
 def projection_result(
     ctx: Context, request_id: Any = None, status: Any = None, details: Any = None
 ) -> tuple[Memory | None, list[Directive]]:
-    """Take in what a memory provider answered to a projector; answers to others are left alone."""
+    """Apply the answer of a memory provider to the cursor that requested it; ignore other answers."""
     now = clock.now()
-    for name, mark in engine.iter_cursors(ctx.memory):
-        if isinstance(request_id, str) and request_id in mark.pending:
-            new, given_up = _apply_answer(mark, request_id, _parse_answer(status, details), now)
-            told: list[Directive] = [_skipped_error(name, given_up)] if given_up else []
-            return engine.write_cursor(ctx.memory, name, new, now), told
+    for name, cursor in engine.iter_cursors(ctx.memory):
+        if isinstance(request_id, str) and request_id in cursor.pending:
+            new, skipped = _apply_answer(cursor, request_id, _parse_answer(status, details), now)
+            errors: list[Directive] = [_skipped_error(name, skipped)] if skipped else []
+            return engine.write_cursor(ctx.memory, name, new, now), errors
     return None, []
 
 
 class ProjectionPlugin(Plugin):
-    """Routes the answers of memory providers to projectors; `Projecting` does so by itself."""
+    """Routes the answers of memory providers to projectors; `ProjectionStrategy` needs no plugin."""
 
     name = "projection"
     description = "Takes in what memory providers answer to projectors"
     actions = (projection_result,)
 
     def router(self, config: FrozenMap[str, Any]) -> Sequence[RouteLike]:
-        """The one route."""
+        """Return the route of `jido.memory.result`."""
         return [(MEMORY_RESULT, projection_result)]
 
 
 def _apply_answer(
     cursor: ProjectionCursor, request_id: str, answer: ProviderAnswer, now: int
 ) -> tuple[ProjectionCursor, list[str]]:
-    """The mark after one answer, and the keys that are passed over from now on."""
+    """Return the cursor after an answer, and the keys that are skipped from now on."""
     first, last, _ = cursor.pending[request_id]
     cursor = cursor.replace(
         pending=cursor.pending.delete(request_id),
@@ -286,14 +280,14 @@ def _apply_answer(
 
 
 def _parse_answer(status: object, details: object) -> ProviderAnswer:
-    """What an answer says; where a key came too late it says nothing about what the provider would keep."""
-    known = () if isinstance(details, (str, bytes)) or not isinstance(details, Sequence) else details
-    told = [one for one in known if isinstance(one, Mapping) and isinstance(one.get("key"), str)]
-    missed = [one["key"] for one in told if one.get("status") != "ok"]
-    late = any(TIMED_OUT in str(one.get("error", "")) for one in told)
+    """Parse an answer; a timeout tells nothing about what the provider would store."""
+    items = () if isinstance(details, (str, bytes)) or not isinstance(details, Sequence) else details
+    results = [item for item in items if isinstance(item, Mapping) and isinstance(item.get("key"), str)]
+    missed = [result["key"] for result in results if result.get("status") != "ok"]
+    late = any(TIMED_OUT in str(result.get("error", "")) for result in results)
     ok = status == "ok"
     return ProviderAnswer(
-        kept=ok or len(missed) < len(told),
+        kept=ok or len(missed) < len(results),
         missed=[] if ok else missed,
         broken=not ok and (late or not missed),
     )
@@ -309,13 +303,16 @@ def _skipped_error(name: str, keys: list[str]) -> Error:
     )
 
 
-# projecting: When does an agent project by itself?
-
-
 class ProjectionStrategy:
-    """Acts as the inner strategy does, and projects the thread into the memory.
+    """A strategy that runs another one, and projects the thread into the memory.
 
-    It takes in the answers of memory providers to its projectors, by a route of its own.
+    It routes the answers of memory providers to its projectors.
+
+    Args:
+        projectors: Run in this order.
+        inner: The strategy that runs the instructions; `Direct` by default.
+        after: Number of uncovered entries after which a command projects.
+        config: Passed to the projectors in their context.
     """
 
     def __init__(
@@ -343,15 +340,15 @@ class ProjectionStrategy:
         return self.projectors, self.inner, self.after, self.config
 
     def init(self, agent: Agent, ctx: Context) -> Outcome:
-        """Prepare what the inner strategy needs."""
+        """Initialize the inner strategy."""
         return self.inner.init(agent, ctx)
 
     def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Outcome:
-        """Act as the inner strategy does, then project if `after` entries or more are not covered."""
+        """Run the inner strategy, then project if `after` entries or more are not covered."""
         directives: list[Directive] = []
         rest = []
         for one in instructions:
-            if _is_answer(one):  # none of the inner strategy's business, and not worth a note in the thread
+            if _is_answer(one):  # not for the inner strategy, and not recorded in the thread
                 known = Instruction(action=one.action, params=one.params, target=projection_result)
                 agent, more, _ = run_instruction(agent, known, ctx.signal)
                 directives += more
@@ -366,17 +363,17 @@ class ProjectionStrategy:
         return agent, directives
 
     def tick(self, agent: Agent, ctx: Context) -> Outcome:
-        """Tick as the inner strategy does, then project."""
+        """Tick the inner strategy, then project."""
         agent, directives = self.inner.tick(agent, ctx)
         agent, more = project(agent, self.projectors, config=self.config)
         return agent, [*directives, *more]
 
     def snapshot(self, agent: Agent) -> StrategyState:
-        """How far the inner strategy has come."""
+        """Return the state of the inner strategy."""
         return self.inner.snapshot(agent)
 
     def signal_routes(self) -> Sequence[RouteLike]:
-        """The routes of the inner strategy, and one for the answers of memory providers."""
+        """Return the routes of the inner strategy, and one for the answers of memory providers."""
         inner = self.inner.signal_routes() if isinstance(self.inner, SupportsSignalRoutes) else ()
         return [*inner, (MEMORY_RESULT, projection_result)]
 
@@ -384,7 +381,7 @@ class ProjectionStrategy:
 def projection_action(
     projectors: Iterable[Projector], name: str = "project", *, config: Mapping[str, Any] = EMPTY_MAP
 ) -> Action:
-    """An action that projects what is new in the thread into the memory."""
+    """Return an action that projects what is new in the thread into the memory."""
     known, settings = check_projectors(projectors), freeze_map(config, "config")
 
     @action(name=name)

@@ -1,13 +1,9 @@
-"""Summary, next actions, embedding projectors.
+"""Summarize conversations, extract tasks, and send messages to a memory provider.
 
-`MessageEmbedder` asks for them to be put into a memory provider, each under a key that is always the same. An
-entry counts as covered when the provider said that it has it.
-
-`NextActions` makes tasks of it, each with the place where it was said. Rules are data: give others, or add
-some.
-
-`ConversationSummary` keeps the gist in `world.summary`. It takes sentences as they were said, and needs no
-model. An older summary counts as what was said before, so that no entry is read twice.
+`MessageEmbedder` upserts messages into a memory provider, each under a stable key; an entry is covered when
+the provider has confirmed it. `NextActions` extracts tasks by rules, each with the message as evidence.
+`ConversationSummary` keeps an extractive summary in `world.summary`, without a model; the previous summary
+stands for the older messages, so that no entry is read twice.
 """
 
 from __future__ import annotations
@@ -32,28 +28,25 @@ from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.memory import ROLES, BufferMessage
 from omoide.shortterm.summary import sentences, summarize_messages
 
-# embedding: How do messages get to where they can be searched by meaning?
-
-
 EmbedFunction: TypeAlias = Callable[[str], Sequence[float]]
 
 
 class MessageEmbedder(Value, frozen=True, kw_only=True):
-    """Puts new messages into a memory provider, in batches."""
+    """Upserts new messages into a memory provider, in batches."""
 
     confirmed: ClassVar[bool] = True
 
     name: Name = "message_embedder"
     provider: Name = "semantic"
     batch_size: Count = 50
-    """How many messages one directive holds at most."""
+    """Messages in one directive."""
     kinds: TextsField = MESSAGE_KINDS
     max_length: Count = 20_000
-    """How many characters of a message are kept; the rest of a longer one stays in the thread."""
+    """Characters of a message that are sent; the thread keeps all of them."""
     embed: EmbedFunction | None = None
-    """A pure function from a text to its vector; without it the provider makes one."""
+    """A pure function from a text to its vector; by default the provider embeds."""
     retry_ms: Count = RETRY_MS
-    """How long an answer is waited for before the same is asked again."""
+    """Time to wait for an answer before a request is repeated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,10 +58,10 @@ class MessageEmbedder(Value, frozen=True, kw_only=True):
     def project(
         self, memory: Memory, thread: Thread, ctx: ProjectionContext
     ) -> tuple[Memory, list[Directive]]:
-        """The memory as it was, and a directive for each batch of fresh messages."""
+        """Return the same memory, and a directive for each batch of fresh messages."""
         items = [
-            self._item(key_of(thread.id, one.entry.seq), one.text[: self.max_length])
-            for one in messages_in(ctx.fresh, self.kinds)
+            self._item(key_of(thread.id, message.entry.seq), message.text[: self.max_length])
+            for message in messages_in(ctx.fresh, self.kinds)
         ]
         batches = [items[at : at + self.batch_size] for at in range(0, len(items), self.batch_size)]
         return memory, [MemoryUpsert(items=batch, provider=self.provider) for batch in batches]
@@ -79,32 +72,29 @@ class MessageEmbedder(Value, frozen=True, kw_only=True):
 
 
 def key_of(thread_id: str, seq: int) -> str:
-    """The key of a message: the thread and its place there, shortened where that would be too long."""
+    """Return the key of a message: thread and position, hashed where that is too long."""
     key = f"{thread_id}:{seq}"
     return key if len(key.encode()) <= MAX_BYTES else f"{sha256(thread_id.encode()).hexdigest()}:{seq}"
 
 
-# next actions: What did somebody say is to be done next?
-
-
 MIN_TASK_LENGTH, MAX_SENTENCE_LENGTH = 3, 400
-"""How many characters a task has, and a sentence that is looked at."""
+"""Characters of a task at least, and of a sentence at most."""
 MAX_TASKS_PER_MESSAGE = 10
-"""How many tasks one message is taken for, at most."""
+"""Tasks that are extracted from one message."""
 
 
 class ActionRule(Record, frozen=True, kw_only=True):
-    """A pattern of sentences that say what is to be done."""
+    """A pattern of sentences that contain a task."""
 
     LABEL: ClassVar[str] = "action rule"
 
     name: Name
     pattern: Name
-    """A regular expression without regard to case; its first group is the task."""
+    """A case-insensitive regular expression; its first group is the task."""
     unless: str | None = None
-    """Another one, which the sentence must not have."""
+    """A regular expression that the sentence must not match."""
     roles: TextsField = ("user", "assistant")
-    """Whose sentences it is for."""
+    """Roles whose messages it applies to."""
 
     def _check(self) -> None:
         for role in self.roles:
@@ -119,7 +109,7 @@ class ActionRule(Record, frozen=True, kw_only=True):
                 raise Invalid(field, "has no group", "put brackets around what is to be done")
 
     def find_task(self, sentence: str, role: str) -> str | None:
-        """What a sentence says is to be done, if it is one of these."""
+        """Return the task in a sentence, if the rule matches."""
         match = _compile(self.pattern).search(sentence) if role in self.roles else None
         if match is None or (self.unless is not None and _compile(self.unless).search(sentence)):
             return None
@@ -136,7 +126,7 @@ _CONDITIONAL = (
     r"\b(?:if|when|whenever|unless|whether|until|before|once|why|how|what|where|in case|suppose|imagine)\b"
     r"[^,]* (?:i|we|you)\b"
 )
-"""Words that make a need less than one."""
+"""Conditions and questions, which contain no task."""
 
 ACTION_RULES: tuple[ActionRule, ...] = (
     ActionRule(
@@ -164,11 +154,11 @@ ACTION_RULES: tuple[ActionRule, ...] = (
         pattern=r"^(?:please,? |and |also,? |so )?(?:remember|do not forget|don't forget|make sure) to (.+)",
     ),
 )
-"""What is looked for unless other rules are given; the first that fits a sentence decides."""
+"""The default rules; the first that matches a sentence decides."""
 
 
 class NextActions(Value, frozen=True, kw_only=True):
-    """Makes open tasks of what messages say is to be done; none twice while it is open."""
+    """Extracts open tasks from messages; none twice while it is open."""
 
     name: Name = "next_actions"
     rules: tuple[ActionRule, ...] = ACTION_RULES
@@ -179,45 +169,42 @@ class NextActions(Value, frozen=True, kw_only=True):
         set_field(self, "rules", check_tuple(self.rules, "rules", ActionRule))
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Memory:
-        """The memory with a task for each thing to do in the fresh messages."""
+        """Return the memory with the tasks of the fresh messages."""
         known = {
             _normalize(text) for task in memory.tasks_open() if isinstance(text := task.get("text"), str)
         }
         taken = {task.get("id") for task in memory.tasks() if isinstance(task, FrozenMap)}
-        for one in messages_in(ctx.fresh, self.kinds):
-            for text in self._tasks_in(one):
-                task_id = _task_id(thread.id, one.entry.seq, text)
+        for message in messages_in(ctx.fresh, self.kinds):
+            for text in self._tasks_in(message):
+                task_id = _task_id(thread.id, message.entry.seq, text)
                 if _normalize(text) in known or task_id in taken:
                     continue
                 known.add(_normalize(text))
-                fields = {"evidence": {"thread": thread.id, "seq": one.entry.seq}}
+                fields = {"evidence": {"thread": thread.id, "seq": message.entry.seq}}
                 memory = memory.tasks_add(text, id=task_id, fields=fields, now=ctx.now)
         return memory
 
-    def _tasks_in(self, one: ThreadMessage) -> list[str]:
-        return [*dict.fromkeys(self._match_sentences(one))][:MAX_TASKS_PER_MESSAGE]
+    def _tasks_in(self, message: ThreadMessage) -> list[str]:
+        return [*dict.fromkeys(self._match_sentences(message))][:MAX_TASKS_PER_MESSAGE]
 
-    def _match_sentences(self, one: ThreadMessage) -> Iterator[str]:
-        for sentence in sentences(one.text):
+    def _match_sentences(self, message: ThreadMessage) -> Iterator[str]:
+        for sentence in sentences(message.text):
             if len(sentence) > MAX_SENTENCE_LENGTH or sentence.rstrip("\"')]”’").endswith("?"):
                 continue
             plain = sentence.replace("’", "'")
-            text = next((found for rule in self.rules if (found := rule.find_task(plain, one.role))), "")
+            text = next((found for rule in self.rules if (found := rule.find_task(plain, message.role))), "")
             if len(text) >= MIN_TASK_LENGTH:
                 yield text
 
 
 def _normalize(text: str) -> str:
-    """What two tasks that say the same have in common."""
+    """Return the text in a form that equal tasks share."""
     return " ".join(text.casefold().split()).rstrip(".!")
 
 
 def _task_id(thread_id: str, seq: int, text: str) -> str:
-    """The id of a task: the same, however often it is found in the same place."""
+    """Return a stable id for a task at a position of a thread."""
     return "task_" + sha256(f"{thread_id}\0{seq}\0{_normalize(text)}".encode()).hexdigest()[:32]
-
-
-# summary: What was the conversation about so far?
 
 
 SUMMARY = "summary"
@@ -226,17 +213,17 @@ _LINE = re.compile(rf"- ({'|'.join(ROLES)}): (.+)")
 
 
 class ConversationSummary(Value, frozen=True, kw_only=True):
-    """Keeps a summary of the messages in `world.summary`, never longer than `max_tokens`."""
+    """Keeps a summary of the messages in `world.summary`, at most `max_tokens` long."""
 
     name: Name = "conversation_summary"
     max_tokens: Count = 200
     kinds: TextsField = MESSAGE_KINDS
     batch_size: Count = 50
-    """How many messages are weighed against each other at a time."""
+    """Messages that are summarized at a time."""
     count: TokenCounter = estimate_tokens
-    """What counts tokens."""
+    """The token counter."""
     key: Name = SUMMARY
-    """Where in the world it is kept."""
+    """The key of the summary in the world space."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -245,13 +232,13 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
         check_function(self.count, "count")
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Memory:
-        """The memory with the fresh messages summed up together with what it knew of the older ones."""
+        """Return the memory with a summary of the fresh messages and the previous summary."""
         messages = [*messages_in(ctx.fresh, self.kinds)]
         if not messages:
             return memory
         text, first = self._previous_summary(memory, thread.id, ctx.since) or ("", messages[0].entry.seq)
         for start in range(0, len(messages), self.batch_size):
-            part = [_to_buffer_message(one) for one in messages[start : start + self.batch_size]]
+            part = [_to_buffer_message(message) for message in messages[start : start + self.batch_size]]
             text = summarize_messages([*_parse_summary(text), *part], self.max_tokens, count=self.count)
         summary = {
             "content": text,
@@ -263,7 +250,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
         return memory.world_put(self.key, summary, now=ctx.now)
 
     def _previous_summary(self, memory: Memory, thread_id: str, since: int) -> tuple[str, int] | None:
-        """The summary of what came before, and where it begins; anybody may have written another."""
+        """Return text and first position of the previous summary; None if it is not one of ours."""
         match memory.world_get(self.key):
             case {"thread": str(other)} if other != thread_id:
                 return None
@@ -274,7 +261,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
 
 
 def _parse_summary(summary: str) -> list[BufferMessage]:
-    """What a summary says, line by line, as the messages it stands for."""
+    """Return the lines of a summary as the messages that they stand for."""
     found = map(_LINE.fullmatch, summary.split("\n"))
     return [
         BufferMessage(id=f"line_{at}", role=line[1], content=line[2], timestamp=0, token_count=1)
@@ -283,7 +270,11 @@ def _parse_summary(summary: str) -> list[BufferMessage]:
     ]
 
 
-def _to_buffer_message(one: ThreadMessage) -> BufferMessage:
+def _to_buffer_message(message: ThreadMessage) -> BufferMessage:
     return BufferMessage(
-        id=one.entry.id, role=one.role, content=one.text, timestamp=one.entry.at, token_count=1
+        id=message.entry.id,
+        role=message.role,
+        content=message.text,
+        timestamp=message.entry.at,
+        token_count=1,
     )

@@ -1,17 +1,14 @@
-"""Connections, Lua scripts, error mapping.
+"""Connect to a Redis server, run Lua scripts on it, and map its errors.
 
-Every error of the server and of its client is turned into one of ours here, and nowhere else.
+`READ_SCRIPT` runs several commands at one moment. `COMMIT_SCRIPT` changes everything or nothing: it first
+checks the expectations and the types of all keys, and only then writes, because Redis has no rollback. It
+numbers the changes as it writes them to the log, so that their order is that of the commits.
 
-`READ` answers several questions about one moment. `COMMIT` changes everything or nothing: it first makes sure
-that what was read is still so and that every key holds what it should, and only then begins to write, since
-Redis takes nothing back. It numbers the changes as it writes them into the log, so that their order is that
-of the commits.
+Both take a job in MessagePack as `ARGV[1]`. Keys are indexes into `KEYS`, and bytes are negative indexes into
+`ARGV`: the unpacker of Redis cannot tell bytes from text.
 
-Both take a job as `ARGV[1]`. Keys stand in it by their places in `KEYS`, bytes by their places in `ARGV`, as
-negative numbers: what Redis unpacks has no word for bytes.
-
-Through a pool of connections that threads share and a forked process does not. Questions are asked again when
-a connection breaks; so are commits, which the server knows by their numbers and does at most once.
+Threads share a pool of connections; a forked process has its own. Reads are repeated when a connection
+breaks, and so are commits: the server knows each by writer and number, and runs it at most once.
 """
 
 from __future__ import annotations
@@ -43,16 +40,13 @@ from omoide.errors import (
 )
 from omoide.stores.redis.layout import pack
 
-# failures: What does an error of Redis' mean to the caller?
-
-
 CLIENT_ERRORS = (
     exceptions.RedisError,
     exceptions.RedisClusterException,
     exceptions.ChildDeadlockedError,
     OSError,
 )
-"""All that the client may raise."""
+"""Everything that the client may raise."""
 
 AUTH_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
@@ -67,7 +61,7 @@ _CODE_BY_TYPE: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.TryAgainError, "TRYAGAIN"),
     (exceptions.AskError, "MOVED"),
 )
-"""The words that the client takes off an answer before it raises an error of its own for it."""
+"""Error codes that the client removes from a message when it raises a class of its own."""
 
 _ERROR_BY_CODE: dict[str, tuple[type[StoreFailed], str, str]] = {
     "OOM": (
@@ -104,11 +98,11 @@ _ERROR_BY_CODE: dict[str, tuple[type[StoreFailed], str, str]] = {
         "give the user the rights, see docs/redis.md",
     ),
 }
-"""What the first word of an answer means."""
+"""Error class, problem and remedy of each error code."""
 
 
 def map_error(error: Exception, name: str) -> StoreFailed:
-    """Our error for one of Redis'."""
+    """Return the Omoide error for one of the client."""
     if isinstance(error, exceptions.TimeoutError):
         return StoreUnreachable(
             name, "does not answer in time", "try again, or open it with a longer timeout"
@@ -128,7 +122,7 @@ def map_error(error: Exception, name: str) -> StoreFailed:
 
 
 def uncertain_commit_error(name: str) -> Uncertain:
-    """Our error for a commit that was sent and never answered."""
+    """Return the error for a commit that was sent and not answered."""
     return Uncertain(
         name,
         "was lost while it was to keep something",
@@ -137,35 +131,32 @@ def uncertain_commit_error(name: str) -> Uncertain:
 
 
 def was_sent(error: Exception) -> bool:
-    """Whether a command may have reached the server before something went wrong."""
+    """Return whether a command may have reached the server before an error."""
     return not isinstance(error, AUTH_ERRORS) and "connecting to" not in str(error)
 
 
 def _error_code(error: Exception) -> str:
-    """The word that says what kind of error it is; inside a script, it is not always the first one."""
+    """Return the error code of a message; from inside a script it follows `ERR`."""
     for kind, word in _CODE_BY_TYPE:
         if isinstance(error, kind):
             return word
-    said = str(error).split(" ")
-    return said[1] if said[0] == "ERR" and len(said) > 1 else said[0]
+    words = str(error).split(" ")
+    return words[1] if words[0] == "ERR" and len(words) > 1 else words[0]
 
 
 def _reason(error: Exception) -> str:
-    """What the system says, without where the client wanted to connect."""
+    """Return the message of the system, without the address."""
     cause = error.__cause__ or error.__context__ or error
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
 @contextmanager
 def map_errors(name: str) -> Iterator[None]:
-    """A block in which errors of Redis become ours."""
+    """Map errors of the client that are raised in the block."""
     try:
         yield
     except CLIENT_ERRORS as error:
         raise map_error(error, name) from error
-
-
-# scripts: What does the server do in one step?
 
 
 READ_SCRIPT = """
@@ -302,11 +293,8 @@ return 0
 """
 
 
-# connections: How does a process talk to the server?
-
-
 Command = Sequence[Any]
-"""A command: its word, its key, and what else it needs; further keys as bytes in a `Key`."""
+"""Verb, key and arguments; further keys are `KeyArgument`s."""
 
 _POOL_SIZE = 64
 _MAX_ATTEMPTS = 4
@@ -321,7 +309,7 @@ class KeyArgument(bytes):
 
 
 class CommitWriter:
-    """One who commits one thing after another, each under the next number."""
+    """The identity of a sequence of numbered commits."""
 
     def __init__(self) -> None:
         self.token = ids.uuid7()
@@ -329,7 +317,7 @@ class CommitWriter:
 
 
 class RedisConnections:
-    """The server, as one process sees it."""
+    """The connections of one process to a server."""
 
     def __init__(
         self, url: str, name: str, *, timeout: float, cluster: bool = False, options: Mapping[str, Any]
@@ -339,8 +327,8 @@ class RedisConnections:
         self.cluster = cluster
         self.closed = False
         self.epoch = 0
-        """Grows when a connection broke: another server may have taken over, which knows less."""
-        given: dict[str, Any] = {
+        """Grows when a connection broke: another server may have taken over, with fewer commits."""
+        arguments: dict[str, Any] = {
             "socket_timeout": timeout,
             "socket_connect_timeout": min(timeout, 10.0),
             "retry": Retry(NoBackoff(), 0),
@@ -351,28 +339,28 @@ class RedisConnections:
         self.client: Any
         with map_errors(name):
             if cluster:
-                self.client = RedisCluster.from_url(url, **given)
+                self.client = RedisCluster.from_url(url, **arguments)
             else:
                 pool = BlockingConnectionPool.from_url(
-                    url, max_connections=_POOL_SIZE, timeout=timeout, **given
+                    url, max_connections=_POOL_SIZE, timeout=timeout, **arguments
                 )
                 self.client = Redis(connection_pool=pool)
         self.reset()
 
     def _on_connect(self, connection: Any) -> None:
-        """Note that a connection is new: the client replaces those that broke while idle without a word."""
-        if not self.cluster:  # whose client has greeted the server already
+        """Count an epoch for a new connection: the client replaces broken ones silently."""
+        if not self.cluster:  # whose client has done the handshake already
             connection.on_connect()
         if self.cluster or connection in self._seen_connections:
             self.epoch += 1
         self._seen_connections.add(connection)
 
     def reset(self) -> None:
-        """Begin anew, as a forked process does: numbers of commits are its own."""
+        """Forget the writers, as a forked process must: commit numbers are not shared."""
         self._writers: deque[CommitWriter] = deque()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self.closed = True
         with map_errors(self.name):
             self.client.close()
@@ -381,28 +369,28 @@ class RedisConnections:
 
     @contextmanager
     def writer(self) -> Iterator[CommitWriter]:
-        """Somebody to commit as, whom nobody else is meanwhile."""
+        """Lend a writer to one transaction at a time."""
         try:
-            one = self._writers.pop()
+            writer = self._writers.pop()
         except IndexError:
-            one = CommitWriter()
+            writer = CommitWriter()
         try:
-            yield one
+            yield writer
         finally:
-            self._writers.append(one)
+            self._writers.append(writer)
 
     def read(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers to some questions about keys of one namespace, at one moment."""
+        """Run commands on keys of one namespace at one moment, and return their replies."""
         keys: dict[bytes, int] = {}
         job = [
-            [ask[0], _key_index(keys, ask[1]), *(_to_argument(keys, part) for part in ask[2:])]
-            for ask in commands
+            [command[0], _key_index(keys, command[1]), *(_to_argument(keys, part) for part in command[2:])]
+            for command in commands
         ]
-        found: list[Any] = self._run_script(READ_SCRIPT, [*keys], _script_args(job))
-        return found
+        replies: list[Any] = self._run_script(READ_SCRIPT, [*keys], _script_args(job))
+        return replies
 
     def commit(self, writer: CommitWriter, keys: Sequence[bytes], job: dict[str, Any]) -> list[bytes]:
-        """Do a job at most once; what the server said."""
+        """Run a commit job at most once, and return its reply."""
         writer.number += 1
         job.update(
             number=writer.number,
@@ -410,24 +398,24 @@ class RedisConnections:
             life=ids.uuid7(),
             keep=int(1_000 * max(_COMMIT_RECORD_TTL_S, 4 * self.timeout)),
         )
-        told: list[bytes] = self._run_script(
+        reply: list[bytes] = self._run_script(
             COMMIT_SCRIPT, keys, _script_args(job), is_write=not job["check_only"]
         )
-        return told
+        return reply
 
     def acquire_lock(self, key: bytes, writer: CommitWriter, ttl_ms: int) -> bool:
-        """Whether a writer may now write alone for a while."""
+        """Take or keep a lock for a writer, and return whether it has it."""
         with map_errors(self.name):
             return bool(self.client.set(key, writer.token, nx=True, px=ttl_ms)) or (
                 self.client.get(key) == writer.token.encode()
             )
 
     def release_lock(self, key: bytes, writer: CommitWriter) -> None:
-        """Let the others write again."""
+        """Release a lock, if the writer still has it."""
         self._run_script(UNLOCK_SCRIPT, [key], [writer.token.encode()])
 
     def execute(self, *command: Any) -> Any:
-        """The answer to a plain command that changes nothing, or nothing that counts when done twice."""
+        """Run one command that may be repeated, and return its reply."""
         return self._retry(lambda: self.client.execute_command(*command), is_write=False)
 
     def _run_script(
@@ -442,7 +430,7 @@ class RedisConnections:
         return self._retry(run, is_write=is_write)
 
     def _retry(self, run: Callable[[], Any], *, is_write: bool) -> Any:
-        """Ask again when a connection breaks; but not when the server takes too long, which helps nobody."""
+        """Repeat a call when a connection breaks, but not after a timeout: the server is too slow already."""
         sent, left = False, _MAX_ATTEMPTS
         while True:
             if self.closed:
@@ -473,7 +461,7 @@ def _to_argument(keys: dict[bytes, int], part: Any) -> Any:
 
 
 def _script_args(job: Any) -> list[bytes]:
-    """A job as a script takes it: packed, and after it the bytes that it mentions."""
+    """Return a packed job, followed by the bytes that it refers to."""
     blobs: list[bytes] = []
 
     def plain(value: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Keys and values.
+"""Define the keys of a store on Redis, and encode and decode its values.
 
-Every key of a namespace carries the namespace in braces, so that a cluster keeps all of them in one place and
-one script can change them. What belongs to the store as a whole has a place of its own.
+Every key of a namespace has the namespace in braces as its hash tag, so that a cluster keeps all of them in
+one slot and one script can change them. Keys of the store as a whole have a tag of their own.
 
-Each value that several may change begins with a stamp of sixteen digits, another one after every change, so
-that a script can tell at a glance whether it is still what somebody read.
+Each value that several writers may change begins with a stamp of sixteen digits, a new one after every
+change, so that a script can compare it with what was read.
 """
 
 from __future__ import annotations
@@ -18,18 +18,14 @@ import msgspec
 
 from omoide.core import codec
 from omoide.core.entry import Entry, Scope, WriteRequest
-from omoide.stores import codec as bodies
 from omoide.stores import semantics
-from omoide.stores.codec import IndexData
+from omoide.stores.codec import IndexData, decode_entry, encode_entry
 from omoide.stores.records import Document, Lease, Version
 from omoide.stores.state import DocumentKey, Receipt
 from omoide.stores.truth import StaleTransition
 
-# keys: Where does what is kept lie?
-
-
 SEPARATOR = "\x1f"
-"""Stands between ids, which hold no control characters."""
+"""Separates ids, which have no control characters."""
 
 KEY_TYPES = {
     "meta": "hash",
@@ -62,15 +58,15 @@ KEY_TYPES = {
     "gate": "string",
     "done": "string",
 }
-"""What each key holds, by the word after the namespace:
+"""The Redis type of each key, by the word after the namespace:
 
-`meta` the counters; `rows` the entries; `found` their terms and vectors; `past` their older versions; `all`
-what counts, by when it was last touched; `time` everything, by when it happened; `gone` what counts no more;
-`expiry` what will expire; `same` who says the same; `on` what rests on an entry; `links`, `ends` the links;
-`invalid` how many links invalidate an entry; `stones` the tombstones; `receipts`, `keys`, `kept` the answers
-under idempotency keys; `access`, `used` how often and when; `docs`, `owners`, `doclog`, `kind`, `kinds`,
-`leases` the documents; `log` the changes; `watch` when what is read together last changed; `gate` who alone
-may write; `done` what a writer did last.
+`meta` counters; `rows` entries; `found` their index data; `past` their older versions; `all` live entries, by
+commit; `time` all entries, by time; `gone` entries that are no longer live, by commit; `expiry` live entries,
+by expiry; `same` ids by content; `on` dependents of an id; `links`, `ends` links, and links of an entry;
+`invalid` number of invalidating links; `stones` tombstones; `receipts`, `keys`, `kept` receipts by
+idempotency key, keys by entry, and keys by time; `access`, `used` count and time of uses; `docs`, `owners`,
+`doclog`, `kind`, `kinds`, `leases` documents; `log` changes; `watch` stamps of what is read together; `gate`
+lock; `done` last commit of a writer.
 """
 
 
@@ -84,33 +80,33 @@ class NamespaceKeys:
         return f"{self._prefix}{name}{':' if part else ''}{part}".encode()
 
     def type_of(self, key: bytes) -> str:
-        """What a key of these holds."""
+        """Return the Redis type of a key."""
         return KEY_TYPES[key[len(self._prefix.encode()) :].split(b":", 1)[0].decode()]
 
 
 def store_key(prefix: str, name: str) -> bytes:
-    """A key of the store as a whole."""
+    """Return a key of the store as a whole."""
     return f"{prefix}{{store}}:{name}".encode()
 
 
 def escape_namespace(namespace: str) -> str:
-    """A namespace in letters that mean nothing to Redis, another for each."""
+    """Return a namespace without characters that have a meaning in keys."""
     return quote(namespace, safe="")
 
 
 def is_valid_prefix(text: str) -> bool:
-    """Whether text can stand before all keys of a store: what is in braces has a meaning to a cluster."""
+    """Return whether a text can be the prefix of all keys; braces would be a hash tag."""
     return bool(re.fullmatch(r"[^{}\s\x00-\x1f\x7f]{1,64}", text))
 
 
 def partitions_of(entry: Entry) -> list[str]:
-    """The lists that an entry is in: everybody's, its agent's, its session's and its project's."""
+    """Return the partitions of the indexes that contain an entry: all, agent, session and project."""
     own = (("a", entry.agent_id), ("s", entry.session_id), ("p", entry.project_id))
     return ["*", *(f"{letter}{id}" for letter, id in own if id is not None)]
 
 
 def partition_for(scope: Scope) -> str:
-    """The shortest list that holds all that a scope does."""
+    """Return the smallest partition that contains a scope."""
     for letter, id in (("s", scope.session_id), ("p", scope.project_id), ("a", scope.agent_id)):
         if id is not None:
             return f"{letter}{id}"
@@ -118,31 +114,28 @@ def partition_for(scope: Scope) -> str:
 
 
 def watch_field(id: str) -> str:
-    """The name under which `watch` notes that something about an id changed beside its row."""
+    """Return the field of `watch` for what refers to an id: links, dependents and receipts."""
     return f"i{id}"
 
 
 def join_ids(*parts: str) -> bytes:
-    """Ids in one field; only the last part may be any text."""
+    """Join ids to one field; only the last part may be any text."""
     return SEPARATOR.join(parts).encode()
 
 
 def split_ids(field: bytes, parts: int) -> list[str]:
-    """The parts of a field."""
+    """Split a field into its parts."""
     return field.decode().split(SEPARATOR, parts - 1)
 
 
 def decode_ids(raw_ids: Iterable[bytes]) -> list[str]:
-    """Ids as they came from the server."""
-    return [one.decode() for one in raw_ids]
-
-
-# packing: How is what is kept written down in Redis?
+    """Decode the ids of a reply."""
+    return [id.decode() for id in raw_ids]
 
 
 STAMP_LENGTH = 16
 COMMIT_TICK = 0
-"""In a command, stands for the number of the commit; a number above it for that of a change in it."""
+"""Placeholder for the number of the commit; a number above it is that of a change in it."""
 
 Argument = bytes | str | int | list[bytes | int]
 
@@ -151,12 +144,12 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 
 def to_digits(number: int) -> bytes:
-    """A number as stamps are written."""
+    """Format a number as a stamp."""
     return b"%016d" % number
 
 
 class EntryRow(NamedTuple):
-    """An entry as it is kept."""
+    """The decoded value of `rows`."""
 
     written_seq: int
     number: int
@@ -168,9 +161,9 @@ class EntryRow(NamedTuple):
 
 
 def decode_row(raw: bytes, id: str) -> EntryRow:
-    """The entry in a value of `rows`."""
+    """Decode a value of `rows`."""
     first, at, model, given, flips, body = _unpack(raw[3 * STAMP_LENGTH :])
-    entry = bodies.decode_entry(body)
+    entry = decode_entry(body)
     return EntryRow(
         int(raw[STAMP_LENGTH : 2 * STAMP_LENGTH]),
         int(raw[2 * STAMP_LENGTH : 3 * STAMP_LENGTH]),
@@ -185,30 +178,30 @@ def decode_row(raw: bytes, id: str) -> EntryRow:
 def encode_row(
     first_rev: int, last: Version, model: str, has_custom_vector: bool, transitions: Sequence[StaleTransition]
 ) -> bytes:  # fmt: skip
-    """What stands in `rows` after the three numbers."""
+    """Encode a value of `rows`, without its three numbers."""
     assert last.entry is not None
-    return pack([first_rev, last.at, model, has_custom_vector, transitions, bodies.encode_entry(last.entry)])
+    return pack([first_rev, last.at, model, has_custom_vector, transitions, encode_entry(last.entry)])
 
 
 def version_of(id: str, at: int, entry: Entry) -> Version:
-    """A version of an entry."""
+    """Return the version of an entry."""
     return Version(id=id, rev=entry.rev, at=at, entry=entry)
 
 
 def decode_version(raw: bytes, id: str) -> Version:
-    """The version in a value of `past`."""
+    """Decode a value of `past`."""
     at, body = _unpack(raw)
-    return version_of(id, at, bodies.decode_entry(body))
+    return version_of(id, at, decode_entry(body))
 
 
 def encode_version(old: Version) -> bytes:
-    """A version that is not the last one any more."""
+    """Encode a value of `past`."""
     assert old.entry is not None
-    return pack([old.at, bodies.encode_entry(old.entry)])
+    return pack([old.at, encode_entry(old.entry)])
 
 
 def decode_index_data(raw: bytes | None) -> tuple[str, IndexData]:
-    """Whose vectors a value of `found` holds, and what an entry is found by."""
+    """Decode a value of `found`: the embedder of the vectors, and the index data."""
     if raw is None:
         return "", IndexData(b"", ())
     model, features, pooled, tokens, given = _unpack(raw)
@@ -216,12 +209,12 @@ def decode_index_data(raw: bytes | None) -> tuple[str, IndexData]:
 
 
 def encode_index_data(model: str, record: IndexData) -> bytes:
-    """What an entry is found by."""
+    """Encode a value of `found`."""
     return pack([model, record.features, record.pooled or b"", record.tokens or b"", record.given])
 
 
 def decode_tombstones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, Version]]:
-    """The tombstones in a value of `stones`, each with an empty entry that says whose it was."""
+    """Decode a value of `stones`: tombstones, each with an empty entry that carries the owner."""
     return [
         (
             Entry(
@@ -235,7 +228,7 @@ def decode_tombstones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, 
 
 
 def encode_tombstones(tombstones: Sequence[tuple[Entry, Version]]) -> list[bytes | int]:
-    """The tombstones of an id."""
+    """Encode a value of `stones`."""
     plain = [
         (like.agent_id, like.session_id, like.project_id, stone.rev, stone.at, stone.reason)
         for like, stone in tombstones
@@ -244,22 +237,25 @@ def encode_tombstones(tombstones: Sequence[tuple[Entry, Version]]) -> list[bytes
 
 
 def decode_receipt(raw: bytes) -> Receipt:
-    """What was answered under an idempotency key."""
-    print_, outcome, at, stale, body = _unpack(raw[STAMP_LENGTH:])
-    entry = bodies.decode_entry(body)
+    """Decode a value of `receipts`."""
+    fingerprint, outcome, at, stale, body = _unpack(raw[STAMP_LENGTH:])
+    entry = decode_entry(body)
     entry = semantics.replace_unchecked(entry, stale=True) if stale else entry
-    return print_, semantics.write_result(WriteRequest(entry=entry), entry, outcome), at
+    return fingerprint, semantics.write_result(WriteRequest(entry=entry), entry, outcome), at
 
 
 def encode_receipt(receipt: Receipt) -> list[bytes | int]:
-    """What is remembered of an answer."""
-    print_, result, at = receipt
+    """Encode a value of `receipts`."""
+    fingerprint, result, at = receipt
     entry = result.entry
-    return [COMMIT_TICK, pack([print_, result.outcome, at, entry.stale, bodies.encode_entry(entry)])]
+    return [
+        COMMIT_TICK,
+        pack([fingerprint, result.outcome, at, entry.stale, encode_entry(entry)]),
+    ]
 
 
 def decode_document(raw: bytes, key: DocumentKey) -> Document:
-    """A document without its log."""
+    """Decode a document without its log."""
     agent, session, rev, at, body = _unpack(raw[STAMP_LENGTH:])
     namespace, kind, id = key
     return Document(
@@ -275,7 +271,7 @@ def decode_document(raw: bytes, key: DocumentKey) -> Document:
 
 
 def encode_document(document: Document) -> list[bytes | int]:
-    """What is kept of a document."""
+    """Encode a document without its log."""
     return [
         COMMIT_TICK,
         pack(
@@ -291,27 +287,27 @@ def encode_document(document: Document) -> list[bytes | int]:
 
 
 def decode_item(raw: bytes) -> Any:
-    """One thing that was appended to a document."""
+    """Decode an item of the log of a document."""
     return codec.decode(raw, codec.Frozen)
 
 
 def decode_lease(raw: bytes) -> Lease:
-    """Who holds a document."""
+    """Decode a lease."""
     owner, until, token = _unpack(raw[STAMP_LENGTH:])
     return Lease(owner=owner, until=until, token=token)
 
 
 def encode_lease(lease: Lease) -> list[bytes | int]:
-    """What is kept of a lease."""
+    """Encode a lease."""
     return [COMMIT_TICK, pack([lease.owner, lease.until, lease.token])]
 
 
 def encode_change(id: str, op: str, rev: int, at: int) -> bytes:
-    """A change, as the log tells it."""
+    """Encode a change for the log."""
     return pack([id, op, rev, at])
 
 
 def decode_change(raw: bytes) -> tuple[str, str, int, int]:
-    """The change in a line of the log."""
+    """Decode a change of the log."""
     id, op, rev, at = _unpack(raw)
     return id, op, rev, at
