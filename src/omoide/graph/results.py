@@ -122,13 +122,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def to_json(self) -> bytes:
         """Return the result in the SPARQL JSON results format; triples become three columns."""
         if self.kind == "truth":
-            return _encode_json({"head": {}, "boolean": self.truth})
+            return msgspec.json.encode({"head": {}, "boolean": self.truth})
         names, terms = self._table()
         bindings = [
             {name: _term_to_json(term) for name, term in zip(names, row, strict=True) if term is not None}
             for row in terms
         ]
-        return _encode_json({"head": {"vars": names}, "results": {"bindings": bindings}})
+        return msgspec.json.encode({"head": {"vars": names}, "results": {"bindings": bindings}})
 
     def to_ntriples(self) -> str:
         """Return the triples as N-Triples."""
@@ -181,15 +181,9 @@ def _term_to_json(term: RDFTerm) -> dict[str, str]:
 def _term_to_text(term: RDFTerm | None) -> str:
     if term is None:
         return ""
-    text = (
-        f"<{term.value}>" if term.kind == "iri" else f"_:{term.value}" if term.kind == "blank" else term.value
-    )
+    text = str(term) if term.kind in ("iri", "blank") else term.value
     line = " ".join(text.split())
     return line if len(line) <= _MAX_CELL_WIDTH else f"{line[: _MAX_CELL_WIDTH - 1]}…"
-
-
-def _encode_json(value: object) -> bytes:
-    return msgspec.json.encode(value)
 
 
 def load_oxigraph() -> Any:
@@ -203,7 +197,7 @@ def load_oxigraph() -> Any:
 def check_syntax(bound: BoundQuery) -> BoundQuery:
     """Return the query if Oxigraph can parse it; it is not evaluated."""
     text = bound.text
-    if bound.form == "ASK":  # which would be answered at once, and rows are not
+    if bound.form == "ASK":  # Oxigraph evaluates an ASK at once, but rows lazily
         start = next(at for at, token in enumerate(bound.tokens) if token.kind == "word")
         rest = "".join(token.text for token in bound.tokens[start + 1 :])
         text = f"SELECT (1 AS ?omoide_checked) {rest}"
@@ -225,7 +219,7 @@ def syntax_problem(message: str) -> str:
     """Return position and reason of a parser message; the list of expected tokens is left out."""
     position = re.search(r"error at (\d+):(\d+)", message)
     reason = re.search(r"\b(?:The|Syntax|Duplicate)\b[^,\[]*", message)
-    # Prefixes and values are written out by now, so only the line is the caller's own.
+    # Prefixes and values are expanded by now, so the column would mislead; the line is right.
     where = f" in line {position[1]}" if position else f" ({' '.join(message.split())[:200]})"
     return f"cannot be read{where}{f': {reason[0].strip()}' if reason else ''}"
 

@@ -306,13 +306,11 @@ class GraphProjection:
                 self.catch_up(scope.namespace)
                 tracked = self._namespaces[scope.namespace]
                 owner_graphs = [graph for graph in sorted(tracked.owners) if _scope_covers(scope, graph)]
-                default_graphs = (
-                    owner_graphs
-                    if len(owner_graphs) <= MAX_SEPARATE_GRAPHS
-                    else self._union_graph(tracked, scope, owner_graphs)
-                )
-                if default_graphs is not None:
-                    return [*default_graphs, ONTOLOGY_GRAPH], owner_graphs
+                if len(owner_graphs) <= MAX_SEPARATE_GRAPHS:
+                    return [*owner_graphs, ONTOLOGY_GRAPH], owner_graphs
+                union = self._union_graph(tracked, scope, owner_graphs)
+                if union is not None:
+                    return [union, ONTOLOGY_GRAPH], owner_graphs
         raise Busy(self.backend.name, "is changed by others all the time", "try again later")
 
     def generation(self, namespace: str) -> object:
@@ -368,17 +366,12 @@ class GraphProjection:
                     break
                 state = _state_after(tracked, state, feed)
                 tracked.is_consistent = False
-                if (
-                    feed.more
-                    and not feed.erased_ids
-                    and not uses
-                    and state.seq - tracked.state.seq < MAX_BATCH
-                ):
+                only_writes = not feed.erased_ids and not uses
+                if feed.more and only_writes and state.seq - tracked.state.seq < MAX_BATCH:
+                    # The state is not saved with every batch: an interrupted build repeats a few of them.
                     writer.start(partial(self._replace_subjects, _subjects(tracked, outdated), triples))
                 else:
-                    self._apply_feed(
-                        namespace, tracked, feed, triples, outdated, state, consistent=consistent
-                    )
+                    self._apply_feed(namespace, tracked, feed, triples, outdated, state, consistent)
                 tracked.record_uses(feed.access, state.last_use_ms)
                 applied += len(feed.entries)
                 if not feed.more:
@@ -406,6 +399,7 @@ class GraphProjection:
                     continue
                 state = _state_after(tracked, tracked.state, feed)
                 triples = _changed_triples(tracked, feed)
+                # Another program may have been interrupted, so the graph counts as inconsistent.
                 self._apply_feed(namespace, tracked, feed, triples, feed.entries, state, consistent=False)
                 tracked.record_uses(feed.access, state.last_use_ms)
                 applied += len(feed.entries)
@@ -454,7 +448,6 @@ class GraphProjection:
         triples: Mapping[str, str],
         outdated: Sequence[Entry],
         state: SyncState,
-        *,
         consistent: bool,
     ) -> None:
         """Apply a batch of changes; idempotent, so it can be repeated after a crash.
@@ -518,13 +511,11 @@ class GraphProjection:
         for at in range(0, len(rows), USES_PER_UPDATE):
             self.backend.record_uses(prefixes, rows[at : at + USES_PER_UPDATE])
 
-    def _union_graph(
-        self, tracked: NamespaceState, scope: Scope, owner_graphs: Sequence[str]
-    ) -> list[str] | None:
+    def _union_graph(self, tracked: NamespaceState, scope: Scope, owner_graphs: Sequence[str]) -> str | None:
         """Return the union graph of a scope; None if another program changed the namespace meanwhile."""
         if scope in tracked.unions:
             tracked.unions.move_to_end(scope)
-            return [tracked.unions[scope]]
+            return tracked.unions[scope]
         name = union_iri(scope)
         with self._namespace_lock(scope.namespace):
             if self.backend.shared and self.backend.state(scope.namespace) != tracked.state:
@@ -539,7 +530,7 @@ class GraphProjection:
         if len(tracked.unions) > MAX_UNION_GRAPHS and not self.backend.shared:
             _, oldest = tracked.unions.popitem(last=False)
             self._drop([oldest])
-        return [name]
+        return name
 
     def _load_ontology(self) -> None:
         """Write the ontology to the backend if it is missing or outdated."""
