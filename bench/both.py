@@ -14,7 +14,7 @@ from bench.floor import Array, Floor
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, open_store
 from omoide.core import MessageRef
 from omoide.embedders import HashEmbedder
-from omoide.stores.records import Query
+from omoide.stores import Query
 
 Given = dict[str, tuple[list[str], Array]]
 

@@ -22,7 +22,7 @@ from bench.both import AGENT
 from bench.corpus import Prepared
 from omoide import Entry, RecallRequest, WriteRequest, open_store
 from omoide.embedders import HashEmbedder
-from omoide.stores.async_store import AsyncStore
+from omoide.stores import AsyncStore
 
 TEXTS = 3_000
 QUESTIONS = 300

@@ -25,8 +25,7 @@ from omoide.graph.serializer import entries_to_nquads
 from omoide.graph.sync import source_for
 from omoide.graph.view import GraphCore
 from omoide.graph.vocabulary import ONTOLOGY_GRAPH
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.records import Query
+from omoide.stores import AsyncStore, Query
 
 BATCH = 1_000
 ROUNDS = 9

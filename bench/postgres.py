@@ -25,8 +25,7 @@ from bench.measure import Report, Work, in_turn, shown
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, open_store
 from omoide.embedders import HashEmbedder
 from omoide.errors import StoreFailed
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.records import Document, Query
+from omoide.stores import AsyncStore, Document, Query
 from omoide.testing import PostgresServer
 
 CLIENTS = (1, 4, 16)

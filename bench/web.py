@@ -25,7 +25,7 @@ from bench import corpus
 from bench.measure import Report, shown
 from omoide import Entry, WriteRequest, open_store
 from omoide.service import auth
-from omoide.stores.async_store import AsyncStore
+from omoide.stores import AsyncStore
 from omoide.web import create_app
 
 MEMORIES = 100_000

@@ -15,7 +15,7 @@ import anyio
 
 import omoide
 from omoide import Evidence, RecallResult, Scope, WriteResult, open_store, verbs
-from omoide.stores.records import EraseReceipt
+from omoide.stores import EraseReceipt
 
 DESK = Scope(agent_id="help-desk", session_id="ticket-7")
 

@@ -18,8 +18,7 @@ from omoide import Entry, RecallRequest, RecallResult, Scope, Store, WriteReques
 from omoide.core import Hit, Reason, Why
 from omoide.errors import KeyReused
 from omoide.retrieval import terms
-from omoide.stores import semantics
-from omoide.stores.protocols import SupportsErase
+from omoide.stores import SupportsErase, semantics
 
 
 class JsonLinesStore:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from omoide import verbs
 from omoide.core.entry import Scope, WriteResult
-from omoide.stores.async_store import AsyncStore, InlineStore
+from omoide.stores.async_store import AsyncStore
 from omoide.stores.protocols import Store
 
 if TYPE_CHECKING:
@@ -48,6 +48,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _inline(name: str) -> Any:
+    """Return an async method that calls the synchronous store directly, and so never suspends."""
+
+    async def call(self: _InlineStore, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._sync, name)(*args, **kwargs)
+
+    return call
+
+
+class _InlineStore:
+    """A synchronous store with the async methods that verbs call, which run in the calling thread."""
+
+    def __init__(self, sync: Any) -> None:
+        self._sync = sync
+
+    write = _inline("write")
+    recall = _inline("recall")
+    list_entries = _inline("list_entries")
+    supersede = _inline("supersede")
+    reinstate = _inline("reinstate")
+    erase = _inline("erase")
+    scrub = _inline("scrub")
+
+
 def _blocking(
     verb: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Store, P], T]:
@@ -56,7 +80,7 @@ def _blocking(
     @wraps(verb)
     def call(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if isinstance(store, AsyncStore):
-            return _complete(verb(InlineStore(store.sync, store.url), *args, **kwargs))
+            return _complete(verb(_InlineStore(store.sync), *args, **kwargs))
         return _run(verb, store, *args, **kwargs)
 
     return call

@@ -1,3 +1,130 @@
-"""Where do memories live?"""
+"""Store memories: in memory, in a SQLite file, on PostgreSQL or on Redis.
+
+`factory.open_store` opens the store at a URL; `url` parses it. `protocols` declares the operations and
+`records` their values; `async_store` is the async interface of the synchronous stores. `validation` has the
+settings and the checks of arguments, `semantics` what a write means and what makes an entry stale, `recall`
+how a query is answered, `redaction` how secrets are kept out. `codec`, `pool` and `cache` are the index in
+bytes and in memory. `memory` is the reference store; it shares `operations` on a `state` with `redis`.
+`sqlite` and `postgres` share the statements in `sql`.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omoide._lazy import attach
+
+if TYPE_CHECKING:
+    from omoide.stores.async_store import AsyncStore
+    from omoide.stores.factory import open_store
+    from omoide.stores.protocols import (
+        Store,
+        SupportsAccess,
+        SupportsBatchWrite,
+        SupportsClose,
+        SupportsDocuments,
+        SupportsErase,
+        SupportsFeed,
+        SupportsGet,
+        SupportsImport,
+        SupportsLeases,
+        SupportsLinks,
+        SupportsQuery,
+        SupportsSupersede,
+        SupportsWait,
+    )
+    from omoide.stores.records import (
+        Access,
+        Change,
+        Document,
+        EraseReceipt,
+        Feed,
+        Finding,
+        Lease,
+        Link,
+        Page,
+        Query,
+        Stats,
+        Version,
+    )
+    from omoide.stores.redaction import Guard, mask_secrets, refuse_secrets
+    from omoide.stores.semantics import decide_write, entry_predicate
+    from omoide.stores.validation import StoreSettings
+
+__all__ = [
+    "Access",
+    "AsyncStore",
+    "Change",
+    "Document",
+    "EraseReceipt",
+    "Feed",
+    "Finding",
+    "Guard",
+    "Lease",
+    "Link",
+    "Page",
+    "Query",
+    "Stats",
+    "Store",
+    "StoreSettings",
+    "SupportsAccess",
+    "SupportsBatchWrite",
+    "SupportsClose",
+    "SupportsDocuments",
+    "SupportsErase",
+    "SupportsFeed",
+    "SupportsGet",
+    "SupportsImport",
+    "SupportsLeases",
+    "SupportsLinks",
+    "SupportsQuery",
+    "SupportsSupersede",
+    "SupportsWait",
+    "Version",
+    "decide_write",
+    "entry_predicate",
+    "mask_secrets",
+    "open_store",
+    "refuse_secrets",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    attributes={
+        "async_store": ("AsyncStore",),
+        "factory": ("open_store",),
+        "protocols": (
+            "Store",
+            "SupportsAccess",
+            "SupportsBatchWrite",
+            "SupportsClose",
+            "SupportsDocuments",
+            "SupportsErase",
+            "SupportsFeed",
+            "SupportsGet",
+            "SupportsImport",
+            "SupportsLeases",
+            "SupportsLinks",
+            "SupportsQuery",
+            "SupportsSupersede",
+            "SupportsWait",
+        ),
+        "records": (
+            "Access",
+            "Change",
+            "Document",
+            "EraseReceipt",
+            "Feed",
+            "Finding",
+            "Lease",
+            "Link",
+            "Page",
+            "Query",
+            "Stats",
+            "Version",
+        ),
+        "redaction": ("Guard", "mask_secrets", "refuse_secrets"),
+        "semantics": ("decide_write", "entry_predicate"),
+        "validation": ("StoreSettings",),
+    },
+)

@@ -43,7 +43,7 @@ async def run_in_thread_with_limiter(
     return await to_thread.run_sync(partial(copy_context().run, function, *args, **kwargs), limiter=limiter)
 
 
-class Operation(Generic[P, T]):
+class ThreadedOperation(Generic[P, T]):
     """An async method that calls the method of the same name of the synchronous store."""
 
     def __init__(self, declaration: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
@@ -51,7 +51,7 @@ class Operation(Generic[P, T]):
         self.__doc__ = declaration.__doc__
 
     @overload
-    def __get__(self, store: None, owner: type) -> Operation[P, T]: ...
+    def __get__(self, store: None, owner: type) -> ThreadedOperation[P, T]: ...
     @overload
     def __get__(self, store: AsyncStore, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, store: AsyncStore | None, owner: type) -> Any:
@@ -61,7 +61,7 @@ class Operation(Generic[P, T]):
 
         @wraps(self._declaration)
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return await store._run(getattr(store.sync, name), *args, **kwargs)
+            return await run_in_thread(getattr(store.sync, name), *args, **kwargs)
 
         return call
 
@@ -95,51 +95,37 @@ class AsyncStore:
     ) -> None:
         self.sync.close()
 
-    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await run_in_thread(function, *args, **kwargs)
-
     async def record_access(self, ids: Iterable[str], scope: Scope) -> None:
         """Count one use of each entry; ids outside the scope are ignored."""
         # Read here: an iterator must not be consumed in another thread.
-        await self._run(self.sync.record_access, [*ids], scope)
+        await run_in_thread(self.sync.record_access, [*ids], scope)
 
-    write = Operation(protocols.Store.write)
-    recall = Operation(protocols.Store.recall)
-    list_entries = Operation(protocols.Store.list_entries)
-    write_many = Operation(protocols.SupportsBatchWrite.write_many)
-    write_with_vector = Operation(protocols.SupportsBatchWrite.write_with_vector)
-    get = Operation(protocols.SupportsGet.get)
-    query = Operation(protocols.SupportsQuery.query)
-    history = Operation(protocols.SupportsQuery.history)
-    stats = Operation(protocols.SupportsQuery.stats)
-    link = Operation(protocols.SupportsLinks.link)
-    unlink = Operation(protocols.SupportsLinks.unlink)
-    links = Operation(protocols.SupportsLinks.links)
-    supersede = Operation(protocols.SupportsSupersede.supersede)
-    reinstate = Operation(protocols.SupportsSupersede.reinstate)
-    access = Operation(protocols.SupportsAccess.access)
-    erase = Operation(protocols.SupportsErase.erase)
-    scrub = Operation(protocols.SupportsErase.scrub)
-    changes = Operation(protocols.SupportsFeed.changes)
-    change_feed = Operation(protocols.SupportsFeed.change_feed)
-    import_entries = Operation(protocols.SupportsImport.import_entries)
-    load = Operation(protocols.SupportsDocuments.load)
-    save = Operation(protocols.SupportsDocuments.save)
-    append = Operation(protocols.SupportsDocuments.append)
-    documents = Operation(protocols.SupportsDocuments.documents)
-    namespaces = Operation(protocols.SupportsDocuments.namespaces)
-    kinds = Operation(protocols.SupportsDocuments.kinds)
-    claim = Operation(protocols.SupportsLeases.claim)
-    release = Operation(protocols.SupportsLeases.release)
-    close = Operation(protocols.SupportsClose.close)
-
-
-class InlineStore(AsyncStore):
-    """An `AsyncStore` whose operations run in the calling thread and never suspend.
-
-    A coroutine that awaits nothing else can be run to its end without an event loop, which is how
-    `omoide.blocking` calls the verbs.
-    """
-
-    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return function(*args, **kwargs)
+    write = ThreadedOperation(protocols.Store.write)
+    recall = ThreadedOperation(protocols.Store.recall)
+    list_entries = ThreadedOperation(protocols.Store.list_entries)
+    write_many = ThreadedOperation(protocols.SupportsBatchWrite.write_many)
+    write_with_vector = ThreadedOperation(protocols.SupportsBatchWrite.write_with_vector)
+    get = ThreadedOperation(protocols.SupportsGet.get)
+    query = ThreadedOperation(protocols.SupportsQuery.query)
+    history = ThreadedOperation(protocols.SupportsQuery.history)
+    stats = ThreadedOperation(protocols.SupportsQuery.stats)
+    link = ThreadedOperation(protocols.SupportsLinks.link)
+    unlink = ThreadedOperation(protocols.SupportsLinks.unlink)
+    links = ThreadedOperation(protocols.SupportsLinks.links)
+    supersede = ThreadedOperation(protocols.SupportsSupersede.supersede)
+    reinstate = ThreadedOperation(protocols.SupportsSupersede.reinstate)
+    access = ThreadedOperation(protocols.SupportsAccess.access)
+    erase = ThreadedOperation(protocols.SupportsErase.erase)
+    scrub = ThreadedOperation(protocols.SupportsErase.scrub)
+    changes = ThreadedOperation(protocols.SupportsFeed.changes)
+    change_feed = ThreadedOperation(protocols.SupportsFeed.change_feed)
+    import_entries = ThreadedOperation(protocols.SupportsImport.import_entries)
+    load = ThreadedOperation(protocols.SupportsDocuments.load)
+    save = ThreadedOperation(protocols.SupportsDocuments.save)
+    append = ThreadedOperation(protocols.SupportsDocuments.append)
+    documents = ThreadedOperation(protocols.SupportsDocuments.documents)
+    namespaces = ThreadedOperation(protocols.SupportsDocuments.namespaces)
+    kinds = ThreadedOperation(protocols.SupportsDocuments.kinds)
+    claim = ThreadedOperation(protocols.SupportsLeases.claim)
+    release = ThreadedOperation(protocols.SupportsLeases.release)
+    close = ThreadedOperation(protocols.SupportsClose.close)

@@ -1,3 +1,3 @@
-"""How does a PostgreSQL server keep memories?"""
+"""Store memories on PostgreSQL: `store` opens a schema, `connection` is its pool, `schema` migrates it."""
 
 from __future__ import annotations

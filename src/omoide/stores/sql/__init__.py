@@ -1,3 +1,7 @@
-"""Which statements keep memories in a database?"""
+"""Run the operations of a store as SQL statements that SQLite and PostgreSQL share.
+
+`store` has the operations; `writes`, `queries`, `documents` and `maintenance` the statements; `rows` maps
+entries to rows; `candidates` finds what a query is scored on; `database` is what a back end provides.
+"""
 
 from __future__ import annotations

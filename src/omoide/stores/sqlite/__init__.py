@@ -1,3 +1,3 @@
-"""How does one SQLite file hold everything?"""
+"""Store memories in a SQLite file: `store` opens it, `connection` talks to it, `schema` migrates it."""
 
 from __future__ import annotations
