@@ -1,4 +1,4 @@
-"""Are contradictions found, linked where that is enough, and refused where it is not?"""
+"""Contradictions are found, linked, and refused in strict mode."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.longterm.given import SHOP, a_store, connect, keep
 from tests.stores.own import Pocket
+from tests.support.longterm import SHOP, a_store, connect, keep
 
 from omoide.core.entry import Entry, Scope
 from omoide.errors import Contradiction, Incomplete, Invalid

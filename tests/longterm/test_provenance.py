@@ -1,4 +1,4 @@
-"""Does a memory lead back to the words it rests on?"""
+"""A memory leads back to the messages it was derived from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.longterm.given import SHOP, a_store, connect, keep, transcript
 from tests.stores.own import Pocket
+from tests.support.longterm import SHOP, a_store, connect, keep, transcript
 
 from omoide.core.entry import Evidence, MessageRef, Scope
 from omoide.errors import Invalid, NotFound

@@ -1,4 +1,4 @@
-"""Which relations between memories mean something to everybody?"""
+"""The relations of the ontology connect memories."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.longterm.given import SHOP, connect, keep
 from tests.stores.own import Pocket
+from tests.support.longterm import SHOP, connect, keep
 
 from omoide.core.entry import MEMORY_TYPES, Entry, Scope, supertypes
 from omoide.errors import Conflict, Invalid, NotFound

@@ -1,4 +1,4 @@
-"""Is it told why a memory no longer holds?"""
+"""A stale memory is explained by the chain to its cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.longterm.given import SHOP, a_store, connect, keep
+from tests.support.longterm import SHOP, a_store, connect, keep
 
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, NotFound

@@ -1,4 +1,4 @@
-"""Does what is said to be done next become a task?"""
+"""Tasks are extracted from messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.projection.given import NOW, agent, covered, entries, message, splits, talking
+from tests.support.projection import NOW, agent, covered, entries, message, splits, talking
 
 from omoide import Agent, Thread, memory, thread
 from omoide.errors import Invalid, WrongType

@@ -1,4 +1,4 @@
-"""Does the summary in the world say what the conversation was about?"""
+"""The summary in the world space covers the conversation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.projection.given import NOW, agent, covered, entries, message, note, splits, talking
+from tests.support.projection import NOW, agent, covered, entries, message, note, splits, talking
 
 from omoide import Agent, Thread, memory, thread
 from omoide.core.state import THREAD

@@ -1,4 +1,4 @@
-"""What does a store on a Redis server say when something is wrong, and is nothing half done then?"""
+"""A failing Redis server is reported with a remedy, and nothing is half written."""
 
 from __future__ import annotations
 

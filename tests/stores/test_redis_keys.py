@@ -1,4 +1,4 @@
-"""Where does the store on a Redis server keep what it keeps, and does it touch nothing else?"""
+"""The Redis store uses documented keys under its prefix, and touches no others."""
 
 from __future__ import annotations
 

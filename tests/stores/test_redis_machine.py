@@ -1,4 +1,4 @@
-"""Does any sequence of operations leave a Redis server as it leaves the reference in memory?"""
+"""Any sequence of operations leaves a Redis server as it leaves the store in memory."""
 
 from __future__ import annotations
 

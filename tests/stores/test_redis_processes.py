@@ -1,4 +1,4 @@
-"""Do processes that share a Redis server lose nothing, and see at once what the others did?"""
+"""Processes that share a Redis server lose nothing, and see the changes of others at once."""
 
 from __future__ import annotations
 

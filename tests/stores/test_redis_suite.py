@@ -1,4 +1,4 @@
-"""Does the store on a Redis server pass the suite that comes with Omoide, all of it?"""
+"""The Redis store passes the conformance suite."""
 
 from __future__ import annotations
 

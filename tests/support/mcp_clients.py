@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
-from tests.longterm.given import connect, keep
+from tests.support.longterm import connect, keep
 
 from omoide import Agent, Definition, Scope, identity, memory
 from omoide.integrations.mcp import create_server

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.longterm.given import keep
+from tests.support.longterm import keep
 from tests.tools.given import ADA, a_spec, asked, refused
 from tests.turns.given import Spy
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.longterm.given import keep
+from tests.support.longterm import keep
 from tests.tools.given import ADA, a_spec, asked, declaring, refused, told
 from tests.turns.given import Talker, wants
 

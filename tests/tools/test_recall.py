@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.longterm.given import keep
+from tests.support.longterm import keep
 from tests.tools.given import ADA, a_spec, asked, refused, remembered
 
 from omoide.core.entry import Scope

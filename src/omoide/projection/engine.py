@@ -93,11 +93,9 @@ def read_cursor(memory: Memory, name: str, thread_id: str, now: int) -> Projecti
     """Return the cursor of a projector for a thread; a new one if there is none that can be read."""
     value = _cursors(memory).get(name)
     cursor = None if value is None else _parse_cursor(value)
-    return (
-        cursor
-        if cursor is not None and cursor.thread == thread_id
-        else ProjectionCursor(thread=thread_id, at=now)
-    )
+    if cursor is None or cursor.thread != thread_id:
+        return ProjectionCursor(thread=thread_id, at=now)
+    return cursor
 
 
 def iter_cursors(memory: Memory) -> Iterator[tuple[str, ProjectionCursor]]:
@@ -308,10 +306,8 @@ def _due_span(
         return None
     if backoff and cursor.is_backing_off(now, retry_ms):
         return None
-    last = size - 1
-    return cursor.next_seq, min(last, cursor.next_seq + MAX_BATCH - 1) if _needs_confirmation(
-        projector
-    ) else last
+    first, last = cursor.next_seq, size - 1
+    return first, min(last, first + MAX_BATCH - 1) if _needs_confirmation(projector) else last
 
 
 def _run(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.longterm.given import KINDS, a_store
+from tests.support.longterm import KINDS, a_store
 
 
 @pytest.fixture(params=KINDS)

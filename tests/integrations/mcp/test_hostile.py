@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.integrations.mcp.test_arguments import JSON, SCHEMAS, WORDS
-from tests.longterm.given import a_store, keep
+from tests.support.longterm import a_store, keep
 from tests.support.mcp_clients import (
     ADA,
     CALLS,

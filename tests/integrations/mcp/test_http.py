@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from mcp import MCPError
 from starlette.testclient import TestClient
-from tests.longterm.given import a_store
+from tests.support.longterm import a_store
 from tests.support.mcp_clients import ADA, call, call_error, http_server, over_http
 
 from omoide import clock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, MCPError
-from tests.longterm.given import keep
+from tests.support.longterm import keep
 from tests.support.mcp_clients import ADA, call, connect_client, fill_store
 
 

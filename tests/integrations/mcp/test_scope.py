@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mcp import MCPError
-from tests.longterm.given import keep
+from tests.support.longterm import keep
 from tests.support.mcp_clients import ADA, call, call_error, connect_client, fill_store
 
 from omoide.core.entry import Scope

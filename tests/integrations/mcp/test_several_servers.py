@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
-from tests.longterm.given import a_store
+from tests.support.longterm import a_store
 from tests.support.mcp_clients import ADA, call, over_stdio
 
 SERVERS = int(os.environ.get("OMOIDE_MCP_SERVERS", "2"))

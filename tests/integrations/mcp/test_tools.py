@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from mcp import Client
-from tests.longterm.given import a_store
+from tests.support.longterm import a_store
 from tests.support.mcp_clients import (
     ADA,
     CALLS,

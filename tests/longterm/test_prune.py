@@ -1,4 +1,4 @@
-"""Does pruning take only what may go, softly, and say what would fall with it?"""
+"""Pruning forgets only what it may, and names what depends on it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.longterm.given import SHOP, a_store, keep
 from tests.stores.own import Pocket
+from tests.support.longterm import SHOP, a_store, keep
 
 from omoide.core.entry import MEMORY_TYPES, Scope, with_subtypes
 from omoide.errors import Invalid, NotFound

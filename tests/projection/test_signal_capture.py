@@ -1,4 +1,4 @@
-"""Are the right signals kept, in the right words, and each once?"""
+"""Signals are captured by rules, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what a projector asks of a provider neither lost nor doubled?"""
+"""Requests of a projector to a provider are neither lost nor doubled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.projection.given import (
+from tests.support.projection import (
     NOW,
     Quiet,
     agent,

@@ -1,11 +1,11 @@
-"""Does an agent that lives make of its thread what it should, once, whatever its providers do?"""
+"""A running agent projects its thread once, whatever its providers do."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import anyio
-from tests.projection.given import covered
+from tests.support.projection import covered
 from tests.support.runtime_agents import Errors, Provider, alive, an_agent, crash, plain, sig
 
 from omoide import Agent, Context, clock, memory, open_store, thread

@@ -1,4 +1,4 @@
-"""Does asking for a kind of knowledge give all of it, the newest first, and nothing else?"""
+"""A query by type returns all memories of it, newest first, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.longterm.given import SHOP, a_store, keep
 from tests.stores.own import Pocket
+from tests.support.longterm import SHOP, a_store, keep
 
 from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, with_subtypes
 from omoide.errors import Invalid, NotFound

@@ -1,11 +1,11 @@
-"""Is reading everything at once the same as asking for one memory after the other?"""
+"""Reading the change feed gives the same as single reads."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.longterm.given import SHOP, connect, keep
+from tests.support.longterm import SHOP, connect, keep
 
 from omoide.core.entry import Scope
 from omoide.errors import Invalid
@@ -79,6 +79,7 @@ class Restless:
 
     def __init__(self, store: Any) -> None:
         self.link, self.unlink, self.links = store.link, store.unlink, store.links
+        self.changes = store.changes
         self._store = store
 
     async def change_feed(self, namespace: str, **how: Any) -> Any:

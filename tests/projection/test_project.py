@@ -1,4 +1,4 @@
-"""Is each entry of the thread projected once?"""
+"""Each entry of the thread is projected once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.projection.given import (
+from tests.support.projection import (
     NOW,
     Answering,
     Counting,

@@ -1,4 +1,4 @@
-"""What do the tests of projection start from?"""
+"""Agents, threads and projectors for the tests of projection."""
 
 from __future__ import annotations
 

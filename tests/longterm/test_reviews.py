@@ -1,12 +1,12 @@
-"""Does a review show what needs attention, and nothing else?"""
+"""A review shows what needs attention, and nothing else."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.longterm.given import SHOP, keep
 from tests.stores.own import Pocket
+from tests.support.longterm import SHOP, keep
 
 from omoide.core.entry import Scope
 from omoide.errors import Invalid

@@ -1,4 +1,4 @@
-"""Is what hangs together found, from either end, and nothing else?"""
+"""Related memories are found from either end, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.longterm.given import SHOP, a_store, connect, keep
 from tests.stores.own import Pocket
+from tests.support.longterm import SHOP, a_store, connect, keep
 
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, NotFound, WrongType

@@ -1,4 +1,4 @@
-"""Does an agent project by itself, when it should and not more often?"""
+"""The projection strategy projects when it is due and not more often."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.projection.given import (
+from tests.support.projection import (
     NOW,
     Counting,
     Quiet,

@@ -1,4 +1,4 @@
-"""What do the tests of long-term memory start from?"""
+"""Stores, memories and links for the tests of long-term memory."""
 
 from __future__ import annotations
 
