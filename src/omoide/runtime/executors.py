@@ -286,6 +286,7 @@ def dispatch(signal: Signal, targets: FrozenMap[str, Any], server: AgentServer) 
             names = ", ".join((*DISPATCH_TARGETS, *sorted(server.runtime.registry.dispatchers)))
             raise Invalid("dispatch", f"has no way {target!r}", f"use {names}")
     blocking: list[Work] = []
+    # Sorted, so that the order of effects does not depend on how the map was written.
     for target in sorted(targets):
         if target == "bus":
             if targets[target] and server.persistence.ownership is not None:

@@ -148,6 +148,7 @@ class Mailbox:
     def __init__(self, size: int) -> None:
         self.size = size
         self._items: deque[MailboxItem] = deque()
+        # Made on first use: most of many thousand agents never have a full mailbox.
         self._senders: deque[_Sender] | None = None
         self._arrival: Event | None = None
         self._closed = False
@@ -162,6 +163,7 @@ class Mailbox:
 
     def put_nowait(self, envelope: Envelope) -> bool:
         """Add an envelope if there is room now and no sender waits, and return whether it was added."""
+        # A waiting sender goes first, even where an item was just taken.
         if self._closed or self._senders or len(self._items) >= self.size:
             return False
         self._items.append(envelope)
@@ -185,6 +187,7 @@ class Mailbox:
         try:
             await sender.event.wait()
         except BaseException:
+            # An accepted or rejected sender has left the queue already.
             if not sender.accepted and not sender.rejected:
                 self._senders.remove(sender)
             raise

@@ -149,6 +149,7 @@ def check_expression(expression: str, timezone: str = "UTC") -> None:
 def _next_fire(cron: _CronExpression, start: datetime, after: int, zone: tzinfo) -> int:
     """Return the first second after `after` at which an expression fires, searching from a local time on."""
     while (local := cron.first_match(start)) is not None:
+        # PEP 495: fold 0 is the earlier of a repeated time; inside a gap it maps after fold 1.
         early, late = _second(local, zone, 0), _second(local, zone, 1)
         start = local + _SECOND
         if early > late:  # the local time falls into a gap
@@ -366,6 +367,7 @@ class _TimerQueue:
 
     def discard_one(self) -> None:
         self._cancelled += 1
+        # Cancelled timers stay in the heap; rebuilding it at half keeps the cost per timer constant.
         if self._cancelled > MAX_CANCELLED and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].active]
             heapify(self._heap)
@@ -441,6 +443,7 @@ class Timers:
 
     def _now(self) -> int:
         now = self.timing.now()
+        # Elapsed timers are kept relative to the sum of all steps back, so that none of them delays a timer.
         self._set_back += max(0, self._last_now - now)
         self._last_now = now
         return now

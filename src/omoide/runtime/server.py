@@ -266,6 +266,7 @@ class AgentServer:
     async def _run(self) -> Exit:
         count, persistence, every = 0, self.persistence, self.options.save_every
         while self._exit is None:
+            # Checked before each item: after its lease an agent must not act any more.
             if not persistence.is_owned:
                 return Exit("its lease ended", requested=True)
             item = self.mailbox.get_nowait()
@@ -336,6 +337,7 @@ class AgentServer:
             self.runtime.drop(self.id, envelope, f"the agent crashed with {type(error).__name__}")
             raise
         self.handled_count += 1
+        # Before the directives: what they send is saved together with this signal.
         self.persistence.record_handled(signal, internal=envelope.internal)
         unrouted = next((directive for directive in directives if _is_unrouted(directive)), None)
         if unrouted is not None and envelope.internal:
@@ -387,6 +389,7 @@ class AgentServer:
         """Execute directives after those that are queued already; those beyond the limit are dropped."""
         excess = 0
         for directive in directives:
+            # A directive may lead to further ones without end; the limit keeps that from eating all memory.
             if len(self._directives) >= self.options.max_directives:
                 excess += 1
                 self.runtime.refuse_directive(self, directive, "queue_overflow")
@@ -575,6 +578,7 @@ class AgentServer:
 
     def close(self, *, save: bool, reason: str = SHUTDOWN) -> None:
         """Accept no more signals, finish what is accepted, and end; with `save`, or `save_every`, saved."""
+        # A later close without save does not undo an earlier one with it.
         self._save_on_exit = save or self._save_on_exit or self.options.save_every is not None
         self._exit_reason = reason
         self.task_scope.cancel_background()

@@ -462,6 +462,7 @@ async def _pause(session: Session) -> None:
 
 async def _for_each(work: Callable[[SessionKey], Awaitable[None]], keys: Iterable[SessionKey]) -> None:
     """Run work for each key, some of them at a time."""
+    # Each close writes and may promote; all at once would crowd the store.
     limiter = CapacityLimiter(MAX_CONCURRENT_CLOSES)
 
     async def limited(key: SessionKey) -> None:

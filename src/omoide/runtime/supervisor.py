@@ -46,6 +46,7 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
             except Exception as error:
                 exit = Exit(f"could not be taken up again: {type(error).__name__}")
                 return
+            # Only after the reload: pending requests are answered here with "started again".
             server.clean_up(exit, restarting=True)
             server.restart(agent)
     finally:
@@ -75,6 +76,7 @@ async def stop_tree(server: AgentServer, runtime: Runtime) -> None:
 def _finalize(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
     """Remove a server, report what it did not handle, and notify its parent and its children."""
     runtime.remove_server(server)
+    # Senders that still wait are rejected; they report their signals themselves.
     server.mailbox.close()
     for item in server.mailbox.drain():
         if isinstance(item, Envelope):

@@ -272,6 +272,7 @@ class Bus:
             if to is not None:
                 raise NotRunning(to)
             return
+        # The context variable is inherited by tasks that a handler starts, and may outlive its call.
         in_handler = (context := _handler_context.get()) is not None and context.active
         receivers = [
             subscription
@@ -336,6 +337,7 @@ class Bus:
             if isawaitable(result):
                 await result
         except anyio.get_cancelled_exc_class():
+            # A cancellation of this task has a deadline of -inf; any other comes from inside the handler.
             lost = anyio.current_effective_deadline() == -inf
             if lost:
                 raise

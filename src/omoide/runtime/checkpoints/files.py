@@ -79,6 +79,7 @@ def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterat
     The locks are files of their own, a few for all names, so that none is removed while another process waits
     for it. A reader that may not create one goes without.
     """
+    # 256 lock files: agents that share one wait for each other for a moment.
     path = root / LOCK_FOLDER / sha256(name.encode()).hexdigest()[:2]
     try:
         make_folder(path.parent)
@@ -135,6 +136,7 @@ def replace_file(path: Path, data: bytes) -> None:
             _write_all(handle, data)
         finally:
             os.close(handle)
+        # Atomic on POSIX, and only after the data is synced.
         fresh.replace(path)
     except OSError:
         with suppress(OSError):
@@ -147,6 +149,7 @@ def append_at(path: Path, end: int, data: bytes) -> None:
     """Write at a position and truncate what follows; if that fails, nothing is written there."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        # Cut off a half-written line of an earlier crash first.
         os.ftruncate(handle, end)
         os.lseek(handle, end, os.SEEK_SET)
         try:

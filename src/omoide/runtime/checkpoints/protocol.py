@@ -137,6 +137,7 @@ async def save_agent(
         )
     if not force and stored.checkpoint == saved.replace(rev=rev):
         return rev
+    # Last: the checkpoint makes the journal entries above count.
     await store.save(agent.id, saved.replace(rev=rev + 1), expected_rev=stored_rev)
     return rev + 1
 
@@ -170,6 +171,7 @@ async def _flush_journal(
     if len(thread.entries) > old.count:
         try:
             rev = await store.append_thread(id, thread.id, thread.entries[old.count :], expected_rev=rev)
+        # The journal is longer than the checkpoint counts: a crash, or another writer, appended to it.
         except Conflict:
             rev, checkpoint_rev = await _replace_journal_tail(id, thread, old, stored, store)
     last = thread.last()

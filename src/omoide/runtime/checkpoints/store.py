@@ -85,6 +85,7 @@ class DocumentCheckpointStore:
                 )
             except NotFound as error:
                 raise Conflict(f"journal of {thread_id!r}", expected_rev, 0) from error
+        # A first journal, or one whose tail is replaced, is written as a whole.
         document = self._document(THREAD_KIND, name, id, {"thread": thread_id})
         if after:
             kept_entries = (await self.read_thread(id, thread_id)).entries[:after]

@@ -245,8 +245,10 @@ class Fleet:
             id=owned.id, kind=agent.definition.name, runtime=self.name, member=self.member, token=owned.token
         )
         self._check_owned(owned)
+        # Before the agent runs, so that others find it if this process dies in the next moment.
         owned.location_rev = await self.directory.set_owner(location)
         self._check_owned(owned)
+        # A signal counts as handled when it is saved; a larger number trades safety for speed.
         if self.runtime.agent_options.save_every is None:
             options = {"save_every": 1, **options}
         server = self.runtime.start_local(agent, rev=rev, ownership=owned, **options)

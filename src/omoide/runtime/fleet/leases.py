@@ -324,6 +324,7 @@ class Leases:
         if lease is None:
             self.remove(owned)
             return None
+        # From before the claim: the store started to count later, so we never overstay.
         owned.token, owned.deadline = lease.token, started + self.lease_ms / 1000
         return owned
 

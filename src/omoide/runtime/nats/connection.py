@@ -395,6 +395,7 @@ class NatsConnection:
 
     def _connect_options(self, remaining: float) -> dict[str, Any]:
         return {
+            # See the class: a broken client is replaced, never revived.
             "allow_reconnect": False,
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0.01,

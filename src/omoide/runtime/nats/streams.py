@@ -67,6 +67,7 @@ async def create_agent_consumer(
     suspect_seq = crash_count = 0
     last: OmoideError | None = None
     for _ in range(MAX_ATTEMPTS):
+        # A new name each time: the former owner sees that its consumer is gone.
         name = f"{sha256(agent.encode()).hexdigest()[:16]}-{ids.uuid7()}"
         config = _consumer_config(settings, name, [subject]).evolve(
             metadata={_SUSPECT_METADATA: str(suspect_seq), _CRASHES_METADATA: str(crash_count)}
@@ -138,6 +139,7 @@ def _consumer_config(settings: NatsSettings, name: str, subjects: list[str]) -> 
         durable_name=name,
         ack_policy=api.AckPolicy.EXPLICIT,
         ack_wait=settings.ack_wait,
+        # One message at a time keeps the order, also after a redelivery.
         max_ack_pending=1,
     )
     if len(subjects) == 1:

@@ -317,6 +317,7 @@ class NatsChannel:
     async def _send_progress(self) -> None:
         """Extend the acknowledgement deadline of a message while its handlers run."""
         while True:
+            # Three times within the deadline: one lost message does not cause a redelivery.
             await anyio.sleep(self._settings.ack_wait / 3)
             if self._current_message is not None:
                 await self._acknowledge(self._current_message.in_progress)
@@ -349,12 +350,12 @@ class NatsChannel:
             await self._acknowledge(message.ack)
             return
         assert self._consumer is not None
+        # A new consumer counts from 1; crashes of former owners over this message count, too.
         attempts = message.metadata.num_delivered - 1 + self._consumer.prior_deliveries(seq)
         accepted = await self._delivery.deliver(signal, attempts)
         if accepted is None and self._agent is not None and self._delivery.has_failed:
-            self._keep_consumer = (
-                True  # so that the next consumer sees that this one crashed over the message
-            )
+            # So that the next consumer sees that this one crashed over the message.
+            self._keep_consumer = True
         elif accepted is None:
             await self._acknowledge(message.nak)
         elif accepted:

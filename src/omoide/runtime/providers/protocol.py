@@ -149,6 +149,7 @@ async def call_provider(provider: Any, name: str, *args: Any) -> Any:
     """Return what a method of a provider returns, or a `CallFailure`; a call that hangs can be cancelled."""
     try:
         method = getattr(provider, name)
+        # An async method is awaited below; an instant one is cheaper than a thread.
         if iscoroutinefunction(method) or getattr(provider, "instant", False) is True:
             result = method(*args)
         else:
