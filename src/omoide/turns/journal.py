@@ -1,13 +1,13 @@
-"""Events, journal, transcript.
+"""Events, thread entries and the journal of a turn.
 
-Events tell what was done, with ids and figures and never with content. The one exception is `text`, a piece
-of an answer on its way to the reader, which is streamed and not kept.
+Events report what a turn does, with ids and figures and never with content. The one exception is `text`, a
+piece of an answer, which is streamed and not recorded.
 
-Every message, tool call and result is one entry of the thread, under the id of the request it belongs to. A
-turn is part of the conversation once its answer is there.
+Every message, tool call and result is one entry of the thread, with the id of its request. A turn is part of
+the conversation once its final reply is there.
 
-The journal names every effect of a turn: what was recalled, what the model replied, what each tool answered.
-A turn that is run again with its journal takes the answers from there and calls nothing.
+The journal lists every effect of a turn: the recall, the replies of the model, the results of tools. A replay
+takes the results from there and calls nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from omoide.core.value import Id, Millis, Name, Value, check_choice, check_tuple
 from omoide.errors import Invalid
 from omoide.turns.model import Reply
 from omoide.turns.prompt import Exchange, Message, ToolCall, Usage
-
-# events: What happened in the course of a turn, in one vocabulary?
-
 
 EVENT_KINDS = (
     "turn_started",
@@ -55,7 +52,7 @@ EVENT_KINDS = (
 
 
 class Event(Value, frozen=True, kw_only=True):
-    """One thing that happened in a turn."""
+    """One event of a turn."""
 
     kind: str
     at: Millis = msgspec.field(default_factory=clock.now)
@@ -74,40 +71,37 @@ def _format_value(value: Any) -> str:
 
 
 EventListener = Callable[[Event], Awaitable[Any] | Any]
-"""Somebody who is told each event as it happens."""
+"""A function that receives each event as it happens; it may be async."""
 
 
 class EventEmitter:
-    """The events of one turn, and who listens."""
+    """Records the events of one turn and passes them to a listener."""
 
     def __init__(self, listener: EventListener | None = None) -> None:
         self.log: list[Event] = []
         self._listener = listener
 
     async def emit(self, kind: str, **data: Any) -> None:
-        """Keep an event and pass it on; what a listener raises ends the turn."""
+        """Record an event and pass it on; an exception of the listener ends the turn."""
         event = Event(kind=kind, data={key: value for key, value in data.items() if value is not None})
         if kind != "text":
             self.log.append(event)
         if self._listener is not None:
-            answer = self._listener(event)
-            if isinstance(answer, Awaitable):
-                await answer
-
-
-# transcript: How is a turn written down in a thread, and read back?
+            pending = self._listener(event)
+            if isinstance(pending, Awaitable):
+                await pending
 
 
 EntryFields = dict[str, Any]
 
 
 def user_entry(request_id: str, content: str) -> EntryFields:
-    """What was asked."""
+    """Return the entry of the user's input."""
     return _entry("message", request_id, role="user", content=content)
 
 
 def assistant_entry(request_id: str, round: int, reply: Reply, *, final: bool) -> EntryFields:
-    """What a model replied; the final reply ends the turn."""
+    """Return the entry of a reply; the final one ends the turn."""
     calls = [codec.to_builtins(call) for call in reply.calls]
     return _entry(
         "message",
@@ -122,43 +116,43 @@ def assistant_entry(request_id: str, round: int, reply: Reply, *, final: bool) -
 
 
 def message_entry(role: str, content: str, metadata: Mapping[str, Any]) -> EntryFields:
-    """A message that belongs to no turn: later prompts do not show it, and memory hears it."""
+    """Return the entry of a message outside of turns: prompts do not show it, short-term memory reads it."""
     return {"kind": "message", "payload": {**metadata, "role": role, "content": content}}
 
 
 def tool_call_entry(request_id: str, call: ToolCall) -> EntryFields:
-    """That a tool is about to run."""
+    """Return the entry of a tool call that is about to run."""
     return _entry("tool_call", request_id, call_id=call.id, name=call.name, params=call.params)
 
 
 def tool_result_entry(request_id: str, call: ToolCall, ok: bool, content: str) -> EntryFields:
-    """What a tool answered."""
+    """Return the entry of a tool result."""
     status = "ok" if ok else "error"
     return _entry("tool_result", request_id, call_id=call.id, name=call.name, status=status, content=content)
 
 
 def error_entry(request_id: str, error: str, problem: str) -> EntryFields:
-    """That something went wrong in a turn; it may still go on."""
+    """Return the entry of an error; the turn may still be resumed."""
     return _entry("error", request_id, error=error, problem=problem)
 
 
 def resumed_entry(request_id: str) -> EntryFields:
-    """That somebody goes on with a turn."""
+    """Return the entry that marks a resumed turn."""
     return _entry("note", request_id, resumed=True)
 
 
 def abandoned_entry(request_id: str, reason: str) -> EntryFields:
-    """That a turn will not go on, and is no part of the conversation."""
+    """Return the entry that marks a turn as abandoned, and so no part of the conversation."""
     return _entry("error", request_id, given_up=True, problem=reason)
 
 
 def _entry(kind: str, request_id: str, **payload: Any) -> EntryFields:
-    given = {key: value for key, value in payload.items() if value is not None}
-    return {"kind": kind, "payload": {"request_id": request_id, **given}}
+    fields = {key: value for key, value in payload.items() if value is not None}
+    return {"kind": kind, "payload": {"request_id": request_id, **fields}}
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What a tool answered, and whether that was an error."""
+    """The result of a tool call, and whether it succeeded."""
 
     call: ToolCall
     ok: bool
@@ -166,7 +160,7 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class TurnProgress(msgspec.Struct):
-    """What a turn has done so far, read from the thread."""
+    """The state of a turn as its thread entries tell it."""
 
     user: ThreadEntry | None = None
     replies: dict[int, Reply] = {}
@@ -180,106 +174,109 @@ class TurnProgress(msgspec.Struct):
 
     @property
     def usage(self) -> Usage:
-        """What all replies took together."""
-        given = [*self.replies.values(), *([] if self.final_reply is None else [self.final_reply])]
-        return sum((reply.usage for reply in given), Usage())
+        """The token usage of all replies."""
+        replies = [*self.replies.values(), *([] if self.final_reply is None else [self.final_reply])]
+        return sum((reply.usage for reply in replies), Usage())
 
     def add(self, entry: ThreadEntry) -> None:
-        """Take in what comes next; what an action wrote into the thread in another form is passed over."""
+        """Add the next entry; entries that actions wrote in another form are ignored."""
         with suppress(KeyError, TypeError, Invalid):
             self._add(entry)
 
     def _add(self, entry: ThreadEntry) -> None:
-        said = entry.payload
-        match entry.kind, said.get("role"):
+        payload = entry.payload
+        match entry.kind, payload.get("role"):
             case "message", "user":
                 self.user = entry
             case "message", "assistant":
-                reply = _decode_reply(said)
-                self.rounds = said["round"] + 1
-                if said.get("final"):
+                reply = _decode_reply(payload)
+                self.rounds = payload["round"] + 1
+                if payload.get("final"):
                     self.final_reply, self.final_seq = reply, entry.seq
                 else:
-                    self.replies[said["round"]] = reply
+                    self.replies[payload["round"]] = reply
             case "tool_call", _:
-                self.started_calls[said["call_id"]] = _decode_call(said)
-                self.attempts[said["call_id"]] = self.attempts.get(said["call_id"], 0) + 1
+                self.started_calls[payload["call_id"]] = _decode_call(payload)
+                self.attempts[payload["call_id"]] = self.attempts.get(payload["call_id"], 0) + 1
             case "error", _:
-                self.abandoned = self.abandoned or said.get("given_up", False)
+                self.abandoned = self.abandoned or payload.get("given_up", False)
             case "tool_result", _:
-                call = self.started_calls.get(said["call_id"]) or _decode_call(said)
-                self.results[call.id] = ToolResult(call, said["status"] == "ok", said["content"])
+                call = self.started_calls.get(payload["call_id"]) or _decode_call(payload)
+                self.results[call.id] = ToolResult(call, payload["status"] == "ok", payload["content"])
             case _:
-                pass  # what an action wrote: not part of what was said
+                pass  # written by an action, and no part of the conversation
 
     def messages(self) -> list[Message]:
-        """What was said in the turn after the user's words, as far as it is complete."""
-        found: list[Message] = []
+        """Return the messages after the input, up to the first reply with an unanswered call."""
+        messages: list[Message] = []
         for at in sorted(self.replies):
             reply = self.replies[at]
             results = [self.results.get(call.id) for call in reply.calls]
-            if any(one is None for one in results):
+            if any(item is None for item in results):
                 break
-            found.append(
+            messages.append(
                 Message(role="assistant", content=reply.content, calls=reply.calls, native=reply.native)
             )
-            found += [
-                Message(role="tool", content=one.content, call_id=one.call.id, name=one.call.name)
-                for one in results
-                if one is not None
+            messages += [
+                Message(role="tool", content=item.content, call_id=item.call.id, name=item.call.name)
+                for item in results
+                if item is not None
             ]
-        return found
+        return messages
 
 
 def progress_of(entries: Iterable[ThreadEntry], request_id: str) -> TurnProgress:
-    """What a request has led to, among the entries of a thread."""
-    found = TurnProgress()
+    """Return the progress of a request among the entries of a thread."""
+    progress = TurnProgress()
     for entry in entries:
         if entry.payload.get("request_id") == request_id:
-            found.add(entry)
-    return found
+            progress.add(entry)
+    return progress
 
 
 def progress_by_request(entries: Iterable[ThreadEntry]) -> dict[str, TurnProgress]:
-    """What each request of a thread has led to."""
-    found: dict[str, TurnProgress] = {}
+    """Return the progress of each request of a thread."""
+    by_request: dict[str, TurnProgress] = {}
     for entry in entries:
         request_id = entry.payload.get("request_id")
         if isinstance(request_id, str):
-            found.setdefault(request_id, TurnProgress()).add(entry)
-    return found
+            by_request.setdefault(request_id, TurnProgress()).add(entry)
+    return by_request
 
 
 def conversation(entries: Iterable[ThreadEntry]) -> list[Exchange]:
-    """The turns that are over, in the order of their answers; what was given up is not part of it."""
-    over = [
-        (id, done)
-        for id, done in progress_by_request(entries).items()
-        if done.final_reply and not done.abandoned
+    """Return the finished turns in the order of their answers, without abandoned ones."""
+    finished = [
+        (id, progress)
+        for id, progress in progress_by_request(entries).items()
+        if progress.final_reply and not progress.abandoned
     ]
-    return [to_exchange(done, id) for id, done in sorted(over, key=lambda one: one[1].final_seq or 0)]
+    return [
+        to_exchange(progress, id)
+        for id, progress in sorted(finished, key=lambda item: item[1].final_seq or 0)
+    ]
 
 
 def to_exchange(progress: TurnProgress, request_id: str) -> Exchange:
-    """A turn that is over, as it stands in later prompts."""
+    """Convert a finished turn to the form in which later prompts have it."""
     asked = "" if progress.user is None else progress.user.payload["content"]
     answer = "" if progress.final_reply is None else progress.final_reply.content
     return Exchange(
         request_id=request_id,
         messages=(
             Message(role="user", content=asked),
-            *(one.replace(native=None) if one.native is not None else one for one in progress.messages()),
+            *(item.replace(native=None) if item.native is not None else item for item in progress.messages()),
             Message(role="assistant", content=answer),
         ),
     )
 
 
-def _decode_reply(said: Any) -> Reply:
+def _decode_reply(payload: Any) -> Reply:
     return Reply(
-        content=said["content"],
-        calls=tuple(_from_plain(call, ToolCall) for call in said.get("calls", ())),
-        usage=_from_plain(said["usage"], Usage),
-        model=said.get("model"),
+        content=payload["content"],
+        calls=tuple(_from_plain(call, ToolCall) for call in payload.get("calls", ())),
+        usage=_from_plain(payload["usage"], Usage),
+        model=payload.get("model"),
     )
 
 
@@ -287,12 +284,12 @@ def _from_plain(plain: Any, kind: type[Any]) -> Any:
     return codec.from_builtins(thaw(plain), kind)
 
 
-def _decode_call(said: Any) -> ToolCall:
-    return ToolCall(id=said["call_id"], name=said["name"], params=said.get("params", EMPTY_MAP))
+def _decode_call(payload: Any) -> ToolCall:
+    return ToolCall(id=payload["call_id"], name=payload["name"], params=payload.get("params", EMPTY_MAP))
 
 
 def request_ids(entries: Iterable[ThreadEntry]) -> list[str]:
-    """The ids of the requests in a thread, in the order in which they were made."""
+    """Return the ids of the requests in a thread, oldest first."""
     return [
         entry.payload["request_id"]
         for entry in entries
@@ -300,15 +297,12 @@ def request_ids(entries: Iterable[ThreadEntry]) -> list[str]:
     ]
 
 
-# journal: What did a turn do to the world, and what came back?
-
-
 EFFECT_KINDS = ("recall", "model", "tool")
 EFFECT_STATUSES = ("finished", "failed", "unknown")
 
 
 class Effect(Value, frozen=True, kw_only=True):
-    """One thing a turn did, and how it ended; `unknown` is what began and is not known to have ended."""
+    """One effect of a turn; the status `unknown` means that it started and has no result."""
 
     key: Name
     kind: str
@@ -324,7 +318,7 @@ class Effect(Value, frozen=True, kw_only=True):
 
 
 class Journal(Value, frozen=True, kw_only=True):
-    """The effects of a turn in the order in which they began, with the entries they were read from."""
+    """The effects of a turn in the order in which they started, with the entries they are read from."""
 
     request_id: Id
     entries: tuple[ThreadEntry, ...] = ()
@@ -336,7 +330,7 @@ class Journal(Value, frozen=True, kw_only=True):
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What was done, in order."""
+        """The effects in order."""
         return (*self._recall_effects(), *_call_effects(progress_of(self.entries, self.request_id)))
 
     def __iter__(self) -> Iterator[Effect]:
@@ -346,14 +340,14 @@ class Journal(Value, frozen=True, kw_only=True):
         return len(self.effects)
 
     def get(self, key: str) -> Effect | None:
-        """The effect of this key: `recall`, `model:0`, `tool:<call id>`."""
+        """Return the effect with a key: `recall`, `model:0`, `tool:<call id>`."""
         return next((effect for effect in self.effects if effect.key == key), None)
 
     def _recall_effects(self) -> tuple[Effect, ...]:
         if self.recalled is None:
             return ()
-        found = [entry.id for entry in self.recalled.entries]
-        return (Effect(key="recall", kind="recall", params=self.recalled.request.query, output=found),)
+        ids = [entry.id for entry in self.recalled.entries]
+        return (Effect(key="recall", kind="recall", params=self.recalled.request.query, output=ids),)
 
 
 def _call_effects(done: TurnProgress) -> Iterator[Effect]:

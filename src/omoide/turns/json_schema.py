@@ -1,9 +1,8 @@
-"""Which class has the shape that a JSON Schema describes?
+"""Make msgspec classes from JSON Schemas.
 
-An agent's state is checked against a class. Where the agent came as data there is only the JSON Schema, and
-the class is made from it. A keyword that no class could check is refused, so that nothing which somebody
-wrote down is silently left out.
-
+An agent's state and its structured output are checked against a class. A spec that was read from data has
+only the JSON Schema, and the class is made from it. A keyword that no class can check is refused, so that
+nothing is silently left out.
 """
 
 from __future__ import annotations
@@ -67,23 +66,23 @@ SchemaNode = FrozenMap[str, Any]
 
 
 def type_from_schema(schema: Mapping[str, Any], name: str) -> type:
-    """A class with the shape that the schema describes; `name` is what an error calls the schema."""
+    """Return a class for an object schema; errors call the schema `name`."""
     root = freeze_map(schema, name)
     if root.get("type") != "object":
         raise _invalid(name, f"has the type {root.get('type')!r}", "describe an object")
-    making = _SchemaBuilder(_get_mapping(root, "$defs", name))
+    builder = _SchemaBuilder(_get_mapping(root, "$defs", name))
     _check_keywords(root, name, "type", *_KEYWORDS["object"])
-    made = making.struct_type(root, name)
+    made = builder.struct_type(root, name)
     try:
         msgspec.json.Decoder(made)
     except (TypeError, ValueError) as error:
         raise _invalid(name, f"describes what no class can be ({error})", "simplify it") from error
-    making.check_defaults()
+    builder.check_defaults()
     return made
 
 
 class _SchemaBuilder:
-    """The classes that are being made from one schema."""
+    """Builds the classes of one schema."""
 
     def __init__(self, defs: SchemaNode) -> None:
         self._defs = defs
@@ -93,7 +92,7 @@ class _SchemaBuilder:
         self._defaults: list[tuple[str, Any, Any]] = []
 
     def type_of(self, schema: object, path: str) -> Any:
-        """The type that a part of the schema stands for."""
+        """Return the type of a part of the schema."""
         if schema is True:
             return Any
         if not isinstance(schema, FrozenMap):
@@ -140,7 +139,7 @@ class _SchemaBuilder:
         return _constrain(GenericAlias(set, item), schema, _COUNTS, path)
 
     def _tuple_type(self, schema: SchemaNode, path: str) -> Any:
-        """An array in which each place has a type of its own."""
+        """Return the type of an array whose items each have a type of their own."""
         places = _get_list(schema, "prefixItems", path)
         fewest, most = schema.get("minItems", 0), schema.get("maxItems")
         if schema.get("items", False) is not False or most not in (None, len(places)):
@@ -162,7 +161,7 @@ class _SchemaBuilder:
         return _constrain(GenericAlias(dict, (name, value)), schema, _SIZES, path)
 
     def struct_type(self, schema: SchemaNode, path: str, ref: str = "", tag_field: str | None = None) -> type:
-        """A class for an object whose properties have names."""
+        """Return a class for an object with named properties."""
         for word in ("propertyNames", *_SIZES):
             if word in schema:
                 raise _invalid(path, f"has the keyword {word!r} beside properties", "leave it out")
@@ -198,7 +197,7 @@ class _SchemaBuilder:
             made = msgspec.defstruct(path.removesuffix(".properties"), fields, frozen=True, **options)
         except (TypeError, ValueError) as error:
             raise _invalid(path, f"describes what no class can be ({error})", "choose other names") from error
-        # Its properties may refer to it, so it is known before they are; msgspec asks for types later.
+        # Registered before its properties, which may refer to it; msgspec reads annotations later.
         self._resolved[known_as] = made
         for attribute, (name, schema) in attributes.items():
             kind = self.type_of(schema, f"{path}.{name}")
@@ -234,14 +233,14 @@ class _SchemaBuilder:
         choices = _get_list(schema, "anyOf", path)
         if not choices:
             raise _invalid(f"{path}.anyOf", "is empty", "name at least one type")
-        told_by = _get_mapping(schema, "discriminator", path).get("propertyName")
+        tag_field = _get_mapping(schema, "discriminator", path).get("propertyName")
         kinds = []
-        for at, one in enumerate(choices):
-            ref = one.get("$ref") if isinstance(one, FrozenMap) else None
+        for at, choice in enumerate(choices):
+            ref = choice.get("$ref") if isinstance(choice, FrozenMap) else None
             target = self._ref_target(ref)
-            variant = isinstance(target, FrozenMap) and told_by in _get_mapping(target, "properties", path)
+            variant = isinstance(target, FrozenMap) and tag_field in _get_mapping(target, "properties", path)
             place = f"{path}.anyOf[{at}]"
-            kinds.append(self._resolve_ref(ref, place, told_by) if variant else self.type_of(one, place))
+            kinds.append(self._resolve_ref(ref, place, tag_field) if variant else self.type_of(choice, place))
         return _union(kinds)
 
 
@@ -287,7 +286,7 @@ def _type_names(schema: SchemaNode, path: str) -> list[str]:
 
 
 def _literal_type(schema: SchemaNode, types: list[str], path: str) -> Any:
-    """One of a few values, each of one of the types, where those are named as well."""
+    """Return the type of an enum or a constant, whose values must have one of the named types."""
     word = "enum" if "enum" in schema else "const"
     values = _get_list(schema, word, path) if word == "enum" else [schema[word]]
     words = {str: "string", int: "integer", NoneType: "null"}
@@ -302,7 +301,7 @@ def _literal_type(schema: SchemaNode, types: list[str], path: str) -> Any:
 
 
 def _format_type(schema: SchemaNode, path: str) -> Any:
-    """Text that stands for something else."""
+    """Return the type of text with a format."""
     for word in _LENGTHS:
         if word in schema:
             raise _invalid(path, f"has the keyword {word!r} beside a format", "leave one of them out")
@@ -315,7 +314,7 @@ def _format_type(schema: SchemaNode, path: str) -> Any:
 
 
 def _constrain(kind: Any, schema: SchemaNode, words: Mapping[str, str], path: str) -> Any:
-    """The type with the limits that the schema sets to it."""
+    """Return the type with the constraints of the schema."""
     limits = {option: schema[word] for word, option in words.items() if word in schema}
     if not limits:
         return kind
@@ -326,7 +325,7 @@ def _constrain(kind: Any, schema: SchemaNode, words: Mapping[str, str], path: st
 
 
 def _field(name: str, schema: object, required: bool) -> Any:
-    """A field with the default of its schema; what is neither required nor has one may be absent."""
+    """Return a struct field with the schema's default; without one, an optional field may be absent."""
     if not isinstance(schema, FrozenMap) or "default" not in schema:
         return msgspec.field(name=name) if required else msgspec.field(name=name, default=msgspec.UNSET)
     default = thaw(schema["default"])
@@ -343,6 +342,6 @@ def _tag(schema: object) -> Any:
 
 
 def _attribute_names(names: Mapping[str, Any]) -> list[str]:
-    """A name for each field that Python can use; inside the class nobody reads it."""
+    """Return an identifier for each property; only msgspec reads them."""
     fit = {name for name in names if name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"}
     return [name if name in fit else f"field_{at}_" for at, name in enumerate(names)]

@@ -1,13 +1,12 @@
-"""Model protocol, retry and timeout.
+"""The `Model` protocol, functions as models, and calls with retries and timeout.
 
-A `Model` answers a request. A function will do as well: it gets the request and the journal of what the turn
-has done so far (and, if it takes three arguments, the context of the turn), and returns text, a `Reply`, or a
-mapping such as `{"type": "final", "content": …}` or `{"type": "operations", "operations": […]}`.
+A `Model` completes requests. A function can be one: it gets the request and the journal of the turn so far
+(and, with three parameters, the context of the turn), and returns text, a `Reply`, or a mapping such as
+`{"type": "final", "content": …}` or `{"type": "operations", "operations": […]}`.
 
-Each attempt has the same time. Only what may be better later is tried again: after half a second, then twice
-as long each time, up to eight seconds, with some chance in it so that those who failed together do not come
-back together. A provider that says how long to wait is obeyed for up to a minute; if it wants more, its error
-is raised at once. Once a piece of the answer was given away there is no second attempt: it would repeat it.
+Each attempt has the same timeout. Only transient errors are retried, with exponential backoff from half a
+second to eight seconds and jitter. A `retry_after` of the provider is obeyed for up to a minute; a longer one
+raises the error at once. There is no retry after a piece of the answer was streamed: it would be repeated.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ from omoide.core.value import Count, Value, check_tuple, set_field
 from omoide.errors import Invalid, ModelFailed, ModelMisbehaved, ModelTimedOut, OmoideError, WrongType
 from omoide.turns.prompt import Prompt, ToolCall, Usage
 
-# model: What can be asked of a language model?
-
 
 class Request(Value, frozen=True, kw_only=True):
-    """What a model is asked: a prompt, in the course of a turn."""
+    """A prompt for a model, with the turn that it belongs to."""
 
     EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"journal", "context"})
 
@@ -42,13 +39,13 @@ class Request(Value, frozen=True, kw_only=True):
     session_id: str | None = None
     round: Count = 0
     journal: Any = None
-    """What the turn has done so far; functions get it as their second argument."""
+    """The journal of the turn so far; functions get it as their second argument."""
     context: Any = None
-    """What the program said about this turn; functions with three arguments get it as their third."""
+    """The context of the turn; functions with three parameters get it as their third argument."""
 
 
 class Reply(Value, frozen=True, kw_only=True):
-    """What a model answered: text, or tools it wants to have run, or both."""
+    """A reply of a model: text, tool calls, or both."""
 
     EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset({"native"})
 
@@ -56,9 +53,9 @@ class Reply(Value, frozen=True, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     model: str | None = None
-    """The model that really answered, where the provider says it."""
+    """The model that answered, if the provider says it."""
     native: Any = None
-    """The provider's own form of it."""
+    """The provider's own form of the reply."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,28 +64,28 @@ class Reply(Value, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Model(Protocol):
-    """Answers requests. Raises `ModelFailed`, and nothing else, where it cannot."""
+    """Completes requests; raises `ModelFailed`, and nothing else, if it cannot."""
 
     async def complete(self, request: Request) -> Reply:
-        """The answer."""
+        """Return the reply to a request."""
         ...
 
 
 @runtime_checkable
 class SupportsStreaming(Protocol):
-    """Answers piece by piece."""
+    """Capability of a model to stream its replies."""
 
     def stream(self, request: Request) -> AsyncIterator[str | Reply]:
-        """Pieces of text as they come, and the whole answer last."""
+        """Yield pieces of text as they arrive, and the whole reply last."""
         ...
 
 
 @runtime_checkable
 class SupportsConnection(Protocol):
-    """Can keep its connection open for several requests in a row."""
+    """Capability of a model to keep a connection open for several requests."""
 
     def connect(self) -> AbstractAsyncContextManager[Model]:
-        """The same model, on a connection that stays open inside the block."""
+        """Yield the model on a connection that stays open inside the block."""
         ...
 
 
@@ -96,7 +93,7 @@ ModelFunction = Callable[..., Any]
 
 
 class FunctionModel:
-    """A function as a model."""
+    """A model made from a function."""
 
     def __init__(self, function: ModelFunction, name: str | None = None) -> None:
         own = str(getattr(function, "__name__", type(function).__name__))
@@ -107,10 +104,12 @@ class FunctionModel:
         self._async = inspect.iscoroutinefunction(inspect.unwrap(called))
 
     async def complete(self, request: Request) -> Reply:
-        """The answer of the function, in the form of a reply."""
-        given = (request, request.journal, request.context)[: self._arity]
+        """Call the function and convert its answer."""
+        arguments = (request, request.journal, request.context)[: self._arity]
         try:
-            answer = self._function(*given) if self._async else await _run_in_thread(self._function, given)
+            answer = (
+                self._function(*arguments) if self._async else await _run_in_thread(self._function, arguments)
+            )
             if inspect.isawaitable(answer):
                 answer = await answer
         except ModelFailed:
@@ -122,15 +121,15 @@ class FunctionModel:
         return as_reply(answer, self.name)
 
 
-async def _run_in_thread(function: ModelFunction, given: tuple[Any, ...]) -> Any:
-    """What a function says, in a thread: it may take its time without holding up everything else."""
+async def _run_in_thread(function: ModelFunction, arguments: tuple[Any, ...]) -> Any:
+    """Run a function in a thread, so that it does not block the event loop."""
     from anyio import to_thread
 
-    return await to_thread.run_sync(partial(copy_context().run, function, *given), abandon_on_cancel=True)
+    return await to_thread.run_sync(partial(copy_context().run, function, *arguments), abandon_on_cancel=True)
 
 
 def as_reply(answer: object, model: str) -> Reply:
-    """An answer in any of the forms a function may give it."""
+    """Convert an answer in any of the forms that a function may return."""
     match answer:
         case Reply():
             return answer
@@ -163,7 +162,7 @@ def _from_mapping(answer: Mapping[str, Any], model: str) -> Reply:
                     usage=_parse_usage(answer),
                 )
             case "operations":
-                calls = tuple(_parse_tool_call(one) for one in answer["operations"])
+                calls = tuple(_parse_tool_call(call) for call in answer["operations"])
                 if not calls:
                     raise Invalid("operations", "is empty", "use type final for an answer")
                 return Reply(content=answer.get("content", ""), calls=calls, usage=_parse_usage(answer))
@@ -175,52 +174,56 @@ def _from_mapping(answer: Mapping[str, Any], model: str) -> Reply:
         ) from error
 
 
-def _parse_tool_call(given: Mapping[str, Any]) -> ToolCall:
-    params = given.get("params", given.get("arguments"))
+def _parse_tool_call(source: Mapping[str, Any]) -> ToolCall:
+    params = source.get("params", source.get("arguments"))
     if isinstance(params, str):
         try:
             params = msgspec.json.decode(params) if params.strip() else {}
         except msgspec.DecodeError:
-            return ToolCall.new(given["name"], id=given.get("id")).replace(invalid=params)
-    return ToolCall.new(given["name"], {} if params is None else params, id=given.get("id"))
+            return ToolCall.new(source["name"], id=source.get("id")).replace(invalid=params)
+    return ToolCall.new(source["name"], {} if params is None else params, id=source.get("id"))
 
 
-def _parse_usage(given: Mapping[str, Any]) -> Usage:
-    usage = given.get("usage")
+def _parse_usage(source: Mapping[str, Any]) -> Usage:
+    usage = source.get("usage")
     return usage if isinstance(usage, Usage) else Usage(**(usage or {}))
 
 
 def _function_arity(function: ModelFunction) -> int:
-    """How many of request, journal and context a function takes: all three, where it does not say."""
+    """Return how many of request, journal and context a function takes."""
     try:
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
         return 2
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return 3
-    placed = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    needed = [one for one in placed if one.default is one.empty]
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    required = [parameter for parameter in positional if parameter.default is parameter.empty]
     if (
-        not placed
-        or len(needed) > 3
-        or any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
+        not positional
+        or len(required) > 3
+        or any(
+            parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+            for parameter in parameters
+        )
     ):
-        raise WrongType("llm", "a function of (request, journal) or (request, journal, context)", function)
-    meant = [*needed]
-    for one in placed[len(needed) : 3]:  # one with a default of its own is taken only where its name says so
-        if one.name not in ("journal", "context", "ctx"):
+        raise WrongType("model", "a function of (request, journal) or (request, journal, context)", function)
+    accepted = [*required]
+    for parameter in positional[len(required) : 3]:  # one with a default is only passed if its name is known
+        if parameter.name not in ("journal", "context", "ctx"):
             break
-        meant.append(one)
-    return min(3, len(meant) or 1)
-
-
-# calling: How long is a model waited for, and how often is it asked again?
+        accepted.append(parameter)
+    return min(3, len(accepted) or 1)
 
 
 INITIAL_BACKOFF = 0.5
 MAX_BACKOFF = 8.0
 MAX_RETRY_AFTER = 60.0
-"""The longest wait a provider may ask for, in seconds."""
+"""The longest `retry_after` of a provider that is obeyed, in seconds."""
 
 OnText = Callable[[str], Any]
 OnRetry = Callable[[ModelFailed, int, float], Any]
@@ -237,34 +240,43 @@ async def call_model(
     on_retry: OnRetry | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> Reply:
-    """The answer of a model, or the `ModelFailed` that is left after so many retries.
+    """Complete a request, with retries.
 
-    `on_text` gets the text piece by piece where the model streams, and in one piece where it does not;
-    `on_retry` gets the error, the number of the retry and the seconds until then. Both may be async.
+    Args:
+        model: the model.
+        request: the request.
+        retries: how often a transient error is retried.
+        timeout_ms: the time of each attempt.
+        on_text: receives the text piece by piece if the model streams, else in one piece; may be async.
+        on_retry: receives the error, the number of the retry and the seconds until then; may be async.
+        sleep: waits for so many seconds.
+
+    Raises:
+        ModelFailed: the last attempt failed.
     """
     text = None if on_text is None else _TextSink(on_text)
-    tried = 0
+    retry = 0
     while True:
         try:
             return await _attempt(model, request, timeout_ms / 1000, text)
         except ModelFailed as error:
-            given = text is not None and text.has_output
-            asked = error.retry_after or 0.0
-            if not error.transient or given or tried >= retries or asked > MAX_RETRY_AFTER:
+            streamed = text is not None and text.has_output
+            retry_after = error.retry_after or 0.0
+            if not error.transient or streamed or retry >= retries or retry_after > MAX_RETRY_AFTER:
                 raise
-            wait = max(asked, backoff(tried))
-            tried += 1
-            await _notify(on_retry, error, tried, wait)
+            wait = max(retry_after, backoff(retry))
+            retry += 1
+            await _notify(on_retry, error, retry, wait)
         await sleep(wait)
 
 
 def backoff(attempt: int) -> float:
-    """How many seconds to wait after so many retries; at least half of what it could be."""
+    """Return the seconds to wait before a retry, with jitter of up to half."""
     return float(min(MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.0))
 
 
 class _TextSink:
-    """Where the pieces of an answer go."""
+    """Passes text on and remembers whether there was any."""
 
     def __init__(self, function: OnText) -> None:
         self._function = function
@@ -304,7 +316,7 @@ async def _consume_stream(
                 raise ModelMisbehaved(
                     _model_name(model), "ended without its whole answer", "yield a Reply last"
                 )
-            # Whoever takes the text may take their time: it is not the model's.
+            # The time that the reader takes does not count against the model's timeout.
             left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
             await text.write(piece)
             scope.deadline = anyio.current_time() + left

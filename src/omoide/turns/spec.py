@@ -1,10 +1,8 @@
-"""AgentSpec, MemoryPolicy, Limits.
+"""Agent specs as data: `AgentSpec`, `MemoryPolicy`, `Limits`, `Window`.
 
-A policy is data on the agent's spec. The store that it is about is given with each turn.
-
-A spec says what an agent is told, which model it asks, which tools it may use and what it remembers. It can
-be written as JSON or YAML and kept anywhere. Code is attached to it and never written down: a spec that was
-read names its tools and plugins, and `bind` brings them.
+A spec has instructions, model, tools, memory policy and limits, and can be written as JSON or YAML. Code is
+attached to it and never written: a spec that was read names its tools and plugins, and `bind` attaches them.
+The store for memory is passed with each turn.
 """
 
 from __future__ import annotations
@@ -40,24 +38,22 @@ from omoide.errors import (
 )
 from omoide.turns.json_schema import type_from_schema
 
-# limits: How far may a turn go?
-
 
 class Limits(Record, frozen=True, kw_only=True):
-    """What a turn may spend on its model and its tools."""
+    """Limits of a turn on its model and its tools."""
 
     LABEL: ClassVar[str] = "limits"
 
     max_rounds: Count = 8
-    """How often the model may be asked in one turn."""
+    """Model calls in one turn."""
     tool_timeout_ms: Count = 30_000
     model_timeout_ms: Count = 60_000
     retries: Count = 2
-    """How often a model that failed for a moment is asked again."""
+    """Retries of a model call that failed with a transient error."""
     parallel: Count = 8
-    """How many tools may run at once."""
+    """Tools that may run at once."""
     max_observation_tokens: Count = 4_000
-    """How much of a tool's result the model gets to see."""
+    """Tokens of a tool result that the model is sent; the rest is cut."""
 
     def _check(self) -> None:
         for field in self.__struct_fields__:
@@ -66,15 +62,15 @@ class Limits(Record, frozen=True, kw_only=True):
 
 
 class Window(Record, frozen=True, kw_only=True):
-    """How much a model can read, and how much of that stays free for its answer."""
+    """The context window of a model, and what of it is reserved for its answer."""
 
     LABEL: ClassVar[str] = "window"
 
     max_tokens: Count = 100_000
     reserve_output_tokens: Count = 4_000
-    """How much of it stays free for the answer."""
+    """Tokens reserved for the answer."""
     minimum_recent_turns: Count = 0
-    """How many of the latest exchanges have to be in every prompt."""
+    """Latest exchanges that have to be in every prompt."""
 
     def _check(self) -> None:
         check_positive(self.max_tokens, "max_tokens")
@@ -87,11 +83,8 @@ class Window(Record, frozen=True, kw_only=True):
 
     @property
     def prompt_budget(self) -> int:
-        """How much a prompt may take."""
+        """Tokens that a prompt may take."""
         return self.max_tokens - self.reserve_output_tokens
-
-
-# policy: What does an agent remember, and for whom?
 
 
 SCOPES = ("agent", "session", "project")
@@ -99,16 +92,16 @@ CAPTURES = ("manual", "conversation", "off")
 INJECTIONS = ("instructions", "context")
 
 Namespace = str | tuple[str, str] | None
-"""A name, or ("context", key) for one that each turn's context holds; None is the default namespace."""
+"""A name, or ("context", key) for one that each turn's context has; None is the default namespace."""
 
 _LEGACY_NAMESPACES = {"per_agent": "agent", "session": "session", "shared": None, "context": None}
-"""Words that once stood for a kind of namespace, and the scope that some of them meant."""
+"""Values of an older form of `namespace`, and the scope that each of them meant."""
 
 _MAX_DIGITS = 18
 
 
 class MemoryPolicy(Record, frozen=True, kw_only=True):
-    """Whether, where and how much an agent remembers."""
+    """The memory policy of an agent: scope, capture and how memories enter the prompt."""
 
     LABEL: ClassVar[str] = "memory policy"
 
@@ -118,7 +111,7 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
     known about the project, from earlier sessions and other agents as well."""
     namespace: Namespace = None
     capture: str = "manual"
-    """`conversation` writes each finished turn down; `manual` and `off` write nothing by themselves."""
+    """`conversation` captures each finished turn; `manual` and `off` write nothing automatically."""
     inject: str = "instructions"
     """`instructions` shows memories to the model; `context` only puts them into `prompt.memory`."""
     max_entries: Count = 5
@@ -153,32 +146,32 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
         set_field(self, "namespace", _check_namespace(self.namespace))
 
     @classmethod
-    def new(cls, given: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
-        """A policy from a mapping, from keywords or from another one; older forms are understood, too."""
+    def new(cls, source: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
+        """Return a policy from a mapping, keywords or another policy; older forms are accepted."""
         try:
-            if isinstance(given, Mapping):
-                return super().new(upgrade_policy_fields({**given, **fields}))
-            return super().new(given, **upgrade_policy_fields(fields))
+            if isinstance(source, Mapping):
+                return super().new(upgrade_policy_fields({**source, **fields}))
+            return super().new(source, **upgrade_policy_fields(fields))
         except InvalidRecord:
             raise
         except Invalid as error:
             raise InvalidRecord(cls.LABEL, error) from error
 
 
-def as_policy(given: object) -> MemoryPolicy | None:
-    """A policy from True (the defaults), a mapping or a policy; False and None mean that there is none."""
-    if given is None or given is False:
+def as_policy(source: object) -> MemoryPolicy | None:
+    """Return a policy from True (the defaults), a mapping or a policy; None for False and None."""
+    if source is None or source is False:
         return None
-    if given is True:
+    if source is True:
         return MemoryPolicy()
-    if isinstance(given, (Mapping, MemoryPolicy)):
-        return MemoryPolicy.new(given)
-    raise WrongType("memory", "True, False, a mapping or a MemoryPolicy", given)
+    if isinstance(source, (Mapping, MemoryPolicy)):
+        return MemoryPolicy.new(source)
+    raise WrongType("memory", "True, False, a mapping or a MemoryPolicy", source)
 
 
-def upgrade_policy_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a policy that may be written in an older form, as they are called today."""
-    fields = dict(given)
+def upgrade_policy_fields(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the fields of a policy from an older form."""
+    fields = dict(source)
     if "retrieve" in fields:
         _set_legacy_field(fields, "max_entries", _legacy_limit(fields.pop("retrieve")))
     if "max_entries" in fields:
@@ -202,7 +195,7 @@ def upgrade_policy_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 def _set_legacy_field(
     fields: dict[str, Any], name: str, value: object, problem: str = "contradicts retrieve"
 ) -> None:
-    """Add what an older form means, unless the field says something else already."""
+    """Set the field that an older form stands for; raise if it has another value already."""
     if value is not None and _to_int(fields.setdefault(name, value)) != value:
         raise Invalid(name, f"is {fields[name]!r}, which {problem}", f"keep {name} and leave out the other")
 
@@ -223,32 +216,29 @@ def _legacy_limit(retrieve: object) -> object:
 
 
 def _to_int(value: object) -> Any:
-    """A number that came as text, from a form or an environment, as what it is."""
+    """Convert digits to an int; forms and environment variables have numbers as text."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS:
         return int(value)
     return value
 
 
-def _check_namespace(given: object) -> Namespace:
-    match given:
+def _check_namespace(source: object) -> Namespace:
+    match source:
         case None:
             return None
-        case str() if given in _LEGACY_NAMESPACES:
+        case str() if source in _LEGACY_NAMESPACES:
             raise Invalid(
                 "namespace",
-                f"is {given!r}, a word of an older form",
+                f"is {source!r}, a word of an older form",
                 "use MemoryPolicy.new, which understands it, or choose another name",
             )
         case str():
-            return ids.check(given, "namespace")
+            return ids.check(source, "namespace")
         case ["context", key]:
             return "context", check_text(key, "namespace key")
         case {"context": key, **others} if not others:
             return "context", check_text(key, "namespace key")
-    raise Invalid("namespace", f"is {given!r}", 'pass None, a name, or ("context", key)')
-
-
-# spec: Who is this agent, as data?
+    raise Invalid("namespace", f"is {source!r}", 'pass None, a name, or ("context", key)')
 
 
 MAX_YAML_BYTES = 1 << 20
@@ -266,7 +256,7 @@ else:
     Actions = Plugins = SchemaClass = Any  # code cannot be read, so whatever is read for it is refused
 
 _SCHEMA_CLASSES = {"state_schema": "state_class", "result": "result_class"}
-"""The fields with a JSON Schema, and where the class that goes with each is."""
+"""The fields with a JSON Schema, and the field of the class that goes with each."""
 
 _PLUGIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
 _FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
@@ -275,7 +265,7 @@ _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
 
 
 class AgentSpec(Record, frozen=True, kw_only=True):
-    """An agent as data; two specs are equal when what is written of them is."""
+    """An agent as data; specs are equal if their persisted fields are."""
 
     LABEL: ClassVar[str] = "agent spec"
     EXCLUDED_FIELDS: ClassVar[frozenset[str]] = frozenset(
@@ -287,20 +277,20 @@ class AgentSpec(Record, frozen=True, kw_only=True):
     model: Name | None = None
     """`provider:model`; a turn may be given another."""
     base_url: Name | None = None
-    """Where the provider is reached, if not at its usual place."""
+    """The URL of the provider; default: its own."""
     generation: FrozenMap[str, Any] = EMPTY_MAP
-    """What the provider is told besides: temperature, max_tokens, top_p, stop, seed and the like."""
+    """Settings for the provider: temperature, max_tokens, top_p, stop, seed and the like."""
     instructions: str = ""
     tools: tuple[str, ...] = ()
-    """The names of the actions that the model may ask for."""
+    """The names of the actions that the model may call."""
     approve: tuple[str, ...] = ()
-    """Which of them run only after a person has said yes."""
+    """Those of them that need the approval of a person."""
     plugins: FrozenMap[str, Any] = EMPTY_MAP
     """The configuration of each plugin, by its name; they are mounted in the order of their names."""
     memory: MemoryPolicy | None = None
     state_schema: JsonSchema | None = None
     result: JsonSchema | None = None
-    """The shape of the answer, where text will not do."""
+    """The JSON Schema of a structured answer; None for text."""
     limits: Limits = _LIMITS
     window: Window = _WINDOW
     metadata: FrozenMap[str, Any] = EMPTY_MAP
@@ -341,23 +331,23 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         super().__post_init__()
 
     def _normalize(self) -> None:
-        """Put the names where data belongs, and the code that came with them where code belongs.
+        """Separate data from the code that came with it: names of tools from actions, and so on.
 
-        Code for something that is not listed any more is let go.
+        Code of a tool or plugin that is not listed any more is dropped.
         """
-        taken: dict[str, Any] = {"memory": as_policy(self.memory)}
-        taken["tools"], taken["actions"] = _split_tools(
+        values: dict[str, Any] = {"memory": as_policy(self.memory)}
+        values["tools"], values["actions"] = _split_tools(
             self.tools, check_tuple(self.actions, "actions", Action)
         )
-        taken["approve"] = tuple(_name_of(one) for one in _check_sequence(self.approve, "approve"))
+        values["approve"] = tuple(_name_of(item) for item in _check_sequence(self.approve, "approve"))
         parts: Any = check_tuple(self.bound_plugins, "bound_plugins", Plugin)  # type: ignore[arg-type]
-        taken["plugins"], taken["bound_plugins"] = _split_plugins(self.plugins, parts)
+        values["plugins"], values["bound_plugins"] = _split_plugins(self.plugins, parts)
         for field, code in _SCHEMA_CLASSES.items():
-            taken[field], taken[code] = _split_schema(getattr(self, field), getattr(self, code), field)
+            values[field], values[code] = _split_schema(getattr(self, field), getattr(self, code), field)
         for field, kind in (("limits", Limits), ("window", Window)):
-            given = getattr(self, field)
-            taken[field] = kind.new(given) if isinstance(given, Mapping) else given
-        for field, value in taken.items():
+            source = getattr(self, field)
+            values[field] = kind.new(source) if isinstance(source, Mapping) else source
+        for field, value in values.items():
             set_field(self, field, value)
 
     def _check(self) -> None:
@@ -392,7 +382,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         schema: type | None = None,
         result: type | None = None,
     ) -> Self:
-        """The same spec with code attached: actions, plugins, and the classes of the state and the answer.
+        """Return the spec with code attached: actions, plugins, and the classes of state and answer.
 
         What is written of the spec stays as it is. A plugin's class is made with the configuration that the
         spec holds; an instance has to have the same.
@@ -426,36 +416,36 @@ class AgentSpec(Record, frozen=True, kw_only=True):
                 if label.partition(":")[0] == like.name
             }
         else:
-            part = as_plugin(like)
-            found = {part.label: part} if part.label in self.plugins else {}
+            plugin = as_plugin(like)
+            found = {plugin.label: plugin} if plugin.label in self.plugins else {}
         if not found:
             raise Invalid(at, f"is {like!r}, {_not_listed(sorted(self.plugins))}", "list it first")
-        for label, part in found.items():
-            if not _has_config(part, self.plugins[label]):
+        for label, plugin in found.items():
+            if not _has_config(plugin, self.plugins[label]):
                 raise Invalid(at, f"is configured otherwise than {label!r} in the spec", "pass its class")
         return found
 
     def tool(self, name: str) -> Action:
-        """The action of this name: one of its own, or of one of its plugins."""
+        """Return the action with a name, of the spec itself or of one of its plugins."""
         for action in (
             *self.actions,
-            *(offered for part in self.bound_plugins for offered in part.offered_actions),
+            *(offered for plugin in self.bound_plugins for offered in plugin.offered_actions),
         ):
             if action.name == name:
                 return action
         listed = "list it in tools first"
         if name in self.tools:
-            attached = {part.label for part in self.bound_plugins}
+            attached = {plugin.label for plugin in self.bound_plugins}
             missing = [label for label in sorted(self.plugins) if label not in attached]
             what = "plugins" if missing else "tools"
             listed = f"attach its code with bind({what}=[…])"
         raise NotFound("tool", name, f"{listed}; this agent has {', '.join(self.tools) or 'no tools'}")
 
     def definition(self) -> Definition:
-        """The code that all agents of this spec share."""
+        """Return the definition that all agents of this spec share."""
         for name in self.tools:
             self.tool(name)
-        attached = {part.label for part in self.bound_plugins}
+        attached = {plugin.label for plugin in self.bound_plugins}
         for label in sorted(self.plugins):
             if label not in attached:
                 raise NotFound("plugin", label, "attach its class with bind(plugins=[…])")
@@ -519,7 +509,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         schema: type | None = None,
         result: type | None = None,
     ) -> Self:
-        """The spec that was written, with this code attached."""
+        """Read a spec from JSON and attach code to it."""
         if not isinstance(data, (bytes, bytearray, memoryview, str)):
             raise WrongType(cls.__name__, "JSON as bytes or text", data)
         try:
@@ -530,11 +520,11 @@ class AgentSpec(Record, frozen=True, kw_only=True):
 
     @classmethod
     def from_yaml(cls, text: str | bytes, **code: Any) -> Self:
-        """The spec that YAML describes, with code as for `from_json`; tags and aliases are refused."""
+        """Read a spec from YAML, with code as for `from_json`; tags and aliases are refused."""
         return cls._from_plain(_parse_yaml(text, cls.__name__)).bind(**code)
 
     def to_yaml(self) -> str:
-        """This spec as YAML."""
+        """Return the spec as YAML."""
         _import_yaml()
         text = msgspec.yaml.encode(codec.to_builtins(self))
         _check_yaml_size(text, type(self).__name__)
@@ -542,7 +532,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
 
     @classmethod
     def from_file(cls, path: str | Path, **code: Any) -> Self:
-        """The spec in a file whose name ends in .json, .yaml or .yml, with code as for `from_json`."""
+        """Read a spec from a .json, .yaml or .yml file, with code as for `from_json`."""
         file = Path(path)
         if file.suffix not in (".json", ".yaml", ".yml"):
             raise Invalid("path", f"ends in {file.suffix!r}", "use .json, .yaml or .yml")
@@ -557,7 +547,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
 
     @classmethod
     def _from_plain(cls, plain: object) -> Self:
-        """A spec from JSON types, in which a person may have written things in the shorter forms."""
+        """Build a spec from JSON types, which may have the shorter forms that people write."""
         if not isinstance(plain, dict):
             raise WrongType(cls.__name__, "an object", plain)
         fields = dict(plain)
@@ -578,86 +568,92 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         return codec.from_builtins(fields, cls)
 
 
-def _check_sequence(given: object, field: str) -> Sequence[Any]:
-    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        raise WrongType(field, "a list", given)
-    return given
+def _check_sequence(source: object, field: str) -> Sequence[Any]:
+    if isinstance(source, (str, bytes)) or not isinstance(source, Sequence):
+        raise WrongType(field, "a list", source)
+    return source
 
 
-def _name_of(one: object) -> Any:
-    return one.name if isinstance(one, Action) else one
+def _name_of(item: object) -> Any:
+    return item.name if isinstance(item, Action) else item
 
 
 def _not_listed(names: Sequence[str]) -> str:
     return f"which the spec does not list among {', '.join(names)}" if names else "and the spec lists none"
 
 
-def _split_tools(given: object, kept: tuple[Action, ...]) -> tuple[tuple[str, ...], tuple[Action, ...]]:
-    """The names of the tools, and the code of those that came with it."""
-    known = {action.name: action for action in kept}
+def _split_tools(source: object, bound: tuple[Action, ...]) -> tuple[tuple[str, ...], tuple[Action, ...]]:
+    """Return the names of tools, and the actions of those that have code."""
+    known = {action.name: action for action in bound}
     names: list[str] = []
-    for at, one in enumerate(_check_sequence(given, "tools")):
+    for at, item in enumerate(_check_sequence(source, "tools")):
         field = f"tools[{at}]"
-        if callable(one) and not isinstance(one, Action):
-            raise WrongType(field, "an Action or its name", one, "decorate it with @action")
-        name = check_name(_name_of(one), field)
+        if callable(item) and not isinstance(item, Action):
+            raise WrongType(field, "an Action or its name", item, "decorate it with @action")
+        name = check_name(_name_of(item), field)
         if name in names:
             raise Invalid(field, f"is {name!r} once more", "list it once")
         names.append(name)
-        if isinstance(one, Action):
-            known[name] = one
+        if isinstance(item, Action):
+            known[name] = item
     return tuple(names), tuple(known[name] for name in names if name in known)
 
 
-def _split_plugins(given: object, kept: tuple[Plugin, ...]) -> tuple[FrozenMap[str, Any], tuple[Plugin, ...]]:
-    """The configuration of each plugin, and the code of those that came with it."""
-    known = {part.label: part for part in kept}
+def _split_plugins(
+    source: object, bound: tuple[Plugin, ...]
+) -> tuple[FrozenMap[str, Any], tuple[Plugin, ...]]:
+    """Return the configuration of each plugin, and the plugins that have code."""
+    known = {plugin.label: plugin for plugin in bound}
     configs: dict[str, Any] = {}
-    listed = list(given.items()) if isinstance(given, Mapping) else _check_sequence(given, "plugins")
-    for at, one in enumerate(listed):
-        match one:
+    listed = list(source.items()) if isinstance(source, Mapping) else _check_sequence(source, "plugins")
+    for at, item in enumerate(listed):
+        match item:
             case str():
-                label, config = one, EMPTY_MAP
+                label, config = item, EMPTY_MAP
             case (str() as label, config):
                 config = freeze_map(EMPTY_MAP if config is None else config, f"plugins.{label}")
             case _:
-                part = as_plugin(one)
-                label, config = part.label, part.config
-                known[label] = part
+                plugin = as_plugin(item)
+                label, config = plugin.label, plugin.config
+                known[label] = plugin
         if not _PLUGIN_LABEL.match(label):
             raise Invalid(f"plugins[{at}]", f"is {label!r}", "use letters, digits and underscores")
         if label in configs:
             raise Invalid(f"plugins[{at}]", f"is {label!r} once more", "list it once, or with an alias")
         configs[label] = config
     attached = (known[label] for label in sorted(configs) if label in known)
-    return freeze_map(configs), tuple(part for part in attached if _has_config(part, configs[part.label]))
+    return freeze_map(configs), tuple(
+        plugin for plugin in attached if _has_config(plugin, configs[plugin.label])
+    )
 
 
-def _has_config(part: Plugin, config: Mapping[str, Any]) -> bool:
-    """Whether a plugin has this configuration, completed by its defaults."""
-    if part.config == config or part.config_schema is None:
-        return part.config == config
-    return part.config == {**freeze_map(Schema(part.config_schema, part.label).defaults()), **config}
+def _has_config(plugin: Plugin, config: Mapping[str, Any]) -> bool:
+    """Return whether a plugin has this configuration, completed by its defaults."""
+    if plugin.config == config or plugin.config_schema is None:
+        return plugin.config == config
+    return plugin.config == {**freeze_map(Schema(plugin.config_schema, plugin.label).defaults()), **config}
 
 
-def _split_schema(given: object, kept: object, field: str) -> tuple[FrozenMap[str, Any] | None, type | None]:
-    """The JSON Schema of a class or of a mapping, and the class that goes with it."""
-    if kept is not None and not isinstance(kept, type):
-        raise WrongType(_SCHEMA_CLASSES[field], "a class", kept)
-    if given is None:
+def _split_schema(
+    source: object, bound: object, field: str
+) -> tuple[FrozenMap[str, Any] | None, type | None]:
+    """Return the JSON Schema of a class or a mapping, and the class that goes with it."""
+    if bound is not None and not isinstance(bound, type):
+        raise WrongType(_SCHEMA_CLASSES[field], "a class", bound)
+    if source is None:
         return None, None
-    if isinstance(given, type):
+    if isinstance(source, type):
         try:
-            return freeze_map(Schema(given, field).json_schema(), field), given
+            return freeze_map(Schema(source, field).json_schema(), field), source
         except (TypeError, ValueError, RuntimeError) as error:
             if isinstance(error, OmoideError):
                 raise
             raise InvalidDefinition(field, f"has no JSON Schema ({error})", "simplify it") from error
-    if not isinstance(given, Mapping):
-        raise WrongType(field, "a class or a JSON Schema", given)
-    schema = freeze_map(given, field)
+    if not isinstance(source, Mapping):
+        raise WrongType(field, "a class or a JSON Schema", source)
+    schema = freeze_map(source, field)
     _check_json(schema, field)
-    return schema, kept if kept is not None and _has_fields_of(kept, schema, field) else None
+    return schema, bound if bound is not None and _has_fields_of(bound, schema, field) else None
 
 
 def _check_class(kind: type | None, schema: FrozenMap[str, Any] | None, field: str) -> type | None:
@@ -671,13 +667,13 @@ def _check_class(kind: type | None, schema: FrozenMap[str, Any] | None, field: s
 
 
 def _has_fields_of(kind: type, schema: FrozenMap[str, Any], field: str) -> bool:
-    """Whether a class can be what the schema was made from; descriptions and limits may have changed."""
+    """Return whether a class has the fields of a schema; descriptions and limits may differ."""
     properties = schema.get("properties", EMPTY_MAP)
     return isinstance(properties, FrozenMap) and set(Schema(kind, field).fields) == set(properties)
 
 
 def _check_json(value: object, path: str) -> None:
-    """Raise unless it is JSON, which a schema has to be wherever it goes."""
+    """Raise unless a schema consists of JSON types."""
     if isinstance(value, FrozenMap):
         for key in value:
             _check_json(value[key], f"{path}.{key}")
@@ -742,7 +738,7 @@ def _parse_yaml(text: object, name: str) -> object:
         ):
             if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
                 raise Invalid(name, "holds an alias, an anchor or a tag", "write it out")
-            # A number such as 1:30:59… is worked out digit by digit, which may take very long.
+            # YAML 1.1 reads 1:30:59… as a sexagesimal number, digit by digit, which may take very long.
             if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.match(event.value):
                 raise Invalid(name, "holds a number that is too long", "put it into quotes")
         return msgspec.yaml.decode(text)
@@ -753,7 +749,7 @@ def _parse_yaml(text: object, name: str) -> object:
 
 
 def _check_depth(yaml: Any, events: Any, name: str) -> Any:
-    """The events, as long as they are not nested too deep for the loader, which calls itself for each."""
+    """Yield the events; raise if they are nested too deep for the recursive loader."""
     depth = 0
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -1,9 +1,7 @@
-"""Tool execution.
+"""Execute tools and convert their results to text.
 
-As text: what is text stays as it is, data becomes JSON without what is empty. A tool that did its work never
-fails because of what it returned.
-
-Whatever goes wrong becomes an answer as well: the model is told, and the turn goes on.
+Errors of a tool become its result: the model reads them, and the turn goes on. A tool that did its work never
+fails because of the value it returned.
 """
 
 from __future__ import annotations
@@ -36,15 +34,12 @@ from omoide.turns.controls import TurnContext
 from omoide.turns.prompt import Operation, ToolCall
 from omoide.turns.spec import AgentSpec
 
-# telling: How is a result told to a model?
-
-
 DONE = "done"
 MAX_DEPTH = 32
 
 
 def result_text(result: Any) -> str:
-    """A result as a model reads it."""
+    """Convert a result to text for a model: text as it is, data as JSON without empty fields."""
     if result is None or isinstance(result, (Agent, Identity, Memory, Thread)):
         return DONE
     if isinstance(result, str):
@@ -56,12 +51,12 @@ def result_text(result: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that can be written down, whatever it was."""
+    """Replace characters that cannot be persisted: NUL and lone surrogates."""
     return text.replace("\0", "␀").encode(errors="replace").decode()
 
 
 def _to_plain(value: Any, depth: int) -> Any:
-    """Data in the types of JSON."""
+    """Convert data to the types of JSON."""
     if depth > MAX_DEPTH:
         raise ValueError("it is nested too deeply")
     match value:
@@ -93,22 +88,19 @@ def _object_to_plain(value: Any, depth: int) -> Any:
     if hasattr(value, "to_python"):
         return _to_plain(value.to_python(), depth + 1)
     if isinstance(value, msgspec.Struct):
-        given = {name: getattr(value, name) for name in value.__struct_fields__}
+        fields_of = {name: getattr(value, name) for name in value.__struct_fields__}
     elif hasattr(value, "model_dump"):
-        given = value.model_dump()
+        fields_of = value.model_dump()
     elif is_dataclass(value) and not isinstance(value, type):
-        given = {field.name: getattr(value, field.name) for field in fields(value)}
+        fields_of = {field.name: getattr(value, field.name) for field in fields(value)}
     else:
         raise TypeError(f"{type(value).__name__} is no data")
-    plain = {name: _to_plain(inner, depth + 1) for name, inner in given.items()}
+    plain = {name: _to_plain(inner, depth + 1) for name, inner in fields_of.items()}
     return {name: inner for name, inner in plain.items() if inner not in (None, [], {}, "")}
 
 
-# tooling: What does a tool answer to a model's call?
-
-
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool answered; a pure action may have made another agent, too."""
+    """The outcome of a tool call; that of a pure action includes the new agent."""
 
     ok: bool
     content: str
@@ -117,15 +109,16 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def operations(spec: AgentSpec) -> tuple[Operation, ...]:
-    """The tools of an agent as a model is told about them."""
+    """Return the tools of an agent in the form that models are offered."""
     actions = [spec.tool(name) for name in spec.tools]
     return tuple(
-        Operation(name=one.name, description=one.description, schema=one.json_schema()) for one in actions
+        Operation(name=action.name, description=action.description, schema=action.json_schema())
+        for action in actions
     )
 
 
 def find_action(spec: AgentSpec, call: ToolCall) -> Action | ToolOutcome:
-    """The action that a call means, or what the model is told instead."""
+    """Return the action of a call, or a failed outcome if there is none or its parameters are wrong."""
     if call.name not in spec.tools:
         known = ", ".join(spec.tools) or "no tools"
         return ToolOutcome(ok=False, content=f"There is no tool {call.name!r}. You have {known}.")
@@ -140,18 +133,18 @@ def find_action(spec: AgentSpec, call: ToolCall) -> Action | ToolOutcome:
 
 
 def run_pure(action: Action, call: ToolCall, ctx: TurnContext) -> ToolOutcome:
-    """The answer of a pure action, and the agent after it."""
+    """Run a pure action and return its outcome with the new agent."""
     try:
         result = action.run(ctx, **action.check(call.params))
         agent, directives = apply_result(ctx.agent, result)
         answer = result[0] if isinstance(result, tuple) else result
         return ToolOutcome(ok=True, content=result_text(answer), agent=agent, directives=tuple(directives))
-    except (Exception, asyncio.CancelledError) as error:  # nothing is awaited here: it is the action's own
+    except (Exception, asyncio.CancelledError) as error:  # nothing is awaited, so the action raised it itself
         return ToolOutcome(ok=False, content=_error_text(error))
 
 
 async def run_effectful(action: Action, call: ToolCall, ctx: TurnContext, timeout_ms: int) -> ToolOutcome:
-    """The answer of an action that touches the world."""
+    """Run an effectful action with a timeout and return its outcome."""
     try:
         with (
             observe.span("execute_tool", name=action.name, tool_name=action.name, tool_call_id=call.id),
@@ -172,27 +165,27 @@ async def run_effectful(action: Action, call: ToolCall, ctx: TurnContext, timeou
 
 
 def _is_cancelled() -> bool:
-    """Whether it is this turn that is being cancelled, by a scope around it or by its task."""
+    """Return whether the turn itself is being cancelled, by a scope around it or by its task."""
     task = asyncio.current_task()
     return current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
 
 
 async def call_action(action: Action, ctx: Context, params: dict[str, Any]) -> Any:
-    """What an action returns that may be async, or take its time in a thread."""
+    """Call an action: await it if it is async, run it in a thread otherwise."""
     if inspect.iscoroutinefunction(inspect.unwrap(action.run)):
         return await action.run(ctx, **params)
     call = partial(copy_context().run, partial(action.run, ctx, **params))
-    # A thread cannot be stopped; the turn does not wait for one that takes too long.
+    # A thread cannot be stopped; abandoning it lets the timeout take effect.
     result = await to_thread.run_sync(call, abandon_on_cancel=True)
     return await result if inspect.isawaitable(result) else result
 
 
 def _error_text(error: BaseException) -> str:
-    """What a model is told about an error; ours say what to do."""
+    """Return the text of an error for a model; errors of Omoide say what to do."""
     try:
-        said = str(error).strip()
+        text = str(error).strip()
     except Exception:
-        said = ""
+        text = ""
     if not isinstance(error, OmoideError):
-        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return clean(said)
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return clean(text)
