@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.longterm import a_store
 from tests.sessions.given import Watched
+from tests.support.longterm import a_store
 from tests.tools.given import ADA, a_spec, asked, declaring, refused, remembered, told
 from tests.turns.given import Spy, Talker, wants
 

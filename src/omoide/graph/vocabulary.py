@@ -28,7 +28,7 @@ from omoide.core.entry import (
     with_subtypes,
 )
 from omoide.longterm import relations
-from omoide.longterm.conflicts import ASSIGNED_TO
+from omoide.longterm.relations import ASSIGNED_TO
 
 JIDO = "https://jido.ai/ontology#"
 MEMORY = f"{JIDO}memory_"

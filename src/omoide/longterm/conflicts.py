@@ -17,13 +17,10 @@ from omoide.core.entry import ROOT_TYPE, Entry, Filter, Scope, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import Contradiction, Incomplete
 from omoide.longterm import lineage, queries
-from omoide.longterm.relations import CONTRADICTS, is_a
+from omoide.longterm.relations import ASSIGNED_TO, CONTRADICTS, is_a
 from omoide.stores.protocols import SupportsLinks
 from omoide.stores.records import Link
 from omoide.verbs import require
-
-ASSIGNED_TO = "assigned_to"
-"""The metadata key of a task with the agent that it is assigned to."""
 
 
 def missing_fields(entry: Entry) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ SUPERSEDED_BY = "superseded_by"
 SUPERSEDES = "supersedes"
 SAME_TYPE = "same_type"
 SAME_PROJECT = "same_project"
+ASSIGNED_TO = "assigned_to"
+"""The metadata key of a task with the agent that it is assigned to."""
 
 
 class Relation(msgspec.Struct, frozen=True):

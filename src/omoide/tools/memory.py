@@ -13,7 +13,7 @@ from omoide.core.action import Action, action
 from omoide.core.entry import ROOT_TYPE, Entry, Filter, Scope, WriteRequest
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import conflicts, queries, relations
-from omoide.longterm.conflicts import ASSIGNED_TO
+from omoide.longterm.relations import ASSIGNED_TO
 from omoide.longterm.relations import relate as relate_memories
 from omoide.longterm.upkeep import review as review_memories
 from omoide.stores.protocols import Store, SupportsGet, SupportsLinks, SupportsQuery
