@@ -42,8 +42,8 @@ from omoide.core import frozen
 from omoide.retrieval import pool
 from omoide.retrieval.ranking import FeatureWeights
 from omoide.stores import protocols, redaction
-from omoide.stores.sql import cache
-from omoide.stores.validation import StoreSettings
+from omoide.stores.semantics import StoreSettings
+from omoide.stores.sql import candidates
 from omoide.testing import reproducible
 from omoide.turns import memory as remembering
 from omoide.turns import runner
@@ -326,7 +326,7 @@ def test_the_limits_of_data_are_those_in_the_code() -> None:
 def test_the_limits_of_recall_are_those_in_the_code() -> None:
     """The page of recall tells how many candidates there are and how long a window is, as the code has it."""
     page = prose(ROOT / "docs" / "recall.md")
-    limits = [f"{cache.MAX_CACHED_ENTRIES:,} entries", f"{pool.WINDOW_WORDS} words"]
+    limits = [f"{candidates.MAX_CACHED_ENTRIES:,} entries", f"{pool.WINDOW_WORDS} words"]
     assert [limit for limit in limits if limit not in page] == []
 
 

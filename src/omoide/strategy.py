@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omoide.core.execution import Direct, Route, Strategy
+from omoide.core.definition import Direct, Route, Strategy
 from omoide.core.state import STRATEGY, StrategyState
 
 get = STRATEGY.get

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from tests.turns.http_model import Answer, failing, serving
 
-from omoide.cli import chat, output
+from omoide.cli import chat, shell
 from omoide.errors import ModelRefused
 from omoide.sessions.session import Session
 from omoide.stores.factory import open_store
@@ -232,7 +232,7 @@ def test_a_hanging_model_can_be_interrupted(
 ) -> None:
     """Ctrl-C in the middle of an answer keeps what was seen of it, and the next message is answered."""
 
-    plain = output.sanitize_text
+    plain = shell.sanitize_text
 
     def striking(text: str) -> str:
         if "well" in text:

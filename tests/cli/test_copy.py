@@ -83,10 +83,10 @@ def test_what_cannot_be_copied_is_refused_and_makes_no_file(omoide: Run, home: P
 @pytest.mark.usefixtures("filled")
 def test_progress_of_a_copy_is_shown_on_a_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bar for memories and one for documents."""
-    from omoide.cli import output
+    from omoide.cli import shell
     from omoide.cli import transfer as copying
 
-    terminal, bars = Terminal(), output.progress_bar
+    terminal, bars = Terminal(), shell.progress_bar
     with monkeypatch.context() as patched:
 
         def on_terminal() -> Any:

@@ -95,7 +95,7 @@ def test_an_import_takes_all_or_nothing(omoide: Run, answer: Answer) -> None:
 @pytest.mark.usefixtures("known")
 def test_progress_of_files_is_shown_on_a_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways have a bar."""
-    from omoide.cli import output
+    from omoide.cli import shell
     from omoide.cli import transfer as exchanging
 
     for command, shown in (
@@ -106,7 +106,7 @@ def test_progress_of_files_is_shown_on_a_terminal(omoide: Run, monkeypatch: pyte
     ):
         terminal = Terminal()
         with monkeypatch.context() as patched:
-            bars = output.progress_bar
+            bars = shell.progress_bar
 
             def on_terminal(terminal: Terminal = terminal, bars: Any = bars) -> Any:
                 patched.setattr("sys.stderr", terminal)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from omoide.cli import output
+from omoide.cli import shell
 from omoide.cli.app import app
 
 Run = Callable[..., Result]
@@ -39,7 +39,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         with monkeypatch.context() as patch:
             patch.setenv("COLUMNS", str(columns))
             patch.setattr("sys.stdout", stream)
-            output.print_table(titles, rows)
+            shell.print_table(titles, rows)
         return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
 
     return laid_out

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide import errors
-from omoide.cli import output, shell
+from omoide.cli import shell
 from omoide.core.entry import Entry
 from omoide.service import reasons
 
@@ -19,38 +19,38 @@ from omoide.service import reasons
 @given(st.text())
 def test_nothing_remembered_can_act_on_a_terminal(text: str) -> None:
     """A text is shown on one line without control, format or surrogate characters."""
-    shown = output.sanitize(text)
+    shown = shell.sanitize(text)
     assert not any(unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for char in shown)
 
 
 def test_ordinary_text_is_shown_as_it_is() -> None:
     """Letters of any script stay, runs of blanks become one, and escapes are written out."""
-    assert output.sanitize("Grüße,  思い出\n😀") == "Grüße, 思い出 😀"
-    assert output.sanitize("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
+    assert shell.sanitize("Grüße,  思い出\n😀") == "Grüße, 思い出 😀"
+    assert shell.sanitize("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
 
 
 @pytest.mark.parametrize(("text", "shown"), [("short", "short"), ("a" * 11, "aaaaaaaaa…"), ("", "")])
 def test_long_texts_are_clipped(text: str, shown: str) -> None:
     """A clipped text is no longer than asked for."""
-    assert output.truncate(text, 10) == shown
+    assert shell.truncate(text, 10) == shown
 
 
 def test_json_holds_our_values_as_they_are_always_written(capsys: pytest.CaptureFixture[str]) -> None:
     """An entry inside an answer is the JSON that it has anywhere else."""
     entry = Entry(id="m1", agent_id="a", content="x", created_at=5)
-    output.print_json({"entries": (entry,), "n": 1})
+    shell.print_json({"entries": (entry,), "n": 1})
     assert json.loads(capsys.readouterr().out) == {"entries": [json.loads(entry.to_json())], "n": 1}
 
 
 def test_tables_are_lines_with_tabs_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     """Into a pipe, a row is a line, and no cell can begin another."""
-    output.print_table(("a", "b"), [("1", "x\ty\nz"), ("2", "")])
+    shell.print_table(("a", "b"), [("1", "x\ty\nz"), ("2", "")])
     assert capsys.readouterr().out == "1\tx y z\n2\t\n"
 
 
 def test_progress_is_silent_where_nobody_looks() -> None:
     """Without a terminal there is no bar."""
-    with output.progress_bar() as tell:
+    with shell.progress_bar() as tell:
         assert tell is None
 
 
@@ -65,7 +65,7 @@ def test_tables_are_laid_out_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     """On a terminal a table has titles, and markup in a cell is shown, not obeyed."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    output.print_table(("id", "content"), [("m1", "[bold]x[/bold]")])
+    shell.print_table(("id", "content"), [("m1", "[bold]x[/bold]")])
     lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
     assert [line.split() for line in lines] == [["id", "content"], ["m1", "[bold]x[/bold]"]]
 
@@ -74,7 +74,7 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     """On a terminal there is a bar with what is being done and how far it is."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with output.progress_bar() as tell:
+    with shell.progress_bar() as tell:
         assert tell is not None
         tell("copying", 1, 4)
         tell("copying", 4, 4)

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from omoide import clock
-from omoide.cli import output, shell
+from omoide.cli import shell
 from omoide.cli.maintenance import free_bytes
 from omoide.cli.shell import store_file
 from omoide.core.entry import Scope
@@ -114,16 +114,16 @@ def test_a_path_of_any_name_leads_to_the_file_of_that_name(name: str) -> None:
 )
 def test_moments_are_dates_or_durations(text: str, at: int) -> None:
     """Dates are UTC unless they say otherwise; durations count back from now, or forward for `after`."""
-    assert output.parse_past_time(text, NOW, "--since") == at
-    assert output.parse_future_time(text, NOW, "--since") == (
+    assert shell.parse_past_time(text, NOW, "--since") == at
+    assert shell.parse_future_time(text, NOW, "--since") == (
         2 * NOW - at if text.strip()[-1] in "smhdw" else at
     )
 
 
 def test_a_day_is_meant_to_its_end() -> None:
     """`--until` a day takes in all of it, `--until` a time goes up to that time."""
-    assert output.parse_end_time("1970-01-01", NOW, "--until") == 24 * HOUR - 1
-    assert output.parse_end_time("1970-01-01T00:00", NOW, "--until") == 0
+    assert shell.parse_end_time("1970-01-01", NOW, "--until") == 24 * HOUR - 1
+    assert shell.parse_end_time("1970-01-01T00:00", NOW, "--until") == 0
 
 
 @pytest.mark.parametrize(
@@ -132,21 +132,21 @@ def test_a_day_is_meant_to_its_end() -> None:
 def test_other_moments_are_refused(text: str) -> None:
     """What is no moment gives an error that names the option and shows what to write."""
     with pytest.raises(Invalid, match=r"--since .*2026-05-08"):
-        output.parse_past_time(text, NOW, "--since")
+        shell.parse_past_time(text, NOW, "--since")
 
 
 @pytest.mark.parametrize("text", ["999999999w", "999999w999999w", "9999-12-31T23:59-10:00"])
 def test_moments_beyond_the_calendar_are_refused(text: str) -> None:
     """A moment after the year 9999 is a slip, and named as one."""
     with pytest.raises(Invalid, match=r"--expires .*after the year 9999"):
-        output.parse_future_time(text, NOW, "--expires")
-    assert output.parse_end_time("9999-12-31", NOW, "--until") == clock.MAX_TIMESTAMP
+        shell.parse_future_time(text, NOW, "--expires")
+    assert shell.parse_end_time("9999-12-31", NOW, "--until") == clock.MAX_TIMESTAMP
 
 
 @pytest.mark.parametrize(("at", "text"), [(NOW, "2023-11-14 22:13:20Z"), (None, ""), (10**18, str(10**18))])
 def test_moments_are_shown_in_utc(at: int | None, text: str) -> None:
     """People see date and time; what lies beyond the calendar stays a number."""
-    assert output.format_time(at) == text
+    assert shell.format_time(at) == text
 
 
 def test_free_space_is_told_before_the_file_exists(tmp_path: Path) -> None:

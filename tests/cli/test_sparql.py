@@ -18,7 +18,7 @@ from tests.support import sparql_servers as servers
 from tests.support.sparql_servers import Server
 
 from omoide.cli import transfer
-from omoide.cli.output import UNSAFE_CATEGORIES
+from omoide.cli.shell import UNSAFE_CATEGORIES
 from omoide.graph import IRI, RDFTerm, Triple
 
 Run = Callable[..., Result]

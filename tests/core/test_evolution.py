@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omoide import Agent, Context, Identity, Plugin, action, directives, identity, strategy
 from omoide.core import Instruction
-from omoide.core.execution import Outcome
+from omoide.core.definition import Outcome
 from omoide.errors import Invalid, WrongType
 from omoide.identity import identity_evolve
 from omoide.strategy import Direct, StrategyState

@@ -8,7 +8,7 @@ import pytest
 
 from omoide import Agent, Context, Identity, Memory, Plugin, identity, memory, strategy, thread
 from omoide.core import FrozenMap, state
-from omoide.core.execution import Outcome
+from omoide.core.definition import Outcome
 from omoide.errors import InvalidState, MountFailed, OmoideError
 from omoide.strategy import Direct, StrategyState
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omoide import Signal
 from omoide.core import signal
-from omoide.core.execution import matching_routes
+from omoide.core.definition import matching_routes
 from omoide.errors import Invalid, InvalidDefinition, WrongType
 from omoide.strategy import Route
 

@@ -8,7 +8,7 @@ import pytest
 
 from omoide import Agent, Context, Signal, action, directives, receive, strategy, thread
 from omoide.core import Instruction
-from omoide.core.execution import Outcome
+from omoide.core.definition import Outcome
 from omoide.directives import Directive, RunInstruction
 from omoide.errors import Invalid, OmoideError
 from omoide.strategy import Direct, StrategyState

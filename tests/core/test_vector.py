@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.support.strategies import lists
 
-from omoide.core import FrozenList, FrozenMap, freeze, vector
+from omoide.core import FrozenList, FrozenMap, freeze
+from omoide.core import frozen as vector
 from omoide.errors import WrongType
 
 Model = list[Any]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.retrieval import query
+from omoide.retrieval import text as query
 
 NOW = 1_700_000_000_000
 

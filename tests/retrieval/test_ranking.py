@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omoide.embedders import HashEmbedder
-from omoide.retrieval import query
+from omoide.retrieval import text as query
 from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics, neighbours_of, segments_of
 from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score
 from omoide.retrieval.text import extract_features

@@ -17,8 +17,7 @@ from omoide.core.frozen import MAX_INPUT_DEPTH
 from omoide.errors import Invalid, InvalidRecord
 from omoide.promotion.plan import PromotionPolicy
 from omoide.sessions import Session
-from omoide.shortterm.memory import TokenBudget
-from omoide.shortterm.pending import PendingItem
+from omoide.shortterm.memory import PendingItem, TokenBudget
 from omoide.stores.factory import open_store
 from omoide.testing import eventually
 

@@ -29,7 +29,7 @@ from omoide.errors import (
 )
 from omoide.stores.factory import open_store
 from omoide.stores.records import Document, Link
-from omoide.stores.sqlite import schema
+from omoide.stores.sqlite import connection
 from omoide.testing import HashEmbedder
 
 
@@ -205,14 +205,14 @@ def test_an_older_file_is_carried_forward(path: Path) -> None:
 
 def test_every_migration_starts_where_the_one_before_ended(tmp_path: Path) -> None:
     """A file of any older schema opens and is sound."""
-    for version in range(schema.VERSION + 1):
+    for version in range(connection.VERSION + 1):
         folder = tmp_path / str(version)
         folder.mkdir()
         db = sqlite3.connect(folder / "memory.db")
-        for statements in schema.MIGRATIONS[:version]:
+        for statements in connection.MIGRATIONS[:version]:
             db.executescript(statements)
         db.execute(f"PRAGMA user_version = {version}")
-        db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        db.execute(f"PRAGMA application_id = {connection.APPLICATION_ID}")
         db.commit()
         db.close()
         with a_store("sqlite", folder, **OPTIONS) as store:
@@ -224,14 +224,14 @@ def test_a_newer_file_is_left_alone(path: Path) -> None:
     """It is refused, for reading and for writing, and nothing in it changes."""
     before = whole(path)
     db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    db.execute(f"PRAGMA user_version = {connection.VERSION + 1}")
     db.commit()
     db.close()
     for mode in ("", "?mode=ro"):
         with pytest.raises(WrongVersion):
             open_store(f"sqlite:///{path}{mode}", embedder="none")
     db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {schema.VERSION}")
+    db.execute(f"PRAGMA user_version = {connection.VERSION}")
     db.commit()
     db.close()
     assert whole(path) == before

@@ -20,7 +20,7 @@ from omoide import clock
 from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
 from omoide.errors import NotFound, OmoideError
 from omoide.stores.records import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
-from omoide.stores.sql import cache
+from omoide.stores.sql import candidates
 from omoide.testing import FrozenClock, HashEmbedder
 
 IDS = ("a", "b", "c", "A", "á", "x'; --")
@@ -410,7 +410,7 @@ class WideMachine(StoreMachine):
     @initialize(vectors=st.booleans(), durability=st.just("crash"), first=st.lists(first, max_size=8))
     def begin(self, vectors: bool, durability: str, first: list[tuple[str, dict[str, Any]]]) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(cache, "MAX_CACHED_ENTRIES", 2)
+        self.patch.setattr(candidates, "MAX_CACHED_ENTRIES", 2)
         super().begin(vectors, durability, first)
 
     def teardown(self) -> None:

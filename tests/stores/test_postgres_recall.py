@@ -18,7 +18,7 @@ from tests.stores.serving import postgres
 from omoide import clock
 from omoide.core.entry import Filter, RecallRequest, Scope
 from omoide.stores.factory import open_store
-from omoide.stores.sql import cache, candidates
+from omoide.stores.sql import candidates
 from omoide.testing import FrozenClock, HashEmbedder
 
 WORDS = ("tea", "coffee", "Lisbon", "harbour", "moved", "lights", "never", "green", "Maria", "train", "2023")
@@ -79,12 +79,12 @@ def answers(store: Any, query: str, limit: int = 10) -> list[list[tuple[str, flo
 
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["words", "vectors"])
-@pytest.mark.parametrize("held", [cache.MAX_CACHED_ENTRIES, 5], ids=["shelf", "wide"])
+@pytest.mark.parametrize("held", [candidates.MAX_CACHED_ENTRIES, 5], ids=["shelf", "wide"])
 def test_the_same_is_found_as_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, vectors: bool
 ) -> None:
     """Ids and scores are equal, from every scope and through every filter, in small scopes and wide ones."""
-    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", held)
+    monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", held)
     options: dict[str, Any] = {"embedder": HashEmbedder(64) if vectors else "none"}
     with ExitStack() as stack:
         stores = [stack.enter_context(a_store(kind, tmp_path, **options)) for kind in ("sqlite", "postgres")]
@@ -104,7 +104,7 @@ def test_whatever_is_kept_the_same_is_found(seed: int, held: int, query: list[st
     """For any life and any question, a server and a file answer the same."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(cache, "MAX_CACHED_ENTRIES", held)
+        patch.setattr(candidates, "MAX_CACHED_ENTRIES", held)
         stores = [
             stack.enter_context(a_store(kind, Path(folder), embedder=HashEmbedder(64)))
             for kind in ("sqlite", "postgres")
@@ -126,7 +126,7 @@ def indexed(tmp_path: Path) -> str:
 
 def test_an_index_of_pgvector_finds_the_same(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the codes are too many to hold, the index proposes what comparing all of them would."""
-    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", 5)
+    monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", 5)
     queries = ("green tea in Lisbon", "what did Maria say in 2023")
     with open_store(indexed, embedder=HashEmbedder(64)) as opened:
         fill([opened.sync], seed=random.randrange(1 << 30), count=120)
@@ -160,7 +160,7 @@ def test_a_wide_scope_of_which_nothing_holds_any_more_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Once all of it rests on what was replaced, nothing is found, and nothing fails."""
-    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", 2)
+    monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", 2)
     with a_store(kind, tmp_path) as store:
         store.write(asked("Tea is green.", id="premise"))
         for id in ("a", "b"):

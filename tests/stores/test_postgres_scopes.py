@@ -20,7 +20,7 @@ from omoide.core.entry import Filter, RecallRequest, Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.records import Document, Link, Query
-from omoide.stores.sql import cache
+from omoide.stores.sql import candidates
 from omoide.testing import FrozenClock, HashEmbedder
 
 EVERYTHING = Filter(include_superseded=True, include_stale=True, include_expired=True)
@@ -124,7 +124,7 @@ def test_each_of_two_tenants_sees_what_it_would_alone(
 ) -> None:
     """Whatever the other does, everything a tenant can ask is as if the other were not there."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr(cache, "MAX_CACHED_ENTRIES", held)
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(candidates, "MAX_CACHED_ENTRIES", held)
         options: dict[str, Any] = {"embedder": HashEmbedder(32)}
         shared = stack.enter_context(a_store("postgres", Path(folder), **options))
         for part in range(2):

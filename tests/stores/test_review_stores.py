@@ -16,7 +16,7 @@ from omoide.core.entry import Entry, MessageRef, RecallRequest, Scope, WriteRequ
 from omoide.errors import Busy, Uncertain
 from omoide.stores.factory import open_store
 from omoide.stores.postgres.connection import PostgresSession
-from omoide.stores.sql import cache, writes
+from omoide.stores.sql import candidates, writes
 from omoide.testing import HashEmbedder, RedisServer
 
 _WAIT_S = 10.0
@@ -166,7 +166,7 @@ def test_the_last_place_of_a_conversation_has_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large scope holds a message at the highest place there is."""
-    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", 1)
+    monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", 1)
     with a_store("postgres", tmp_path) as store:
         for back in range(3):
             message = MessageRef(thread="t", seq=(1 << 63) - 1 - back)

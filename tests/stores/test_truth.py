@@ -20,7 +20,7 @@ from omoide import clock
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, OmoideError
 from omoide.stores.records import Link
-from omoide.stores.sql import cache, rows
+from omoide.stores.sql import candidates, rows
 from omoide.stores.state import StateDependencyIndex
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -209,7 +209,7 @@ def test_what_another_process_forgot_takes_its_dependents_out_of_recall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """Also where they were held in memory here."""
-    monkeypatch.setattr(cache, "MAX_CACHED_ENTRIES", size)
+    monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", size)
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         derive(store, "a")
         derive(store, "b", "a")

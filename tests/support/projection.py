@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from omoide import Agent, Context, Memory, Signal, Thread, memory, receive, thread
 from omoide.core import Instruction
 from omoide.core.action import MEMORY_RESULT, Directive, Error, MemoryUpsert
-from omoide.core.execution import run_instruction
+from omoide.core.definition import run_instruction
 from omoide.projection import ProjectionContext
 from omoide.projection.engine import SPACE
 from omoide.strategy import Direct

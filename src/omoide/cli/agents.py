@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omoide.cli.output import print_fields, print_table, sanitize
-from omoide.cli.shell import NOT_FOUND, OK, CommandContext, command, run_async
+from omoide.cli.shell import (
+    NOT_FOUND,
+    OK,
+    CommandContext,
+    command,
+    print_fields,
+    print_table,
+    run_async,
+    sanitize,
+)
 from omoide.core import codec
 from omoide.errors import Invalid, NotFound
 

@@ -27,7 +27,6 @@ import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from omoide import blocking, ids
-from omoide.cli.output import format_count, sanitize, sanitize_text, truncate
 from omoide.cli.shell import (
     OK,
     REPOSITORY,
@@ -35,9 +34,13 @@ from omoide.cli.shell import (
     CommandContext,
     command,
     exit_code,
+    format_count,
     format_error,
     report_error,
     run_async,
+    sanitize,
+    sanitize_text,
+    truncate,
 )
 from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope
 from omoide.errors import Invalid, NotFound, OmoideError, TurnPending

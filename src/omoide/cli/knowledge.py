@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING
 import click
 
 from omoide import clock
-from omoide.cli import output
-from omoide.cli.output import (
+from omoide.cli import shell
+from omoide.cli.shell import (
+    COUNT,
+    NOT_FOUND,
+    OK,
     ROW_WIDTH,
+    CommandContext,
+    apply_options,
+    command,
     content_with_status,
     format_count,
     print_table,
+    run_async,
     sanitize,
     sanitize_text,
     truncate,
 )
-from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, apply_options, command, run_async
 from omoide.core.entry import MEMORY_TYPES, Scope, WriteRequest
 from omoide.errors import Invalid, NotFound
 from omoide.longterm.relations import RELATIONS
@@ -157,7 +163,7 @@ def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
     from omoide.longterm.upkeep import review
 
     now = clock.now()
-    soon_ms = output.parse_future_time(soon, now, "--soon") - now
+    soon_ms = shell.parse_future_time(soon, now, "--soon") - now
     if soon_ms < 0:
         raise Invalid("--soon", f"is {soon!r}, which is over", "write a time to come, such as 7d")
     with ctx.open_store() as store:
@@ -247,7 +253,7 @@ def prune_command(
 
 
 def _age_ms(text: str, now: int) -> int:
-    age = now - output.parse_past_time(text, now, "--older-than")
+    age = now - shell.parse_past_time(text, now, "--older-than")
     if age < 0:
         raise Invalid("--older-than", f"is {text!r}, which is to come", "write 90d, or a date that is over")
     return age

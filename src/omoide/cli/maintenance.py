@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING
 import click
 
 from omoide import embedders
-from omoide.cli.output import format_time, print_fields, progress_bar, sanitize
-from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, format_error, store_file
+from omoide.cli.shell import (
+    COUNT,
+    NOT_FOUND,
+    OK,
+    CommandContext,
+    command,
+    format_error,
+    format_time,
+    print_fields,
+    progress_bar,
+    sanitize,
+    store_file,
+)
 from omoide.embedders import models as cache
 from omoide.embedders.models import ModelStatus
 from omoide.errors import Corrupted, Invalid, NotFound, OmoideError, StoreFailed

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omoide import clock
-from omoide.cli import output
-from omoide.cli.output import (
+from omoide.cli import shell
+from omoide.cli.shell import (
+    COUNT,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    REPOSITORY,
     ROW_WIDTH,
+    CommandContext,
+    command,
     content_with_status,
     describe_hit,
     explanation_tree,
@@ -19,20 +26,11 @@ from omoide.cli.output import (
     print_fields,
     print_table,
     print_tree,
+    read_stdin,
+    run_async,
     sanitize,
     supersession_text,
     truncate,
-)
-from omoide.cli.shell import (
-    COUNT,
-    FAILED,
-    NOT_FOUND,
-    OK,
-    REPOSITORY,
-    CommandContext,
-    command,
-    read_stdin,
-    run_async,
 )
 from omoide.core.entry import MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope
 from omoide.errors import Invalid, OmoideError
@@ -194,8 +192,8 @@ def build_filter(options: dict[str, Any], **more: Any) -> Filter:
         types=options.pop("types"),
         tags=options.pop("tags"),
         min_confidence=0.0 if min_confidence is None else min_confidence,
-        since=None if since is None else output.parse_past_time(since, now, "--since"),
-        until=None if until is None else output.parse_end_time(until, now, "--until"),
+        since=None if since is None else shell.parse_past_time(since, now, "--since"),
+        until=None if until is None else shell.parse_end_time(until, now, "--until"),
         **more,
     )
 
@@ -401,9 +399,9 @@ def remember_command(
     now = clock.now()
     fields = {name: value for name, value in options.items() if value is not None}
     if at is not None:
-        fields["occurred_at"] = output.parse_past_time(at, now, "--at")
+        fields["occurred_at"] = shell.parse_past_time(at, now, "--at")
     if expires is not None:
-        fields["expires_at"] = output.parse_future_time(expires, now, "--expires")
+        fields["expires_at"] = shell.parse_future_time(expires, now, "--expires")
     content = read_stdin() if text == "-" else text
     with ctx.open_store(create=True, load_embedder=True) as store:
         receipt = blocking.remember(store, content, ctx.scope, tags=tags, **fields)

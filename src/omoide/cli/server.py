@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omoide import clock
-from omoide.cli import output
-from omoide.cli.output import print_table, sanitize
+from omoide.cli import shell
 from omoide.cli.shell import (
     NOT_FOUND,
     OK,
@@ -23,7 +22,9 @@ from omoide.cli.shell import (
     CommandContext,
     command,
     environment_variable,
+    print_table,
     run_async,
+    sanitize,
 )
 from omoide.errors import Invalid, MissingExtra
 from omoide.integrations.mcp import clients
@@ -327,7 +328,7 @@ def create_command(
     It holds in the namespace in use, unless others are named.
     """
     now = clock.now()
-    expires_at = None if expires is None else output.parse_future_time(expires, now, "--expires")
+    expires_at = None if expires is None else shell.parse_future_time(expires, now, "--expires")
     if expires_at is not None and expires_at <= now:
         raise Invalid("--expires", f"is {expires!r}, which is over", "write a time to come, such as 30d")
     namespaces = named or (ctx.scope.namespace,)
@@ -354,8 +355,8 @@ def list_command(ctx: CommandContext) -> int:
                     token.name,
                     ", ".join(token.rights),
                     ", ".join(token.namespaces),
-                    output.format_time(token.created_at),
-                    output.format_time(token.expires_at),
+                    shell.format_time(token.created_at),
+                    shell.format_time(token.expires_at),
                     _token_status(token, now),
                 )
                 for token in tokens
@@ -384,7 +385,7 @@ def _token_status(token: ApiToken, now: int) -> str:
 
 
 def _token_summary(token: ApiToken) -> str:
-    until = "" if token.expires_at is None else f", until {output.format_time(token.expires_at)}"
+    until = "" if token.expires_at is None else f", until {shell.format_time(token.expires_at)}"
     return sanitize(f"{token.name}: {', '.join(token.rights)} in {', '.join(token.namespaces)}{until}")
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omoide.cli.chat import turn_options
-from omoide.cli.output import format_count, format_time, print_table, sanitize, sanitize_text
 from omoide.cli.shell import (
     COUNT,
     FAILED,
@@ -20,8 +19,13 @@ from omoide.cli.shell import (
     apply_options,
     command,
     common_options,
+    format_count,
     format_examples,
+    format_time,
+    print_table,
     run_async,
+    sanitize,
+    sanitize_text,
 )
 from omoide.core import codec
 from omoide.core.value import check_unit

@@ -18,16 +18,23 @@ import click
 import msgspec
 
 from omoide.cli.maintenance import refuse_store_file
-from omoide.cli.output import (
+from omoide.cli.shell import (
+    COUNT,
+    NOT_FOUND,
+    OK,
     UNSAFE_CATEGORIES,
+    CommandContext,
     ProgressCallback,
+    command,
     format_count,
     print_json,
     print_table,
     progress_bar,
+    read_stdin,
+    run_async,
     sanitize,
+    store_file,
 )
-from omoide.cli.shell import COUNT, NOT_FOUND, OK, CommandContext, command, read_stdin, run_async, store_file
 from omoide.errors import Invalid, NotFound
 
 if TYPE_CHECKING:

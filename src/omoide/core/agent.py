@@ -23,11 +23,13 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.action import Action, ActionLike, Directive, Error, Instruction, Stop
-from omoide.core.definition import Definition, DefinitionFields, Plugin
-from omoide.core.execution import (
+from omoide.core.definition import (
     STRATEGY_CMD,
     STRATEGY_TICK,
+    Definition,
+    DefinitionFields,
     Direct,
+    Plugin,
     Route,
     check_outcome,
     check_same_agent,

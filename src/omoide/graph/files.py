@@ -31,9 +31,9 @@ from omoide.graph import vocabulary
 from omoide.graph.parser import NO_DEFAULTS, ImportDefaults, MemoryBatch, parse_by_namespace
 from omoide.graph.serializer import entries_to_nquads
 from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
-from omoide.stores import codec
+from omoide.stores import records
+from omoide.stores.factory import atomic_file, map_file_errors
 from omoide.stores.records import Access, Link
-from omoide.stores.url import atomic_file, map_file_errors
 
 
 class FileFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,7 +319,7 @@ def _quads_about(store: Store, subject: Any) -> Iterator[Quad]:
 def _spool_page(page: MemoryBatch, file: IO[bytes]) -> None:
     links = [(link.source, link.relation, link.target, link.created_at) for link in page.links]
     access = {id: (counts.count, counts.last) for id, counts in page.access.items()}
-    entries = [(codec.encode_entry(entry), entry.stale) for entry in page.entries]
+    entries = [(records.encode_entry(entry), entry.stale) for entry in page.entries]
     data = msgspec.msgpack.encode((entries, links, access))
     file.write(len(data).to_bytes(8, "big") + data)
 
@@ -351,5 +351,5 @@ def _unspool_pages(file: IO[bytes], progress: ProgressCallback | None, total: in
 
 def _decode_entry(body: bytes, stale: bool) -> Entry:
     """Return a spooled entry; staleness is not part of the stored form."""
-    entry = codec.decode_entry(body)
+    entry = records.decode_entry(body)
     return entry.replace(stale=True) if stale else entry

@@ -17,13 +17,7 @@ from omoide.core import entry as memory_types
 from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Filter, Scope, check_positive
 from omoide.core.value import check_instance
 from omoide.errors import NotFound
-from omoide.stores.protocols import (
-    SupportsAccess,
-    SupportsFeed,
-    SupportsGet,
-    SupportsLinks,
-    SupportsQuery,
-)
+from omoide.stores.protocols import SupportsAccess, SupportsFeed, SupportsGet, SupportsLinks, SupportsQuery
 from omoide.stores.records import Access, Link, Query, Version
 from omoide.verbs import forget, require
 

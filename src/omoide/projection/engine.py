@@ -19,7 +19,7 @@ from omoide.core import state
 from omoide.core.action import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.agent import Agent, check_agent, clock_at
 from omoide.core.codec import ListField, MapField
-from omoide.core.execution import error_directive
+from omoide.core.definition import error_directive
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenMap, check_text, freeze_map
 from omoide.core.memory import Memory
 from omoide.core.thread import Thread, ThreadEntry

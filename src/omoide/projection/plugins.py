@@ -23,9 +23,16 @@ from omoide.core import codec, entry, state
 from omoide.core import signal as pattern
 from omoide.core.action import MEMORY_RESULT, Action, Directive, Error, Instruction, MemoryUpsert, action
 from omoide.core.codec import MapField, TextsField
-from omoide.core.definition import Plugin
+from omoide.core.definition import (
+    Direct,
+    Outcome,
+    Plugin,
+    RouteLike,
+    Strategy,
+    SupportsSignalRoutes,
+    run_instruction,
+)
 from omoide.core.entry import check_positive
-from omoide.core.execution import Direct, Outcome, RouteLike, Strategy, SupportsSignalRoutes, run_instruction
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
 from omoide.core.memory import Memory
 from omoide.core.signal import Signal

@@ -22,7 +22,7 @@ from omoide.core.frozen import check_str
 from omoide.core.value import Name, Record, check_choice, check_count, check_unit, set_field
 from omoide.errors import Invalid, NotFound
 from omoide.shortterm.importance import score
-from omoide.shortterm.pending import PendingItem
+from omoide.shortterm.memory import PendingItem
 from omoide.shortterm.summary import sentences
 
 MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 12, 400

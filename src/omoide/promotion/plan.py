@@ -18,21 +18,10 @@ import msgspec
 from omoide.core import codec
 from omoide.core.entry import Entry, Evidence, Scope, check_positive
 from omoide.core.frozen import EMPTY_MAP
-from omoide.core.value import (
-    Count,
-    Id,
-    Millis,
-    Name,
-    Record,
-    Value,
-    check_instance,
-    check_unit,
-    set_field,
-)
+from omoide.core.value import Count, Id, Millis, Name, Record, Value, check_instance, check_unit, set_field
 from omoide.shortterm.context import ContextItem
 from omoide.shortterm.importance import DEFAULT_WEIGHTS, AccessLog, Score, Weights, reaches, score
-from omoide.shortterm.memory import ShortTerm
-from omoide.shortterm.pending import PendingItem
+from omoide.shortterm.memory import PendingItem, ShortTerm
 
 
 class PromotionMark(Value, frozen=True, kw_only=True):

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 from omoide._lazy import attach
 
 if TYPE_CHECKING:
-    from omoide.retrieval.query import intervals
-    from omoide.retrieval.text import TokenCounter, bm25, estimate_tokens, terms, token_counter
+    from omoide.retrieval.text import TokenCounter, bm25, estimate_tokens, intervals, terms, token_counter
 
 __all__ = ["TokenCounter", "bm25", "estimate_tokens", "intervals", "terms", "token_counter"]
 
 __getattr__, __dir__ = attach(
     __name__,
     attributes={
-        "query": ("intervals",),
-        "text": ("TokenCounter", "bm25", "estimate_tokens", "terms", "token_counter"),
+        "text": ("TokenCounter", "bm25", "estimate_tokens", "intervals", "terms", "token_counter"),
     },
 )

@@ -44,7 +44,7 @@ from omoide.core.action import (
     StopSensor,
 )
 from omoide.core.agent import Agent
-from omoide.core.execution import apply_result, error_directive
+from omoide.core.definition import apply_result, error_directive
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
 from omoide.core.state import PARENT, SLOTS, Context, Parent, slot_of

@@ -28,7 +28,7 @@ from anyio.lowlevel import checkpoint
 from omoide import identity
 from omoide.core.action import Cron, Directive, Emit, Error, Stop
 from omoide.core.agent import Agent, all_actions, receive
-from omoide.core.execution import check_outcome, error_directive
+from omoide.core.definition import check_outcome, error_directive
 from omoide.core.frozen import FrozenMap
 from omoide.core.identity import Identity
 from omoide.core.signal import Signal

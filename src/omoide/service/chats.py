@@ -23,8 +23,8 @@ from omoide.errors import Invalid, WrongType
 from omoide.service import transfer
 from omoide.service.transfer import ImportReport, ProgressCallback, ignore_progress
 from omoide.stores.async_store import run_in_thread
+from omoide.stores.factory import map_file_errors
 from omoide.stores.protocols import Store, SupportsBatchWrite
-from omoide.stores.url import map_file_errors
 from omoide.verbs import require
 
 _TIME_FIELDS = ("timestamp", "created_at")

@@ -25,13 +25,13 @@ from omoide.core.entry import Entry, Scope
 from omoide.core.value import check_instance, check_texts
 from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.service import auth
-from omoide.stores import semantics, truth
+from omoide.stores import semantics
 from omoide.stores.async_store import AsyncStore, run_in_thread
+from omoide.stores.factory import atomic_file, map_file_errors
 from omoide.stores.protocols import Store, SupportsDocuments, SupportsFeed, SupportsGet, SupportsImport
 from omoide.stores.records import Access, Document, Feed, Link
 from omoide.stores.redaction import mask_url
 from omoide.stores.sqlite.store import path_of
-from omoide.stores.url import atomic_file, map_file_errors
 from omoide.verbs import require
 
 ProgressCallback = Callable[[str, int, int | None], object]
@@ -99,7 +99,7 @@ class NamespaceDump(msgspec.Struct, kw_only=True):
             return id
 
         for entry in self.entries.values():
-            for premise in truth.premises(entry):
+            for premise in semantics.premises(entry):
                 parents[root(entry.id)] = root(premise)
         for link in self.links:
             parents[root(link.source)] = root(link.target)

@@ -41,8 +41,14 @@ from omoide.retrieval.text import TokenCounter
 from omoide.sessions.storage import SessionState
 from omoide.shortterm.context import ContextItem, WorkingContext
 from omoide.shortterm.importance import AccessLog, Weights, score
-from omoide.shortterm.memory import BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
-from omoide.shortterm.pending import PendingItem, PendingMemories
+from omoide.shortterm.memory import (
+    BufferMessage,
+    ConversationBuffer,
+    PendingItem,
+    PendingMemories,
+    ShortTerm,
+    TokenBudget,
+)
 from omoide.stores.records import Document
 
 Extractor = Callable[..., Iterable[PendingItem]]

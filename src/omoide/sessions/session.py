@@ -40,8 +40,7 @@ from omoide.sessions.runner import TurnRunner
 from omoide.sessions.storage import SessionRecord, SessionState, SessionStore, session_not_found, spec_of
 from omoide.shortterm.context import SUMMARY_KEY
 from omoide.shortterm.importance import score
-from omoide.shortterm.memory import ROLES, ShortTerm, TokenBudget
-from omoide.shortterm.pending import PendingItem
+from omoide.shortterm.memory import ROLES, PendingItem, ShortTerm, TokenBudget
 from omoide.stores.protocols import SupportsDocuments
 from omoide.tools.context import REACHES
 from omoide.turns import journal as transcript

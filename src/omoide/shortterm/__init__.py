@@ -10,8 +10,14 @@ from __future__ import annotations
 
 from omoide.shortterm.context import ContextItem, WorkingContext, infer_type
 from omoide.shortterm.importance import AccessEvent, AccessLog, AccessStats, Score, Weights, score
-from omoide.shortterm.memory import BufferMessage, ConversationBuffer, ShortTerm, TokenBudget
-from omoide.shortterm.pending import PendingItem, PendingMemories
+from omoide.shortterm.memory import (
+    BufferMessage,
+    ConversationBuffer,
+    PendingItem,
+    PendingMemories,
+    ShortTerm,
+    TokenBudget,
+)
 from omoide.shortterm.summary import sentences, summarize_messages
 
 __all__ = [

@@ -1,4 +1,9 @@
-"""Short-term memory of a session, its conversation buffer and its token budget.
+"""Memories that wait for promotion.
+
+Implicit items wait until they are important enough; decisions of the agent are promoted in any case. An item
+holds the entry that it would become.
+
+Short-term memory of a session, its conversation buffer and its token budget.
 
 The buffer holds the newest messages that fit into a number of tokens. It evicts from the front and returns
 what it evicted, because evicted messages are candidates for promotion.
@@ -7,6 +12,8 @@ what it evicted, because evicted messages are candidates for promotion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -14,14 +21,283 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import ListField, MapField
-from omoide.core.entry import check_positive
+from omoide.core.entry import Entry, Evidence, check_positive
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, freeze_list, value_type
-from omoide.core.value import Count, Id, Millis, Record, check_choice, set_field, shallow_copy
-from omoide.errors import Invalid, WrongType
+from omoide.core.value import (
+    Count,
+    Id,
+    Millis,
+    Record,
+    build_value,
+    check_choice,
+    check_number,
+    check_texts,
+    check_tuple,
+    set_field,
+    shallow_copy,
+)
+from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.context import WorkingContext
-from omoide.shortterm.importance import AccessLog
-from omoide.shortterm.pending import PendingMemories
+from omoide.shortterm.importance import AccessLog, reaches
+
+SUGGESTED_BY = ("implicit", "agent")
+DEFAULT_IMPORTANCE = 0.5
+"""Importance of an item without a score."""
+
+_ALIASES = MappingProxyType(
+    {
+        "memory_type": "type",
+        "suggested_type": "type",
+        "source_type": "source",
+        "importance_score": "importance",
+        "evidence_refs": "evidence",
+    }
+)
+_REQUIRED = ("content", "type", "confidence", "source")
+
+
+class PendingItem(Record, frozen=True, kw_only=True):
+    """An entry that is not written yet, and its origin: `implicit` or `agent`."""
+
+    LABEL: ClassVar[str] = "pending memory"
+
+    entry: Entry
+    suggested_by: str = "implicit"
+    access_count: Count = 0
+
+    def _check(self) -> None:
+        check_choice(self.suggested_by, "suggested_by", SUGGESTED_BY)
+
+    @classmethod
+    def new(cls, given: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
+        """Return an item from the fields of an entry, by their own names or by aliases.
+
+        `memory_type` and `suggested_type` are aliases of `type`, `source_type` of `source`,
+        `importance_score` of `importance`; a string among the evidence names a document.
+
+        Raises:
+            InvalidRecord: content, type, confidence or source is missing, or a field is invalid.
+        """
+        if isinstance(given, cls):
+            return given.replace(**fields)
+        try:
+            return cls._parse(given, fields)
+        except InvalidRecord as error:
+            raise _relabel_error(error) from error
+        except Invalid as error:
+            raise InvalidRecord(cls.LABEL, error) from error
+
+    @classmethod
+    def _parse(cls, given: object, fields: dict[str, Any]) -> Self:
+        if given is not None and not isinstance(given, Mapping):
+            raise WrongType(cls.LABEL, "a mapping or a PendingItem", given)
+        merged = _resolve_aliases({**(given or {}), **fields})
+        own = {name: merged.pop(name) for name in ("suggested_by", "access_count") if name in merged}
+        for name in _REQUIRED:
+            if merged.get(name) is None:
+                raise Invalid(name, "is missing", "it is required")
+        if "evidence" in merged:
+            merged["evidence"] = _parse_evidence(merged["evidence"])
+        if merged.get("importance") is None:
+            merged["importance"] = DEFAULT_IMPORTANCE
+        return cls(entry=Entry.new(merged), **own)
+
+    @property
+    def id(self) -> str:
+        """Id of the future memory."""
+        return self.entry.id
+
+    @property
+    def content(self) -> str:
+        """Content of the future memory."""
+        return self.entry.content
+
+    @property
+    def memory_type(self) -> str | None:
+        """Type of the future memory."""
+        return self.entry.type
+
+    @property
+    def suggested_type(self) -> str | None:
+        """Alias of `memory_type`."""
+        return self.entry.type
+
+    @property
+    def confidence(self) -> float:
+        """Confidence of the future memory."""
+        return self.entry.confidence
+
+    @property
+    def source_type(self) -> str | None:
+        """Source of the future memory."""
+        return self.entry.source
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Evidence of the future memory."""
+        return self.entry.evidence
+
+    @property
+    def rationale(self) -> str | None:
+        """Rationale of the future memory."""
+        return self.entry.rationale
+
+    @property
+    def importance_score(self) -> float:
+        """Importance from 0 to 1."""
+        return DEFAULT_IMPORTANCE if self.entry.importance is None else self.entry.importance
+
+    @property
+    def created_at(self) -> int:
+        """Creation timestamp in milliseconds."""
+        return self.entry.created_at
+
+    def with_score(self, score: float) -> Self:
+        """Return the item with another importance, clamped to 0 to 1."""
+        number = check_number(score, "score")
+        if number != number:
+            raise Invalid("score", "is no number", "pass one from 0 to 1")
+        new = shallow_copy(self)
+        set_field(new, "entry", self.entry.replace(importance=min(max(number, 0.0), 1.0)))
+        return new
+
+
+class PendingMemories(Record, frozen=True, kw_only=True):
+    """Implicit items, oldest first, and decisions of the agent, newest first; ids are unique over both."""
+
+    LABEL: ClassVar[str] = "pending memories"
+
+    items: tuple[PendingItem, ...] = ()
+    agent_decisions: tuple[PendingItem, ...] = ()
+    max_items: int = 500
+    max_agent_decisions: int = 100
+
+    def _check(self) -> None:
+        check_positive(self.max_items, "max_items")
+        check_positive(self.max_agent_decisions, "max_agent_decisions")
+        seen: set[str] = set()
+        for field in ("items", "agent_decisions"):
+            checked = check_tuple(getattr(self, field), field, PendingItem)
+            set_field(self, field, checked)
+            for at, item in enumerate(checked):
+                if item.id in seen:
+                    raise Invalid(f"{field}[{at}].id", f"is {item.id!r} once more", "add it once")
+                seen.add(item.id)
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return len(self.items) + len(self.agent_decisions)
+
+    def add_implicit(self, item: PendingItem) -> tuple[Self, tuple[PendingItem, ...]]:
+        """Return the collection with an implicit item, and the evicted items.
+
+        The item replaces an older one of its id, but never a decision of the agent. If there are too many,
+        the least important one is evicted, which may be the new one.
+        """
+        _check_item(item)
+        if any(decision.id == item.id for decision in self.agent_decisions):
+            return self, ()
+        items = (*_without(self.items, {item.id}), _with_suggested_by(item, "implicit"))
+        if len(items) <= self.max_items:
+            return self._with(items, self.agent_decisions), ()
+        least = min(
+            items, key=lambda candidate: candidate.importance_score
+        )  # of several, the first is the oldest
+        return self._with(_without(items, {least.id}), self.agent_decisions), (least,)
+
+    def add_agent_decision(self, item: PendingItem) -> tuple[Self, tuple[PendingItem, ...]]:
+        """Return the collection with a decision of the agent, and the evicted (oldest) decisions."""
+        _check_item(item)
+        decision = _with_suggested_by(item.with_score(1.0), "agent")
+        others = _without(self.agent_decisions, {item.id})
+        capacity = self.max_agent_decisions - 1
+        return self._with(_without(self.items, {item.id}), (decision, *others[:capacity])), others[capacity:]
+
+    def ready_for_promotion(self, threshold: float = 0.6) -> list[PendingItem]:
+        """Return all decisions and the implicit items that reach the threshold.
+
+        The most important come first, then the oldest.
+        """
+        check_number(threshold, "threshold")
+        implicit = [item for item in self.items if reaches(item.importance_score, threshold)]
+        return sorted(
+            [*self.agent_decisions, *implicit],
+            key=lambda ready: (-ready.importance_score, ready.suggested_by, ready.created_at, ready.id),
+        )
+
+    def clear_promoted(self, ids: Iterable[str]) -> Self:
+        """Return the collection without the items of these ids."""
+        promoted = {*check_texts(ids, "ids")}
+        return self._with(_without(self.items, promoted), _without(self.agent_decisions, promoted))
+
+    def get(self, id: str) -> PendingItem | None:
+        """Return the item of an id, or None."""
+        return next((item for item in (*self.items, *self.agent_decisions) if item.id == id), None)
+
+    def update_score(self, id: str, score: float) -> Self:
+        """Return the collection with another importance for an implicit item, clamped to 0 to 1."""
+        items = tuple(item.with_score(score) if item.id == id else item for item in self.items)
+        return self._with(items, self.agent_decisions)
+
+    def list_implicit(self) -> list[PendingItem]:
+        """Return the implicit items, oldest first."""
+        return [*self.items]
+
+    def list_agent_decisions(self) -> list[PendingItem]:
+        """Return the decisions of the agent, newest first."""
+        return [*self.agent_decisions]
+
+    def clear(self) -> Self:
+        """Return an empty collection with the same limits."""
+        return self._with((), ())
+
+    def _with(self, items: tuple[PendingItem, ...], decisions: tuple[PendingItem, ...]) -> Self:
+        new = shallow_copy(self)
+        set_field(new, "items", items)
+        set_field(new, "agent_decisions", decisions)
+        return new
+
+
+def _without(items: tuple[PendingItem, ...], ids: AbstractSet[str]) -> tuple[PendingItem, ...]:
+    return tuple([item for item in items if item.entry.id not in ids])
+
+
+def _check_item(item: object) -> None:
+    if not isinstance(item, PendingItem):
+        raise WrongType("item", "a PendingItem", item, "make one with PendingItem.new(…)")
+
+
+def _with_suggested_by(item: PendingItem, origin: str) -> PendingItem:
+    return item if item.suggested_by == origin else item.replace(suggested_by=origin)
+
+
+def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
+    resolved: dict[str, Any] = {}
+    for name, value in given.items():
+        field = _ALIASES.get(name, name)
+        if field in resolved and resolved[field] != value:
+            raise Invalid(name, f"is not what {field} is", "say it once")
+        resolved[field] = value
+    return resolved
+
+
+def _parse_evidence(given: object) -> tuple[Any, ...]:
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise WrongType("evidence", "a list of Evidence or of names", given)
+    return tuple(_parse_evidence_item(item, f"evidence[{at}]") for at, item in enumerate(given))
+
+
+def _parse_evidence_item(given: object, field: str) -> object:
+    if isinstance(given, str):
+        return Evidence(kind="document", ref=given)
+    return build_value(Evidence, given, field) if isinstance(given, Mapping) else given
+
+
+def _relabel_error(error: InvalidRecord) -> InvalidRecord:
+    return InvalidRecord(PendingItem.LABEL, Invalid(error.field, error.problem, error.remedy))
+
 
 ROLES = ("user", "assistant", "system", "tool")
 MESSAGE_OVERHEAD_TOKENS = 4

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
         Version,
     )
     from omoide.stores.redaction import Guard, mask_secrets, refuse_secrets
-    from omoide.stores.semantics import decide_write, entry_predicate
-    from omoide.stores.validation import StoreSettings
+    from omoide.stores.semantics import StoreSettings, decide_write, entry_predicate
 
 __all__ = [
     "Access",

@@ -16,9 +16,8 @@ from omoide import clock, ids
 from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
 from omoide.embedders import Embedder
 from omoide.errors import Closed
-from omoide.stores import operations, semantics, truth
+from omoide.stores import operations, semantics
 from omoide.stores import recall as recall_engine
-from omoide.stores.codec import IndexData, index_entries
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
@@ -27,11 +26,14 @@ from omoide.stores.records import (
     EraseReceipt,
     Feed,
     Finding,
+    IndexData,
     Lease,
     Link,
     Stats,
     Version,
+    index_entries,
 )
+from omoide.stores.semantics import INVALIDATED_BY, StaleTransition, StoreSettings, check_arguments
 from omoide.stores.state import (
     DocumentKey,
     EntryKey,
@@ -42,8 +44,6 @@ from omoide.stores.state import (
     tombstone_owner,
 )
 from omoide.stores.state_store import StateStore
-from omoide.stores.truth import INVALIDATED_BY, StaleTransition
-from omoide.stores.validation import StoreSettings, check_arguments
 
 T = TypeVar("T")
 
@@ -207,10 +207,10 @@ class MemoryState:
 
     def _update_dependencies(self, old: Entry | None, new: Entry | None) -> None:
         if old is not None:
-            for id in truth.premises(old):
+            for id in semantics.premises(old):
                 self.dependents.setdefault((old.namespace, id), set()).discard(old.id)
         if new is not None:
-            for id in truth.premises(new):
+            for id in semantics.premises(new):
                 self.dependents.setdefault((new.namespace, id), set()).add(new.id)
 
     def add_link(self, key: LinkKey, link: Link) -> None:

@@ -15,10 +15,21 @@ from omoide.core.entry import Entry, Filter, Scope, WriteRequest, WriteResult
 from omoide.core.value import set_field, shallow_copy
 from omoide.embedders import Embedder
 from omoide.errors import Conflict, Erased, IdTaken, KeyReused, NotFound
-from omoide.stores import records, semantics, truth, validation
-from omoide.stores.codec import IndexData
+from omoide.stores import records, semantics
 from omoide.stores.recall import Candidates, QueryEncoder
-from omoide.stores.records import Access, Document, EraseReceipt, Lease, Link, Page, Query, Stats, Version
+from omoide.stores.records import (
+    Access,
+    Document,
+    EraseReceipt,
+    IndexData,
+    Lease,
+    Link,
+    Page,
+    Query,
+    Stats,
+    Version,
+)
+from omoide.stores.semantics import INVALIDATED_BY, LIVE
 from omoide.stores.state import (
     DocumentKey,
     LinkKey,
@@ -27,7 +38,6 @@ from omoide.stores.state import (
     StoredEntry,
     StoreState,
 )
-from omoide.stores.truth import INVALIDATED_BY, LIVE
 
 FIRST_PAGE = (1 << 63, 1 << 63)
 """Sorts above the time and number of any entry."""
@@ -46,10 +56,10 @@ def require_entry(state: StateReader, id: str, scope: Scope) -> StoredEntry:
 
 def _propagate(state: StoreState, namespace: str, was_out: Mapping[str, bool], now: int) -> None:
     """Mark dependents stale or current after entries changed; see `truth.propagate` for `was_out`."""
-    statuses = truth.propagate(StateDependencyIndex(state, namespace), was_out)
+    statuses = semantics.propagate(StateDependencyIndex(state, namespace), was_out)
     entries = state.find_many(namespace, statuses)
     for id, status in statuses.items():
-        state.set_stale(entries[id], now, stale=status >= truth.STALE)
+        state.set_stale(entries[id], now, stale=status >= semantics.STALE)
 
 
 def _check_session_limit(state: StoreState, entry: Entry, limit: int | None) -> None:
@@ -136,7 +146,7 @@ def _write_entry(
                 # A vector that the caller gave stays until the content changes.
                 data = data._replace(pooled=stored.index_data.pooled, tokens=None, given=True)
             state.revise(stored, entry, "write", now, data)
-            was_out = truth.status_of(before) != LIVE
+            was_out = semantics.status_of(before) != LIVE
         _propagate(state, entry.namespace, {entry.id: was_out}, now)
     if request.supersedes is not None:
         agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
@@ -221,7 +231,7 @@ def _import_entry(
     state: StoreState, entry: Entry, data: IndexData, access: Mapping[str, Access], now: int
 ) -> bool:
     existing = state.find(entry.namespace, entry.id)
-    if not validation.is_new(entry, None if existing is None else existing.entry):
+    if not semantics.is_new(entry, None if existing is None else existing.entry):
         return False
     stored = state.add(entry, data, now)
     used = access.get(entry.id)
@@ -249,7 +259,7 @@ def _add_missing_tombstones(
     known = state.find_many(namespace, premises).keys() | state.erased_ids(namespace, premises)
     absent = [id for id in premises if id not in known]
     for id in absent:
-        tombstone = Version(id=id, rev=0, at=now, reason=validation.MISSING_PREMISE_REASON)
+        tombstone = Version(id=id, rev=0, at=now, reason=semantics.MISSING_PREMISE_REASON)
         state.add_tombstone(premises[id], tombstone)
     return absent
 
@@ -569,7 +579,7 @@ def candidates(
     """Build the candidate pool of a scope; None where it is empty."""
     from omoide.stores.pool import pool_of  # needs NumPy
 
-    statuses = truth.allowed_statuses(superseded=filter.include_superseded, stale=filter.include_stale)
+    statuses = semantics.allowed_statuses(superseded=filter.include_superseded, stale=filter.include_stale)
     entries = [
         stored
         for stored in sorted(state.entries_in(scope), key=lambda stored: stored.written_seq)
@@ -595,8 +605,8 @@ def stats(state: StateReader, scope: Scope, embedder: Embedder | None, now: int,
     """Count the entries, versions and links of a scope."""
     stored = state.entries_in(scope)
     entries = [one.entry for one in stored]
-    live = [entry for entry in entries if truth.status_of(entry) == LIVE]
-    stale = sum(truth.status_of(entry) == truth.STALE for entry in entries)
+    live = [entry for entry in entries if semantics.status_of(entry) == LIVE]
+    stale = sum(semantics.status_of(entry) == semantics.STALE for entry in entries)
     expired = sum(not entry.is_live(now) for entry in live)
     by_type: dict[str, int] = {}
     for entry in entries:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from omoide.core.entry import Entry, Filter, Hit, Reason, RecallRequest, RecallResult, Scope, Why
 from omoide.embedders import Embedder, Embedding
-from omoide.retrieval import query as reading
 from omoide.retrieval import text
-from omoide.retrieval.query import ParsedQuery
-from omoide.retrieval.text import TokenCounter, estimate_tokens
+from omoide.retrieval.text import ParsedQuery, TokenCounter, estimate_tokens
 from omoide.stores import semantics
-from omoide.stores.codec import embed_texts, text_of
+from omoide.stores.records import embed_texts, text_of
 
 if TYPE_CHECKING:
     from omoide.retrieval.pool import Array, CandidatePool
@@ -127,7 +125,7 @@ def recall(
     vectors: dict[str, Embedding] = {}
 
     def encode_query(speakers: Sequence[str]) -> EncodedQuery:
-        parsed = reading.parse_query(request.query, now=request.at, speakers=speakers)
+        parsed = text.parse_query(request.query, now=request.at, speakers=speakers)
         if embedder is None:
             return EncodedQuery(parsed, None)
         if parsed.encoder_text not in vectors:

@@ -1,31 +1,48 @@
 """Define what writes and erasures mean, as pure functions.
 
 Every store takes these decisions in the same way, from what is stored and what is requested.
+
+Maintain which entries are live, superseded or stale (truth maintenance).
+
+As in a truth maintenance system, an entry is *out* if it is superseded, invalidated or stale. It is *stale*
+if it is invalidated, or if something it depends on is out or was erased. In a cycle of dependencies only
+those entries are stale from which evidence leads to something that is out for a reason of its own.
+
+Validate the settings of stores, the arguments of their operations, and imported entries.
+
+Every store checks its arguments before an operation begins, so that bad input is refused alike everywhere and
+changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.entry import (
     DELETED,
     ROOT_TYPE,
     Entry,
     Filter,
+    RecallRequest,
     Scope,
     WriteRequest,
     WriteResult,
+    check_positive,
     with_subtypes,
 )
-from omoide.core.frozen import freeze_map
-from omoide.core.value import set_field, shallow_copy
-from omoide.errors import Conflict, IdTaken, Invalid, NotFound
+from omoide.core.frozen import check_str, freeze_map
+from omoide.core.value import check_choice, check_count, check_instance, check_number, set_field, shallow_copy
+from omoide.errors import Conflict, IdTaken, Invalid, NotFound, WrongType
+from omoide.retrieval.text import TokenCounter, estimate_tokens
+from omoide.stores.records import Access, Document, Link, Query
+from omoide.stores.redaction import Guard
 
 MAX_CONTENT = 1 << 20
 KEY_LIFETIME_MS = 7 * 24 * 3_600_000
@@ -283,3 +300,359 @@ def remaining_transcripts(versions: Iterable[Entry], documents: Iterable[tuple[s
     erased = {*documents}
     threads = dict.fromkeys(thread for entry in versions for thread in threads_of(entry))
     return [f"transcript {thread}" for thread in threads if (THREAD_KIND, thread) not in erased]
+
+
+SUPERSEDED, LIVE, STALE, SUPERSEDED_AND_STALE = 0, 1, 2, 3
+"""Status of an entry, as stored in the column `live`."""
+
+INVALIDATED_BY = "invalidated_by"
+"""Relation of a link whose source is invalidated."""
+
+_TO_STALE = {LIVE: STALE, SUPERSEDED: SUPERSEDED_AND_STALE}
+_TO_CURRENT = {STALE: LIVE, SUPERSEDED_AND_STALE: SUPERSEDED}
+
+
+def status_of(entry: Entry) -> int:
+    """Return the status of an entry."""
+    if entry.superseded_by is None:
+        return STALE if entry.stale else LIVE
+    return SUPERSEDED_AND_STALE if entry.stale else SUPERSEDED
+
+
+def is_superseded(status: int) -> bool:
+    """Return True if a status means superseded or forgotten."""
+    return status in (SUPERSEDED, SUPERSEDED_AND_STALE)
+
+
+def allowed_statuses(*, superseded: bool, stale: bool) -> tuple[int, ...]:
+    """Return the statuses that a filter admits."""
+    return (LIVE, *((SUPERSEDED, SUPERSEDED_AND_STALE) if superseded else ()), *((STALE,) if stale else ()))
+
+
+def premises(entry: Entry) -> frozenset[str]:
+    """Return the ids of the entries that an entry depends on; references too long for an id are ignored."""
+    if not entry.evidence:
+        return _NO_PREMISES
+    refs = (evidence.ref for evidence in entry.evidence if evidence.kind == "entry")
+    return frozenset(ref for ref in refs if len(ref) <= ids.MAX_BYTES)
+
+
+_NO_PREMISES: frozenset[str] = frozenset()
+
+
+class StaleTransition(NamedTuple):
+    """An entry, at some revision, became stale or current at a time."""
+
+    rev: int
+    at: int
+    stale: bool
+
+
+def was_stale_at(transitions: Sequence[StaleTransition], moment: int) -> bool:
+    """Return True if an entry was stale at a time."""
+    return next((transition.stale for transition in reversed(transitions) if transition.at <= moment), False)
+
+
+def was_stale_in_rev(transitions: Sequence[StaleTransition], rev: int) -> bool:
+    """Return True if a revision was stale when it was replaced, or is stale if it is the newest."""
+    return next((transition.stale for transition in reversed(transitions) if transition.rev <= rev), False)
+
+
+class DependencyIndex(Protocol):
+    """The statuses and dependencies of the entries of one namespace."""
+
+    def statuses(self, ids: Collection[str]) -> dict[str, int]:
+        """Return the status of each of these entries that exists."""
+        ...
+
+    def dependents(self, ids: Collection[str]) -> dict[str, int]:
+        """Return the entries that currently depend on any of these, with their statuses."""
+        ...
+
+    def premises(self, ids: Collection[str]) -> Iterable[tuple[str, str]]:
+        """Yield each of these ids with each id it currently depends on."""
+        ...
+
+    def invalidated_ids(self, ids: Collection[str]) -> set[str]:
+        """Return those that have an `invalidated_by` link."""
+        ...
+
+    def erased_ids(self, ids: Collection[str]) -> set[str]:
+        """Return those that were erased; none of them exists."""
+        ...
+
+
+def propagate(index: DependencyIndex, was_out: Mapping[str, bool]) -> dict[str, int]:
+    """Return the new status of every entry whose status changes after some entries changed.
+
+    Each affected entry is visited once; nothing else is read.
+
+    Args:
+        was_out: Every entry that changed, with whether it was out before. An entry that was erased
+            earlier was out.
+    """
+    before = index.statuses(was_out.keys())
+    uncertain = _possibly_current(index, was_out, before)
+    now = {id: _TO_CURRENT[status] if id in uncertain else status for id, status in before.items()}
+    frontier = {id for id, out in was_out.items() if not out and now.get(id) != LIVE}
+    for id in _with_stale_reason(index, {*uncertain, *(id for id in was_out if id in now)}, now):
+        if now[id] == LIVE:
+            frontier.add(id)
+        now[id] = _TO_STALE[now[id]]
+    while frontier:
+        dependents = index.dependents(frontier)
+        frontier = set()
+        for id, status in dependents.items():
+            before.setdefault(id, status)
+            status = now.get(id, status)
+            if status in _TO_STALE:
+                now[id] = _TO_STALE[status]
+                if status == LIVE:
+                    frontier.add(id)
+    return {id: now[id] for id in sorted(now) if now[id] != before[id]}
+
+
+def _possibly_current(
+    index: DependencyIndex, was_out: Mapping[str, bool], before: dict[str, int]
+) -> set[str]:
+    """Return the stale entries that may have become current; add their statuses to `before`."""
+    uncertain = {id for id, status in before.items() if status in _TO_CURRENT}
+    frontier = {id for id, out in was_out.items() if out and before.get(id) in (LIVE, STALE)}
+    while frontier:
+        frontier -= index.invalidated_ids(frontier)  # what is out for a reason of its own leads no further
+        dependents = index.dependents(frontier)
+        fresh = {
+            id: status for id, status in dependents.items() if status in _TO_CURRENT and id not in uncertain
+        }
+        before.update(fresh)
+        uncertain.update(fresh)
+        frontier = {id for id, status in fresh.items() if status == STALE}
+    return uncertain
+
+
+def _with_stale_reason(index: DependencyIndex, ids: set[str], now: Mapping[str, int]) -> set[str]:
+    """Return those that are invalidated or depend on something that is out."""
+    if not ids:
+        return set()
+    pairs = [*index.premises(ids)]
+    premise_ids = {premise for _, premise in pairs if premise not in now}
+    others = index.statuses(premise_ids) if premise_ids else {}
+    absent = premise_ids - others.keys()
+    erased = index.erased_ids(absent) if absent else set()
+    stale = index.invalidated_ids(ids)
+    for id, premise in pairs:
+        status = now.get(premise, others.get(premise))
+        if premise in erased if status is None else status != LIVE:
+            stale.add(id)
+    return stale
+
+
+def reachable(roots: Iterable[str], dependents: Mapping[str, Iterable[str]]) -> set[str]:
+    """Return everything that depends on the roots, directly or not."""
+    found, frontier = set[str](), [*roots]
+    while frontier:
+        for id in dependents.get(frontier.pop(), ()):
+            if id not in found:
+                found.add(id)
+                frontier.append(id)
+    return found
+
+
+MAX_TTL_MS = 100 * 366 * 86_400_000
+"""Longest time for which a lease can be claimed."""
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a store, passed to `open_store` or in the URL."""
+
+    durability: str = "crash"
+    """`crash`: acknowledged writes survive a crash of the process; `power`: also a power failure."""
+    max_content: int = MAX_CONTENT
+    """Maximum size of an entry's content in bytes."""
+    session_limit: int | None = None
+    """Maximum number of live entries per session; None for no limit."""
+    guard: Guard | None = None
+    count_tokens: TokenCounter = estimate_tokens
+    timeout: float = 60.0
+    """Seconds to wait for locks of other processes."""
+    read_only: bool = False
+    max_pages: int | None = None
+    """Maximum size of a SQLite file in pages."""
+
+    def __post_init__(self) -> None:
+        check_choice(self.durability, "durability", ("crash", "power"))
+        check_positive(self.max_content, "max_content")
+        for field in ("session_limit", "max_pages"):
+            if getattr(self, field) is not None:
+                check_positive(getattr(self, field), field)
+        for name in ("guard", "count_tokens"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise WrongType(name, "a function", getattr(self, name))
+        check_number(self.timeout, "timeout")
+        if type(self.read_only) is not bool:
+            raise WrongType("read_only", "True or False", self.read_only)
+        if not 0 < self.timeout < 1e6:
+            raise Invalid("timeout", f"is {self.timeout}", "pass seconds to wait for other processes")
+
+    def guard_reason(self, reason: str | None) -> str | None:
+        """Apply the guard to a reason, as it is applied to content."""
+        if reason is None or not reason.strip() or self.guard is None:
+            return reason
+        seen = self.guard(Entry(id="reason", agent_id="reason", content=reason, created_at=0))
+        return str(check_instance(seen, "what the guard gave back", kind=Entry).content)
+
+    def guard_request(self, request: WriteRequest) -> WriteRequest:
+        """Apply the guard to a write request and check the size of its entry."""
+        entry = request.entry
+        if self.guard is not None:
+            entry = check_instance(self.guard(entry), "what the guard gave back", kind=Entry)
+            reason = self.guard_reason(entry.superseded_reason)
+            if reason != entry.superseded_reason:
+                entry = entry.replace(superseded_reason=reason)
+        check_size(entry, self.max_content)
+        return request if entry is request.entry else request.replace(entry=entry)
+
+
+Check = Callable[[Any, str], Any]
+
+
+def _check_list(value: object, field: str, *, check: Check | None = None) -> None:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise WrongType(field, "a list", value)
+    if check is not None:
+        if not isinstance(value, (list, tuple)):
+            raise WrongType(field, "a list", value)
+        for at, item in enumerate(value):
+            check(item, f"{field}[{at}]")
+
+
+def _check_optional(value: object, field: str, *, check: Check) -> None:
+    if value is not None:
+        check(value, field)
+
+
+def _check_access(value: object, field: str) -> None:
+    if not isinstance(value, Mapping):
+        raise WrongType(field, "a mapping from ids to Access", value)
+    for id, access in value.items():
+        ids.check(id, field)
+        check_instance(access, f"{field}[{id!r}]", kind=Access)
+
+
+def _instance_check(kind: type) -> Check:
+    return partial(check_instance, kind=kind)
+
+
+def _check_ttl(value: object, field: str) -> None:
+    check_positive(value, field)
+    if isinstance(value, int) and value > MAX_TTL_MS:
+        raise Invalid(field, f"is {value}", f"use at most {MAX_TTL_MS}, which is a century")
+
+
+_PARAMETER_CHECKS: dict[str, Check] = {
+    "scope": _instance_check(Scope),
+    "id": ids.check,
+    "kind": ids.check,
+    "owner": ids.check,
+    "namespace": ids.check,
+    "link": _instance_check(Link),
+    "query": _instance_check(Query),
+    "document": _instance_check(Document),
+    "requests": partial(_check_list, check=_instance_check(WriteRequest)),
+    "ids": partial(_check_list, check=ids.check),
+    "entries": _check_list,
+    "by": partial(_check_optional, check=ids.check),
+    "reason": partial(_check_optional, check=check_str),
+    "relation": partial(_check_optional, check=check_str),
+    "as_of": partial(_check_optional, check=clock.check),
+    "used_since": partial(_check_optional, check=clock.check),
+    "access": _check_access,
+    "after": check_count,
+    "limit": check_positive,
+    "ttl_ms": _check_ttl,
+}
+_ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
+    **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
+    "write_request": ("request", _instance_check(WriteRequest)),
+    "recall_request": ("request", _instance_check(RecallRequest)),
+    "optional_id": ("id", partial(_check_optional, check=ids.check)),
+    "after_id": ("after", partial(_check_optional, check=ids.check)),
+    "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),
+    "imported_links": ("links", partial(_check_list, check=_instance_check(Link))),
+}
+
+
+def check_arguments(**arguments: object) -> None:
+    """Check the arguments of a store operation before it changes anything.
+
+    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what
+    they accept under one name.
+
+    Raises:
+        Invalid: An argument has the wrong type or value; the message names the parameter.
+    """
+    for name, value in arguments.items():
+        field, check = _ARGUMENT_CHECKS[name]
+        check(value, field)
+
+
+def prepare_import(
+    entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access], settings: StoreSettings
+) -> list[Entry]:
+    """Apply the guard to imported entries and check that they are of one namespace."""
+    if not entries and (links or access):
+        raise Invalid("entries", "is empty", "pass the entries that the links and the figures are about")
+    namespaces = sorted({entry.namespace for entry in entries})
+    if len(namespaces) > 1:
+        raise Invalid("entries", f"lie in {len(namespaces)} namespaces", "take over one namespace at a time")
+    return [_as_imported(settings.guard_request(WriteRequest(entry=entry)).entry) for entry in entries]
+
+
+MISSING_PREMISE_REASON = "left behind where what rests on it comes from"
+
+
+def missing_premises(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """Return the premises of stale entries that are not imported with them, each with a dependent.
+
+    Unless they are stored here they count as erased, so that moving an entry does not make it current
+    again.
+    """
+    imported = {entry.id for entry in entries}
+    stale = [entry for entry in entries if entry.stale]
+    # What something rests on that counts did not stand in its way.
+    live = {ref for entry in entries if not entry.stale for ref in premises(entry)}
+    known = imported | live
+    missing = {ref: dependent for dependent in stale for ref in premises(dependent) if ref not in known}
+    return {ref: dependent for ref, dependent in missing.items() if _is_valid_id(ref)}
+
+
+def _is_valid_id(ref: str) -> bool:
+    """Return True if a reference can be an id; evidence may cite anything."""
+    try:
+        ids.check(ref, "ref")
+    except Invalid:
+        return False
+    return True
+
+
+def _as_imported(entry: Entry) -> Entry:
+    """Return an entry as it is stored: revisions count from one, and staleness is decided here."""
+    return replace_unchecked(entry, rev=max(1, entry.rev), stale=False)
+
+
+def is_new(entry: Entry, existing: Entry | None) -> bool:
+    """Return True if an imported entry has to be stored.
+
+    Raises:
+        IdTaken: Another entry is stored under its id.
+    """
+    if existing is None:
+        return True
+    if not is_same(entry, existing):
+        raise IdTaken(entry.id)
+    return False
+
+
+def is_same(entry: Entry, existing: Entry) -> bool:
+    """Return True if an entry is stored unchanged."""
+    return replace_unchecked(existing, stale=False) == entry

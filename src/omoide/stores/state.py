@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
-from omoide.stores import semantics, truth
-from omoide.stores.codec import IndexData
-from omoide.stores.records import Access, Document, Lease, Link, Version
-from omoide.stores.truth import StaleTransition
+from omoide.stores import semantics
+from omoide.stores.records import Access, Document, IndexData, Lease, Link, Version
+from omoide.stores.semantics import StaleTransition
 
 EntryKey = tuple[str, str]
 """Namespace and id."""
@@ -62,7 +61,7 @@ class StoredEntry:
 
     @property
     def status(self) -> int:
-        return truth.status_of(self.entry)
+        return semantics.status_of(self.entry)
 
     def entry_at(self, moment: int | None) -> Entry | None:
         """Return the entry as of a moment, the current one for None; None before it existed."""
@@ -71,13 +70,15 @@ class StoredEntry:
         past = [version for version in self.versions if version.at <= moment]
         if not past:
             return None
-        return entry_of_version(past[-1], stale=truth.was_stale_at(self.transitions, moment))
+        return entry_of_version(past[-1], stale=semantics.was_stale_at(self.transitions, moment))
 
     def history(self) -> list[Version]:
         """Return all versions, each with the staleness that it ended with."""
         return [
             version.replace(
-                entry=entry_of_version(version, stale=truth.was_stale_in_rev(self.transitions, version.rev))
+                entry=entry_of_version(
+                    version, stale=semantics.was_stale_in_rev(self.transitions, version.rev)
+                )
             )
             for version in self.versions
         ]
@@ -253,7 +254,7 @@ class StateDependencyIndex:
     def premises(self, ids: Collection[str]) -> Iterable[tuple[str, str]]:
         """Yield each of these with each id of its evidence."""
         for id, stored in self._state.find_many(self._namespace, ids).items():
-            for premise in truth.premises(stored.entry):
+            for premise in semantics.premises(stored.entry):
                 yield id, premise
 
     def invalidated_ids(self, ids: Collection[str]) -> set[str]:

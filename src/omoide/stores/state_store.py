@@ -14,12 +14,23 @@ from omoide import clock
 from omoide.core.entry import Entry, Filter, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.embedders import Embedder
-from omoide.stores import operations, validation
-from omoide.stores.codec import IndexData, index_entries, index_with_vector
+from omoide.stores import operations, semantics
 from omoide.stores.recall import Candidates, QueryEncoder
-from omoide.stores.records import Access, Document, EraseReceipt, Lease, Link, Page, Query, Version
+from omoide.stores.records import (
+    Access,
+    Document,
+    EraseReceipt,
+    IndexData,
+    Lease,
+    Link,
+    Page,
+    Query,
+    Version,
+    index_entries,
+    index_with_vector,
+)
+from omoide.stores.semantics import StoreSettings, check_arguments
 from omoide.stores.state import StateReader, StoreState
-from omoide.stores.validation import StoreSettings, check_arguments
 
 T = TypeVar("T")
 
@@ -106,11 +117,11 @@ class StateStore(ABC):
     ) -> int:
         """Add entries of another store as they are, and return how many were new."""
         check_arguments(imported_entries=entries, imported_links=links, access=access)
-        prepared = validation.prepare_import(entries, links, access, self.settings)
+        prepared = semantics.prepare_import(entries, links, access, self.settings)
         if not prepared:
             return 0
         data = index_entries(prepared, self.embedder)
-        missing = validation.missing_premises(entries)
+        missing = semantics.missing_premises(entries)
         now, limit = clock.now(), self.settings.session_limit
         return self._run_write(
             lambda state: operations.import_entries(

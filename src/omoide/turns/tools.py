@@ -24,7 +24,7 @@ from anyio import current_effective_deadline, get_cancelled_exc_class, move_on_a
 from omoide import observe
 from omoide.core.action import Action, Directive
 from omoide.core.agent import Agent
-from omoide.core.execution import apply_result
+from omoide.core.definition import apply_result
 from omoide.core.identity import Identity
 from omoide.core.memory import Memory
 from omoide.core.state import SLOTS, Context

@@ -29,6 +29,7 @@ from anyio import from_thread
 from anyio.lowlevel import current_token
 
 from omoide.stores.async_store import AsyncStore, run_in_thread
+from omoide.stores.factory import StoreURL, embedder_for
 from omoide.stores.postgres import schema
 from omoide.stores.postgres import schema as tables
 from omoide.stores.postgres.connection import (
@@ -42,11 +43,10 @@ from omoide.stores.postgres.connection import (
 )
 from omoide.stores.records import EraseReceipt, Finding
 from omoide.stores.redaction import mask_url
+from omoide.stores.semantics import StoreSettings
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
 from omoide.stores.sql.store import SQLStore
-from omoide.stores.url import StoreURL, embedder_for
-from omoide.stores.validation import StoreSettings
 
 POLL_INTERVAL_S = 2.0
 """Seconds between polls of a waiting client."""

@@ -17,9 +17,8 @@ import numpy as np
 from omoide import clock
 from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
-from omoide.retrieval.pool import Array
+from omoide.retrieval.pool import Array, CacheRow, ScopeCache
 from omoide.stores import semantics
-from omoide.stores.cache import CacheRow, ScopeCache
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.redis import layout

@@ -19,10 +19,9 @@ import msgspec
 from omoide.core import codec
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.stores import semantics
-from omoide.stores.codec import IndexData, decode_entry, encode_entry
-from omoide.stores.records import Document, Lease, Version
+from omoide.stores.records import Document, IndexData, Lease, Version, decode_entry, encode_entry
+from omoide.stores.semantics import StaleTransition
 from omoide.stores.state import DocumentKey, Receipt
-from omoide.stores.truth import StaleTransition
 
 SEPARATOR = "\x1f"
 """Separates ids, which have no control characters."""

@@ -13,17 +13,15 @@ from omoide.core.entry import Entry
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
 from omoide.retrieval.text import FEATURES_VERSION, extract_features
-from omoide.stores import semantics, truth
-from omoide.stores.codec import IndexData, index_entries, text_of
-from omoide.stores.records import EraseReceipt, Finding
+from omoide.stores import semantics
+from omoide.stores.records import EraseReceipt, Finding, IndexData, index_entries, text_of
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, RedisConnections
 from omoide.stores.redis.layout import SEPARATOR, EntryRow, NamespaceKeys, partitions_of, split_ids
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
+from omoide.stores.semantics import LIVE, StoreSettings
 from omoide.stores.state import entry_of_version
-from omoide.stores.truth import LIVE
-from omoide.stores.validation import StoreSettings
 
 _CHECK_BATCH = 200
 _MAX_PROBLEMS = 20
@@ -146,7 +144,7 @@ def _lookup_commands(keys: NamespaceKeys, id: str, row: EntryRow) -> list[Comman
         ["HGET", keys("same"), semantics.content_key(entry)],
         *(["ZSCORE", keys("time", name), number + id.encode()] for name in partitions_of(entry)),
         *(["ZSCORE", keys("all", name), id] for name in partitions_of(entry)),
-        *(["ZSCORE", keys("on", premise), id] for premise in sorted(truth.premises(entry))),
+        *(["ZSCORE", keys("on", premise), id] for premise in sorted(semantics.premises(entry))),
     ]
 
 
@@ -162,9 +160,9 @@ def _check_indexes(id: str, row: EntryRow, replies: list[Any], horizon: int) -> 
     if any(score is None or int(float(score)) != semantics.time_of(entry) for score in times):
         yield f"entry {id!r}: it is not in the lists by time"
     swept = entry.expires_at is not None and entry.expires_at <= horizon
-    if truth.status_of(entry) != LIVE and any(score is not None for score in live):
+    if semantics.status_of(entry) != LIVE and any(score is not None for score in live):
         yield f"entry {id!r}: it does not count, and is in the lists that recall looks at"
-    if truth.status_of(entry) == LIVE and not swept and None in live:
+    if semantics.status_of(entry) == LIVE and not swept and None in live:
         yield f"entry {id!r}: it is not in the lists that recall looks at"
     if any(score is None or float(score) != 1 for score in dependencies):
         yield f"entry {id!r}: what it rests on is not noted as it says"

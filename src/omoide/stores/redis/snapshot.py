@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from omoide import clock
 from omoide.core.entry import Entry, Scope, WriteRequest
-from omoide.stores import semantics, truth
-from omoide.stores.codec import IndexData
-from omoide.stores.records import Access, Document, Lease, Link, Version
+from omoide.stores import semantics
+from omoide.stores.records import Access, Document, IndexData, Lease, Link, Version
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, KeyArgument, RedisConnections
 from omoide.stores.redis.layout import (
@@ -187,7 +186,7 @@ class RedisSnapshot:
         keys = self.keys(namespace)
         ids = {request.entry.id for request in requests}
         ids.update(request.supersedes for request in requests if request.supersedes is not None)
-        premises = {ref for request in requests for ref in truth.premises(request.entry)}
+        premises = {ref for request in requests for ref in semantics.premises(request.entry)}
         own, every = [*ids], [*ids, *(premises - ids)]
         receipts = [one.idempotency_key for one in requests if one.idempotency_key is not None]
         until = str(clock.now() - SWEEP_DELAY_MS)

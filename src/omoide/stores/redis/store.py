@@ -35,26 +35,16 @@ from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import operations, records, semantics
 from omoide.stores import recall as recall_engine
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.records import (
-    Access,
-    Change,
-    EraseReceipt,
-    Feed,
-    Finding,
-    Link,
-    Page,
-    Query,
-    Stats,
-)
+from omoide.stores.factory import StoreURL, embedder_for
+from omoide.stores.records import Access, Change, EraseReceipt, Feed, Finding, Link, Page, Query, Stats
 from omoide.stores.redaction import mask_url
 from omoide.stores.redis import layout, maintenance
 from omoide.stores.redis.connection import Command, RedisConnections
 from omoide.stores.redis.layout import NamespaceKeys, partition_for, split_ids, store_key
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
+from omoide.stores.semantics import StoreSettings, check_arguments
 from omoide.stores.state_store import StateStore
-from omoide.stores.url import StoreURL, embedder_for
-from omoide.stores.validation import StoreSettings, check_arguments
 
 if TYPE_CHECKING:
     from omoide.stores.redis.cache import RedisCandidateSource

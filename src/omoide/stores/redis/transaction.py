@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from omoide.core import codec
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
-from omoide.stores import semantics, truth
-from omoide.stores.codec import IndexData
-from omoide.stores.records import Document, Lease, Link, Version
+from omoide.stores import semantics
+from omoide.stores.records import Document, IndexData, Lease, Link, Version
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import CommitWriter, RedisConnections
 from omoide.stores.redis.layout import (
@@ -39,8 +38,8 @@ from omoide.stores.redis.snapshot import (
     as_fetched,
     batches,
 )
+from omoide.stores.semantics import INVALIDATED_BY, LIVE, StaleTransition
 from omoide.stores.state import DocumentKey, LinkKey, Receipt, ReceiptKey, StoredEntry, tombstone_owner
-from omoide.stores.truth import INVALIDATED_BY, LIVE, StaleTransition
 
 T = TypeVar("T")
 
@@ -184,7 +183,7 @@ class NamespaceChanges:
 
     def _write_live_indexes(self, id: str, stored: FetchedEntry) -> None:
         keys, entry = self.keys, stored.entry
-        is_live = truth.status_of(entry) == LIVE
+        is_live = semantics.status_of(entry) == LIVE
         for partition in partitions_of(entry):
             if is_live:
                 self.command("ZADD", keys("all", partition), [COMMIT_TICK], id)
@@ -394,7 +393,7 @@ class RedisTransaction:
         changes.remove_entry(as_fetched(stored), versions)
         # `on` lists an entry under the evidence of all its versions, for `citing_ids`.
         for premise in {
-            ref for old in versions if old.entry is not None for ref in truth.premises(old.entry)
+            ref for old in versions if old.entry is not None for ref in semantics.premises(old.entry)
         }:
             changes.command("ZREM", changes.keys("on", premise), entry.id)
         self.snapshot.removed.add(key)
@@ -410,8 +409,8 @@ class RedisTransaction:
         changes.increment("stones", 1)
 
     def _update_dependencies(self, old: Entry | None, new: Entry | None) -> None:
-        before = frozenset[str]() if old is None else truth.premises(old)
-        after = frozenset[str]() if new is None else truth.premises(new)
+        before = frozenset[str]() if old is None else semantics.premises(old)
+        after = frozenset[str]() if new is None else semantics.premises(new)
         entry = new if new is not None else old
         assert entry is not None
         changes = self.changes_in(entry.namespace)

@@ -1,4 +1,9 @@
-"""Find candidates for a query in the database, with caches in memory.
+"""Read the rows of a scope into a cache and keep it up to date.
+
+A cache records the last change it covers. Before each use the later changes are applied, inside the same read
+transaction, so that entries erased by another process are gone.
+
+Find candidates for a query in the database, with caches in memory.
 
 A scope of moderate size is cached whole (`ScopeCache`). Of a large scope only row numbers, times and one bit
 per vector dimension stay in memory (`LargeScopeIndex`): the text index and the vector codes each propose some
@@ -14,7 +19,7 @@ from functools import partial
 from itertools import chain, combinations
 from math import log
 from threading import Lock, RLock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,12 +28,126 @@ from omoide import clock
 from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
 from omoide.embedders.vectors import bit_codes, mean_vector, to_bit_string, to_uint64_rows
-from omoide.retrieval.pool import Array, ScopeStatistics
+from omoide.retrieval.pool import Array, CacheRow, ScopeCache, ScopeStatistics
 from omoide.stores import semantics
-from omoide.stores.cache import ScopeCache
+from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder
-from omoide.stores.sql import cache, rows
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections
+
+MAX_CACHED_ENTRIES = 10_000
+"""Maximum number of entries of a cached scope; larger scopes use `LargeScopeIndex`."""
+
+_MAX_CHANGES = 2_000  # changes from which on a shelf is filled anew
+
+_SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
+    e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
+
+
+def attach_token_reader(db: Database, cache: ScopeCache) -> None:
+    """Let the pool of a cache read token vectors through this connection from now on."""
+
+    def read(positions: Array) -> list[Array]:
+        keys = [cache.numbers[position] * SLOTS + cache.slot for position in positions]
+        found: dict[int, bytes] = {}
+        for batch in rows.batches(keys):
+            marks = ",".join("?" * len(batch))
+            found.update(db.execute(f"SELECT key, tokens FROM tokens WHERE key IN ({marks})", batch))
+        empty = np.zeros((0, TOKEN_DIM), np.int8)
+        return [
+            np.frombuffer(found[key], np.int8).reshape(-1, TOKEN_DIM) if key in found else empty
+            for key in keys
+        ]
+
+    has_tokens = bool(cache.numbers) and db.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
+    cache.pool.token_loader = read if has_tokens else None
+
+
+def refresh(db: Database, cache: ScopeCache, where: rows.WhereClause, namespace: str) -> bool:
+    """Apply the changes since the cache was last used; return False if the scope is too large to cache."""
+    generation, last = rows.latest_change(db, namespace)
+    if cache.generation != generation or not _apply_changes(db, cache, where, namespace, last):
+        if _exceeds_limit(db, where):
+            return False
+        cache.expired_until = 0
+        cache.fill(read_rows(db, where, cache.slot))
+    cache.generation, cache.covered_seq = generation, last
+    return True
+
+
+def _apply_changes(
+    db: Database, cache: ScopeCache, where: rows.WhereClause, namespace: str, last: int
+) -> bool:
+    """Apply single changes; return False if a reload is cheaper or needed."""
+    if last == cache.covered_seq:
+        return True
+    numbers = changed_numbers(db, namespace, cache.covered_seq, _MAX_CHANGES)
+    if last < cache.covered_seq or numbers is None or cache.is_sparse():
+        return False
+    for number in numbers:
+        cache.remove(number)
+    for row in read_rows(db, where, cache.slot, numbers=numbers):
+        if cache.write_order and _write_order_of(row) < cache.write_order[-1]:
+            return False  # something came back that belongs before others
+        cache.append(row)
+    return cache.pool.size <= MAX_CACHED_ENTRIES + _MAX_CHANGES
+
+
+def changed_numbers(db: Database, namespace: str, after: int, limit: int) -> list[int] | None:
+    """Return the row numbers that changed after a sequence number; None if there are too many."""
+    found = db.execute(
+        "SELECT no FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (namespace, after, limit + 1),
+    ).fetchall()
+    return None if len(found) > limit else [*dict.fromkeys(no for (no,) in found)]
+
+
+def _exceeds_limit(db: Database, where: rows.WhereClause) -> bool:
+    """Return True if a scope is too large to cache, without reading its rows."""
+    condition, parameters = where
+    (count,) = db.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM entries e WHERE {condition} AND live = 1 LIMIT ?) AS held",
+        (*parameters, MAX_CACHED_ENTRIES + 1),
+    ).fetchone()
+    return int(count) > MAX_CACHED_ENTRIES
+
+
+def read_rows(
+    db: Database,
+    where: rows.WhereClause,
+    slot: int,
+    *,
+    numbers: Sequence[int] | None = None,
+    statuses: Sequence[int] = (semantics.LIVE,),
+) -> list[CacheRow]:
+    """Read the rows of a scope, or some of them, in write order."""
+    condition, parameters = where
+    condition += rows.status_condition(statuses)
+    if numbers is None:
+        found = db.execute(f"{_SELECT}{condition}", (slot, *parameters)).fetchall()
+    else:
+        found = [*_read_numbers(db, condition, parameters, slot, numbers)]
+    found.sort(key=_write_order_of)
+    return found
+
+
+def _read_numbers(
+    db: Database, condition: str, parameters: Sequence[Any], slot: int, numbers: Sequence[int]
+) -> Iterator[CacheRow]:
+    """Read single rows in batches."""
+    for batch in rows.batches(sorted(numbers)):
+        marks = ",".join("?" * len(batch))
+        # Otherwise SQLite walks an index of the scope instead of looking the numbers up.
+        mark = db.dialect.no_index_prefix
+        looser = condition.replace("owner", f"{mark}owner", 1).replace("session=", f"{mark}session=")
+        statement = f"{_SELECT}e.no IN ({marks}) AND {looser}"
+        yield from db.execute(statement, (slot, *batch, *parameters))
+
+
+def _write_order_of(row: CacheRow) -> int:
+    written: int = row[11]
+    return written
+
 
 PROPOSALS_PER_RETRIEVER = 100
 """Entries that each retriever proposes."""
@@ -76,7 +195,7 @@ class LargeScopeIndex:
         generation, last = rows.latest_change(db, namespace)
         changed: list[int] | None = None
         if self.generation == generation and last >= self.covered_seq:
-            changed = cache.changed_numbers(db, namespace, self.covered_seq, len(self.numbers) // 4)
+            changed = changed_numbers(db, namespace, self.covered_seq, len(self.numbers) // 4)
         if changed is None:
             condition, parameters = where
             self._load(db, (f"{condition} AND live=1", parameters))
@@ -158,7 +277,7 @@ class LargeScopeIndex:
 
     def _apply_changes(self, db: Database, where: rows.WhereClause, numbers: Sequence[int]) -> None:
         """Replace the changed rows."""
-        changed_rows = cache.read_rows(db, where, self.slot, numbers=numbers)
+        changed_rows = read_rows(db, where, self.slot, numbers=numbers)
         changed = np.array(sorted(numbers), np.int64)
         positions = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
         known = self.numbers[positions] == changed if len(self.numbers) else np.zeros(len(changed), np.bool_)
@@ -498,7 +617,7 @@ def _find_candidates(request: CandidateRequest, slot: CacheSlot) -> Candidates |
         if slot.cache is None or (slot.cache.slot, slot.cache.pool.dim) != (request.slot, request.dim):
             slot.cache = ScopeCache(request.slot, request.dim)
         shelf = slot.cache
-        if cache.refresh(request.db, shelf, request.where, request.scope.namespace):
+        if refresh(request.db, shelf, request.where, request.scope.namespace):
             now = clock.now()
             if at < shelf.expired_until or (at > now and shelf.expires_between(now, at)):
                 return _without_cache(request)  # another moment than the one the shelf is kept for
@@ -514,9 +633,7 @@ def _find_candidates(request: CandidateRequest, slot: CacheSlot) -> Candidates |
     index = slot.large_index
     index.refresh(request.db, request.where, request.scope.namespace)
     slot.speakers = index.speakers
-    if (
-        len(index.numbers) <= cache.MAX_CACHED_ENTRIES
-    ):  # it has shrunk: the next question is answered from a shelf
+    if len(index.numbers) <= MAX_CACHED_ENTRIES:  # it has shrunk: the next question is answered from a shelf
         slot.large_index = None
     return _from_large_index(request, index)
 
@@ -541,7 +658,7 @@ def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Cand
     numbers, statistics = index.propose(
         request.db, owned, request.encode_query(index.speakers), mask, request.limit
     )
-    read = cache.read_rows(request.db, request.where, request.slot, numbers=numbers)
+    read = read_rows(request.db, request.where, request.slot, numbers=numbers)
     shelf = ScopeCache(request.slot, request.dim)
     shelf.fill([row for row in read if row[9] is None or row[9] > request.at], statistics, reach=2)
     if not shelf.numbers:
@@ -554,7 +671,7 @@ def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Cand
 def _without_cache(request: CandidateRequest) -> Candidates | None:
     """Return candidates read for this request alone, for filters and times the cache does not cover."""
     filter = request.filter
-    read = cache.read_rows(request.db, request.where, request.slot, statuses=rows.allowed_statuses(filter))
+    read = read_rows(request.db, request.where, request.slot, statuses=rows.allowed_statuses(filter))
     shelf = ScopeCache(request.slot, request.dim)
     shelf.fill([row for row in read if filter.include_expired or row[9] is None or row[9] > request.at])
     if not shelf.numbers:
@@ -566,7 +683,7 @@ def _build_candidates(
     request: CandidateRequest, scope_cache: ScopeCache, allowed: Array | None
 ) -> Candidates:
     db = request.db
-    cache.attach_token_reader(db, scope_cache)
+    attach_token_reader(db, scope_cache)
 
     def load_entries(positions: Sequence[int]) -> list[Entry]:
         numbers = [scope_cache.numbers[position] for position in positions]

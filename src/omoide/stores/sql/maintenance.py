@@ -7,7 +7,7 @@ from collections.abc import Callable
 from omoide.core.entry import Scope
 from omoide.embedders import Embedder
 from omoide.retrieval.text import FEATURES_VERSION, extract_features
-from omoide.stores import codec, truth
+from omoide.stores import records, semantics
 from omoide.stores.records import Stats
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections
@@ -74,13 +74,13 @@ def check(db: Database) -> list[str]:
 
 def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob: bytes) -> list[str]:
     """Compare an entry with its index terms and dependencies."""
-    entry = codec.decode_entry(body)
+    entry = records.decode_entry(body)
     problems = []
-    if extract_features(codec.text_of(entry)).to_bytes() != blob:
+    if extract_features(records.text_of(entry)).to_bytes() != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
-    if truth.is_superseded(live) != (entry.superseded_by is not None):
+    if semantics.is_superseded(live) != (entry.superseded_by is not None):
         problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
-    wanted = set() if truth.is_superseded(live) else {*decode_terms(blob)}
+    wanted = set() if semantics.is_superseded(live) else {*decode_terms(blob)}
     for term in wanted:
         row = db.execute(
             "SELECT 1 FROM postings WHERE owner=? AND term=? AND no=?", (owner, term, no)
@@ -89,7 +89,7 @@ def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob
             problems.append(f"entry {entry.id!r}: a term is not in the index")
             break
     cursor = db.execute("SELECT id FROM supports WHERE no=? AND present = 1", (no,))
-    if {id for (id,) in cursor} != truth.premises(entry):
+    if {id for (id,) in cursor} != semantics.premises(entry):
         problems.append(f"entry {entry.id!r}: what it rests on is not noted as it says")
     return problems
 
@@ -192,7 +192,7 @@ def _reindex_pass(
         if not batch:
             return
         if todo:
-            fresh = codec.index_entries([codec.decode_entry(body) for _, body, _ in todo], embedder)
+            fresh = records.index_entries([records.decode_entry(body) for _, body, _ in todo], embedder)
             namespaces = sorted({namespace for _, _, namespace in todo})
             with connections.write_transaction(VECTORS_LOCK, *map(entries_lock, namespaces)) as db:
                 if model is not None and not rows.has_model(db, model):
@@ -219,11 +219,11 @@ def _is_indexed(db: Database, no: int, body: bytes, model: rows.EmbeddingModel |
         key = no * SLOTS + model.slot
         if db.execute("SELECT 1 FROM vectors WHERE key=?", (key,)).fetchone() is None:
             return False
-    return bool(extract_features(codec.text_of(codec.decode_entry(body))).to_bytes() == blob)
+    return bool(extract_features(records.text_of(records.decode_entry(body))).to_bytes() == blob)
 
 
 def _update_index(
-    db: Database, no: int, body: bytes, fresh: codec.IndexData, model: rows.EmbeddingModel | None
+    db: Database, no: int, body: bytes, fresh: records.IndexData, model: rows.EmbeddingModel | None
 ) -> None:
     row = db.execute("SELECT owner, live, features FROM entries WHERE no=? AND body=?", (no, body)).fetchone()
     # Changed meanwhile, or erased and its number given to another entry: what was read must leave no trace.
@@ -231,7 +231,7 @@ def _update_index(
         return
     owner, live, blob = row
     if blob != fresh.features:
-        if not truth.is_superseded(live):
+        if not semantics.is_superseded(live):
             rows.delete_postings(db, owner, no, decode_terms(blob))
             rows.insert_postings(db, fresh.postings(owner, no))
         db.execute("UPDATE entries SET features=? WHERE no=?", (fresh.features, no))

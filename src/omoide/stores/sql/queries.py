@@ -18,11 +18,11 @@ import msgspec
 from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Scope
 from omoide.core.value import set_field, shallow_copy
 from omoide.errors import Erased
-from omoide.stores import codec, records, semantics, truth
+from omoide.stores import records, semantics
 from omoide.stores.records import Access, Change, Feed, Link, Page, Query, Version
+from omoide.stores.semantics import StaleTransition
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
-from omoide.stores.truth import StaleTransition
 
 _EMPTY_LINK = Link(source="-", relation="-", target="-", created_at=0)
 
@@ -366,10 +366,10 @@ def _version_at(db: Database, no: int, as_of: int, transitions: Sequence[StaleTr
         if row is None:
             return None
         body = row[0]
-    entry = codec.decode_entry(body)
+    entry = records.decode_entry(body)
     return (
         semantics.replace_unchecked(entry, stale=True)
-        if transitions and truth.was_stale_at(transitions, as_of)
+        if transitions and semantics.was_stale_at(transitions, as_of)
         else entry
     )
 
@@ -426,7 +426,7 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
 
     def version_entry(rev: int, body: bytes) -> Entry:
         return semantics.replace_unchecked(
-            codec.decode_entry(body), stale=truth.was_stale_in_rev(transitions, rev)
+            records.decode_entry(body), stale=semantics.was_stale_in_rev(transitions, rev)
         )
 
     return [

@@ -21,8 +21,7 @@ from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, Uncertain
 from omoide.stores import recall as recalling
-from omoide.stores import validation
-from omoide.stores.codec import IndexData, index_entries, index_with_vector
+from omoide.stores import semantics
 from omoide.stores.records import (
     Access,
     Change,
@@ -30,17 +29,20 @@ from omoide.stores.records import (
     EraseReceipt,
     Feed,
     Finding,
+    IndexData,
     Lease,
     Link,
     Page,
     Query,
     Stats,
     Version,
+    index_entries,
+    index_with_vector,
 )
-from omoide.stores.sql import documents, maintenance, queries, rows, writes
+from omoide.stores.semantics import StoreSettings, check_arguments
+from omoide.stores.sql import maintenance, queries, rows, writes
 from omoide.stores.sql.database import AdvisoryLock, Database, SQLConnections
 from omoide.stores.sql.rows import VECTORS_LOCK, document_locks, entries_lock, namespace_locks
-from omoide.stores.validation import StoreSettings, check_arguments
 
 if TYPE_CHECKING:
     from omoide.stores.sql.candidates import SQLCandidateSource
@@ -211,7 +213,7 @@ class SQLStore:
     ) -> int:
         """Store entries of another store unchanged; return how many were new."""
         check_arguments(imported_entries=entries, imported_links=links, access=access)
-        guarded = validation.prepare_import(entries, links, access, self.settings)
+        guarded = semantics.prepare_import(entries, links, access, self.settings)
         if not guarded:
             return 0
         with self._db.read_transaction() as db:
@@ -224,7 +226,7 @@ class SQLStore:
             new = writes.import_entries(db, batch, [*zip(fresh, indexed, strict=True)], access)
             writes.import_links(db, guarded[0].namespace, links, now)
             missing = writes.insert_missing_tombstones(
-                db, guarded[0].namespace, validation.missing_premises(entries), now
+                db, guarded[0].namespace, semantics.missing_premises(entries), now
             )
             writes.propagate_import(db, guarded[0].namespace, new, links, missing, now)
             writes.check_sessions(db, new, limit)
@@ -388,7 +390,7 @@ class SQLStore:
         """Return a document with its log, or None."""
         check_arguments(kind=kind, id=id, scope=scope)
         with self._db.read_transaction() as db:
-            return documents.load(db, kind, id, scope)
+            return rows.load(db, kind, id, scope)
 
     def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
         """Replace a document and its log."""
@@ -396,7 +398,7 @@ class SQLStore:
         with self._db.write_transaction(
             *document_locks(document.namespace, document.kind, document.id)
         ) as db:
-            return documents.save(db, document, expected_rev, clock.now())
+            return rows.save(db, document, expected_rev, clock.now())
 
     def append(
         self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
@@ -405,7 +407,7 @@ class SQLStore:
         check_arguments(kind=kind, id=id, entries=entries, scope=scope)
         added = [freeze(item, f"entries[{at}]") for at, item in enumerate(entries)]
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return documents.append(db, kind, id, added, scope, expected_rev, clock.now())
+            return rows.append(db, kind, id, added, scope, expected_rev, clock.now())
 
     def documents(
         self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
@@ -413,7 +415,7 @@ class SQLStore:
         """List documents of a kind by id, without their logs."""
         check_arguments(kind=kind, scope=scope, limit=limit, after_id=after)
         with self._db.read_transaction() as db:
-            return documents.list_documents(db, kind, scope, limit, after)
+            return rows.list_documents(db, kind, scope, limit, after)
 
     def namespaces(self) -> list[str]:
         """List the namespaces that contain an entry or a document."""
@@ -424,19 +426,19 @@ class SQLStore:
         """List the kinds of documents in a namespace."""
         check_arguments(namespace=namespace)
         with self._db.read_transaction() as db:
-            return documents.kinds(db, namespace)
+            return rows.kinds(db, namespace)
 
     def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """Acquire or renew the lease of a document; return None while another owner holds it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner, ttl_ms=ttl_ms)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return documents.claim(db, kind, id, scope, owner, ttl_ms, clock.now())
+            return rows.claim(db, kind, id, scope, owner, ttl_ms, clock.now())
 
     def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
         """Release a lease; return False if the owner did not hold it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return documents.release(db, kind, id, scope, owner, clock.now())
+            return rows.release(db, kind, id, scope, owner, clock.now())
 
 
 def _after_fork() -> None:

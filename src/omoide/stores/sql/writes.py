@@ -14,9 +14,8 @@ import msgspec
 
 from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
 from omoide.errors import Conflict, KeyReused
-from omoide.stores import codec, semantics, truth, validation
-from omoide.stores.codec import IndexData, index_entry
-from omoide.stores.records import Access, EraseReceipt, Link
+from omoide.stores import records, semantics
+from omoide.stores.records import Access, EraseReceipt, IndexData, Link, index_entry
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
 from omoide.stores.sql.rows import EmbeddingModel
@@ -64,8 +63,8 @@ def unlink(db: Database, old: Link, scope: Scope, now: int) -> bool:
 
 def _propagate_link(db: Database, link: Link, scope: Scope, source: Entry, now: int) -> None:
     """Update staleness after an `invalidated_by` link changed."""
-    if link.relation == truth.INVALIDATED_BY:
-        rows.propagate(db, scope.namespace, {source.id: truth.status_of(source) != truth.LIVE}, now)
+    if link.relation == semantics.INVALIDATED_BY:
+        rows.propagate(db, scope.namespace, {source.id: semantics.status_of(source) != semantics.LIVE}, now)
 
 
 def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Link]:
@@ -150,8 +149,10 @@ class WriteBatch:
             no = self._save(entry, None if existing is None else existing[0], indexed, keep_given=same)
             if existing is None:
                 self._propagate_new(entry, no)
-            elif truth.premises(entry) != truth.premises(existing[1]):
-                self._propagate(entry.namespace, entry.id, was_out=truth.status_of(existing[1]) != truth.LIVE)
+            elif semantics.premises(entry) != semantics.premises(existing[1]):
+                self._propagate(
+                    entry.namespace, entry.id, was_out=semantics.status_of(existing[1]) != semantics.LIVE
+                )
         if request.supersedes is not None:
             self.flush_postings()
             self._propagated = True
@@ -174,7 +175,9 @@ class WriteBatch:
     def _propagate_new(self, entry: Entry, no: int) -> None:
         """Update staleness after an insert; most often nothing depends on the entry."""
         db, namespace, id = self._db, entry.namespace, entry.id
-        if rows.is_premise(db, namespace, id) or (truth.premises(entry) and rows.has_stale_reason(db, no)):
+        if rows.is_premise(db, namespace, id) or (
+            semantics.premises(entry) and rows.has_stale_reason(db, no)
+        ):
             self._propagate(namespace, id, was_out=rows.is_erased(db, namespace, id))
 
     def _propagate(self, namespace: str, id: str, *, was_out: bool) -> None:
@@ -270,7 +273,7 @@ def _stored_result(
         entry = (
             entry
             if body is None
-            else semantics.replace_unchecked(codec.decode_entry(body[0]), stale=entry.stale)
+            else semantics.replace_unchecked(records.decode_entry(body[0]), stale=entry.stale)
         )
     return semantics.write_result(request, entry, row[3])
 
@@ -282,7 +285,7 @@ def _find_duplicate(db: Database, new: Entry, now: int) -> Entry | None:
         (semantics.content_key(new), new.namespace),
     )
     for (body,) in cursor:
-        entry = codec.decode_entry(body)
+        entry = records.decode_entry(body)
         if semantics.is_duplicate(entry, new, now):
             return entry
     return None
@@ -292,7 +295,7 @@ def archive_version(db: Database, no: int) -> None:
     """Copy the current version of an entry to its history, and remove its terms from the index."""
     db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
     owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
-    if not truth.is_superseded(live):
+    if not semantics.is_superseded(live):
         rows.delete_postings(db, owner, no, decode_terms(blob))
 
 
@@ -343,10 +346,12 @@ def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: 
     if new.superseded_by is None:
         rows.insert_postings(db, found.postings(owner, no))
     rows.log_change(db, new, no, op, now)
-    changed = rows.propagate(db, new.namespace, {new.id: truth.status_of(old) != truth.LIVE}, now)
+    changed = rows.propagate(db, new.namespace, {new.id: semantics.status_of(old) != semantics.LIVE}, now)
     # It may rest on itself, through others.
     return (
-        semantics.replace_unchecked(new, stale=changed[new.id] >= truth.STALE) if new.id in changed else new
+        semantics.replace_unchecked(new, stale=changed[new.id] >= semantics.STALE)
+        if new.id in changed
+        else new
     )
 
 
@@ -410,7 +415,7 @@ def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
         )
         for _, body in cursor:
             with suppress(msgspec.DecodeError):  # a damaged old version does not stand in the way
-                yield codec.decode_entry(body)
+                yield records.decode_entry(body)
 
 
 def _remaining_copies(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
@@ -446,8 +451,8 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     owner, live, blob, body = db.execute(
         "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
     ).fetchone()
-    entry = codec.decode_entry(body)
-    if not truth.is_superseded(live):
+    entry = records.decode_entry(body)
+    if not semantics.is_superseded(live):
         rows.delete_postings(db, owner, no, decode_terms(blob))
     rows.delete_vectors(db, no)
     versions = db.execute("DELETE FROM versions WHERE no=?", (no,)).rowcount + 1
@@ -467,7 +472,7 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
         (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
     )
     rows.log_change(db, entry, no, "erase", now)
-    return _ErasedEntry(entry.id, versions, links, live != truth.LIVE, sources)
+    return _ErasedEntry(entry.id, versions, links, live != semantics.LIVE, sources)
 
 
 def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEntry], now: int) -> None:
@@ -481,7 +486,7 @@ def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEnt
         if found is not None:
             rows.log_change(db, found[1], found[0], "unlink", now)
     # Whatever was invalidated was out.
-    was_out.update((id, True) for id, relation in sources if relation == truth.INVALIDATED_BY)
+    was_out.update((id, True) for id, relation in sources if relation == semantics.INVALIDATED_BY)
     rows.propagate(db, namespace, was_out, now)
 
 
@@ -514,7 +519,7 @@ def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
 def not_stored(db: Database, entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries that are not stored unchanged."""
     pairs = ((entry, _existing(db, entry)) for entry in entries)
-    return [entry for entry, existing in pairs if existing is None or not validation.is_same(entry, existing)]
+    return [entry for entry, existing in pairs if existing is None or not semantics.is_same(entry, existing)]
 
 
 def _existing(db: Database, entry: Entry) -> Entry | None:
@@ -531,7 +536,7 @@ def import_entries(
     """Insert imported entries with their access counts; return those that were new."""
     new = []
     for entry, found in fresh:
-        if not validation.is_new(entry, _existing(db, entry)):
+        if not semantics.is_new(entry, _existing(db, entry)):
             continue
         no = batch.import_entry(entry, found)
         new.append(entry)
@@ -553,7 +558,7 @@ def insert_missing_tombstones(
             owner = (entry.agent_id, entry.session_id, entry.project_id)
             db.execute(
                 rows.INSERT_TOMBSTONE,
-                (namespace, id, *owner, 0, now, validation.MISSING_PREMISE_REASON),
+                (namespace, id, *owner, 0, now, semantics.MISSING_PREMISE_REASON),
             )
             added.append(id)
     return added
@@ -568,9 +573,10 @@ def propagate_import(
     now: int,
 ) -> None:
     """Compute staleness after an import."""
-    linked = [link.source for link in links if link.relation == truth.INVALIDATED_BY]
+    linked = [link.source for link in links if link.relation == semantics.INVALIDATED_BY]
     was_out = {
-        id: live != truth.LIVE for id, live in rows.SQLDependencyIndex(db, namespace).statuses(linked).items()
+        id: live != semantics.LIVE
+        for id, live in rows.SQLDependencyIndex(db, namespace).statuses(linked).items()
     }
     was_out.update((entry.id, rows.is_erased(db, namespace, entry.id)) for entry in new)
     was_out.update((id, False) for id in missing)

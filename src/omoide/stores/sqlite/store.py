@@ -16,20 +16,20 @@ from omoide.embedders import Embedder
 from omoide.errors import Corrupted, Invalid, StoreFailed
 from omoide.ids import has_control_characters
 from omoide.stores.async_store import AsyncStore
+from omoide.stores.factory import URL_REMEDY, StoreURL, embedder_for, parse_url
 from omoide.stores.records import EraseReceipt, Finding
 from omoide.stores.redaction import mask_url
+from omoide.stores.semantics import StoreSettings
 from omoide.stores.sql import rows
 from omoide.stores.sql.maintenance import ProgressCallback
 from omoide.stores.sql.store import SQLStore
-from omoide.stores.sqlite import schema
+from omoide.stores.sqlite import connection
 from omoide.stores.sqlite.connection import (
     SQLiteConnection,
     SQLiteConnections,
     create_private_file,
     map_errors,
 )
-from omoide.stores.url import URL_REMEDY, StoreURL, embedder_for, parse_url
-from omoide.stores.validation import StoreSettings
 
 _CHECKPOINT_TIMEOUT_MS = 300  # for readers; whoever reads longer leaves something for scrub()
 
@@ -83,7 +83,7 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
         # What others hold in memory must not outlive the copy: the copy is another life of the file.
         with map_errors(str(fresh)), closing(_open_exclusive(fresh)) as copy:
             copy.execute("BEGIN")
-            rows.migrate_staleness(copy, schema.migrate(copy, str(fresh)))
+            rows.migrate_staleness(copy, connection.migrate(copy, str(fresh)))
             rows.renew_generation(copy)
             copy.execute("COMMIT")
             with connections.exclusive_writer() as db:
@@ -96,9 +96,9 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
 
 
 def _check_backup(db: sqlite3.Connection, source: Path) -> None:
-    schema.check_application(db, str(source))
+    connection.check_application(db, str(source))
     errors = integrity_errors(db, limit=5)
-    if errors or not schema.version(db):
+    if errors or not connection.version(db):
         problem = "; ".join(errors) or "it is empty"
         raise Corrupted(str(source), f"is no sound backup ({problem})", "use another")
 
@@ -146,7 +146,7 @@ class SQLiteStore(SQLStore):
 
     def findings(self) -> list[Finding]:
         """Return findings about the file."""
-        return [Finding("version", "ok", f"schema {schema.VERSION}, the newest known")]
+        return [Finding("version", "ok", f"schema {connection.VERSION}, the newest known")]
 
     def check(self) -> list[str]:
         """Return the inconsistencies of the file; empty if it is sound."""

@@ -7,20 +7,10 @@ import pytest
 from omoide import clock
 from omoide.core.entry import Scope
 from omoide.errors import Conflict, Invalid, NotFound
-from omoide.stores.protocols import (
-    Store,
-    SupportsDocuments,
-    SupportsLeases,
-)
+from omoide.stores.protocols import Store, SupportsDocuments, SupportsLeases
 from omoide.stores.records import Document
 from omoide.testing import FrozenClock
-from omoide.testing.store_suite.base import (
-    ADA,
-    BOB,
-    ELSEWHERE,
-    FullStore,
-    StoreFixtures,
-)
+from omoide.testing.store_suite.base import ADA, BOB, ELSEWHERE, FullStore, StoreFixtures
 
 BODY = {"turns": [{"role": "user", "content": "Grüße"}, {"n": 1.5}], "none": None}
 

@@ -9,10 +9,7 @@ import pytest
 from omoide import clock
 from omoide.core.entry import Scope, WriteRequest
 from omoide.errors import Conflict, IdTaken, Invalid, KeyReused, NotFound
-from omoide.stores.protocols import (
-    Store,
-    SupportsBatchWrite,
-)
+from omoide.stores.protocols import Store, SupportsBatchWrite
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
     ADA,
