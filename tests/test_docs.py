@@ -10,10 +10,12 @@ import ast
 import asyncio
 import inspect
 import io
+import pkgutil
 import re
 import tokenize
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -166,9 +168,16 @@ def nav_pages() -> list[str]:
     return [page for entry in nav for page in entry.values()]
 
 
-def modules() -> list[Path]:
-    folder = ROOT / "src" / "omoide"
-    return [path for path in sorted(folder.rglob("*.py")) if path.name != "__init__.py"]
+def has_code(folder: Path) -> bool:
+    return (folder / "__init__.py").exists()
+
+
+def resolves(name: str) -> bool:
+    """True if a dotted name is a module, or is found by attribute access from the longest module in it."""
+    with suppress(ImportError, AttributeError):
+        pkgutil.resolve_name(name)
+        return True
+    return False
 
 
 @pytest.mark.parametrize("path", PROSE, ids=page_id)
@@ -195,9 +204,9 @@ def test_every_block_says_what_it_is(path: Path) -> None:
     assert unknown == []
 
 
-@pytest.mark.parametrize("path", [page for page in PAGES if page.stem != "architecture"], ids=page_id)
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
 def test_every_page_shows_code_that_runs(path: Path) -> None:
-    """Each page of the site but the map of packages has python blocks, and a value in them is checked."""
+    """Each page of the site has python blocks, and a value in them is checked."""
     assert any(ARROW in block.body for block in blocks(path) if block.language == "python")
 
 
@@ -362,6 +371,21 @@ def test_every_context_of_an_error_is_documented() -> None:
     rows = set(re.findall(r"^\| `([a-z]+)`", prose(ROOT / "docs" / "agents.md"), re.MULTILINE))
     assert named
     assert named - rows == set()
+
+
+def test_every_package_stands_in_the_map_of_packages() -> None:
+    """The table of the architecture page has each public package and root module, and no other."""
+    names = {
+        path.stem for path in (ROOT / "src" / "omoide").iterdir() if path.suffix == ".py" or has_code(path)
+    }
+    assert names - {"__init__", "__main__", "_lazy", "testing"} == rows("architecture")
+
+
+def test_every_step_of_a_journey_names_what_exists() -> None:
+    """Each dotted name of the package on the architecture page resolves to a module or to what is in one."""
+    names = set(re.findall(r"`(omoide(?:\.\w+)+)`", prose(ROOT / "docs" / "architecture.md")))
+    assert names
+    assert [name for name in sorted(names) if not resolves(name)] == []
 
 
 def test_the_site_has_every_page_once() -> None:
