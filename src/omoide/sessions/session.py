@@ -27,6 +27,7 @@ from omoide.errors import IdTaken, Invalid, MissingStore, NotFound, SessionBusy
 from omoide.promotion.extraction import extract
 from omoide.promotion.plan import PromotionPolicy, PromotionRun, score_context_item
 from omoide.promotion.promoter import Promotion
+from omoide.retrieval.text import TokenCounter
 from omoide.sessions.context import SessionContext, build_context, load_memories, split_budget
 from omoide.sessions.memory import (
     Extractor,
@@ -110,42 +111,49 @@ class Session:
         require(store, SupportsDocuments, "keep a session")
         self.spec = check_instance(spec, "spec", kind=AgentSpec)
         self.id = ids.check(id, "session_id")
-        self._lease_ms = lease_ms
         self._store = store
         self._project_id = project_id
         self._metadata = metadata
-        for name in ("agent", "history", "request_id", "decisions", "session_id"):
-            if name in options:
-                raise Invalid(name, "is nothing to open a session with", "leave it out")
-        self._options: dict[str, Any] = {"store": store, **resolve_aliases(options)}
+        self._options: dict[str, Any] = {"store": store, **_session_options(options)}
         turn_options = TurnOptions.from_kwargs(self._options)
-        memory, policy = DEFAULT_NAMESPACE, spec.memory
+        policy, memory_namespace = spec.memory, DEFAULT_NAMESPACE
         if policy is not None and (policy.enabled or namespace is None):
-            memory = namespace_of(policy, turn_options.context)
-        self._memory_namespace = memory
-        self._namespace = memory if namespace is None else ids.check(namespace, "namespace")
-        lease = check_positive(lease_ms, "lease_ms")
-        self._state = SessionState(SessionStore(store, self.id, self._namespace), spec, lease)
+            memory_namespace = namespace_of(policy, turn_options.context)
+        self._memory_namespace = memory_namespace
+        self._namespace = memory_namespace if namespace is None else ids.check(namespace, "namespace")
+        self._lease_ms = check_positive(lease_ms, "lease_ms")
+        self._state = SessionState(SessionStore(store, self.id, self._namespace), spec, self._lease_ms)
         self._memory_options: dict[str, Any] = {
             "promotion": promotion, "token_budget": token_budget, "extractor": extractor,
             "on_signal": on_signal,
         }  # fmt: skip
-        self._memory = SessionMemory(
-            store,
-            self.id,
-            self._namespace,
-            agent_id=spec.id,
-            project_id=project_id,
-            policy=PromotionPolicy.new(promotion),
-            budget=TokenBudget.new(token_budget),
-            count=turn_options.count_tokens,
-            extractor=_as_extractor(extractor),
-            propose_evicted=policy is not None and policy.enabled and policy.capture == "manual",
-            listener=None if on_signal is None else check_function(on_signal, "on_signal"),
-        )
+        self._memory = self._create_memory(turn_options.count_tokens, **self._memory_options)
         self._runner = TurnRunner(spec, self._state, self._memory, self._options["store"])
         self._closed = False
         self._background_task: asyncio.Task[None] | None = None
+
+    def _create_memory(
+        self,
+        count: TokenCounter,
+        promotion: PromotionPolicy | None,
+        token_budget: TokenBudget | None,
+        extractor: Extractor | bool | None,
+        on_signal: SignalListener | None,
+    ) -> SessionMemory:
+        policy = memory_policy(self.spec)
+        return SessionMemory(
+            self._store,
+            self.id,
+            self._namespace,
+            agent_id=self.spec.id,
+            project_id=self._project_id,
+            policy=PromotionPolicy.new(promotion),
+            budget=TokenBudget.new(token_budget),
+            count=count,
+            extractor=_as_extractor(extractor),
+            propose_evicted=policy is not None and policy.capture == "manual",
+            listener=None if on_signal is None else check_function(on_signal, "on_signal"),
+        )
 
     # Opening and closing
 
@@ -730,6 +738,14 @@ class Session:
             self._memory.project_id = self._project_id
             await self._memory.load()
         return found
+
+
+def _session_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for every turn of a session; raise for those that belong to a single turn."""
+    for name in ("agent", "history", "request_id", "decisions", "session_id"):
+        if name in options:
+            raise Invalid(name, "is nothing to open a session with", "leave it out")
+    return resolve_aliases(options)
 
 
 def _as_extractor(source: Extractor | bool | None) -> Extractor | None:

@@ -402,25 +402,11 @@ def assemble(
         OverBudget: what has to be in the prompt does not fit into the window.
     """
     user = Message(role="user", content=input)
-    tools = _tool_tokens(operations, spec.result, count)
     needed, allowed = check_fits(spec, input, operations, count)
     current, shortened = _shorten_tool_results(current, allowed - needed, count)
     needed += message_tokens(current, count)
-    if needed > allowed:
-        raise OverBudget(needed, allowed)
-    turns = tuple(history)
     counts = TokenCounts(count) if counts is None else counts
-    reserve = _history_reserve(spec, history, counts, needed, allowed)
-    # Which memories are shown depends on the turns in the window, and the other way round: a captured turn is
-    # shown as a memory only where it has left the window. Turns only ever leave, so this ends.
-    while True:
-        section = _MemorySection(spec, recalled, turns, allowed - needed - reserve, count)
-        fitting = newest_exchanges(turns, allowed - needed - section.tokens, counts)
-        if len(fitting) == len(turns):
-            break
-        turns = fitting
-    system = "\n\n".join(part for part in (spec.instructions, section.block) if part)
-    first = [Message(role="system", content=system)] if system else []
+    section, turns = _fit_window(spec, recalled, history, counts, needed, allowed)
     past = [message for turn in turns for message in turn.messages]
     parts = {
         "instructions": count(spec.instructions) + MESSAGE_OVERHEAD if spec.instructions else 0,
@@ -428,11 +414,11 @@ def assemble(
         "history": sum(map(counts.of, turns)),
         "input": message_tokens([user], count),
         "turn": message_tokens(current, count),
-        "tools": tools,
+        "tools": _tool_tokens(operations, spec.result, count),
     }
     return Prompt(
         model=spec.model,
-        messages=(*first, *past, user, *current),
+        messages=(*section.system_messages(spec.instructions), *past, user, *current),
         operations=tuple(operations),
         result=spec.result,
         memory=section.to_data(),
@@ -455,6 +441,29 @@ def _history_reserve(
     if required:
         raise OverBudget(needed + reserve, allowed)
     return 0
+
+
+def _fit_window(
+    spec: AgentSpec,
+    recalled: RecallResult | None,
+    history: Sequence[Exchange],
+    counts: TokenCounts,
+    needed: int,
+    allowed: int,
+) -> tuple[_MemorySection, tuple[Exchange, ...]]:
+    """Divide what is left of the window between memories and the newest turns; raise if nothing is left."""
+    if needed > allowed:
+        raise OverBudget(needed, allowed)
+    turns, room = tuple(history), allowed - needed
+    reserve = _history_reserve(spec, history, counts, needed, allowed)
+    # Which memories are shown depends on the turns in the window, and the other way round: a captured turn is
+    # shown as a memory only where it has left the window. Turns only ever leave, so this ends.
+    while True:
+        section = _MemorySection(spec, recalled, turns, room - reserve, counts.count)
+        fitting = newest_exchanges(turns, room - section.tokens, counts)
+        if len(fitting) == len(turns):
+            return section, turns
+        turns = fitting
 
 
 def visible_requests(spec: AgentSpec, history: Sequence[Exchange], counts: TokenCounts) -> set[str | None]:
@@ -531,6 +540,11 @@ class _MemorySection:
 
     def _omit(self, entry: Entry, reason: str, count: TokenCounter) -> None:
         self.cut.append(Cut(part="memory", ref=entry.id, reason=reason, tokens=count(memory_line(entry))))
+
+    def system_messages(self, instructions: str) -> list[Message]:
+        """Return the system message with the instructions and the memories; none where both are empty."""
+        system = "\n\n".join(part for part in (instructions, self.block) if part)
+        return [Message(role="system", content=system)] if system else []
 
     def to_data(self) -> dict[str, Any] | None:
         """Return the memories in use as data."""
