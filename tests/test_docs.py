@@ -264,7 +264,7 @@ def test_every_part_of_a_definition_is_documented() -> None:
 
 def test_every_verb_is_documented_and_has_a_twin_without_await() -> None:
     """The page of stores has every verb, and `omoide.blocking` has the same ones."""
-    names = {name for name, _ in inspect.getmembers(blocking, inspect.isfunction) if not name.startswith("_")}
+    names = {name for name in blocking.__all__ if inspect.isfunction(getattr(blocking, name))}
     awaited = {name for name, _ in inspect.getmembers(verbs, inspect.iscoroutinefunction)}
     of_turns = {"chat", "preflight", "turn", "write"}
     assert names == awaited | of_turns | {"open_graph"}

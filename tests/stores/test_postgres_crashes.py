@@ -155,7 +155,7 @@ def test_what_was_acknowledged_survives_the_crash_of_the_server(server: Postgres
 
 def wait_for(look: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    anyio.run(partial(eventually, look, within=60, every=0.002))
+    anyio.run(partial(eventually, look, timeout=60, interval=0.002))
 
 
 def test_every_operation_finds_a_server_that_was_started_again(server: PostgresServer) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from omoide.core.entry import Scope
 from omoide.stores import protocols
@@ -43,27 +43,17 @@ async def run_in_thread_with_limiter(
     return await to_thread.run_sync(partial(copy_context().run, function, *args, **kwargs), limiter=limiter)
 
 
-class ThreadedOperation(Generic[P, T]):
-    """An async method that calls the method of the same name of the synchronous store."""
+def _in_thread(
+    declaration: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the declared method, run by the synchronous store in a worker thread."""
+    name = declaration.__name__
 
-    def __init__(self, declaration: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
-        self._declaration = declaration
-        self.__doc__ = declaration.__doc__
+    @wraps(declaration)
+    async def call(store: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return await run_in_thread(getattr(store.sync, name), *args, **kwargs)
 
-    @overload
-    def __get__(self, store: None, owner: type) -> ThreadedOperation[P, T]: ...
-    @overload
-    def __get__(self, store: AsyncStore, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, store: AsyncStore | None, owner: type) -> Any:
-        if store is None:
-            return self
-        name = self._declaration.__name__
-
-        @wraps(self._declaration)
-        async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return await run_in_thread(getattr(store.sync, name), *args, **kwargs)
-
-        return call
+    return call
 
 
 class AsyncStore:
@@ -100,32 +90,32 @@ class AsyncStore:
         # Read here: an iterator must not be consumed in another thread.
         await run_in_thread(self.sync.record_access, [*ids], scope)
 
-    write = ThreadedOperation(protocols.Store.write)
-    recall = ThreadedOperation(protocols.Store.recall)
-    list_entries = ThreadedOperation(protocols.Store.list_entries)
-    write_many = ThreadedOperation(protocols.SupportsBatchWrite.write_many)
-    write_with_vector = ThreadedOperation(protocols.SupportsBatchWrite.write_with_vector)
-    get = ThreadedOperation(protocols.SupportsGet.get)
-    query = ThreadedOperation(protocols.SupportsQuery.query)
-    history = ThreadedOperation(protocols.SupportsQuery.history)
-    stats = ThreadedOperation(protocols.SupportsQuery.stats)
-    link = ThreadedOperation(protocols.SupportsLinks.link)
-    unlink = ThreadedOperation(protocols.SupportsLinks.unlink)
-    links = ThreadedOperation(protocols.SupportsLinks.links)
-    supersede = ThreadedOperation(protocols.SupportsSupersede.supersede)
-    reinstate = ThreadedOperation(protocols.SupportsSupersede.reinstate)
-    access = ThreadedOperation(protocols.SupportsAccess.access)
-    erase = ThreadedOperation(protocols.SupportsErase.erase)
-    scrub = ThreadedOperation(protocols.SupportsErase.scrub)
-    changes = ThreadedOperation(protocols.SupportsFeed.changes)
-    change_feed = ThreadedOperation(protocols.SupportsFeed.change_feed)
-    import_entries = ThreadedOperation(protocols.SupportsImport.import_entries)
-    load = ThreadedOperation(protocols.SupportsDocuments.load)
-    save = ThreadedOperation(protocols.SupportsDocuments.save)
-    append = ThreadedOperation(protocols.SupportsDocuments.append)
-    documents = ThreadedOperation(protocols.SupportsDocuments.documents)
-    namespaces = ThreadedOperation(protocols.SupportsDocuments.namespaces)
-    kinds = ThreadedOperation(protocols.SupportsDocuments.kinds)
-    claim = ThreadedOperation(protocols.SupportsLeases.claim)
-    release = ThreadedOperation(protocols.SupportsLeases.release)
-    close = ThreadedOperation(protocols.SupportsClose.close)
+    write = _in_thread(protocols.Store.write)
+    recall = _in_thread(protocols.Store.recall)
+    list_entries = _in_thread(protocols.Store.list_entries)
+    write_many = _in_thread(protocols.SupportsBatchWrite.write_many)
+    write_with_vector = _in_thread(protocols.SupportsBatchWrite.write_with_vector)
+    get = _in_thread(protocols.SupportsGet.get)
+    query = _in_thread(protocols.SupportsQuery.query)
+    history = _in_thread(protocols.SupportsQuery.history)
+    stats = _in_thread(protocols.SupportsQuery.stats)
+    link = _in_thread(protocols.SupportsLinks.link)
+    unlink = _in_thread(protocols.SupportsLinks.unlink)
+    links = _in_thread(protocols.SupportsLinks.links)
+    supersede = _in_thread(protocols.SupportsSupersede.supersede)
+    reinstate = _in_thread(protocols.SupportsSupersede.reinstate)
+    access = _in_thread(protocols.SupportsAccess.access)
+    erase = _in_thread(protocols.SupportsErase.erase)
+    scrub = _in_thread(protocols.SupportsErase.scrub)
+    changes = _in_thread(protocols.SupportsFeed.changes)
+    change_feed = _in_thread(protocols.SupportsFeed.change_feed)
+    import_entries = _in_thread(protocols.SupportsImport.import_entries)
+    load = _in_thread(protocols.SupportsDocuments.load)
+    save = _in_thread(protocols.SupportsDocuments.save)
+    append = _in_thread(protocols.SupportsDocuments.append)
+    documents = _in_thread(protocols.SupportsDocuments.documents)
+    namespaces = _in_thread(protocols.SupportsDocuments.namespaces)
+    kinds = _in_thread(protocols.SupportsDocuments.kinds)
+    claim = _in_thread(protocols.SupportsLeases.claim)
+    release = _in_thread(protocols.SupportsLeases.release)
+    close = _in_thread(protocols.SupportsClose.close)
